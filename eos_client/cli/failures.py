@@ -1,0 +1,129 @@
+"""What the program says when it cannot go on, and the exit status a supervisor reads.
+
+One table, :data:`EXIT_CODES`, is the only place where a kind of error becomes a number.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import structlog
+
+from eos_client.errors import (
+    ClusterUnavailableError,
+    ClusterUnfitError,
+    ConfigurationError,
+    EmbeddedKafkaError,
+    EosError,
+    ProducerFencedError,
+    TransformError,
+    UnknownOutcomeError,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class ExitCode(IntEnum):
+    """Exit status of ``eos-client``. The text of each member is its row in ``eos-client --help``."""
+
+    description: str
+
+    def __new__(cls, code: int, description: str) -> Self:
+        """Make an int that carries its own explanation."""
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.description = description
+        return member
+
+    OK = 0, "done, or stopped on request (SIGTERM, Ctrl-C)"
+    UNEXPECTED = 1, "an error that should not happen: run again with --verbose and report it"
+    USAGE = 2, "wrong command line: an unknown option, a --config without '='"
+    TRANSFORM_NOT_LOADED = 3, "FILE.py:FUNC was not found, is no function, or its file raised while imported"
+    CONFIGURATION = 4, "a setting is unknown or would break exactly-once"
+    CLUSTER_UNAVAILABLE = 5, "no broker answered in time: start again when the cluster is reachable"
+    CLUSTER_UNFIT = 6, "the cluster lacks something: a topic, transactions, replicas, permission"
+    TRANSFORM_RAISED = 7, "the transform raised; nothing of that transaction is visible"
+    FENCED = 8, "another process runs with the same transactional.id"
+    CLIENT_FATAL = 9, "the Kafka client cannot go on: start the process again"
+    OUTCOME_UNKNOWN = 10, "a commit was sent and its outcome could not be learned: start again, the log decides"
+    EMBEDDED_KAFKA = 11, "the embedded broker could not start or died"
+    NOT_EXACTLY_ONCE = 12, "demo: the verdict found a lost, doubled, reordered or altered record"
+    EXTRA_MISSING = 13, "typer or rich is missing: pip install 'eos-client[cli]'"
+
+
+class CommandLineError(EosError):
+    """What the user typed cannot be carried out: correct the command."""
+
+
+class TransformLoadError(EosError):
+    """FILE.py:FUNC does not lead to a function that takes one record: correct the name or the file."""
+
+
+class NotExactlyOnceError(EosError):
+    """The demo's verdict failed: the run is the bug report."""
+
+
+EXIT_CODES: tuple[tuple[type[EosError], ExitCode], ...] = (
+    (CommandLineError, ExitCode.USAGE),
+    (TransformLoadError, ExitCode.TRANSFORM_NOT_LOADED),
+    (NotExactlyOnceError, ExitCode.NOT_EXACTLY_ONCE),
+    (ConfigurationError, ExitCode.CONFIGURATION),
+    (ClusterUnavailableError, ExitCode.CLUSTER_UNAVAILABLE),
+    (ClusterUnfitError, ExitCode.CLUSTER_UNFIT),
+    (TransformError, ExitCode.TRANSFORM_RAISED),
+    (ProducerFencedError, ExitCode.FENCED),
+    (UnknownOutcomeError, ExitCode.OUTCOME_UNKNOWN),
+    (EmbeddedKafkaError, ExitCode.EMBEDDED_KAFKA),
+    (EosError, ExitCode.CLIENT_FATAL),
+)
+"""First matching row wins. The last row takes every other error of the loop: a supervisor restarts the process."""
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """Return the exit status for an error; what no row knows is :attr:`ExitCode.UNEXPECTED`."""
+    return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), ExitCode.UNEXPECTED)
+
+
+def exit_code_table() -> str:
+    """Return the exit codes as text, one a line, for ``--help``."""
+    return "\n\n".join(f"{code.value}: {code.description}" for code in ExitCode)
+
+
+@contextmanager
+def failures_reported(*, verbose: bool, as_json: bool = False) -> Iterator[None]:
+    """Turn an error of the body into one message on stderr and an exit status.
+
+    :param verbose: print the traceback too.
+    :param as_json: report it as a ``command_failed`` log line, for a machine that reads stderr.
+    :raises SystemExit: with the error's :class:`ExitCode`.
+    """
+    try:
+        yield
+    except Exception as error:  # the outermost frame: every error becomes a status
+        code = exit_code_of(error)
+        _report(error, code, verbose=verbose, as_json=as_json)
+        raise SystemExit(code) from error
+
+
+def _report(error: BaseException, code: ExitCode, *, verbose: bool, as_json: bool) -> None:
+    if as_json:
+        structlog.get_logger().error(
+            "command_failed", error=type(error).__name__, message=str(error), exit_code=int(code), exc_info=verbose
+        )
+        return
+    if verbose:
+        traceback.print_exception(error)
+    print(f"eos-client: {message_of(error)}", file=sys.stderr)
+
+
+def message_of(error: BaseException) -> str:
+    """Return what a person should read: ours as it is, a foreign one with its type and where to look."""
+    if isinstance(error, EosError):
+        return str(error)
+    return f"unexpected {type(error).__name__}: {error}. Run again with --verbose for the traceback"

@@ -1,0 +1,57 @@
+"""Configures structlog for the program: coloured lines for people, one JSON object a line for machines, on stderr."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from enum import Enum
+from typing import Any
+
+import structlog
+
+
+class LogFormat(str, Enum):
+    """How log lines look on stderr."""
+
+    CONSOLE = "console"
+    JSON = "json"
+
+
+def configure_logs(log_format: LogFormat, *, verbose: bool) -> None:
+    """Send structlog's events, and what other libraries log, to stderr.
+
+    :param verbose: debug level: every committed transaction, not only what is out of the ordinary.
+    """
+    structlog.configure(
+        processors=_processors(log_format),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if verbose else logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(handlers=[_ToStructlog()], level=logging.WARNING, force=True)
+
+
+def _processors(log_format: LogFormat) -> list[Any]:
+    common: list[Any] = [structlog.contextvars.merge_contextvars, structlog.processors.add_log_level]
+    if log_format is LogFormat.JSON:
+        return [
+            *common,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(default=str),
+        ]
+    colors = sys.stderr.isatty()
+    return [
+        *common,
+        structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
+        structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
+    ]
+
+
+class _ToStructlog(logging.Handler):
+    """Hands a stdlib log record (librdkafka's and other libraries') to structlog, so that one format holds."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = record.levelname.lower()
+        log = getattr(structlog.get_logger(record.name), level, structlog.get_logger(record.name).info)
+        log("library_log", logger=record.name, message=record.getMessage(), exc_info=record.exc_info or None)

@@ -1,0 +1,221 @@
+"""What the command line asks of a cluster: describe it, make and delete topics, tell how far a group is.
+
+The admin API creates nothing by accident: topics are described, never fetched by name, so that a broker with
+``auto.create.topics.enable`` does not answer "missing" by creating. One :class:`ClusterAdmin` may be used from several
+threads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by its documentation, not by __all__
+    AdminClient,
+    ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
+    NewTopic,  # pyright: ignore[reportPrivateImportUsage]
+    OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
+    ResourceType,  # pyright: ignore[reportPrivateImportUsage]
+)
+
+from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, ConfigurationError
+
+_T = TypeVar("_T")
+
+_UNREACHABLE = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})  # noqa: SLF001
+"""Codes that mean "nobody answered". librdkafka publishes its local codes with an underscore."""
+_ALL_BROKERS_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
+LOG_LEVEL_CRITICAL = 2
+"""syslog level: connection failures reach the caller as an error, not as log lines between its own output."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The brokers that are up: their ids and addresses, ``host:port``."""
+
+    cluster_id: str
+    brokers: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """Shape of one topic; replica counts are those of its least replicated partition."""
+
+    name: str
+    partition_count: int
+    replicas_min: int
+    insync_replicas_min: int
+    leaderless: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A consumer group as its coordinator sees it: ``protocol`` is ``classic`` or ``consumer`` (KIP-848)."""
+
+    state: str
+    protocol: str
+    member_count: int
+
+
+class ClusterAdmin:
+    """Questions to one cluster, each answered within ``timeout_s`` or ended with an error that says why not.
+
+    :param config: librdkafka settings, such as security ones; consumer and producer settings do no harm.
+    :raises ConfigurationError: librdkafka does not know a setting or its value.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, config: Mapping[str, Any] | None = None, *, timeout_s: float = 10.0
+    ) -> None:
+        self._bootstrap = bootstrap_servers
+        self._timeout_s = timeout_s
+        self._connection_error = ""
+        settings = {"log_level": LOG_LEVEL_CRITICAL, **(config or {}), "bootstrap.servers": bootstrap_servers}
+        settings["error_cb"] = self._remember_error
+        try:
+            self._client = AdminClient(settings)
+        except KafkaException as error:
+            raise ConfigurationError(f"librdkafka refuses the configuration: {error.args[0].str()}") from error
+
+    def cluster(self) -> ClusterDescription:
+        """Describe the brokers.
+
+        :raises ClusterUnavailableError: none of them answered within the time limit.
+        """
+        described = self._answer(self._client.describe_cluster(request_timeout=self._timeout_s), "describe the cluster")
+        return ClusterDescription(
+            described.cluster_id or "", {node.id: f"{node.host}:{node.port}" for node in described.nodes}
+        )
+
+    def topics(self, names: Sequence[str]) -> dict[str, TopicDescription | None]:
+        """Describe topics by name; ``None`` stands for a topic that does not exist."""
+        if not names:
+            return {}
+        futures = self._client.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout_s)
+        return {name: self._topic(name, future) for name, future in futures.items()}
+
+    def _topic(self, name: str, future: Future[Any]) -> TopicDescription | None:
+        described = self._answer_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, future, f"describe topic {name!r}")
+        if described is None:
+            return None
+        partitions = described.partitions
+        return TopicDescription(
+            name,
+            len(partitions),
+            min(len(partition.replicas) for partition in partitions),
+            min(len(partition.isr) for partition in partitions),
+            tuple(partition.id for partition in partitions if partition.leader is None or partition.leader.id < 0),
+        )
+
+    def topic_settings(self, name: str) -> dict[str, str]:
+        """Return the effective settings of a topic, defaults included."""
+        return self._settings(ResourceType.TOPIC, name)
+
+    def broker_settings(self, broker_id: int) -> dict[str, str]:
+        """Return the effective settings of a broker, defaults included; secret ones read as ``""``."""
+        return self._settings(ResourceType.BROKER, str(broker_id))
+
+    def _settings(self, kind: ResourceType, name: str) -> dict[str, str]:
+        resource = ConfigResource(kind, name)
+        futures = self._client.describe_configs([resource], request_timeout=self._timeout_s)
+        entries = self._answer(futures[resource], f"read the settings of {kind.name.lower()} {name}")
+        return {key: entry.value or "" for key, entry in entries.items()}
+
+    def create_topics(self, partitions: Mapping[str, int]) -> None:
+        """Create topics with the cluster's default replication and wait until each has its leaders.
+
+        :raises ClusterUnfitError: a topic exists already, or the cluster does not let us create it.
+        """
+        topics = [NewTopic(name, num_partitions=count, replication_factor=-1) for name, count in partitions.items()]
+        for name, future in self._client.create_topics(topics, request_timeout=self._timeout_s).items():
+            self._answer(future, f"create topic {name!r}")
+        self._wait_for_leaders(list(partitions))
+
+    def _wait_for_leaders(self, names: Sequence[str]) -> None:
+        deadline = time.monotonic() + self._timeout_s
+        while any(topic is None or topic.leaderless for topic in self.topics(names).values()):
+            if time.monotonic() > deadline:
+                raise ClusterUnfitError(
+                    f"topics {', '.join(names)} were created but have no leader after {self._timeout_s:g} s: "
+                    "look at the brokers' logs"
+                )
+            time.sleep(0.05)
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Delete topics; one that is gone already is no error."""
+        for name, future in self._client.delete_topics(list(names), request_timeout=self._timeout_s).items():
+            self._answer_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, future, f"delete topic {name!r}")
+
+    def end_offsets(self, topic: str, partition_count: int, *, committed_only: bool = False) -> dict[int, int]:
+        """Return the next offset of each partition.
+
+        :param committed_only: the last stable offset instead of the high watermark.
+        """
+        latest = cast("OffsetSpec", OffsetSpec.latest())
+        isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
+        futures = self._client.list_offsets(
+            {TopicPartition(topic, partition): latest for partition in range(partition_count)},
+            isolation_level=isolation,
+            request_timeout=self._timeout_s,
+        )
+        return {at.partition: self._answer(future, f"read the end of {topic}").offset for at, future in futures.items()}
+
+    def committed_offsets(self, group_id: str, topic: str, partition_count: int) -> dict[int, int]:
+        """Return the group's committed offset of each partition; what it never committed reads as 0.
+
+        Offsets of a transaction that is still open are not among them.
+        """
+        wanted = [TopicPartition(topic, partition) for partition in range(partition_count)]
+        futures = self._client.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group_id, wanted)], request_timeout=self._timeout_s
+        )
+        answer = self._answer(futures[group_id], f"read the offsets of group {group_id!r}")
+        return {at.partition: max(at.offset, 0) for at in answer.topic_partitions}
+
+    def group(self, group_id: str) -> GroupDescription | None:
+        """Describe a consumer group; ``None`` when the cluster has never seen it."""
+        futures = self._client.describe_consumer_groups([group_id], request_timeout=self._timeout_s)
+        group = self._answer_unless(
+            KafkaError.GROUP_ID_NOT_FOUND, futures[group_id], f"describe group {group_id!r}"
+        )
+        if group is None or group.state.name == "DEAD":  # before KIP-1043 an unknown group was described as dead
+            return None
+        return GroupDescription(group.state.name.lower(), group.type.name.lower(), len(group.members))
+
+    def _remember_error(self, error: KafkaError) -> None:
+        if error.code() != _ALL_BROKERS_DOWN:  # the errors before it say why
+            self._connection_error = error.str()
+
+    def _answer_unless(self, tolerated_code: int, future: Future[_T], intent: str) -> _T | None:
+        try:
+            return self._answer(future, intent)
+        except ClusterUnfitError as error:
+            cause = error.__cause__
+            if isinstance(cause, KafkaException) and cause.args[0].code() == tolerated_code:
+                return None
+            raise
+
+    def _answer(self, future: Future[_T], intent: str) -> _T:
+        try:
+            return future.result(timeout=self._timeout_s + 5.0)
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code not in _UNREACHABLE:
+                raise ClusterUnfitError(f"the cluster would not {intent}: {error.args[0].str()}") from error
+            self._client.poll(0)  # serves the error callback: the reason behind "timed out"
+            reason = self._connection_error or "no connection could be made"
+            raise ClusterUnavailableError(
+                f"no broker answered at {self._bootstrap} within {self._timeout_s:g} s ({reason}). "
+                "Check the address, that the broker is running, and its security settings"
+            ) from error

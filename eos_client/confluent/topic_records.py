@@ -1,0 +1,178 @@
+"""Writes records to a topic and reads them back, for tools: a loader and a reader that belong to no group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from eos_client.confluent.admin import LOG_LEVEL_CRITICAL
+from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """One record as a reader with a given isolation level sees it."""
+
+    partition: int
+    offset: int
+    value: bytes
+    headers: Mapping[str, bytes]
+
+
+class TopicLoader:
+    """Writes records to one topic, each once (idempotent producer), and counts what the broker confirmed.
+
+    Use it as a context manager: leaving it waits until every record is confirmed.
+
+    :param flush_timeout_s: limit for that wait.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        flush_timeout_s: float = 60.0,
+    ) -> None:
+        self.loaded = 0
+        self._topic = topic
+        self._flush_timeout_s = flush_timeout_s
+        self._error: KafkaError | None = None
+        settings = {"log_level": LOG_LEVEL_CRITICAL, "linger.ms": 5, **(config or {})}
+        self._producer = Producer(
+            {**settings, "bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "acks": "all"}
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.flush()
+
+    def load(self, value: bytes, *, key: bytes | None, partition: int) -> None:
+        """Queue one record; waits where the queue is full.
+
+        :raises ClusterUnfitError: the record is too large for the topic, or an earlier one was refused.
+        """
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic, value=value, key=key, partition=partition, on_delivery=self._delivered
+                )
+                break
+            except BufferError:
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                raise ClusterUnfitError(
+                    f"a record of {len(value)} bytes cannot be written to {self._topic}: {error.args[0].str()}"
+                ) from error
+        self._producer.poll(0)
+        self._raise_refused()
+
+    def flush(self) -> None:
+        """Wait until every queued record is confirmed.
+
+        :raises ClusterUnavailableError: some were not within ``flush_timeout_s``.
+        """
+        left = self._producer.flush(self._flush_timeout_s)
+        self._raise_refused()
+        if left:
+            raise ClusterUnavailableError(
+                f"{left} records for {self._topic} were not confirmed within {self._flush_timeout_s:g} s"
+            )
+
+    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
+        if error is None:
+            self.loaded += 1
+        elif self._error is None:
+            self._error = error
+
+    def _raise_refused(self) -> None:
+        if self._error is not None:
+            raise ClusterUnfitError(f"the cluster refused a record for {self._topic}: {self._error.str()}")
+
+
+def read_topic(
+    bootstrap_servers: str,
+    topic: str,
+    end_offsets: Mapping[int, int],
+    config: Mapping[str, Any] | None = None,
+    *,
+    committed_only: bool = True,
+    idle_limit_s: float = 30.0,
+) -> Iterator[StoredRecord]:
+    """Yield every record of a topic below ``end_offsets``, partition by partition in log order, without a group.
+
+    :param committed_only: leave out records of aborted transactions (``read_committed``).
+    :raises ClusterUnavailableError: nothing came for ``idle_limit_s``; an open transaction holds readers back.
+    """
+    consumer = _reader(bootstrap_servers, config, committed_only=committed_only)
+    unfinished = {partition for partition, end in end_offsets.items() if end > 0}
+    try:
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in sorted(unfinished)])
+        heard_at = time.monotonic()
+        while unfinished:
+            for message in consumer.consume(1000, 0.2):
+                heard_at = time.monotonic()
+                record = _stored(message, unfinished, end_offsets)
+                if record is not None:
+                    yield record
+            if time.monotonic() - heard_at > idle_limit_s:
+                raise ClusterUnavailableError(
+                    f"nothing came from {topic} for {idle_limit_s:g} s while partitions {sorted(unfinished)} are "
+                    "unread: an open transaction or an absent leader holds them back"
+                )
+    finally:
+        consumer.close()
+
+
+def _reader(bootstrap_servers: str, config: Mapping[str, Any] | None, *, committed_only: bool) -> Consumer:
+    return Consumer(
+        {
+            "log_level": LOG_LEVEL_CRITICAL,
+            **(config or {}),
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "eos-client-reader",  # librdkafka demands one; assign() never joins it
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,  # the end may be a control record, which is never delivered
+            "isolation.level": "read_committed" if committed_only else "read_uncommitted",
+        }
+    )
+
+
+def _stored(message: Message, unfinished: set[int], end_offsets: Mapping[int, int]) -> StoredRecord | None:
+    error = message.error()
+    partition = message.partition()
+    offset = message.offset()
+    if partition is None or offset is None:
+        raise ClusterUnfitError(f"a reader got an error: {error}")
+    if offset >= end_offsets[partition] - 1 or error is not None:
+        unfinished.discard(partition)
+    if error is not None:
+        if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  librdkafka's public name
+            raise ClusterUnfitError(f"partition {partition} cannot be read: {error.str()}")
+        return None
+    if offset >= end_offsets[partition]:
+        return None
+    headers = {name: value for name, value in message.headers() or [] if isinstance(value, bytes)}
+    return StoredRecord(partition, offset, message.value() or b"", headers)

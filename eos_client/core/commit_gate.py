@@ -1,0 +1,336 @@
+"""The commit gate (KAFKA-19779): may these offsets be committed now?
+
+Theory of operation. A member that commits a partition it no longer owns either has its work refused or, at an equal
+epoch, steals the partition: no broker checks ownership then. So the member commits inside the revoke callback, where
+the epoch cannot move, remembers the generation of that revocation and sends nothing for as long as the group still
+shows it. Revoked and lost are different events: revoked work is committed first, lost work never is.
+``RULES`` is the whole decision, first match wins; ``CommitGate.observe`` is the only way its state changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, InputPositions
+
+
+class CommitDecision(Enum):
+    """What to do with the open work now."""
+
+    COMMIT = "commit"
+    SKIP = "skip"
+    ABORT = "abort"
+    SERVE_CALLBACKS = "serve_callbacks"
+    """Not a verdict: serve the pending rebalance callbacks, then ask again with ``callbacks_served=True``."""
+
+
+class GateScope(Enum):
+    """Whose commits a revocation closes the gate for."""
+
+    MEMBER = "member"
+    """Every commit of the member (KAFKA-19779's rule; right for every broker)."""
+    PARTITION = "partition"
+    """Only commits that name a revoked partition (enough where KIP-1251 runs: brokers from 4.3, KIP-848 groups)."""
+
+
+class GatePolicy(Enum):
+    """What the application does while the gate is closed. The transaction stays open under all three."""
+
+    SKIP = "skip"
+    """Go on; try again when the next commit is due."""
+    HOLD = "hold"
+    """Go on; commit as soon as the generation moves."""
+    BLOCK = "block"
+    """Consume nothing more; stay in poll until the generation moves, then commit."""
+
+
+class CommitValidation(Enum):
+    """Which check the group's coordinator runs. Only the counters use it: it tells needed skips from false ones."""
+
+    UNKNOWN = "unknown"
+    EXACT = "exact"
+    """``client == broker`` for KIP-848 groups up to 4.2: the broker may be one epoch ahead while we still see ours."""
+    CLASSIC = "classic"
+    """``client == broker``, where the generation moves only when every member has rejoined."""
+    ASSIGNMENT_EPOCH = "assignment_epoch"
+    """KIP-1251, KIP-848 groups from 4.3: retained partitions are accepted at their older epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The group gave us ``partitions``."""
+
+    partitions: frozenset[InputPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationStarted:
+    """The revoke callback for ``partitions`` has begun; they are still ours until it returns."""
+
+    partitions: frozenset[InputPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationEnded:
+    """The revoke callback returns. ``uncommitted``: partitions whose records were consumed and not committed in it."""
+
+    partitions: frozenset[InputPartition]
+    generation: GroupGeneration
+    uncommitted: frozenset[InputPartition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """``partitions`` are gone without a chance to commit. ``uncommitted``: those with uncommitted records."""
+
+    partitions: frozenset[InputPartition]
+    uncommitted: frozenset[InputPartition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkSettled:
+    """All consumed records were committed, or aborted and rewound: nothing is open."""
+
+
+GateEvent = Assigned | RevocationStarted | RevocationEnded | Lost | WorkSettled
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """The last revocation: its generation is the one that no commit may carry any more."""
+
+    generation: GroupGeneration
+    partitions: frozenset[InputPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class GateState:
+    """All that the gate remembers."""
+
+    assigned: frozenset[InputPartition] = frozenset()
+    revoking: bool = False
+    revocation: Revocation | None = None
+    lost_work: frozenset[InputPartition] = frozenset()
+    revoked_work: frozenset[InputPartition] = frozenset()
+
+
+def next_state(state: GateState, event: GateEvent) -> GateState:
+    """Apply one event. Pure; every change of the gate's state is a row here."""
+    match event:
+        case Assigned(partitions):
+            return replace(state, assigned=state.assigned | partitions)
+        case RevocationStarted():
+            return replace(state, revoking=True)
+        case RevocationEnded(partitions, generation, uncommitted):
+            return replace(
+                state,
+                assigned=state.assigned - partitions,
+                revoking=False,
+                revocation=Revocation(generation, partitions),
+                revoked_work=state.revoked_work | (uncommitted & partitions),
+            )
+        case Lost(partitions, uncommitted):
+            return replace(
+                state,
+                assigned=state.assigned - partitions,
+                revocation=None,
+                lost_work=state.lost_work | (uncommitted & partitions),
+            )
+        case WorkSettled():
+            return replace(state, lost_work=frozenset(), revoked_work=frozenset())
+    raise TypeError(f"{event!r} is not a gate event; known are {GateEvent}")
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAttempt:
+    """The question: these positions, this snapshot of our membership, now.
+
+    ``callbacks_served``: the rebalance callbacks were served after ``snapshot`` was read. ``held_for_s``: seconds
+    since the first skip of the work in hand; 0.0 when none was skipped.
+    """
+
+    positions: InputPositions
+    snapshot: GroupGeneration = UNJOINED
+    callbacks_served: bool = False
+    held_for_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class GateSettings:
+    """How the gate is set up; ``hold_limit_s`` bounds how long one piece of work may be held."""
+
+    scope: GateScope = GateScope.MEMBER
+    policy: GatePolicy = GatePolicy.SKIP
+    hold_limit_s: float = 5.0
+    validation: CommitValidation = CommitValidation.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Everything a rule may look at."""
+
+    state: GateState
+    attempt: CommitAttempt
+    settings: GateSettings
+
+    def names_any(self, partitions: frozenset[InputPartition]) -> bool:
+        """Whether the attempt covers one of ``partitions``."""
+        return not partitions.isdisjoint(self.attempt.positions)
+
+    @property
+    def on_revocation_generation(self) -> bool:
+        """Whether the gate is closed for this attempt: the group still shows the generation of the revocation."""
+        revocation = self.state.revocation
+        if revocation is None or not self.attempt.snapshot.same_membership(revocation.generation):
+            return False
+        return self.settings.scope is GateScope.MEMBER or self.names_any(revocation.partitions)
+
+    @property
+    def moved_since_consumed(self) -> bool:
+        """Whether the membership changed since one of the records was consumed."""
+        snapshot = self.attempt.snapshot
+        return not all(p.generation.same_membership(snapshot) for p in self.attempt.positions.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One row of the decision table."""
+
+    row: int
+    applies: Callable[[Question], bool]
+    decision: CommitDecision
+    reason: str
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(1, lambda q: not q.attempt.positions, CommitDecision.COMMIT, "nothing was consumed: outputs only"),
+    Rule(
+        2,
+        lambda q: not q.attempt.snapshot.is_fenced,
+        CommitDecision.ABORT,
+        "not a member of the group now: a commit would carry no fence at all (KIP-447)",
+    ),
+    Rule(
+        3,
+        lambda q: q.names_any(q.state.lost_work),
+        CommitDecision.ABORT,
+        "a partition was lost after its records were consumed: a newer owner may exist",
+    ),
+    Rule(
+        4,
+        lambda q: q.names_any(q.state.revoked_work) or not q.state.assigned.issuperset(q.attempt.positions),
+        CommitDecision.ABORT,
+        "a partition is no longer ours and its records were not committed in the revoke callback",
+    ),
+    Rule(
+        5,
+        lambda q: q.state.revoking,
+        CommitDecision.COMMIT,
+        "inside the revoke callback: the epoch cannot move while we are revoking (KAFKA-19779)",
+    ),
+    Rule(
+        6,
+        lambda q: q.on_revocation_generation and q.attempt.held_for_s <= q.settings.hold_limit_s,
+        CommitDecision.SKIP,
+        "the group still shows the generation of the last revocation (KAFKA-19779)",
+    ),
+    Rule(
+        7,
+        lambda q: q.on_revocation_generation,
+        CommitDecision.ABORT,
+        "the group has shown the generation of the last revocation for longer than the hold limit",
+    ),
+    Rule(
+        8,
+        lambda q: q.moved_since_consumed and not q.attempt.callbacks_served,
+        CommitDecision.SERVE_CALLBACKS,
+        "the generation moved on since the records were consumed: a revocation or loss may wait to be served",
+    ),
+    Rule(9, lambda _: True, CommitDecision.COMMIT, "every partition was ours all along"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRuling:
+    """A decision with the row of the table that made it and why."""
+
+    decision: CommitDecision
+    row: int
+    reason: str
+
+
+def decide(question: Question, rules: Iterable[Rule] = RULES) -> CommitRuling:
+    """Return the ruling of the first rule that applies."""
+    for rule in rules:
+        if rule.applies(question):
+            return CommitRuling(rule.decision, rule.row, rule.reason)
+    raise LookupError(f"no rule applies to {question!r}: the table must end with a rule that always does")
+
+
+def broker_would_accept(validation: CommitValidation) -> bool | None:
+    """Whether a commit skipped by row 6 would have been accepted; None where nobody on this side can know.
+
+    Rows 3 and 4 have taken out everything that is not ours, so only the broker's epoch check is left.
+    """
+    return {
+        CommitValidation.UNKNOWN: None,
+        CommitValidation.EXACT: False,
+        CommitValidation.CLASSIC: True,
+        CommitValidation.ASSIGNMENT_EPOCH: True,
+    }[validation]
+
+
+@dataclass(slots=True)
+class GateCounters:
+    """What the gate has cost and saved. ``skips_false``: safety that was not needed; ``held_s``: seconds in all."""
+
+    commits: int = 0
+    aborts: int = 0
+    skips_needed: int = 0
+    skips_false: int = 0
+    skips_unjudged: int = 0
+    holds: int = 0
+    held_s: float = 0.0
+    by_row: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def skips(self) -> int:
+        """All skipped commits."""
+        return self.skips_needed + self.skips_false + self.skips_unjudged
+
+    def count(self, attempt: CommitAttempt, ruling: CommitRuling, validation: CommitValidation) -> None:
+        """Record one ruling."""
+        self.by_row[ruling.row] = self.by_row.get(ruling.row, 0) + 1
+        if ruling.decision is CommitDecision.SKIP:
+            self._count_skip(attempt, broker_would_accept(validation))
+        elif ruling.decision is not CommitDecision.SERVE_CALLBACKS:
+            self.held_s += attempt.held_for_s
+            self.commits += ruling.decision is CommitDecision.COMMIT
+            self.aborts += ruling.decision is CommitDecision.ABORT
+
+    def _count_skip(self, attempt: CommitAttempt, accepted: bool | None) -> None:
+        self.holds += attempt.held_for_s == 0.0
+        self.skips_unjudged += accepted is None
+        self.skips_needed += accepted is False
+        self.skips_false += accepted is True
+
+
+class CommitGate:
+    """The gate of one group member: feed it the rebalance events, ask it before every commit."""
+
+    def __init__(self, settings: GateSettings | None = None) -> None:
+        self.settings = settings or GateSettings()
+        self.state = GateState()
+        self.counters = GateCounters()
+
+    def observe(self, event: GateEvent) -> None:
+        """Take note of one event."""
+        self.state = next_state(self.state, event)
+
+    def decide(self, attempt: CommitAttempt) -> CommitRuling:
+        """Rule on one attempt and count the ruling."""
+        ruling = decide(Question(self.state, attempt, self.settings))
+        self.counters.count(attempt, ruling, self.settings.validation)
+        return ruling

@@ -1,0 +1,76 @@
+"""The values that decisions are made of. All frozen; none of them knows how it was obtained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+
+class Outcome(Enum):
+    """How one attempt to commit ended. Only what a broker confirmed is COMMITTED."""
+
+    COMMITTED = "committed"
+    SKIPPED = "skipped"
+    ABORTED = "aborted"
+
+
+class InputPartition(NamedTuple):
+    """One partition of an input topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupGeneration:
+    """Who we are in the group, as the client library last knew it.
+
+    ``generation_id`` is the classic protocol's generation or, under KIP-848, the member epoch. ``comparable`` is
+    false where the library's metadata format was not understood: the number then only tells *changed* from *unchanged*.
+    """
+
+    generation_id: int
+    member_id: str
+    group_id: str = ""
+    group_instance_id: str | None = None
+    comparable: bool = True
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether a broker would fence a commit that carries it.
+
+        Generation -1 with an empty member id is accepted by every broker without any check, transactional commits
+        included (KAFKA-18060, ``ConsumerGroup.validateOffsetCommit``); epoch 0 means "joining" or "left" (KIP-848).
+        """
+        return self.generation_id > 0 and bool(self.member_id)
+
+    def same_membership(self, other: GroupGeneration) -> bool:
+        """Whether both name the same member at the same generation."""
+        return self.generation_id == other.generation_id and self.member_id == other.member_id
+
+    def __str__(self) -> str:
+        return f"generation {self.generation_id} of member {self.member_id or '<none>'}"
+
+
+UNJOINED = GroupGeneration(-1, "")
+
+
+@dataclass(frozen=True, slots=True)
+class InputPosition:
+    """Uncommitted work on one partition: records ``first_offset`` (inclusive) to ``next_offset`` (exclusive).
+
+    ``generation`` is the membership that was known when the first of them was consumed.
+    """
+
+    first_offset: int
+    next_offset: int
+    generation: GroupGeneration
+    leader_epoch: int | None = None
+
+
+InputPositions = Mapping[InputPartition, InputPosition]

@@ -1,0 +1,84 @@
+"""One class for each thing a caller must do.
+
+The adapter raises most of these as subclasses of ``confluent_kafka.KafkaException`` too, so that an existing
+``except KafkaException`` keeps working; the original error is always the ``__cause__``.
+"""
+
+from __future__ import annotations
+
+
+class EosError(Exception):
+    """Base of every error of this package. Catch a subclass: each names what to do next."""
+
+
+class ConfigurationError(EosError, ValueError):
+    """A setting would break exactly-once processing or is not understood: change the named setting."""
+
+
+class ClusterUnavailableError(EosError):
+    """The cluster did not answer in time: nothing was committed; start again when it is reachable."""
+
+
+class ClusterUnfitError(EosError):
+    """The cluster answers but lacks something (topic, transactions, replicas): repair the cluster."""
+
+
+class RetriableError(EosError):
+    """The call had no effect yet and may be repeated as it was."""
+
+
+class AbortableError(EosError):
+    """The transaction can only be aborted: abort, rewind to the first uncommitted record, go on."""
+
+
+class CommitRefusedError(AbortableError):
+    """The commit gate (or the group coordinator) refused these offsets: their records belong to someone else."""
+
+
+class RebuildProducerError(EosError):
+    """This producer handle is finished: build another with the same ``transactional.id``, then go on."""
+
+
+class UnknownOutcomeError(RebuildProducerError):
+    """A commit was sent and not answered: neither committed nor aborted until the log has been asked.
+
+    The handle must not be used again and the transaction must not be aborted: a late EndTxn could hit the
+    transaction after it (KAFKA-17754).
+    """
+
+
+class ProducerFencedError(EosError):
+    """A newer instance owns this ``transactional.id``: stop this one, or give it an id of its own."""
+
+
+class FatalClientError(EosError):
+    """The client cannot go on: end the process; its supervisor may start a new one."""
+
+
+class WrongThreadError(EosError, RuntimeError):
+    """A client was called from a thread that does not own it: call it from its owner's thread."""
+
+
+class TransactionStateError(EosError, RuntimeError):
+    """The transactional calls came in an impossible order: correct the calling code."""
+
+
+class TransformError(EosError):
+    """The application's transform raised; nothing of its transaction becomes visible.
+
+    ``topic``, ``partition`` and ``offset`` name the input record; the application's exception is the cause.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, cause: BaseException) -> None:
+        super().__init__(
+            f"the transform raised {type(cause).__name__}: {cause} on the record at {topic}[{partition}]@{offset}; "
+            "its transaction was aborted and nothing of it is visible. Correct the transform or the record, "
+            'or set on_error="skip" or "dead_letter"'
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+
+class EmbeddedKafkaError(EosError):
+    """The embedded broker could not be started or has died; the message carries the tail of its log."""

@@ -1,0 +1,208 @@
+"""What happened, as frozen records handed to one hook; by default they become structlog events.
+
+An event's structlog name is its class name in snake case, so ``CommitSkipped`` is logged as ``commit_skipped``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Protocol
+
+import structlog
+
+from eos_client.core.model import GroupGeneration, InputPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Base of all events. ``level`` is the level at which the default hook logs it."""
+
+    level: ClassVar[str] = "info"
+
+    @property
+    def name(self) -> str:
+        """The event's name in snake case."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields in a form that any log renderer takes."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(str(item) for item in value)
+    if isinstance(value, GroupGeneration):
+        return value.generation_id
+    if isinstance(value, (InputPartition, BaseException)):
+        return str(value)
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopStarted(Event):
+    """The loop has its clients and begins to poll."""
+
+    group_id: str
+    transactional_id: str
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopStopped(Event):
+    """The loop has left the group. ``reason``: why it ended."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsAssigned(Event):
+    """A rebalance gave us partitions."""
+
+    partitions: frozenset[InputPartition]
+    generation: GroupGeneration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsRevoked(Event):
+    """A rebalance took partitions after their open work was committed or aborted."""
+
+    partitions: frozenset[InputPartition]
+    generation: GroupGeneration
+    uncommitted: frozenset[InputPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsLost(Event):
+    """Partitions went without notice (session ended, fenced): nothing of them is committed."""
+
+    level: ClassVar[str] = "warning"
+    partitions: frozenset[InputPartition]
+    uncommitted: frozenset[InputPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionCommitted(Event):
+    """A broker confirmed the commit. ``duration_s``: from the first flush to the confirmation."""
+
+    level: ClassVar[str] = "debug"
+    records_in: int
+    records_out: int
+    duration_s: float
+    generation: GroupGeneration
+    inside_revoke: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitSkipped(Event):
+    """The gate is closed: nothing was sent, the work stays open."""
+
+    generation: GroupGeneration
+    revocation_generation: GroupGeneration
+    held_for_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRefused(Event):
+    """Offsets that must not be committed were asked to be; nothing was sent."""
+
+    level: ClassVar[str] = "warning"
+    partitions: frozenset[InputPartition]
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionAborted(Event):
+    """A transaction was aborted; its records are read again. ``row``: the gate's row, 0 for any other cause."""
+
+    level: ClassVar[str] = "warning"
+    reason: str
+    row: int
+    records_in: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeResolved(Event):
+    """A commit without an answer was looked up in the log."""
+
+    level: ClassVar[str] = "warning"
+    outcome: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerRebuilt(Event):
+    """The producer's handle was replaced; the transactional.id is the same."""
+
+    level: ClassVar[str] = "warning"
+    transactional_id: str
+    reason: str
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientReported(Event):
+    """The client library reported a condition that it handles itself."""
+
+    level: ClassVar[str] = "warning"
+    client: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordSkipped(Event):
+    """A record whose transform failed was passed over (``on_error="skip"``)."""
+
+    level: ClassVar[str] = "error"
+    topic: str
+    partition: int
+    offset: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordDeadLettered(Event):
+    """A record whose transform failed was written to the dead letter topic, inside the same transaction."""
+
+    level: ClassVar[str] = "error"
+    topic: str
+    partition: int
+    offset: int
+    error: str
+    dead_letter_topic: str
+
+
+class EventHook(Protocol):
+    """Receives every event, in the thread where it happened. It should be quick and must not raise."""
+
+    def __call__(self, event: Event, /) -> None:
+        """Take note of ``event``."""
+        ...
+
+
+def log_event(event: Event) -> None:
+    """Log ``event`` with structlog, under its name and at its level. The default hook."""
+    getattr(structlog.get_logger("eos_client"), event.level)(event.name, **event.as_dict())
+
+
+@dataclass(slots=True)
+class Counters:
+    """How a loop or a producer has fared since it was made. All counts are totals."""
+
+    committed: int = 0
+    skipped: int = 0
+    aborted: int = 0
+    outcomes_resolved: int = 0
+    producer_rebuilds: int = 0
+    rebalances: int = 0
+    records_in: int = 0
+    records_out: int = 0
+    records_failed: int = 0
+    generation_id: int = -1
+
+    def as_dict(self) -> dict[str, int]:
+        """Return all counts by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}

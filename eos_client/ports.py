@@ -1,0 +1,190 @@
+"""What the inner layers ask of the outside: protocols that the adapters, and any test double, fulfil."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from eos_client.core.model import GroupGeneration, InputPartition, InputPositions, Outcome
+
+Header = tuple[str, "str | bytes | None"]
+Headers = Sequence[Header] | Mapping[str, "str | bytes | None"]
+
+
+class Record(Protocol):
+    """One consumed record, as confluent_kafka's ``Message`` gives it."""
+
+    def topic(self) -> str: ...  # noqa: D102
+    def partition(self) -> int: ...  # noqa: D102
+    def offset(self) -> int: ...  # noqa: D102
+    def key(self) -> Any: ...  # noqa: D102
+    def value(self) -> Any: ...  # noqa: D102
+    def headers(self) -> Any: ...  # noqa: D102
+    def timestamp(self) -> tuple[int, int]: ...  # noqa: D102
+    def error(self) -> Any: ...  # noqa: D102
+
+
+class OutputRecord:
+    """One record to write. ``topic=None`` means the loop's default output topic.
+
+    ``partition=None`` leaves the choice to the producer's partitioner; ``timestamp_ms=None`` stamps the current time
+    (milliseconds since the epoch, UTC).
+    """
+
+    __slots__ = ("headers", "key", "partition", "timestamp_ms", "topic", "value")
+
+    def __init__(
+        self,
+        topic: str | None = None,
+        *,
+        value: str | bytes | None,
+        key: str | bytes | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> None:
+        self.topic = topic
+        self.value = value
+        self.key = key
+        self.headers = headers
+        self.partition = partition
+        self.timestamp_ms = timestamp_ms
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        return f"OutputRecord({fields})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, OutputRecord):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+
+Output = OutputRecord | bytes
+Transform = Callable[[Any], "Iterable[Output] | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipSnapshot:
+    """The group metadata as one read gave it: opaque for the broker (KIP-447), decoded for the gate."""
+
+    group_metadata: Any
+    generation: GroupGeneration
+
+
+class Clock(Protocol):
+    """Where time comes from; tests pass their own."""
+
+    def __call__(self) -> float:
+        """Return monotonic seconds."""
+        ...
+
+
+class RebalanceListener(Protocol):
+    """Hears of rebalances, in the thread that polls."""
+
+    def on_assigned(self, partitions: frozenset[InputPartition]) -> None:
+        """``partitions`` were given to us."""
+        ...
+
+    def on_revoked(self, partitions: frozenset[InputPartition]) -> None:
+        """``partitions`` are about to leave; they are ours until this returns."""
+        ...
+
+    def on_lost(self, partitions: frozenset[InputPartition]) -> None:
+        """``partitions`` have left already; nothing of them may be committed."""
+        ...
+
+
+class RevocationWork(Protocol):
+    """The open work of a member, as the revocation listener needs it."""
+
+    def snapshot(self) -> MembershipSnapshot:
+        """Read the group metadata now."""
+        ...
+
+    def uncommitted(self) -> frozenset[InputPartition]:
+        """Return the partitions with records that were consumed and not committed."""
+        ...
+
+    def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
+        """Commit open work that covers any of ``partitions``; on failure, abort it. Must not raise."""
+        ...
+
+    def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
+        """Abort open work that covers any of ``partitions``. Must not raise."""
+        ...
+
+
+class GroupConsumer(Protocol):
+    """A group member that remembers which of its records are not committed yet."""
+
+    @property
+    def positions(self) -> InputPositions:
+        """Uncommitted work by partition."""
+        ...
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
+        """Return up to ``num_messages`` records within ``timeout`` seconds; serves rebalance callbacks."""
+        ...
+
+    def snapshot(self) -> MembershipSnapshot:
+        """Read the group metadata now."""
+        ...
+
+    def serve_callbacks(self, *, drain: bool = False) -> None:
+        """Serve rebalance callbacks that are due; with ``drain``, prove that none is left behind queued records."""
+        ...
+
+    def settle(self) -> None:
+        """All uncommitted work was committed."""
+        ...
+
+    def rewind(self, points: Mapping[InputPartition, int] | None = None) -> None:
+        """Go back to the first uncommitted record of every partition that is still ours."""
+        ...
+
+    def committed_offsets(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
+        """Read the group's stable committed offsets; partitions without one are left out."""
+        ...
+
+
+class TransactionalProducer(Protocol):
+    """A producer whose transactional calls are bounded by our own budget and whose handle can be rebuilt."""
+
+    @property
+    def transactional_id(self) -> str:
+        """The producer's stable name across restarts."""
+        ...
+
+    def begin_transaction(self) -> None: ...  # noqa: D102
+
+    def flush_outputs(self, timeout_s: float) -> None:
+        """Wait until every output is acknowledged; raises AbortableError when some are not in time."""
+        ...
+
+    def send_offsets(self, positions: InputPositions, snapshot: MembershipSnapshot, timeout_s: float) -> None:
+        """Add the input offsets to the transaction (KIP-447)."""
+        ...
+
+    def commit_transaction(self, timeout: float) -> None: ...  # noqa: D102
+
+    def abort_transaction(self, timeout: float) -> None: ...  # noqa: D102
+
+    def rebuild(self) -> None:
+        """Abandon the handle and initialise another with the same transactional.id."""
+        ...
+
+
+@runtime_checkable
+class Ended(Protocol):
+    """What a transaction block tells once it has ended."""
+
+    @property
+    def outcome(self) -> Outcome | None: ...  # noqa: D102
+
+    @property
+    def reason(self) -> str: ...  # noqa: D102
