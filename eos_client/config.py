@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, Literal
 
 from eos_client.core.commit_gate import CommitValidation, GatePolicy, GateScope, GateSettings
+from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
 
 Settings = Mapping[str, Any]
@@ -120,20 +121,6 @@ _REFUSED: tuple[tuple[str, frozenset[str], str, str], ...] = (
 
 _COUNTS = frozenset({"max_records", "batch_size"})
 _POLL_LIMIT = "max.poll.interval.ms"
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerLimits:
-    """How long transactional work may take, in seconds.
-
-    ``commit_timeout_s`` bounds each transactional call from outside, because some outlive their own timeout; a commit
-    that exceeds it has an unknown outcome. ``start_timeout_s`` bounds the first contact with the cluster,
-    ``recovery_timeout_s`` the rebuilding of a producer and the look-up of an unknown outcome.
-    """
-
-    commit_timeout_s: float = 4.0
-    start_timeout_s: float = 10.0
-    recovery_timeout_s: float = 60.0
 
 
 def check_settings(settings: Settings) -> None:

@@ -63,6 +63,10 @@ class TransactionStateError(EosError, RuntimeError):
     """The transactional calls came in an impossible order: correct the calling code."""
 
 
+class OutputRefusedError(EosError):
+    """The client library refused one output record (too large, no such partition): correct that record."""
+
+
 class TransformError(EosError):
     """The application's transform raised; nothing of its transaction becomes visible.
 

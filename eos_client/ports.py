@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
-from eos_client.core.model import GroupGeneration, InputPartition, InputPositions, Outcome
+from eos_client.core.model import GroupGeneration, InputPartition, InputPositions, ProducerLimits
 
 Header = tuple[str, "str | bytes | None"]
 Headers = Sequence[Header] | Mapping[str, "str | bytes | None"]
@@ -83,39 +83,57 @@ class Clock(Protocol):
         ...
 
 
-class RebalanceListener(Protocol):
-    """Hears of rebalances, in the thread that polls."""
+class NamedPartition(Protocol):
+    """What a rebalance callback gets: confluent_kafka's ``TopicPartition``."""
 
-    def on_assigned(self, partitions: frozenset[InputPartition]) -> None:
+    @property
+    def topic(self) -> str: ...  # noqa: D102
+    @property
+    def partition(self) -> int: ...  # noqa: D102
+
+
+def keys_of(partitions: Iterable[NamedPartition]) -> frozenset[InputPartition]:
+    """Return the names of ``partitions``."""
+    return frozenset(InputPartition(p.topic, p.partition) for p in partitions)
+
+
+class RebalanceListener(Protocol):
+    """Hears of rebalances, in the thread that polls, with the very list that the client library gave."""
+
+    def on_assigned(self, partitions: list[Any], /) -> None:
         """``partitions`` were given to us."""
         ...
 
-    def on_revoked(self, partitions: frozenset[InputPartition]) -> None:
+    def on_revoked(self, partitions: list[Any], /) -> None:
         """``partitions`` are about to leave; they are ours until this returns."""
         ...
 
-    def on_lost(self, partitions: frozenset[InputPartition]) -> None:
+    def on_lost(self, partitions: list[Any], /) -> None:
         """``partitions`` have left already; nothing of them may be committed."""
         ...
 
 
 class RevocationWork(Protocol):
-    """The open work of a member, as the revocation listener needs it."""
+    """The open work of a member, as the revocation listener needs it. None of these raises."""
 
     def snapshot(self) -> MembershipSnapshot:
         """Read the group metadata now."""
         ...
 
     def uncommitted(self) -> frozenset[InputPartition]:
-        """Return the partitions with records that were consumed and not committed."""
+        """Return the partitions whose consumed records are in the open work and not committed."""
         ...
 
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
-        """Commit open work that covers any of ``partitions``; on failure, abort it. Must not raise."""
+        """Commit open work that covers any of ``partitions``; on failure, abort it."""
         ...
 
     def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
-        """Abort open work that covers any of ``partitions``. Must not raise."""
+        """Abort open work that covers any of ``partitions``."""
+        ...
+
+    def departed(self, partitions: frozenset[InputPartition]) -> None:
+        """``partitions`` have left, revoked or lost."""
         ...
 
 
@@ -125,6 +143,16 @@ class GroupConsumer(Protocol):
     @property
     def positions(self) -> InputPositions:
         """Uncommitted work by partition."""
+        ...
+
+    @property
+    def assigned(self) -> frozenset[InputPartition]:
+        """The partitions that the group gave us and has not taken back."""
+        ...
+
+    @property
+    def proven(self) -> GroupGeneration:
+        """The newest generation for which no rebalance callback can still be waiting."""
         ...
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
@@ -143,8 +171,16 @@ class GroupConsumer(Protocol):
         """All uncommitted work was committed."""
         ...
 
-    def rewind(self, points: Mapping[InputPartition, int] | None = None) -> None:
+    def rewind(self) -> None:
         """Go back to the first uncommitted record of every partition that is still ours."""
+        ...
+
+    def rewind_soon(self) -> None:
+        """Rewind as soon as the running ``consume`` has returned; for rebalance callbacks."""
+        ...
+
+    def wait_while_paused(self, limit_s: float) -> None:
+        """Consume nothing for up to ``limit_s`` seconds and serve callbacks."""
         ...
 
     def committed_offsets(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
@@ -160,7 +196,16 @@ class TransactionalProducer(Protocol):
         """The producer's stable name across restarts."""
         ...
 
+    @property
+    def limits(self) -> ProducerLimits:
+        """How long transactional work may take."""
+        ...
+
     def begin_transaction(self) -> None: ...  # noqa: D102
+
+    def enqueue(self, topic: str, record: OutputRecord) -> None:
+        """Queue one output, waiting for room in the local queue."""
+        ...
 
     def flush_outputs(self, timeout_s: float) -> None:
         """Wait until every output is acknowledged; raises AbortableError when some are not in time."""
@@ -177,14 +222,3 @@ class TransactionalProducer(Protocol):
     def rebuild(self) -> None:
         """Abandon the handle and initialise another with the same transactional.id."""
         ...
-
-
-@runtime_checkable
-class Ended(Protocol):
-    """What a transaction block tells once it has ended."""
-
-    @property
-    def outcome(self) -> Outcome | None: ...  # noqa: D102
-
-    @property
-    def reason(self) -> str: ...  # noqa: D102

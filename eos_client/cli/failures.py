@@ -55,6 +55,7 @@ class ExitCode(IntEnum):
     EMBEDDED_KAFKA = 11, "the embedded broker could not start or died"
     NOT_EXACTLY_ONCE = 12, "demo: the verdict found a lost, doubled, reordered or altered record"
     EXTRA_MISSING = 13, "typer or rich is missing: pip install 'eos-client[cli]'"
+    INTERRUPTED = 130, "demo: stopped by a signal before its verdict"
 
 
 class CommandLineError(EosError):
@@ -92,7 +93,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 def exit_code_table() -> str:
     """Return the exit codes as text, one a line, for ``--help``."""
-    return "\n\n".join(f"{code.value}: {code.description}" for code in ExitCode)
+    return "\n".join(f"{code.value:>4}  {code.description}" for code in ExitCode)
 
 
 @contextmanager

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import sys
+from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
@@ -25,7 +28,7 @@ def configure_logs(log_format: LogFormat, *, verbose: bool) -> None:
     structlog.configure(
         processors=_processors(log_format),
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if verbose else logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(_Stderr()),  # type: ignore[arg-type]  # it writes and flushes
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(handlers=[_ToStructlog()], level=logging.WARNING, force=True)
@@ -46,6 +49,35 @@ def _processors(log_format: LogFormat) -> list[Any]:
         structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
         structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
     ]
+
+
+class _Stderr:
+    """Stderr that survives its reader: when the pipe breaks, the process is asked to stop as by SIGTERM.
+
+    Without this, the loop would fail inside a log call, or run on with nobody to watch it.
+    """
+
+    def __init__(self) -> None:
+        self._stream = sys.stderr
+        self._broken = False
+
+    def write(self, text: str) -> None:
+        """Write ``text``, or nothing once the reader has gone."""
+        self._guarded(lambda: self._stream.write(text))
+
+    def flush(self) -> None:
+        """Hand everything to the reader now."""
+        self._guarded(self._stream.flush)
+
+    def _guarded(self, act: Callable[[], object]) -> None:
+        if self._broken:
+            return
+        try:
+            act()
+        except BrokenPipeError:
+            self._broken = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())  # the interpreter flushes it at exit
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _ToStructlog(logging.Handler):

@@ -86,7 +86,9 @@ class ClusterAdmin:
         try:
             self._client = AdminClient(settings)
         except KafkaException as error:
-            raise ConfigurationError(f"librdkafka refuses the configuration: {error.args[0].str()}") from error
+            raise ConfigurationError(
+                f"librdkafka refuses the configuration: {error.args[0].str()}. Correct the setting or leave it out"
+            ) from error
 
     def cluster(self) -> ClusterDescription:
         """Describe the brokers.
@@ -162,7 +164,7 @@ class ClusterAdmin:
 
         :param committed_only: the last stable offset instead of the high watermark.
         """
-        latest = cast("OffsetSpec", OffsetSpec.latest())
+        latest = cast("OffsetSpec", OffsetSpec.latest())  # type: ignore[no-untyped-call]
         isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
         futures = self._client.list_offsets(
             {TopicPartition(topic, partition): latest for partition in range(partition_count)},
@@ -186,9 +188,7 @@ class ClusterAdmin:
     def group(self, group_id: str) -> GroupDescription | None:
         """Describe a consumer group; ``None`` when the cluster has never seen it."""
         futures = self._client.describe_consumer_groups([group_id], request_timeout=self._timeout_s)
-        group = self._answer_unless(
-            KafkaError.GROUP_ID_NOT_FOUND, futures[group_id], f"describe group {group_id!r}"
-        )
+        group = self._answer_unless(KafkaError.GROUP_ID_NOT_FOUND, futures[group_id], f"describe group {group_id!r}")
         if group is None or group.state.name == "DEAD":  # before KIP-1043 an unknown group was described as dead
             return None
         return GroupDescription(group.state.name.lower(), group.type.name.lower(), len(group.members))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -86,6 +86,13 @@ class TopicLoader:
                 raise ClusterUnfitError(
                     f"a record of {len(value)} bytes cannot be written to {self._topic}: {error.args[0].str()}"
                 ) from error
+        self.serve()
+
+    def serve(self) -> None:
+        """Take note of what the broker has confirmed meanwhile.
+
+        :raises ClusterUnfitError: a record was refused.
+        """
         self._producer.poll(0)
         self._raise_refused()
 
@@ -174,5 +181,6 @@ def _stored(message: Message, unfinished: set[int], end_offsets: Mapping[int, in
         return None
     if offset >= end_offsets[partition]:
         return None
-    headers = {name: value for name, value in message.headers() or [] if isinstance(value, bytes)}
+    pairs = cast("list[tuple[str, bytes | None]]", message.headers() or [])  # its stub allows what it takes, not gives
+    headers = {name: value or b"" for name, value in pairs}
     return StoredRecord(partition, offset, message.value() or b"", headers)

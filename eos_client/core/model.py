@@ -74,3 +74,17 @@ class InputPosition:
 
 
 InputPositions = Mapping[InputPartition, InputPosition]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerLimits:
+    """How long transactional work may take, in seconds.
+
+    ``commit_timeout_s`` bounds each transactional call from outside, because some outlive their own timeout; a commit
+    that exceeds it has an unknown outcome. ``start_timeout_s`` bounds the first contact with the cluster,
+    ``recovery_timeout_s`` the rebuilding of a producer and the look-up of an unknown outcome.
+    """
+
+    commit_timeout_s: float = 4.0
+    start_timeout_s: float = 10.0
+    recovery_timeout_s: float = 60.0

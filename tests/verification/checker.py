@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import enum
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 SAMPLES_MAX = 5
@@ -122,9 +123,7 @@ def check(history: History) -> Verdict:
         _unfinished(history),
         _offsets(history),
     ]
-    violations = tuple(
-        Violation(found.rule, found.count, tuple(found.samples)) for found in findings if found.count
-    )
+    violations = tuple(Violation(found.rule, found.count, tuple(found.samples)) for found in findings if found.count)
     hole = next((line for line in history.broker_log if BROKER_ATOMICITY_HOLE in line), None)
     status = Status.VIOLATED if violations else Status.HOLDS
     if hole is not None:

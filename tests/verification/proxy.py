@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from tests.verification.wire import (
     REQUEST_HEAD_BYTES,
@@ -29,6 +29,9 @@ from tests.verification.wire import (
     request_head,
     response_head,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 QUEUED_BYTES_MAX = 16 * 1024 * 1024
 START_TIMEOUT_S = 10.0
@@ -149,6 +152,8 @@ class _Side(asyncio.Protocol):
         early, self._early = self._early, []
         for chunk in early:
             self._hand_over(chunk)
+        if self.closed:
+            self._line.finish(peer.close)
 
     def data_received(self, data: bytes) -> None:
         if self._scan_in is not None:
@@ -225,7 +230,7 @@ class KafkaProxy:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="kafka-proxy", daemon=True)
 
-    def start(self) -> KafkaProxy:
+    def start(self) -> Self:
         """Listen; returns once connections are taken."""
         self._thread.start()
         if not self._started.wait(START_TIMEOUT_S):
@@ -247,7 +252,7 @@ class KafkaProxy:
         if added_rtt_s is not None:
             self.added_rtt_s = added_rtt_s
 
-    def __enter__(self) -> KafkaProxy:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(
@@ -290,9 +295,6 @@ class KafkaProxy:
             await asyncio.get_running_loop().create_connection(lambda: broker, "127.0.0.1", self.target_port)
         except OSError:
             client.close()
-            return
-        if client.closed:
-            broker.close()
             return
         broker.pair(client)
         client.pair(broker)

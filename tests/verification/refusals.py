@@ -25,10 +25,16 @@ REBALANCE_IN_PROGRESS = 27
 FENCED_INSTANCE_ID = 82
 FENCED_MEMBER_EPOCH = 110
 STALE_MEMBER_EPOCH = 113
-REFUSALS = frozenset({
-    ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID, FENCED_MEMBER_EPOCH,
-    STALE_MEMBER_EPOCH,
-})
+REFUSALS = frozenset(
+    {
+        ILLEGAL_GENERATION,
+        UNKNOWN_MEMBER_ID,
+        REBALANCE_IN_PROGRESS,
+        FENCED_INSTANCE_ID,
+        FENCED_MEMBER_EPOCH,
+        STALE_MEMBER_EPOCH,
+    }
+)
 EXPULSIONS = frozenset({ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, FENCED_MEMBER_EPOCH})
 OUT_OF_THE_GROUP = -1
 COMMITS = (Api.TXN_OFFSET_COMMIT, Api.OFFSET_COMMIT)
@@ -48,6 +54,10 @@ class Refusal:
     @property
     def avoidable(self) -> bool:
         return self.known_for_s is not None
+
+    def __str__(self) -> str:
+        known = "no newer known" if self.known_for_s is None else f"newer known {self.known_for_s * 1000:.1f} ms"
+        return f"{self.member_id} at generation {self.generation}: error {self.error}, {known}"
 
 
 @dataclass(slots=True)
@@ -69,6 +79,12 @@ class RefusalReport:
     @property
     def unavoidable(self) -> list[Refusal]:
         return [refusal for refusal in self.refusals if not refusal.avoidable]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.commits} commits, {self.rebalances} rebalances, {len(self.refusals)} refused, "
+            f"{len(self.avoidable)} of them avoidable, {self.anonymous} anonymous, errors {dict(self.errors)}"
+        )
 
     def per_100_commits(self) -> float:
         return 100 * len(self.refusals) / self.commits if self.commits else 0.0
@@ -157,6 +173,4 @@ def _judge(report: RefusalReport, knowledge: _Knowledge, exchange: Exchange, sta
     report.errors.update(errors - {0})
     if refused:
         known_for_s = knowledge.held_newer_for_s(request.group, request.member_id, generation, started_s)
-        report.refusals.append(
-            Refusal(exchange.sent_s, request.member_id, generation, min(refused), known_for_s)
-        )
+        report.refusals.append(Refusal(exchange.sent_s, request.member_id, generation, min(refused), known_for_s))

@@ -43,9 +43,7 @@ def batches(segment: bytes) -> Iterator[Batch]:
     """The batches of one segment; an incomplete one at the end is still being written and is left out."""
     at = 0
     while at + BATCH_HEAD.size <= len(segment):
-        first, length, _, _, _, attributes, last_delta, _, _, producer_id, _, _, _ = BATCH_HEAD.unpack_from(
-            segment, at
-        )
+        first, length, _, _, _, attributes, last_delta, _, _, producer_id, _, _, _ = BATCH_HEAD.unpack_from(segment, at)
         end = at + 12 + length
         if length <= 0 or end > len(segment):
             return

@@ -179,9 +179,7 @@ def _offset_commit_request(cursor: _Cursor, version: int, client_id: str) -> Req
         cursor.string()
     if 2 <= version <= 4:
         cursor.integer(8)
-    return RequestFields(
-        client_id, group, member_id, generation, offsets=_offsets(cursor, leader_epoch=version >= 6)
-    )
+    return RequestFields(client_id, group, member_id, generation, offsets=_offsets(cursor, leader_epoch=version >= 6))
 
 
 def _add_offsets_request(cursor: _Cursor, version: int, client_id: str) -> RequestFields:
@@ -294,9 +292,7 @@ class FrameScanner:
     without its size.
     """
 
-    def __init__(
-        self, head_bytes: int, wants: Callable[[bytes], bool], on_frame: Callable[[bytes], None]
-    ) -> None:
+    def __init__(self, head_bytes: int, wants: Callable[[bytes], bool], on_frame: Callable[[bytes], None]) -> None:
         self._head_length = 4 + head_bytes
         self._wants = wants
         self._on_frame = on_frame

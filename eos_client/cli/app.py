@@ -1,0 +1,164 @@
+"""The commands and their options. What a command does stands in its own module; this one only reads the line."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from eos_client.cli.broker import serve_broker
+from eos_client.cli.demo.session import DemoOptions, GroupProtocol, run_demo
+from eos_client.cli.doctor import DoctorOptions, diagnose, report
+from eos_client.cli.failures import ExitCode, exit_code_table, failures_reported
+from eos_client.cli.logs import LogFormat, configure_logs
+from eos_client.cli.run import RunOptions, run_loop
+from eos_client.cli.settings import parse_names, parse_settings
+from eos_client.cli.signals import sigterm_as_interrupt
+from eos_client.testing.embedded_kafka import DEFAULT_VERSION
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Exactly-once consume-transform-produce on Apache Kafka.",
+    epilog=f"\b\nExit status:\n{exit_code_table()}",
+)
+
+_CONSOLE_PROGRESS_S = 10.0
+_JSON_PROGRESS_S = 1.0
+
+Bootstrap = Annotated[str, typer.Option("--bootstrap", metavar="HOST:PORT", help="One or more brokers of the cluster.")]
+Config = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="KEY=VALUE", help="A librdkafka setting by its dotted name. May be repeated."),
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Log every transaction; show the traceback of an error.", show_default=False)
+]
+
+
+@app.command()
+def run(  # noqa: PLR0913, PLR0917  each parameter is an option
+    reference: Annotated[str, typer.Argument(metavar="FILE.py:FUNC", help="A file, and the function of one record.")],
+    bootstrap: Bootstrap,
+    group: Annotated[str, typer.Option("--group", help="Consumer group of all workers of this job.")],
+    sources: Annotated[
+        list[str], typer.Option("--from", metavar="TOPIC", help="Input topic. May be repeated, or TOPIC,TOPIC.")
+    ],
+    target: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Topic of outputs that name none.")],
+    transactional_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="Pin it, one per worker; generated when left out.")
+    ] = None,
+    commit_interval: Annotated[
+        float, typer.Option(metavar="S", help="Seconds of work in one transaction.", min=0.001)
+    ] = 0.1,
+    config: Config = None,
+    log_format: Annotated[LogFormat, typer.Option(help="How log lines look on stderr.")] = LogFormat.CONSOLE,
+    verbose: Verbose = False,
+) -> None:
+    """Run one exactly-once worker: FUNC(record) yields OutputRecords, or bytes for the --to topic.
+
+    SIGTERM or Ctrl-C: finish or abort the open transaction, leave the group, exit 0. A second one: at once.
+    """
+    as_json = log_format is LogFormat.JSON
+    configure_logs(log_format, verbose=verbose)
+    with failures_reported(verbose=verbose, as_json=as_json):
+        run_loop(
+            RunOptions(
+                reference=reference,
+                bootstrap_servers=bootstrap,
+                group_id=group,
+                input_topics=parse_names(sources, option="--from"),
+                output_topic=target,
+                transactional_id=transactional_id,
+                commit_interval_s=commit_interval,
+                settings=parse_settings(config or ()),
+                progress_interval_s=_JSON_PROGRESS_S if as_json else _CONSOLE_PROGRESS_S,
+            )
+        )
+
+
+@app.command()
+def demo(
+    bootstrap: Annotated[
+        str | None,
+        typer.Option("--bootstrap", metavar="HOST:PORT", help="Your own cluster; an embedded Kafka when left out."),
+    ] = None,
+    input_name: Annotated[
+        str | None,
+        typer.Option("--input", metavar="FILE", help="Text or NDJSON, one record a line; - for standard input."),
+    ] = None,
+    partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=3, max=1000)] = 6,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", help="How long the input takes to arrive.", min=1.0, max=3600.0)
+    ] = 20.0,
+    group_protocol: Annotated[
+        GroupProtocol | None, typer.Option(help="Default: consumer; classic with --bootstrap.", show_default=False)
+    ] = None,
+    keep_topics: Annotated[bool, typer.Option("--keep-topics", help="Leave the topics on your cluster.")] = False,
+    config: Config = None,
+    verbose: Verbose = False,
+) -> None:
+    """Prove it: workers join, one is killed and comes back, and the topic is read back record by record."""
+    configure_logs(LogFormat.CONSOLE, verbose=verbose)
+    with failures_reported(verbose=verbose), sigterm_as_interrupt():
+        try:
+            run_demo(
+                DemoOptions(
+                    bootstrap_servers=bootstrap,
+                    input_name=input_name,
+                    settings=parse_settings(config or ()),
+                    group_protocol=group_protocol,
+                    partition_count=partitions,
+                    feed_s=seconds,
+                    keep_topics=keep_topics,
+                ),
+                Console(),
+            )
+        except KeyboardInterrupt:
+            _interrupted()
+
+
+@app.command()
+def broker(
+    version: Annotated[str, typer.Option(help="Kafka version, fetched once.")] = DEFAULT_VERSION,
+    port: Annotated[int | None, typer.Option(help="Where it listens; a free port when left out.", min=1)] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="A broker property. May be repeated.")
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Start an embedded real Kafka for development; its address is all that it prints on stdout."""
+    configure_logs(LogFormat.CONSOLE, verbose=verbose)
+    with failures_reported(verbose=verbose):
+        serve_broker(version, port, parse_settings(properties or (), option="--property"))
+
+
+@app.command()
+def doctor(
+    bootstrap: Bootstrap,
+    group: Annotated[str | None, typer.Option("--group", help="A consumer group to look at.")] = None,
+    topics: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="A topic to look at. May be repeated.")
+    ] = None,
+    config: Config = None,
+    verbose: Verbose = False,
+) -> None:
+    """Say whether this configuration and cluster are fit for exactly-once, and what to do where not."""
+    configure_logs(LogFormat.CONSOLE, verbose=verbose)
+    with failures_reported(verbose=verbose):
+        options = DoctorOptions(
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            topics=parse_names(topics, option="--topic") if topics else (),
+            settings=parse_settings(config or ()),
+        )
+        report(diagnose(options), Console())
+
+
+def _interrupted() -> NoReturn:
+    print("eos-client: interrupted before the verdict", file=sys.stderr)
+    raise SystemExit(ExitCode.INTERRUPTED)

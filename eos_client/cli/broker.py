@@ -1,0 +1,43 @@
+"""``eos-client broker``: an embedded real Kafka for development, until Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+
+from eos_client.cli.signals import sigterm_as_interrupt
+from eos_client.errors import EmbeddedKafkaError
+from eos_client.testing.embedded_kafka import EmbeddedKafka
+
+_WATCH_INTERVAL_S = 0.5
+
+
+def serve_broker(version: str, port: int | None, properties: Mapping[str, str]) -> None:
+    """Start a broker, print its address on stdout, and keep it until a signal comes.
+
+    :raises EmbeddedKafkaError: it could not start, or died by itself.
+    """
+    broker = EmbeddedKafka(version=version, port=port, properties=properties, on_progress=tell)
+    started_at = time.monotonic()
+    tell(f"starting Kafka {version} ...")
+    with sigterm_as_interrupt():
+        try:
+            with broker:
+                print(broker.bootstrap_servers, flush=True)
+                tell(f"Kafka {version} serves {broker.bootstrap_servers} after {time.monotonic() - started_at:.1f} s")
+                tell("Ctrl-C or SIGTERM stops it and removes its data")
+                _watch(broker)
+        except KeyboardInterrupt:
+            tell("stopped")
+
+
+def _watch(broker: EmbeddedKafka) -> None:
+    while broker.running:
+        time.sleep(_WATCH_INTERVAL_S)
+    raise EmbeddedKafkaError(f"the broker died by itself. The end of its log:\n{broker.log_tail()}")
+
+
+def tell(line: str) -> None:
+    """Print a line for the person at the terminal; stdout is for the address alone."""
+    print(line, file=sys.stderr, flush=True)

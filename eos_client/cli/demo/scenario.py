@@ -1,0 +1,149 @@
+"""The demo's story: two workers, a third joins, one is killed in mid-transaction and comes back, all is processed.
+
+Every step waits for the cluster to have got somewhere, not for a time, so that the join and the kill hit a moving
+stream on a slow machine too.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from eos_client.cli.demo.display import Display, Progress
+from eos_client.cli.demo.feed import Feed
+from eos_client.cli.demo.worker import Worker
+from eos_client.confluent.admin import ClusterAdmin
+from eos_client.errors import ClusterUnavailableError, EosError
+
+_TICK_S = 0.1
+_OFFSETS_INTERVAL_S = 0.4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """When things happen, as shares of all records, and what waits are bounded by."""
+
+    released_at_start: float = 0.45
+    join_at: float = 0.2
+    released_after_join: float = 0.8
+    kill_at: float = 0.5
+    restart_after_s: float = 1.5
+    stall_limit_s: float = 60.0
+    stop_limit_s: float = 30.0
+
+
+class StalledError(EosError):
+    """The workers no longer get on."""
+
+
+class Scenario:
+    """Plays the story with three workers over a feed; what it notices goes to the display.
+
+    :param committed_of: asks the cluster how many input records the group has committed.
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[Worker],
+        feed: Feed,
+        display: Display,
+        committed_of: Callable[[], int],
+        plan: Plan | None = None,
+    ) -> None:
+        self._workers = workers
+        self._feed = feed
+        self._display = display
+        self._committed_of = committed_of
+        self._plan = plan or Plan()
+        self._progress: Progress = display.progress
+        self._asked_at = 0.0
+
+    def play(self) -> None:
+        """Go through all steps until everything is committed.
+
+        :raises StalledError: nothing moved for ``stall_limit_s``, or a worker ended by itself.
+        """
+        first, victim, third = self._workers
+        plan, feed, note = self._plan, self._feed, self._display.note
+        feed.release(plan.released_at_start)
+        feed.start()
+        self._start(first, victim)
+        self._until(lambda: self._has_committed(plan.join_at))
+        self._start(third)
+        self._until(lambda: bool(third.tally.partitions))
+        note(f"{third.name} has joined and owns {len(third.tally.partitions)} partitions")
+        feed.release(plan.released_after_join)
+        self._until(lambda: self._has_committed(plan.kill_at) and bool(victim.tally.partitions))
+        owned = len(victim.tally.partitions)
+        victim.kill()
+        note(f"{victim.name} killed (SIGKILL) while it owned {owned} partitions")
+        self._until_after(plan.restart_after_s)
+        self._start(victim)
+        self._until(lambda: bool(victim.tally.partitions))
+        note(f"{victim.name} is back and owns {len(victim.tally.partitions)} partitions")
+        feed.release(1.0)
+        self._until(lambda: feed.is_done and self._progress.committed >= feed.total)
+        note(f"all {feed.total:,} records are committed")
+
+    def stop(self) -> list[str]:
+        """Send SIGTERM to every worker and wait; return a complaint for each that did not end with status 0."""
+        self._feed.stop()
+        running = [worker for worker in self._workers if worker.is_running]
+        for worker in running:
+            worker.terminate()
+        complaints = []
+        deadline = time.monotonic() + self._plan.stop_limit_s
+        for worker in running:
+            code = worker.wait(max(0.1, deadline - time.monotonic()))
+            if code != 0:
+                how = "had to be killed" if code is None else f"ended with status {code}"
+                complaints.append(f"{worker.name} {how} after SIGTERM. {worker.tally.failure}".rstrip())
+        return complaints
+
+    def _start(self, *workers: Worker) -> None:
+        for worker in workers:
+            worker.start()
+            again = " again" if worker.tally.lives > 1 else ""
+            pid = worker.process.pid if worker.process else 0
+            self._display.note(f"{worker.name} started{again} (process {pid})")
+
+    def _has_committed(self, share: float) -> bool:
+        wanted = math.ceil(self._progress.total * share)
+        return self._progress.committed >= min(wanted, self._feed.released)
+
+    def _until_after(self, wait_s: float) -> None:
+        due = time.monotonic() + wait_s
+        self._until(lambda: time.monotonic() >= due)
+
+    def _until(self, reached: Callable[[], bool]) -> None:
+        moved_at, committed = time.monotonic(), self._progress.committed
+        while not reached():
+            time.sleep(_TICK_S)
+            self._look()
+            if self._progress.committed != committed:
+                moved_at, committed = time.monotonic(), self._progress.committed
+            if time.monotonic() - moved_at > self._plan.stall_limit_s:
+                raise StalledError(f"nothing was committed for {self._plan.stall_limit_s:g} s at {committed:,} records")
+
+    def _look(self) -> None:
+        if self._feed.error is not None:
+            raise self._feed.error
+        for worker in self._workers:
+            if worker.state.startswith(("failed", "stopped")):
+                last = worker.tally.failure or "\n".join(worker.log_tail)
+                raise StalledError(f"{worker.name} ended by itself, {worker.state}: {last}")
+        self._progress.loaded = self._feed.loaded
+        if time.monotonic() - self._asked_at >= _OFFSETS_INTERVAL_S:
+            self._progress.committed = self._committed_of()
+            self._asked_at = time.monotonic()
+        self._display.refresh()
+
+
+def committed_records(admin: ClusterAdmin, group_id: str, topic: str, partition_count: int) -> int:
+    """Return how many records of the topic the group has committed; 0 while its coordinator is not known yet."""
+    try:
+        return sum(admin.committed_offsets(group_id, topic, partition_count).values())
+    except ClusterUnavailableError:
+        return 0

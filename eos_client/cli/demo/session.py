@@ -1,0 +1,211 @@
+"""``eos-client demo`` from start to verdict: cluster, topics, workers, scenario, read-back, cleaning up."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+
+from rich.console import Console
+
+from eos_client.cli.demo.display import Display, Progress, show_outcome
+from eos_client.cli.demo.feed import Feed
+from eos_client.cli.demo.input_file import InputLines, open_input
+from eos_client.cli.demo.scenario import Scenario, StalledError, committed_records
+from eos_client.cli.demo.verdict import Verdict, reach_verdict
+from eos_client.cli.demo.worker import Worker
+from eos_client.cli.failures import NotExactlyOnceError
+from eos_client.confluent.admin import ClusterAdmin
+from eos_client.testing.embedded_kafka import EmbeddedKafka
+
+WORKER_COUNT = 3
+_COMMIT_INTERVAL_S = 0.2
+_SESSION_MS = 6000
+"""How soon the group gives up a killed worker; the smallest that a broker with default settings accepts."""
+
+
+class GroupProtocol(str, Enum):
+    """Which rebalance protocol the demo's workers speak."""
+
+    CONSUMER = "consumer"
+    CLASSIC = "classic"
+
+
+_PROTOCOL_SETTINGS: Mapping[GroupProtocol, Mapping[str, str]] = {
+    GroupProtocol.CONSUMER: {"group.protocol": "consumer"},
+    GroupProtocol.CLASSIC: {
+        "group.protocol": "classic",
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": str(_SESSION_MS),
+        "heartbeat.interval.ms": str(_SESSION_MS // 4),
+    },
+}
+_BROKER_PROPERTIES = {
+    "group.initial.rebalance.delay.ms": "500",
+    "group.consumer.session.timeout.ms": str(_SESSION_MS),
+    "group.consumer.min.session.timeout.ms": str(_SESSION_MS),
+    "group.consumer.heartbeat.interval.ms": str(_SESSION_MS // 6),
+    "group.consumer.min.heartbeat.interval.ms": str(_SESSION_MS // 6),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions:
+    """What ``eos-client demo`` was asked to do. ``bootstrap_servers=None``: start an embedded Kafka."""
+
+    bootstrap_servers: str | None = None
+    input_name: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    group_protocol: GroupProtocol | None = None
+    partition_count: int = 6
+    feed_s: float = 20.0
+    keep_topics: bool = False
+    kafka_version: str = "4.3.1"
+
+    @property
+    def protocol(self) -> GroupProtocol:
+        """The protocol asked for, or the one under which a killed worker is noticed soon.
+
+        Under KIP-848 the session timeout is the broker's (45 s unless set), so a caller's cluster gets classic.
+        """
+        embedded = self.bootstrap_servers is None
+        return self.group_protocol or (GroupProtocol.CONSUMER if embedded else GroupProtocol.CLASSIC)
+
+
+@dataclass(frozen=True)
+class _Names:
+    """Names that no other run on the same cluster uses."""
+
+    run: str
+
+    @classmethod
+    def fresh(cls) -> _Names:
+        return cls(f"eos-demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}")
+
+    @property
+    def input_topic(self) -> str:
+        return f"{self.run}-orders"
+
+    @property
+    def output_topic(self) -> str:
+        return f"{self.run}-invoices"
+
+
+def run_demo(options: DemoOptions, console: Console) -> None:
+    """Play the demo and print its verdict.
+
+    :raises NotExactlyOnceError: the verdict is not "exactly once".
+    :raises EosError: the demo could not be played: no cluster, no input, no embedded Kafka.
+    """
+    lines = open_input(options.input_name)
+    with _cluster(options, console) as bootstrap_servers:
+        _Session(options, console, lines, bootstrap_servers).play()
+
+
+@contextmanager
+def _cluster(options: DemoOptions, console: Console) -> Iterator[str]:
+    if options.bootstrap_servers is not None:
+        yield options.bootstrap_servers
+        return
+    console.print(f"starting an embedded Kafka {options.kafka_version} ...", highlight=False)
+    with EmbeddedKafka(
+        version=options.kafka_version,
+        properties=_BROKER_PROPERTIES,
+        on_progress=lambda line: console.print(line, highlight=False, markup=False),
+    ) as broker:
+        console.print(f"Kafka {options.kafka_version} serves {broker.bootstrap_servers}", highlight=False)
+        yield broker.bootstrap_servers
+
+
+class _Session:
+    def __init__(self, options: DemoOptions, console: Console, lines: InputLines, bootstrap_servers: str) -> None:
+        self._options = options
+        self._console = console
+        self._lines = lines
+        self._bootstrap = bootstrap_servers
+        self._names = _Names.fresh()
+        self._admin = ClusterAdmin(bootstrap_servers, options.settings)
+
+    def play(self) -> None:
+        options, names = self._options, self._names
+        self._admin.cluster()
+        self._admin.create_topics(dict.fromkeys([names.input_topic, names.output_topic], options.partition_count))
+        self._console.print(
+            f"{self._lines.source} -> {names.input_topic} -> {WORKER_COUNT} workers of group {names.run} "
+            f"({options.protocol.value} protocol) -> {names.output_topic}, {options.partition_count} partitions each",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+        passed = False
+        try:
+            passed = self._play_and_judge()
+        finally:
+            self._clean_up(passed=passed)
+        if not passed:
+            raise NotExactlyOnceError("the verdict is not exactly once: see the tables above")
+
+    def _play_and_judge(self) -> bool:
+        workers = [self._worker(f"w{number}") for number in range(1, WORKER_COUNT + 1)]
+        feed = Feed(
+            self._lines,
+            self._bootstrap,
+            self._names.input_topic,
+            self._options.settings,
+            partition_count=self._options.partition_count,
+            duration_s=self._options.feed_s,
+        )
+        display = Display(self._console, workers, Progress(total=self._lines.count))
+        scenario = Scenario(workers, feed, display, self._committed)
+        complaints: list[str] = []
+        try:
+            with display:
+                scenario.play()
+        except StalledError as stalled:
+            display.note(f"given up: {stalled}")
+            complaints.append(str(stalled))
+        finally:
+            complaints += scenario.stop()
+        display.note("all workers have left; reading both topics back")
+        return show_outcome(self._console, display, self._verdict(feed.loaded), complaints)
+
+    def _worker(self, name: str) -> Worker:
+        names = self._names
+        settings = {**_PROTOCOL_SETTINGS[self._options.protocol], **self._options.settings}
+        options = [
+            *("--bootstrap", self._bootstrap, "--group", names.run),
+            *("--from", names.input_topic, "--to", names.output_topic),
+            # Pinned, so that a worker that comes back ends the transaction that its killed self left open.
+            *("--transactional-id", f"{names.run}-{name}"),
+            *("--commit-interval", str(_COMMIT_INTERVAL_S)),
+        ]
+        for key, value in settings.items():
+            options += ["--config", f"{key}={value}"]
+        return Worker(name, options)
+
+    def _committed(self) -> int:
+        return committed_records(self._admin, self._names.run, self._names.input_topic, self._options.partition_count)
+
+    def _verdict(self, loaded: int) -> Verdict:
+        return reach_verdict(
+            self._admin,
+            self._bootstrap,
+            self._options.settings,
+            input_topic=self._names.input_topic,
+            output_topic=self._names.output_topic,
+            group_id=self._names.run,
+            partition_count=self._options.partition_count,
+            loaded=loaded,
+        )
+
+    def _clean_up(self, *, passed: bool) -> None:
+        topics = [self._names.input_topic, self._names.output_topic]
+        if self._options.bootstrap_servers is None:
+            return  # they go with the broker
+        if passed and not self._options.keep_topics:
+            self._admin.delete_topics(topics)
+        else:
+            self._console.print(f"kept for a closer look: topics {', '.join(topics)}", highlight=False)

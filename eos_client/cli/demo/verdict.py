@@ -1,0 +1,75 @@
+"""Reads both topics and the group's offsets back from the cluster and says whether each record counted once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eos_client.cli.demo.audit import Findings, OutputAudit
+from eos_client.confluent.admin import ClusterAdmin
+from eos_client.confluent.topic_records import read_topic
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the cluster says, whatever the workers said.
+
+    ``loaded``: records the cluster confirmed to the loader. ``hidden``: outputs that are in the log but belong to
+    aborted transactions. ``behind``: partitions whose committed offset is not the end, as (committed, end).
+    """
+
+    findings: Findings
+    loaded: int
+    hidden: int
+    behind: Mapping[int, tuple[int, int]]
+
+    @property
+    def checks(self) -> tuple[tuple[str, bool, str], ...]:
+        """Each claim, whether it holds, and the figures behind it."""
+        found = self.findings
+        wrong = f"{found.missing:,} missing, {found.doubled:,} doubled, {found.of_unknown_origin:,} of unknown origin"
+        once = not (found.missing or found.doubled or found.of_unknown_origin)
+        behind = ", ".join(f"{partition}: {at} of {end}" for partition, (at, end) in sorted(self.behind.items()))
+        return (
+            ("every line was loaded", self.loaded == found.inputs, f"{self.loaded:,} confirmed, {found.inputs:,} read"),
+            ("every input exactly once", once, f"{found.inputs:,} in, {found.outputs:,} visible; {wrong}"),
+            ("order kept per partition", not found.out_of_order, f"{found.out_of_order:,} out of order"),
+            ("every output unaltered", not found.altered, f"{found.altered:,} differ from the transform's result"),
+            ("group offsets at the end", not self.behind, behind or "all partitions"),
+        )
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether every claim holds."""
+        return all(holds for _claim, holds, _figures in self.checks)
+
+
+def reach_verdict(
+    admin: ClusterAdmin,
+    bootstrap_servers: str,
+    config: Mapping[str, Any],
+    *,
+    input_topic: str,
+    output_topic: str,
+    group_id: str,
+    partition_count: int,
+    loaded: int,
+) -> Verdict:
+    """Read everything back: the input, the output with ``read_committed`` and without, and the group's offsets.
+
+    :raises ClusterUnavailableError: the output cannot be read to its end, for example behind an open transaction.
+    """
+    audit = OutputAudit()
+    input_ends = admin.end_offsets(input_topic, partition_count)
+    for record in read_topic(bootstrap_servers, input_topic, input_ends, config):
+        audit.expect(record.partition, record.offset, record.value)
+    output_ends = admin.end_offsets(output_topic, partition_count)
+    for record in read_topic(bootstrap_servers, output_topic, output_ends, config):
+        audit.see(record.partition, record.headers, record.value)
+    everything = read_topic(bootstrap_servers, output_topic, output_ends, config, committed_only=False)
+    written = sum(1 for _record in everything)
+    findings = audit.findings()
+    committed = admin.committed_offsets(group_id, input_topic, partition_count)
+    behind = {p: (committed.get(p, 0), end) for p, end in input_ends.items() if committed.get(p, 0) != end}
+    return Verdict(findings, loaded, written - findings.outputs, behind)

@@ -1,0 +1,163 @@
+"""One worker of the demo: an ``eos-client run`` process, and what its log says of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from eos_client.cli.demo.job import invoice
+
+_LOG_TAIL_LINES = 20
+
+
+@dataclass
+class Tally:
+    """Totals of one worker over all its lives, kept up by its log lines.
+
+    Transactions and records are counted line by line, so that they are exact even where the process was killed.
+    """
+
+    lives: int = 0
+    committed: int = 0
+    skipped: int = 0
+    aborted: int = 0
+    rebuilds: int = 0
+    rebalances: int = 0
+    records_in: int = 0
+    records_out: int = 0
+    records_per_s: int = 0
+    generation_id: int = -1
+    partitions: frozenset[str] = frozenset()
+    failure: str = ""
+
+    def begin_life(self) -> None:
+        """Count a new process, which owns nothing yet."""
+        self.lives += 1
+        self.end_life()
+
+    def end_life(self) -> None:
+        """Forget what only a living process has."""
+        self.partitions = frozenset()
+        self.records_per_s = 0
+
+    def note(self, entry: Mapping[str, Any]) -> None:
+        """Take one log line into account; lines about anything else change nothing."""
+        match entry.get("event"):
+            case "transaction_committed":
+                self.committed += 1
+                self.records_in += entry["records_in"]
+                self.records_out += entry["records_out"]
+                self.generation_id = entry["generation"]
+            case "commit_skipped":
+                self.skipped += 1
+            case "transaction_aborted":
+                self.aborted += 1
+            case "producer_rebuilt":
+                self.rebuilds += 1
+            case "partitions_assigned":
+                self.rebalances += 1
+                self.generation_id = entry["generation"]
+                self.partitions |= set(entry["partitions"])
+            case "partitions_revoked" | "partitions_lost":
+                self.partitions -= set(entry["partitions"])
+            case "loop_progress":
+                self.records_per_s = entry["records_in_per_s"]
+            case "command_failed":
+                self.failure = entry["message"]
+
+
+@dataclass
+class Worker:
+    """A named place for a process that may be started, killed and started again with one transactional.id.
+
+    :param options: further options of ``eos-client run``.
+    """
+
+    name: str
+    options: Sequence[str]
+    tally: Tally = field(default_factory=Tally)
+    process: subprocess.Popen[str] | None = None
+    log_tail: deque[str] = field(default_factory=lambda: deque(maxlen=_LOG_TAIL_LINES))
+    _reader: threading.Thread | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process lives."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def state(self) -> str:
+        """What a person should read: waiting, joining, running, stopped, killed or failed."""
+        if self.process is None:
+            return "waiting"
+        code = self.process.poll()
+        if code is None:
+            return "running" if self.tally.partitions else "joining"
+        if code == 0:
+            return "stopped"
+        return "killed" if code == -signal.SIGKILL else f"failed ({code})"
+
+    def start(self) -> None:
+        """Start the process and read its log."""
+        job = f"{Path(invoice.__file__)}:{invoice.invoice.__name__}"
+        command = [sys.executable, "-m", "eos_client", "run", job, *self.options, "--log-format", "json", "--verbose"]
+        self.tally.begin_life()
+        self.process = subprocess.Popen(  # noqa: S603  our own program
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        assert self.process.stderr is not None  # noqa: S101  PIPE was asked for
+        self._reader = threading.Thread(
+            target=self._read_log, args=(self.process.stderr,), name=f"log-of-{self.name}", daemon=True
+        )
+        self._reader.start()
+
+    def kill(self) -> None:
+        """SIGKILL: the process gets no chance to end its transaction or to leave the group."""
+        self._end(signal.SIGKILL, 5.0)
+
+    def terminate(self) -> None:
+        """SIGTERM, without waiting: it should finish or abort, leave the group and exit 0."""
+        if self.process is not None and self.is_running:
+            self.process.send_signal(signal.SIGTERM)
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Return the exit status, or ``None`` if it had to be killed after ``timeout_s``."""
+        if self.process is None:
+            return 0
+        try:
+            code: int | None = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            code = None
+        self._finish_log()
+        return code
+
+    def _end(self, number: signal.Signals, timeout_s: float) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait(timeout_s)
+            self._finish_log()
+
+    def _finish_log(self) -> None:
+        if self._reader is not None:
+            self._reader.join(timeout=2.0)
+        self.tally.end_life()
+
+    def _read_log(self, stderr: IO[str]) -> None:
+        with stderr:
+            for line in stderr:
+                self.log_tail.append(line.rstrip())
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(entry, dict):
+                    self.tally.note(entry)

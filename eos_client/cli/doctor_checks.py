@@ -1,0 +1,230 @@
+"""The doctor's knowledge: facts about a cluster and a configuration in, findings out. No Kafka in here.
+
+Every check is one function of :data:`CHECKS` and yields a finding for what it looked at, with the way out where it is
+not ok.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from eos_client.confluent.admin import ClusterDescription, GroupDescription, TopicDescription
+
+TRANSACTION_LOG = "__transaction_state"
+OFFSETS_LOG = "__consumer_offsets"
+
+
+class Level(str, Enum):
+    """How bad a finding is. Only FAIL means "do not run exactly-once here"."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's report; ``way_out`` is empty where nothing needs to be done."""
+
+    level: Level
+    subject: str
+    text: str
+    way_out: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """A topic as asked for: ``description`` is ``None`` when it does not exist."""
+
+    name: str
+    description: TopicDescription | None
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that the checks look at. ``config``: the client settings in force, ours and the user's."""
+
+    cluster: ClusterDescription
+    broker: Mapping[str, str]
+    config: Mapping[str, str]
+    topics: tuple[TopicFacts, ...] = ()
+    internal_topics: Mapping[str, TopicDescription | None] = field(default_factory=dict)
+    group_id: str | None = None
+    group: GroupDescription | None = None
+
+
+def examine(facts: Facts) -> list[Finding]:
+    """Return the findings of every check, in the order of a report."""
+    return [finding for check in CHECKS for finding in check(facts)]
+
+
+def check_brokers(facts: Facts) -> Iterator[Finding]:
+    """Count the brokers: one works, and survives nothing."""
+    count = len(facts.cluster.brokers)
+    addresses = ", ".join(facts.cluster.brokers.values())
+    if count >= 3:  # noqa: PLR2004  the least number that keeps a majority when one is gone
+        yield Finding(Level.OK, "brokers", f"{count}: {addresses}")
+    else:
+        yield Finding(
+            Level.WARN,
+            "brokers",
+            f"{count} ({addresses}): what was committed is lost with a broker's disk",
+            "fine for development; use 3 brokers and replication factor 3 where records matter",
+        )
+
+
+def check_version(facts: Facts) -> Iterator[Finding]:
+    """Tell which brokers these are: with KIP-1251 a retained partition's commit at an older epoch is accepted."""
+    newest = next((version for version, key in _VERSION_MARKS if key in facts.broker), None)
+    protocol = facts.config.get("group.protocol", "classic")
+    if newest is None:
+        text = "older than 4.1, or it does not tell its settings"
+        way_out = "brokers 4.1 and newer are tested; 4.3 and newer refuse the fewest commits"
+        yield Finding(Level.WARN, "broker version", text, way_out)
+    elif newest < _KIP_1251_VERSION:
+        text = f"at least {newest}, below {_KIP_1251_VERSION}: {_REFUSALS}"
+        way_out = f"brokers >= {_KIP_1251_VERSION} with group.protocol=consumer make refused commits vanish"
+        yield Finding(Level.WARN, "broker version", text, way_out)
+    elif protocol != "consumer":
+        text = f"{protocol} on brokers >= {_KIP_1251_VERSION}: {_REFUSALS}"
+        way_out = "set group.protocol=consumer (KIP-848): refused commits vanish"
+        yield Finding(Level.WARN, "group.protocol", text, way_out)
+    else:
+        yield Finding(Level.OK, "broker version", f"at least {newest}, with group.protocol=consumer")
+
+
+_REFUSALS = "a commit under way in a rebalance may be refused (aborted and repeated: nothing is lost or doubled)"
+_KIP_1251_VERSION = "4.3"
+_VERSION_MARKS = (
+    ("4.3", "group.consumer.assignment.interval.ms"),
+    ("4.2", "group.streams.initial.rebalance.delay.ms"),
+    ("4.1", "group.streams.session.timeout.ms"),
+)
+"""Broker settings that first appeared in a release, newest first (compared from 4.0.1 to 4.3.1): the admin API tells
+no version."""
+
+
+def check_internal_logs(facts: Facts) -> Iterator[Finding]:
+    """Find why ``init_transactions`` would only say "timed out": a transaction log that cannot have its replicas."""
+    for topic, prefix, min_isr_key in (
+        (TRANSACTION_LOG, "transaction.state.log", "transaction.state.log.min.isr"),
+        (OFFSETS_LOG, "offsets.topic", "min.insync.replicas"),
+    ):
+        existing = facts.internal_topics.get(topic)
+        factor = existing.replicas_min if existing else _integer(facts.broker, f"{prefix}.replication.factor")
+        alive = existing.insync_replicas_min if existing else len(facts.cluster.brokers)
+        yield _internal_log(topic, prefix, factor, alive, _integer(facts.broker, min_isr_key), exists=bool(existing))
+
+
+def _internal_log(
+    topic: str, prefix: str, factor: int | None, alive: int, min_isr: int | None, *, exists: bool
+) -> Finding:
+    if factor is None or min_isr is None:
+        way_out = "allow DescribeConfigs on the cluster to this user"
+        return Finding(Level.WARN, topic, "its settings cannot be read", way_out)
+    replicas = f"{alive} in sync" if exists else f"{alive} brokers"
+    figures = f"replication factor {factor}, min in-sync replicas {min_isr}, {replicas}"
+    usable = min(alive, factor)
+    if not exists and factor > alive:
+        text = f"{figures}: it cannot be created, so init_transactions ends in a time-out"
+        way_out = f"set {prefix}.replication.factor={alive} on the brokers, or add brokers"
+        return Finding(Level.FAIL, topic, text, way_out)
+    if min_isr > usable:
+        text = f"{figures}: it takes no writes, so transactions end in time-outs"
+        way_out = f"lower the min in-sync replicas to at most {usable}, or bring back the missing brokers"
+        return Finding(Level.FAIL, topic, text, way_out)
+    if factor == 1:
+        way_out = f"raise {prefix}.replication.factor to 3 where records matter"
+        return Finding(Level.WARN, topic, f"{figures}: its broker's disk is all there is", way_out)
+    return Finding(Level.OK, topic, figures)
+
+
+def check_transaction_timeout(facts: Facts) -> Iterator[Finding]:
+    """Compare with the broker's limit: it refuses ``init_transactions`` with a longer timeout."""
+    limit_ms = _integer(facts.broker, "transaction.max.timeout.ms")
+    ours_ms = _integer(facts.config, "transaction.timeout.ms")
+    if limit_ms is None or ours_ms is None:
+        return
+    text = f"ours {ours_ms} ms, the brokers' limit {limit_ms} ms"
+    if ours_ms > limit_ms:
+        way_out = (
+            f"set transaction.timeout.ms to at most {limit_ms}, or raise transaction.max.timeout.ms on the brokers"
+        )
+        yield Finding(Level.FAIL, "transaction.timeout.ms", f"{text}: init_transactions is refused", way_out)
+    else:
+        yield Finding(Level.OK, "transaction.timeout.ms", text)
+
+
+def check_topics(facts: Facts) -> Iterator[Finding]:
+    """Look at the replicas: exactly-once ends where a committed record can be lost with a broker."""
+    for topic in facts.topics:
+        yield from _topic(topic, len(facts.cluster.brokers))
+
+
+def _topic(topic: TopicFacts, broker_count: int) -> Iterator[Finding]:
+    subject = f"topic {topic.name}"
+    described = topic.description
+    if described is None:
+        yield Finding(Level.FAIL, subject, "does not exist", "create it, or correct the name")
+        return
+    min_isr = _integer(topic.settings, "min.insync.replicas") or 1
+    factor = described.replicas_min
+    shape = f"{described.partition_count} partitions, replication factor {factor}, min.insync.replicas {min_isr}"
+    problems = []
+    if described.leaderless:
+        partitions = ", ".join(map(str, described.leaderless))
+        problems.append((Level.FAIL, f"partitions without a leader: {partitions}", "bring back their brokers"))
+    if min_isr > described.insync_replicas_min:
+        text = f"{shape}, {described.insync_replicas_min} in sync: no acks=all write is accepted"
+        way_out = f"lower min.insync.replicas to at most {factor}, or bring back the missing replicas"
+        problems.append((Level.FAIL, text, way_out))
+    if topic.settings.get("unclean.leader.election.enable") == "true":
+        text = "unclean.leader.election.enable=true: a stale replica may become leader and drop committed records"
+        problems.append((Level.FAIL, text, "set unclean.leader.election.enable=false on the topic"))
+    if factor < min(broker_count, 3):
+        way_out = f"recreate it with replication factor {min(broker_count, 3)}"
+        problems.append((Level.WARN, f"{shape} on {broker_count} brokers: too few copies", way_out))
+    elif factor > 1 and min_isr < 2:  # noqa: PLR2004  two copies of each acknowledged record
+        text = f"{shape}: an acknowledged record may have one copy only"
+        problems.append((Level.WARN, text, "set min.insync.replicas=2 on the topic"))
+    for level, text, way_out in problems:
+        yield Finding(level, subject, text, way_out)
+    if not problems:
+        yield Finding(Level.OK, subject, shape)
+
+
+def check_group(facts: Facts) -> Iterator[Finding]:
+    """Compare protocols: a group that speaks another one lets a member in only while it is empty or upgrading."""
+    if facts.group_id is None:
+        return
+    subject = f"group {facts.group_id}"
+    if facts.group is None:
+        yield Finding(Level.OK, subject, "new: it will be created when its first member joins")
+        return
+    text = f"{facts.group.state}, {facts.group.protocol} protocol, {facts.group.member_count} members"
+    ours = facts.config.get("group.protocol", "classic")
+    if facts.group.member_count and facts.group.protocol != ours:
+        way_out = f"set group.protocol={facts.group.protocol}, or roll all its members over to {ours}"
+        yield Finding(Level.WARN, subject, f"{text}, but this configuration says group.protocol={ours}", way_out)
+    else:
+        yield Finding(Level.OK, subject, text)
+
+
+def _integer(settings: Mapping[str, str], key: str) -> int | None:
+    try:
+        return int(settings[key])
+    except (KeyError, ValueError):
+        return None
+
+
+CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
+    check_brokers,
+    check_version,
+    check_internal_logs,
+    check_transaction_timeout,
+    check_topics,
+    check_group,
+)

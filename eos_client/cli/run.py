@@ -1,0 +1,51 @@
+"""``eos-client run``: one exactly-once worker around a function of the user's file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from eos_client.cli.preflight import require_topics
+from eos_client.cli.progress import LoopProgress
+from eos_client.cli.transform_file import load_transform
+from eos_client.config import EosConfig
+from eos_client.loop import ExactlyOnceLoop
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What ``eos-client run`` was asked to do."""
+
+    reference: str
+    bootstrap_servers: str
+    group_id: str
+    input_topics: Sequence[str]
+    output_topic: str
+    transactional_id: str | None = None
+    commit_interval_s: float = 0.1
+    settings: Mapping[str, str] = field(default_factory=dict)
+    progress_interval_s: float = 1.0
+
+
+def run_loop(options: RunOptions) -> None:
+    """Load the transform, check what can be checked, and run the loop until a signal or an error ends it.
+
+    :raises TransformLoadError: FILE.py:FUNC cannot be used.
+    :raises EosError: as ``ExactlyOnceLoop.run`` does.
+    """
+    transform = load_transform(options.reference)
+    config = EosConfig(
+        {**options.settings, "bootstrap.servers": options.bootstrap_servers},
+        group_id=options.group_id,
+        transactional_id=options.transactional_id,
+        commit_interval_s=options.commit_interval_s,
+    )
+    require_topics(config, [*options.input_topics, options.output_topic])
+    progress = LoopProgress(options.progress_interval_s)
+    with (
+        ExactlyOnceLoop(
+            config, options.input_topics, transform, output_topic=options.output_topic, hook=progress
+        ) as loop,
+        progress.watch(loop.counters.as_dict),
+    ):
+        loop.run()

@@ -1,0 +1,146 @@
+"""EosConsumer: a drop-in for confluent_kafka's Consumer whose commits go through the gate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from eos_client.clients.plain_commit import Offsets, PlainCommits
+from eos_client.clients.settings import merged_settings
+from eos_client.clients.transaction import TransactionSession
+from eos_client.confluent.consumer import ConfluentConsumer
+from eos_client.core.commit_gate import CommitDecision, CommitGate, GateSettings
+from eos_client.core.model import InputPartition
+from eos_client.errors import CommitRefusedError, TransactionStateError
+from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
+from eos_client.listeners.compose import RebalanceCallback
+from eos_client.observe import Counters, EventHook, log_event
+from eos_client.ports import RevocationWork
+
+
+class EosConsumer(ConfluentConsumer):
+    """Same constructor dict and methods as ``confluent_kafka.Consumer``, for one thread.
+
+    Its ``commit`` sends nothing while the gate is closed and keeps the offsets pending. Errors are subclasses of
+    ``KafkaException`` named for what to do. Raises ConfigurationError for settings that would break exactly-once
+    processing, WrongThreadError at once for a call from another thread than the one that polls.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        /,
+        *,
+        gate: GateSettings | None = None,
+        hook: EventHook = log_event,
+        counters: Counters | None = None,
+        factory: Callable[[dict[str, Any]], Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        chosen: dict[str, Any] = {} if factory is None else {"factory": factory}
+        super().__init__(merged_settings("EosConsumer", config, settings), **chosen)
+        self.gate = CommitGate(gate)
+        self.counters = counters or Counters()
+        self._hook = hook
+        self._session: TransactionSession | None = None
+        self._plain = PlainCommits(self, self._send_now, hook, time.monotonic)
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: RebalanceCallback | None = None,
+        on_revoke: RebalanceCallback | None = None,
+        on_lost: RebalanceCallback | None = None,
+    ) -> None:
+        """Join the group. The application's callbacks run inside ours (``eos_client.listeners.compose``)."""
+        ours = RevocationListener(self.gate, _CurrentWork(self), hook=self._hook, counters=self.counters)
+        theirs = ApplicationCallbacks(self, on_assign, on_revoke, on_lost)
+        self._subscribe(topics, ComposedListener(ours, theirs))
+
+    @property
+    def work(self) -> RevocationWork:
+        """What is committed before a revocation: the transaction, or the pending plain offsets."""
+        return self._session or self._plain
+
+    def join_transaction(self, session: TransactionSession) -> TransactionSession:
+        """Let ``session`` own this consumer's uncommitted work from now on."""
+        if self._session is not None and self._session.is_open:
+            raise TransactionStateError(
+                "this consumer's records are in an open transaction of another producer: end that one first"
+            )
+        self._session = session
+        return session
+
+    # -- plain commits -------------------------------------------------------------------------------------------
+
+    def commit(
+        self, message: Any = None, offsets: list[Any] | None = None, asynchronous: bool = True
+    ) -> list[Any] | None:
+        """Commit offsets outside a transaction, if the gate lets them pass.
+
+        Gate closed: nothing is sent, ``commit_skipped`` is logged, the offsets stay pending and the next allowed
+        commit, or the one inside the revoke callback, covers them; the result is then ``[]`` (None if asynchronous).
+        Raises CommitRefusedError for offsets of partitions that are no longer ours; an asynchronous call only logs it,
+        as confluent_kafka's does. May serve rebalance callbacks.
+        """
+        if self._session is not None and self._session.is_open:
+            raise TransactionStateError(
+                "commit() with an open transaction: its offsets are sent inside it; end the transaction instead"
+            )
+        if self._listener is None:
+            return self._raw_commit(message=message, offsets=offsets, asynchronous=asynchronous)
+        requested = self._requested(message, offsets)
+        if not requested and not self._plain.pending:
+            return self._raw_commit(asynchronous=asynchronous)
+        ruling = self._plain.rule(requested)
+        if ruling.decision is CommitDecision.COMMIT:
+            return self._send({**self._plain.pending, **requested}, asynchronous=asynchronous)
+        if ruling.decision is CommitDecision.ABORT and not asynchronous:
+            raise CommitRefusedError(
+                f"nothing was committed for {', '.join(map(str, sorted(requested)))}: {ruling.reason} "
+                f"(row {ruling.row}). Drop the records of partitions that have left; the group delivers them again."
+            )
+        return None if asynchronous else []
+
+    def _requested(self, message: Any, offsets: list[Any] | None) -> dict[InputPartition, int]:
+        if message is not None:
+            return {InputPartition(message.topic(), message.partition()): message.offset() + 1}
+        if offsets is not None:
+            return {InputPartition(p.topic, p.partition): p.offset for p in offsets}
+        if str(self._settings.get("enable.auto.offset.store", "true")).lower() == "false":
+            return dict(self._stored)
+        return {p: position.next_offset for p, position in self.positions.items()}
+
+    def _send(self, offsets: Offsets, *, asynchronous: bool) -> list[Any] | None:
+        sent = self._raw_commit(offsets=self.with_offsets(offsets), asynchronous=asynchronous)
+        for partition, offset in offsets.items():
+            self._plain.pending.pop(partition, None)
+            self._stored.pop(partition, None)
+            self._work.committed_up_to(partition, offset)
+        return sent
+
+    def _send_now(self, offsets: Offsets) -> None:
+        self._send(offsets, asynchronous=False)
+
+
+class _CurrentWork:
+    """RevocationWork that follows the consumer from plain commits to transactions."""
+
+    def __init__(self, consumer: EosConsumer) -> None:
+        self._consumer = consumer
+
+    def snapshot(self) -> Any:
+        return self._consumer.snapshot()
+
+    def uncommitted(self) -> frozenset[InputPartition]:
+        return self._consumer.work.uncommitted()
+
+    def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
+        self._consumer.work.commit_before_revoke(partitions)
+
+    def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
+        self._consumer.work.abort_before_revoke(partitions, reason)
+
+    def departed(self, partitions: frozenset[InputPartition]) -> None:
+        self._consumer.work.departed(partitions)

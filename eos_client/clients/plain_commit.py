@@ -1,0 +1,118 @@
+"""Plain, non-transactional commits behind the gate: what may not be sent now stays pending.
+
+The next allowed commit covers the pending offsets, or the one inside the revoke callback does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling
+from eos_client.core.model import InputPartition, InputPosition
+from eos_client.errors import EosError
+from eos_client.observe import CommitRefused, CommitSkipped, EventHook
+from eos_client.ports import MembershipSnapshot
+
+if TYPE_CHECKING:
+    from eos_client.clients.consumer import EosConsumer
+
+_SERVE_ROUNDS_MAX = 3
+Offsets = Mapping[InputPartition, int]
+
+
+class PlainCommits:
+    """The pending offsets of a consumer without a transaction. Fulfils RevocationWork."""
+
+    def __init__(
+        self, consumer: EosConsumer, send: Callable[[Offsets], None], hook: EventHook, clock: Callable[[], float]
+    ) -> None:
+        self._consumer = consumer
+        self._send = send
+        self._hook = hook
+        self._clock = clock
+        self._held_since: float | None = None
+        self.pending: dict[InputPartition, int] = {}
+
+    def rule(self, requested: Offsets) -> CommitRuling:
+        """Ask the gate about ``requested`` and what is pending; a skip is noted and logged here."""
+        offsets = {**self.pending, **requested}
+        for _ in range(_SERVE_ROUNDS_MAX):
+            ruling, snapshot = self._ask(offsets)
+            if ruling.decision is not CommitDecision.SERVE_CALLBACKS:
+                break
+            self._consumer.serve_callbacks(drain=True)
+        if ruling.decision is CommitDecision.COMMIT:
+            self._held_since = None
+        elif ruling.decision is CommitDecision.ABORT:
+            self._refused(requested, ruling)
+        else:
+            self._keep(offsets, ruling, snapshot)
+        return ruling
+
+    def _ask(self, offsets: Offsets) -> tuple[CommitRuling, MembershipSnapshot]:
+        snapshot = self._consumer.snapshot()
+        generation = snapshot.generation
+        known = self._consumer.positions
+        attempt = CommitAttempt(
+            positions={
+                p: known[p] if p in known else InputPosition(offset, offset, self._consumer.proven)
+                for p, offset in offsets.items()
+            },
+            snapshot=generation,
+            callbacks_served=generation.same_membership(self._consumer.proven),
+            held_for_s=0.0 if self._held_since is None else self._clock() - self._held_since,
+        )
+        return self._consumer.gate.decide(attempt), snapshot
+
+    def _keep(self, offsets: Offsets, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
+        self.pending.update(offsets)
+        if self._held_since is None:
+            self._held_since = self._clock()
+        revocation = self._consumer.gate.state.revocation
+        self._hook(
+            CommitSkipped(
+                generation=snapshot.generation,
+                revocation_generation=revocation.generation if revocation else snapshot.generation,
+                held_for_s=self._clock() - self._held_since,
+                reason=ruling.reason,
+            )
+        )
+
+    def _refused(self, requested: Offsets, ruling: CommitRuling) -> None:
+        self._held_since = None
+        self._hook(CommitRefused(partitions=frozenset(requested), row=ruling.row, reason=ruling.reason))
+
+    # -- RevocationWork --------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> MembershipSnapshot:
+        """Read the group metadata now."""
+        return self._consumer.snapshot()
+
+    def uncommitted(self) -> frozenset[InputPartition]:
+        """Return nothing: plain offsets can be committed one partition without the other."""
+        return frozenset()
+
+    def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
+        """Commit what is pending for the departing partitions."""
+        due = {p: offset for p, offset in self.pending.items() if p in partitions}
+        if not due or self._ask(due)[0].decision is not CommitDecision.COMMIT:
+            return
+        try:
+            self._send(due)
+        except EosError as error:
+            self._hook(CommitRefused(partitions=frozenset(due), row=0, reason=str(error)))
+
+    def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
+        """Commit all the same: what is pending was processed before the application's callback failed."""
+        del reason
+        self.commit_before_revoke(partitions)
+
+    def departed(self, partitions: frozenset[InputPartition]) -> None:
+        """Drop what is still pending for them: the next owner starts from the committed offset."""
+        left = frozenset(self.pending) & partitions
+        if left:
+            self._hook(CommitRefused(partitions=left, row=3, reason="the partitions left before they could be sent"))
+        for partition in left:
+            del self.pending[partition]
+        self._consumer.forget(partitions)

@@ -1,0 +1,15 @@
+"""How confluent_kafka's constructors take their settings: a dict, keywords, or both, keywords winning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def merged_settings(client: str, config: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge both; raises TypeError when there is neither, as confluent_kafka does."""
+    if config is None and not keywords:
+        raise TypeError(f"{client}() expects a configuration dict")
+    if config is not None and not isinstance(config, Mapping):
+        raise TypeError(f"{client}() expects a configuration dict, not {config!r}")
+    return {**(config or {}), **keywords}

@@ -1,0 +1,382 @@
+"""Where a commit is performed: flush, serve callbacks, ask the gate, snapshot, send offsets, commit.
+
+That order keeps the window in which a silent epoch bump refuses the commit as short as librdkafka allows. One session
+joins one consumer and one producer (KIP-447); while the gate is closed its transaction stays open.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eos_client.clients.unknown_outcome import ask_the_log
+from eos_client.core.commit_gate import (
+    CommitAttempt,
+    CommitDecision,
+    CommitGate,
+    CommitRuling,
+    GatePolicy,
+    WorkSettled,
+)
+from eos_client.core.model import InputPartition, InputPositions, Outcome
+from eos_client.errors import AbortableError, EosError, RebuildProducerError, UnknownOutcomeError
+from eos_client.observe import (
+    CommitSkipped,
+    Counters,
+    EventHook,
+    TransactionAborted,
+    TransactionCommitted,
+    log_event,
+)
+from eos_client.ports import MembershipSnapshot, OutputRecord
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from eos_client.clients.consumer import EosConsumer
+    from eos_client.clients.producer import EosProducer
+
+_SERVE_ROUNDS_MAX = 3
+_BLOCK_SLICE_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one attempt to end a transaction came out. ``row``: the gate's row, 0 when the gate was not the reason."""
+
+    outcome: Outcome
+    reason: str
+    row: int = 0
+
+
+class TransactionSession:
+    """The open work of one consumer and one producer: at most one transaction, held across gate closures."""
+
+    def __init__(
+        self,
+        consumer: EosConsumer,
+        producer: EosProducer,
+        *,
+        hook: EventHook = log_event,
+        counters: Counters | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._consumer = consumer
+        self._producer = producer
+        self._gate: CommitGate = consumer.gate
+        self._hook = hook
+        self._clock = clock
+        self.counters = counters or Counters()
+        self.active = False
+        self.last = Ending(Outcome.COMMITTED, "nothing was done yet")
+        self._open = False
+        self._records_out = 0
+        self._held_since: float | None = None
+        self._failure: EosError | None = None
+
+    def joins(self, consumer: EosConsumer) -> bool:
+        """Whether this session is the one of ``consumer``."""
+        return self._consumer is consumer
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction has begun and not ended."""
+        return self._open
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the gate keeps the transaction open beyond its time."""
+        return self._held_since is not None
+
+    @property
+    def commits_when_generation_moves(self) -> bool:
+        """Whether a held transaction is tried again at once, not at its next interval."""
+        return self._gate.settings.policy is GatePolicy.HOLD
+
+    # -- work ----------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin a transaction unless one is open."""
+        if not self._open:
+            self._producer.begin_transaction()
+            self._open = True
+
+    def produce(self, topic: str, record: OutputRecord) -> None:
+        """Write one output inside the transaction."""
+        self.begin()
+        self._producer.enqueue(topic, record)
+        self._records_out += 1
+
+    # -- the end -------------------------------------------------------------------------------------------------
+
+    def end(self) -> Ending:
+        """Commit, hold or abort what is open. Raises what the caller has to decide: fenced, unfit, fatal, unknown."""
+        self._raise_failure()
+        if not self._open and not self._consumer.positions:
+            self._held_since = None
+            return Ending(Outcome.COMMITTED, "nothing to do")
+        try:
+            self.last = self._end()
+        except UnknownOutcomeError:
+            self._consumer.rewind()
+            self._settled()
+            raise
+        return self.last
+
+    def _end(self) -> Ending:
+        began_at = self._clock()
+        try:
+            self._producer.flush_outputs(self._producer.limits.commit_timeout_s)
+        except AbortableError as error:
+            return self._abort(str(error))
+        except RebuildProducerError as error:
+            return self._start_over(error)
+        before = self.last
+        self._consumer.serve_callbacks()
+        self._raise_failure()
+        if self.last is not before:
+            return self.last
+        ruling, snapshot = self._rule()
+        if self.last is not before:
+            return self.last
+        if ruling.decision is CommitDecision.COMMIT:
+            return self._commit(snapshot, began_at, ruling, inside_revoke=False)
+        if ruling.decision is CommitDecision.ABORT:
+            return self._abort(ruling.reason, ruling.row)
+        return self._hold(ruling, snapshot)
+
+    def _rule(self) -> tuple[CommitRuling, MembershipSnapshot]:
+        """Ask the gate until it gives a verdict; serving callbacks may end the transaction meanwhile."""
+        before = self.last
+        for _ in range(_SERVE_ROUNDS_MAX):
+            ruling, snapshot = self._ask()
+            if ruling.decision is CommitDecision.SERVE_CALLBACKS:
+                self._consumer.serve_callbacks(drain=True)
+            elif ruling.decision is CommitDecision.SKIP and self._gate.settings.policy is GatePolicy.BLOCK:
+                ruling, snapshot = self._block(ruling, snapshot)
+                break
+            else:
+                break
+            self._raise_failure()
+            if self.last is not before:
+                break
+        return ruling, snapshot
+
+    def _ask(self) -> tuple[CommitRuling, MembershipSnapshot]:
+        snapshot = self._consumer.snapshot()
+        attempt = CommitAttempt(
+            positions=self._consumer.positions,
+            snapshot=snapshot.generation,
+            callbacks_served=snapshot.generation.same_membership(self._consumer.proven),
+            held_for_s=self._held_for_s(),
+        )
+        return self._gate.decide(attempt), snapshot
+
+    def _block(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> tuple[CommitRuling, MembershipSnapshot]:
+        """Stay in poll until the gate opens; its hold limit ends this (row 7)."""
+        before = self.last
+        self._hold(ruling, snapshot)
+        self.last = before
+        while ruling.decision in {CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS} and self.last is before:
+            if ruling.decision is CommitDecision.SKIP:
+                self._consumer.wait_while_paused(_BLOCK_SLICE_S)
+            else:
+                self._consumer.serve_callbacks(drain=True)
+            self._raise_failure()
+            ruling, snapshot = self._ask()
+        return ruling, snapshot
+
+    def _hold(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> Ending:
+        if self._held_since is None:
+            self._held_since = self._clock()
+        self.counters.skipped += 1
+        revocation = self._gate.state.revocation
+        self._hook(
+            CommitSkipped(
+                generation=snapshot.generation,
+                revocation_generation=revocation.generation if revocation else snapshot.generation,
+                held_for_s=self._held_for_s(),
+                reason=ruling.reason,
+            )
+        )
+        return Ending(Outcome.SKIPPED, ruling.reason, ruling.row)
+
+    def _held_for_s(self) -> float:
+        return 0.0 if self._held_since is None else self._clock() - self._held_since
+
+    def _commit(
+        self, snapshot: MembershipSnapshot, began_at: float, ruling: CommitRuling, *, inside_revoke: bool
+    ) -> Ending:
+        positions = dict(self._consumer.positions)
+        timeout_s = self._producer.limits.commit_timeout_s
+        try:
+            self.begin()
+            if positions:
+                self._producer.send_offsets(positions, snapshot, timeout_s)
+            self._producer.commit_transaction(timeout_s)
+        except UnknownOutcomeError as error:
+            if ask_the_log(self._consumer, self._producer, positions, error, self._hook) is Outcome.ABORTED:
+                self._open = False
+                return self._abort(str(error), inside_revoke=inside_revoke)
+        except AbortableError as error:
+            return self._abort(str(error), inside_revoke=inside_revoke)
+        except RebuildProducerError as error:
+            return self._start_over(error, inside_revoke=inside_revoke)
+        records_in = _count(positions)
+        self.counters.committed += 1
+        self.counters.records_in += records_in
+        self.counters.records_out += self._records_out
+        self.counters.generation_id = snapshot.generation.generation_id
+        self._hook(
+            TransactionCommitted(
+                records_in=records_in,
+                records_out=self._records_out,
+                duration_s=self._clock() - began_at,
+                generation=snapshot.generation,
+                inside_revoke=inside_revoke,
+            )
+        )
+        self._consumer.settle()
+        self._settled()
+        return Ending(Outcome.COMMITTED, ruling.reason, ruling.row)
+
+    # -- abort ---------------------------------------------------------------------------------------------------
+
+    def abort(self, reason: str) -> Ending:
+        """Abort what is open and rewind to the first uncommitted record."""
+        self._raise_failure()
+        self.last = self._abort(reason)
+        return self.last
+
+    def _abort(self, reason: str, row: int = 0, *, inside_revoke: bool = False) -> Ending:
+        try:
+            if self._open:
+                self._producer.abort_transaction(self._producer.limits.commit_timeout_s)
+        except RebuildProducerError as error:
+            return self._start_over(error, inside_revoke=inside_revoke)
+        self._rewind(inside_revoke=inside_revoke, reason=reason, row=row)
+        return Ending(Outcome.ABORTED, reason, row)
+
+    def _start_over(self, error: RebuildProducerError, *, inside_revoke: bool = False) -> Ending:
+        """Replace the handle: no commit was sent, so init_transactions aborts whatever is open."""
+        self._producer.rebuild()
+        self._rewind(inside_revoke=inside_revoke, reason=str(error), row=0)
+        return Ending(Outcome.ABORTED, str(error))
+
+    def _rewind(self, *, inside_revoke: bool, reason: str, row: int) -> None:
+        records_in = _count(self._consumer.positions)
+        if inside_revoke:
+            self._consumer.rewind_soon()
+        else:
+            self._consumer.rewind()
+        self._settled()
+        self.counters.aborted += 1
+        self._hook(TransactionAborted(reason=reason, row=row, records_in=records_in))
+
+    def _settled(self) -> None:
+        self._gate.observe(WorkSettled())
+        self._open = False
+        self._records_out = 0
+        self._held_since = None
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def recover(self, error: AbortableError | RebuildProducerError) -> Ending:
+        """Do what ``error``, raised while work was being added, is named for."""
+        if isinstance(error, RebuildProducerError):
+            self.last = self._start_over(error)
+            return self.last
+        return self.abort(str(error))
+
+    # -- inside the rebalance callbacks (RevocationWork); nothing here raises --------------------------------------
+
+    def snapshot(self) -> MembershipSnapshot:
+        """Read the group metadata now."""
+        return self._consumer.snapshot()
+
+    def uncommitted(self) -> frozenset[InputPartition]:
+        """Return the partitions whose consumed records are not committed."""
+        return frozenset(self._consumer.positions)
+
+    def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
+        """Commit the whole transaction if it covers a departing partition: one transaction cannot be split.
+
+        What an earlier ``consume`` returned counts as processed when ``consume`` is called again; records taken
+        outside a transaction have no outputs yet and stay uncommitted (row 4).
+        """
+        if (self._open or self.active) and not partitions.isdisjoint(self._consumer.positions):
+            self._keeping_failure(self._commit_inside_revoke)
+
+    def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
+        """Abort the whole transaction if it covers a departing partition."""
+        if not partitions.isdisjoint(self._consumer.positions):
+            self._keeping_failure(lambda: self._abort(reason, inside_revoke=True))
+
+    def departed(self, partitions: frozenset[InputPartition]) -> None:
+        """Keep their positions: the gate still needs them to abort the transaction they are in."""
+
+    def _commit_inside_revoke(self) -> Ending:
+        began_at = self._clock()
+        try:
+            self._producer.flush_outputs(self._producer.limits.commit_timeout_s)
+        except AbortableError as error:
+            return self._abort(str(error), inside_revoke=True)
+        except RebuildProducerError as error:
+            return self._start_over(error, inside_revoke=True)
+        ruling, snapshot = self._ask()
+        if ruling.decision is CommitDecision.COMMIT:
+            return self._commit(snapshot, began_at, ruling, inside_revoke=True)
+        return self._abort(ruling.reason, ruling.row, inside_revoke=True)
+
+    def _keeping_failure(self, act: Callable[[], Ending]) -> None:
+        try:
+            self.last = act()
+        except EosError as error:
+            self._failure = error
+            self._settled()
+            self._consumer.rewind_soon()
+
+
+def _count(positions: InputPositions) -> int:
+    return sum(p.next_offset - p.first_offset for p in positions.values())
+
+
+class Transaction:
+    """A ``with`` block around one transaction; ``outcome`` and ``reason`` tell how it ended.
+
+    Every record that ``consume`` or ``poll`` returned inside the block counts as processed at its end. SKIPPED means
+    the gate is closed: the transaction stays open and the next block goes on with it. An exception in the block aborts,
+    rewinds and is raised again.
+    """
+
+    def __init__(self, session: TransactionSession) -> None:
+        self._session = session
+        self.outcome: Outcome | None = None
+        self.reason = "not ended yet"
+
+    def __enter__(self) -> Self:
+        self._session.active = True
+        return self
+
+    def produce(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        **options: Any,
+    ) -> None:
+        """Write one output; ``options``: ``partition``, ``headers``, ``timestamp_ms`` as in OutputRecord."""
+        self._session.produce(topic, OutputRecord(topic, value=value, key=key, **options))
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._session.active = False
+        if error is not None:
+            ending = self._session.abort(f"the block raised {type(error).__name__}: {error}")
+        else:
+            ending = self._session.end()
+        self.outcome, self.reason = ending.outcome, ending.reason

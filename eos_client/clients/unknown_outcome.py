@@ -1,0 +1,59 @@
+"""A commit without an answer: never abort, never reuse the handle, ask the log (KAFKA-17754).
+
+Initialising the same transactional.id ends the old transaction one way or the other and fences a late EndTxn; then the
+group's stable committed offsets tell which way it was. librdkafka has no KIP-890 part 2, so nothing else does.
+"""
+
+from __future__ import annotations
+
+import tenacity
+
+from eos_client.core.model import InputPartition, InputPositions, Outcome
+from eos_client.core.outcome_resolution import resolve_outcome
+from eos_client.errors import ClusterUnavailableError, EosError, UnknownOutcomeError
+from eos_client.observe import EventHook, OutcomeResolved
+from eos_client.ports import GroupConsumer, TransactionalProducer
+
+_READ_TIMEOUT_S = 5.0
+
+
+def ask_the_log(
+    consumer: GroupConsumer,
+    producer: TransactionalProducer,
+    attempted: InputPositions,
+    cause: UnknownOutcomeError,
+    hook: EventHook,
+) -> Outcome:
+    """Return what became of the commit of ``attempted``; rebuilds the producer.
+
+    Raises UnknownOutcomeError when the log cannot tell: nothing was consumed, or every partition has left since.
+    Raises ClusterUnavailableError when the offsets could not be read within ``recovery_timeout_s``.
+    """
+    producer.rebuild()
+    committed = _committed(consumer, producer, attempted) if attempted else {}
+    outcome = resolve_outcome(attempted, committed, consumer.assigned) if attempted else None
+    hook(OutcomeResolved(outcome=outcome.value if outcome else "unknown", reason=str(cause)))
+    if outcome is None:
+        raise UnknownOutcomeError(
+            f"{cause} The group's offsets cannot tell either: "
+            + ("every input partition has left since." if attempted else "the transaction consumed nothing.")
+        ) from cause
+    return outcome
+
+
+def _committed(
+    consumer: GroupConsumer, producer: TransactionalProducer, attempted: InputPositions
+) -> dict[InputPartition, int]:
+    limit_s = producer.limits.recovery_timeout_s
+    retrying = tenacity.Retrying(
+        stop=tenacity.stop_after_delay(limit_s),
+        wait=tenacity.wait_exponential(multiplier=0.1, max=2.0),
+        retry=tenacity.retry_if_not_exception_type(EosError),
+    )
+    try:
+        return dict(retrying(consumer.committed_offsets, list(attempted), _READ_TIMEOUT_S))
+    except tenacity.RetryError as error:
+        raise ClusterUnavailableError(
+            f"the committed offsets of {', '.join(map(str, attempted))} could not be read within {limit_s:g} s: the "
+            "outcome of the last commit is unknown. Start again when the cluster answers; the group's offsets decide."
+        ) from error

@@ -1,0 +1,398 @@
+"""A group consumer that knows what the application has not committed yet, and can go back to it.
+
+It feeds rebalances to one listener and hands over only records that are still ours: ``consume`` may collect records,
+run a revoke callback and then return what it had collected before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from eos_client.config import safe_consumer_settings
+from eos_client.confluent.consumer_calls import OwnedConsumer
+from eos_client.confluent.diagnosis import LastErrors
+from eos_client.confluent.failures import configuration_errors, consumer_errors
+from eos_client.confluent.group_metadata import GenerationReader
+from eos_client.confluent.handle_thread import HandleThread, OverdueError
+from eos_client.confluent.record_runs import last_good, runs
+from eos_client.confluent.thread_ownership import ThreadOwnership, owned
+from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, InputPositions
+from eos_client.core.uncommitted_work import UncommittedWork
+from eos_client.errors import FatalClientError
+from eos_client.ports import MembershipSnapshot, RebalanceListener, keys_of
+
+ConsumerFactory = Callable[[dict[str, Any]], Any]
+_SEEK_ATTEMPTS_MAX = 3
+_DRAIN_ROUNDS_MAX = 10
+_COMMITTED_TIMEOUT_S = 10.0
+
+
+def to_kafka(partitions: Iterable[InputPartition]) -> list[TopicPartition]:
+    """Return ``partitions`` as confluent_kafka wants them."""
+    return [TopicPartition(p.topic, p.partition) for p in partitions]
+
+
+class ConfluentConsumer(OwnedConsumer):
+    """The adapter: consuming, positions, rewinding; it decides nothing about commits."""
+
+    def __init__(self, settings: Mapping[str, Any], *, factory: ConsumerFactory = Consumer) -> None:
+        self._settings = safe_consumer_settings(settings)
+        self.last_errors = LastErrors(self._settings.get("error_cb"))
+        self._settings["error_cb"] = self.last_errors
+        self._ownership = ThreadOwnership("EosConsumer")
+        self._generations = GenerationReader()
+        self._work = UncommittedWork()
+        self._proven: GroupGeneration = UNJOINED
+        self._assigned: frozenset[InputPartition] = frozenset()
+        self._left_in_call: frozenset[InputPartition] = frozenset()
+        self._rewind_goals: dict[InputPartition, tuple[int, int]] | None = None
+        self._carried: list[Any] = []
+        self._rewound: dict[InputPartition, tuple[int, int, int]] = {}
+        self._stored: dict[InputPartition, int] = {}
+        self._paused: frozenset[InputPartition] = frozenset()
+        self._callback_error: BaseException | None = None
+        self._listener: RebalanceListener | None = None
+        self._closed = False
+        with configuration_errors("consumer"):
+            self._raw = factory(dict(self._settings))
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The librdkafka settings in force, the defaults of this package included."""
+        return self._settings
+
+    # -- membership ----------------------------------------------------------------------------------------------
+
+    @property
+    def positions(self) -> InputPositions:
+        """Uncommitted work by partition."""
+        return self._work.positions
+
+    @property
+    def assigned(self) -> frozenset[InputPartition]:
+        """The partitions that the group gave us and has not taken back."""
+        return self._assigned
+
+    @property
+    def proven(self) -> GroupGeneration:
+        """The newest generation for which no rebalance callback can still be waiting."""
+        return self._proven
+
+    @owned()
+    def snapshot(self) -> MembershipSnapshot:
+        """Read the group metadata now."""
+        metadata = self._raw.consumer_group_metadata()
+        return MembershipSnapshot(metadata, self._generations.read(metadata, self._raw.memberid))
+
+    def _subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
+        self._listener = listener
+        self._raw.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    # The binding (un)assigns by itself after a callback that did not. What a callback raises is kept until the client
+    # library has returned: raised inside, the records that it had collected would be dropped behind our back.
+
+    def _on_assign(self, _: Any, partitions: list[TopicPartition]) -> None:
+        keys = keys_of(partitions)
+        self._assigned |= keys
+        self._guarded(lambda listener: listener.on_assigned(partitions))
+
+    def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
+        keys = keys_of(partitions)
+        self._guarded(lambda listener: listener.on_revoked(partitions))
+        self._forget_departed(keys)
+
+    def _on_lost(self, _: Any, partitions: list[TopicPartition]) -> None:
+        keys = keys_of(partitions)
+        self._assigned -= keys
+        self._guarded(lambda listener: listener.on_lost(partitions))
+        self._forget_departed(keys)
+
+    def _guarded(self, tell: Callable[[RebalanceListener], None]) -> None:
+        if self._listener is None:
+            return
+        try:
+            tell(self._listener)
+        except BaseException as error:  # noqa: BLE001  # raised again as soon as the client library has returned
+            self._callback_error = error
+
+    def _forget_departed(self, keys: frozenset[InputPartition]) -> None:
+        self._assigned -= keys
+        self._left_in_call |= keys
+        self._carried = [m for m in self._carried if InputPartition(m.topic(), m.partition()) not in keys]
+        for key in keys:
+            self._rewound.pop(key, None)
+        departing = self._paused & keys
+        if departing:
+            self._paused -= departing
+            self._raw.resume(to_kafka(departing))
+
+    # -- consuming -----------------------------------------------------------------------------------------------
+
+    @owned(claims=True)
+    def poll(self, timeout: float = -1) -> Any:
+        """Return one record, an error event, or None after ``timeout`` seconds; serves callbacks."""
+        batch = self._fetch(1, timeout) if not self._carried else self._take_carried(1)
+        self._hand_over(batch)
+        return batch[0] if batch else None
+
+    @owned(claims=True)
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
+        """Return up to ``num_messages`` records within ``timeout`` seconds; serves callbacks.
+
+        Every record returned counts as processed at the next commit.
+        """
+        batch = self._fetch(num_messages, timeout) if not self._carried else self._take_carried(num_messages)
+        self._hand_over(batch)
+        return batch
+
+    def _take_carried(self, count: int) -> list[Any]:
+        batch, self._carried = self._carried[:count], self._carried[count:]
+        return batch
+
+    def _fetch(self, count: int, timeout: float) -> list[Any]:
+        """Ask the client library, and keep of its answer what is still ours and not from before a rewind."""
+        self._left_in_call = frozenset()
+        before = self.snapshot().generation if count > 1 else None
+        with consumer_errors("consume()"):
+            batch = self._ask(count, timeout)
+        if before is not None and len(batch) < count:
+            self._proven = before
+        if self._left_in_call:
+            batch = self._without_departed(batch)
+        if self._rewind_goals is not None:
+            self._carried += batch
+            batch = []
+            self.rewind()
+        elif self._rewound:
+            batch = self._without_stale(batch)
+        if self._callback_error is not None:
+            error, self._callback_error = self._callback_error, None
+            self._carried += batch
+            raise error
+        return batch
+
+    def _ask(self, count: int, timeout: float) -> list[Any]:
+        if count > 1:
+            batch: list[Any] = self._raw.consume(count, timeout)
+            return batch
+        message = self._raw.poll(timeout)
+        return [] if message is None else [message]
+
+    def _without_departed(self, batch: list[Any]) -> list[Any]:
+        kept = [m for m in batch if InputPartition(m.topic(), m.partition()) not in self._left_in_call]
+        back = self._left_in_call & self._assigned
+        if back and len(kept) < len(batch):
+            # Left and came back within one call: which of its records are from before cannot be told. Ask the group.
+            self._seek_to_committed(back)
+        return kept
+
+    def _without_stale(self, batch: list[Any]) -> list[Any]:
+        kept: list[Any] = []
+        for run in runs(batch):
+            point = self._rewound.get(run.partition)
+            if point is not None and not run.is_error:
+                back_to, reached, attempts = point
+                if run.first_offset >= reached and attempts < _SEEK_ATTEMPTS_MAX:
+                    self._rewound[run.partition] = (back_to, reached, attempts + 1)
+                    self._seek(run.partition, back_to)
+                    continue
+                del self._rewound[run.partition]
+            kept += batch[run.start : run.stop]
+        return kept
+
+    def _hand_over(self, batch: list[Any]) -> None:
+        for run in runs(batch):
+            if not run.is_error:
+                self._work.handed_over(
+                    run.partition, run.first_offset, run.next_offset, self._proven, last_good(batch, run).leader_epoch()
+                )
+
+    @owned()
+    def put_back(self, batch: Sequence[Any]) -> None:
+        """Take back the unprocessed end of the last batch; the next ``consume`` returns it first."""
+        for run in runs(batch):
+            if not run.is_error:
+                self._work.taken_back(run.partition, run.first_offset)
+        self._carried = [*batch, *self._carried]
+
+    # -- serving callbacks ---------------------------------------------------------------------------------------
+
+    @owned(claims=True)
+    def serve_callbacks(self, *, drain: bool = False) -> None:
+        """Serve rebalance callbacks that are due.
+
+        Callbacks queue up behind fetched records. ``drain`` pauses the partitions, which makes the queued records
+        void, until the queue is empty: then nothing that happened before the call can still be waiting.
+        """
+        if not drain:
+            self._carried += self._fetch(1, 0)
+            return
+        before = self.snapshot().generation
+        pausing = self._assigned - self._paused
+        self._raw.pause(to_kafka(pausing))
+        try:
+            for _ in range(_DRAIN_ROUNDS_MAX):
+                batch = self._fetch(100, 0)
+                self._carried += batch
+                if not batch:
+                    self._proven = before
+                    break
+        finally:
+            # A pause outlives revocation: resume exactly what was paused, also what has left by now.
+            self._raw.resume(to_kafka(pausing))
+
+    @owned(claims=True)
+    def wait_while_paused(self, limit_s: float) -> None:
+        """Consume nothing for up to ``limit_s`` seconds and serve callbacks."""
+        pausing = self._assigned - self._paused
+        self._raw.pause(to_kafka(pausing))
+        try:
+            self._carried += self._fetch(1, limit_s)
+        finally:
+            self._raw.resume(to_kafka(pausing))
+
+    # -- settling ------------------------------------------------------------------------------------------------
+
+    def forget(self, partitions: Iterable[InputPartition]) -> None:
+        """Drop the uncommitted positions of ``partitions``."""
+        self._work.forget(partitions)
+
+    def settle(self) -> None:
+        """All uncommitted work was committed."""
+        self._work.clear()
+
+    def rewind_soon(self) -> None:
+        """Rewind as soon as the running ``poll`` or ``consume`` has returned from the client library."""
+        self._rewind_goals = self._goals()
+        self._work.clear()
+
+    @owned(claims=True)
+    def rewind(self) -> None:
+        """Go back to the first uncommitted record of every partition that is still ours.
+
+        Records that wait to be handed over are dropped and read again. Raises FatalClientError when a partition cannot
+        be rewound.
+        """
+        goals = {**self._goals(), **(self._rewind_goals or {})}
+        self._rewind_goals = None
+        self._carried = []
+        self._work.clear()
+        for partition, (offset, reached) in goals.items():
+            if partition in self._assigned:
+                self._seek(partition, offset)
+                self._rewound[partition] = (offset, reached, 0)
+
+    def _goals(self) -> dict[InputPartition, tuple[int, int]]:
+        """Return where to go back to, and the offset that no record may reach before that."""
+        goals: dict[InputPartition, tuple[int, int]] = {}
+        for run in (r for r in runs(self._carried) if not r.is_error):
+            first, _ = goals.get(run.partition, (run.first_offset, 0))
+            goals[run.partition] = (first, run.next_offset)
+        for partition, position in self.positions.items():
+            _, reached = goals.get(partition, (0, 0))
+            goals[partition] = (position.first_offset, max(reached, position.next_offset))
+        return goals
+
+    def _seek(self, partition: InputPartition, offset: int) -> None:
+        try:
+            self._raw.seek(TopicPartition(partition.topic, partition.partition, offset))
+        except KafkaException as error:
+            raise FatalClientError(
+                f"{partition} could not be rewound to {offset} ({error}): its next records would be lost to this "
+                "process. End it; nothing uncommitted is lost, the group reads it again."
+            ) from error
+
+    def _seek_to_committed(self, partitions: frozenset[InputPartition]) -> None:
+        committed = self.committed_offsets(partitions, _COMMITTED_TIMEOUT_S)
+        for partition in partitions:
+            self._seek(partition, committed.get(partition, _START[self._settings["auto.offset.reset"]]))
+
+    @owned()
+    def committed_offsets(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
+        """Read the group's stable committed offsets; partitions without one are left out."""
+        answer = self.committed(to_kafka(partitions), timeout_s)
+        for p in answer:
+            if p.error is not None:
+                raise KafkaException(p.error)
+        return {InputPartition(p.topic, p.partition): p.offset for p in answer if p.offset >= 0}
+
+    def with_offsets(self, offsets: Mapping[InputPartition, int]) -> list[TopicPartition]:
+        """Return ``offsets`` as confluent_kafka wants them."""
+        return [TopicPartition(p.topic, p.partition, offset) for p, offset in offsets.items()]
+
+    @owned()
+    def _raw_commit(self, **arguments: Any) -> list[Any] | None:
+        given = {name: value for name, value in arguments.items() if value is not None}
+        with consumer_errors("commit()"):
+            sent: list[Any] | None = self._raw.commit(**given)
+        return sent
+
+    @owned()
+    def store_offsets(self, message: Any = None, offsets: list[TopicPartition] | None = None) -> None:
+        """Store offsets for the next ``commit()`` without arguments (``enable.auto.offset.store=false``)."""
+        if message is not None:
+            self._raw.store_offsets(message=message)
+            self._stored[InputPartition(message.topic(), message.partition())] = message.offset() + 1
+        else:
+            self._raw.store_offsets(offsets=offsets)
+            self._stored.update({InputPartition(p.topic, p.partition): p.offset for p in offsets or ()})
+
+    # -- what the application does itself ------------------------------------------------------------------------
+
+    @owned()
+    def seek(self, partition: TopicPartition) -> None:
+        """Continue at ``partition.offset``; records of it that wait to be handed over are dropped."""
+        key = InputPartition(partition.topic, partition.partition)
+        self._carried = [m for m in self._carried if InputPartition(m.topic(), m.partition()) != key]
+        self._rewound.pop(key, None)
+        self._raw.seek(partition)
+
+    @owned()
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Stop fetching ``partitions``; ends when they are revoked, as in the Java client."""
+        self._raw.pause(partitions)
+        self._paused |= keys_of(partitions)
+
+    @owned()
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Fetch ``partitions`` again."""
+        self._raw.resume(partitions)
+        self._paused -= keys_of(partitions)
+
+    @owned()
+    def unsubscribe(self) -> None:
+        """Leave the subscription; the revoke callback runs in a later ``poll`` or in ``close``."""
+        self._raw.unsubscribe()
+
+    @owned()
+    def close(self) -> None:
+        """Leave the group; runs the revoke callback."""
+        if self._closed:
+            return
+        self._closed = True
+        self._raw.close()
+        if self._callback_error is not None:
+            error, self._callback_error = self._callback_error, None
+            raise error
+
+    def close_within(self, limit_s: float) -> bool:
+        """Close, waiting ``limit_s`` seconds at most; returns whether leaving the group was confirmed."""
+        self._ownership.disown()
+        closer = HandleThread("eos-consumer-close")
+        try:
+            closer.call(self.close, limit_s)
+        except OverdueError:
+            return False
+        return True
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_START = {"earliest": -2, "beginning": -2, "smallest": -2, "latest": -1, "end": -1, "largest": -1, "error": -1}

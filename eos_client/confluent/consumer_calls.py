@@ -1,0 +1,99 @@
+"""confluent_kafka's Consumer behind one rule: only the owning thread may call it.
+
+Everything here passes through; what a transaction needs on top is in ``consumer.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import TopicPartition
+
+from eos_client.confluent.failures import consumer_errors
+from eos_client.confluent.thread_ownership import ThreadOwnership, owned
+
+
+class OwnedConsumer:
+    """The pass-through part of the consumer. Methods mean what they mean in ``confluent_kafka.Consumer``."""
+
+    _raw: Any
+    _ownership: ThreadOwnership
+
+    @owned()
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Set the assignment by hand; offsets of such a consumer carry no group fence."""
+        self._raw.assign(partitions)
+
+    @owned()
+    def unassign(self) -> None:
+        """Drop the assignment."""
+        self._raw.unassign()
+
+    @owned()
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Add to the assignment, from an ``on_assign`` callback of a cooperative group."""
+        self._raw.incremental_assign(partitions)
+
+    @owned()
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Take from the assignment, from an ``on_revoke`` callback of a cooperative group."""
+        self._raw.incremental_unassign(partitions)
+
+    @owned()
+    def assignment(self) -> list[TopicPartition]:
+        """Return the current assignment."""
+        assigned: list[TopicPartition] = self._raw.assignment()
+        return assigned
+
+    @owned()
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return the client library's positions, which may run ahead of what the application has processed."""
+        positions: list[TopicPartition] = self._raw.position(partitions)
+        return positions
+
+    @owned()
+    def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+        """Read committed offsets; waits for pending transactional ones (KIP-447). ``timeout`` in seconds."""
+        with consumer_errors("committed()"):
+            committed: list[TopicPartition] = self._raw.committed(partitions, timeout)
+        return committed
+
+    @owned()
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float = -1, cached: bool = False
+    ) -> tuple[int, int]:
+        """Return the low and high watermark of ``partition``."""
+        low, high = self._raw.get_watermark_offsets(partition, timeout, cached)
+        return int(low), int(high)
+
+    @owned()
+    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+        """Look up offsets by timestamp (milliseconds since the epoch, in each ``offset``)."""
+        found: list[TopicPartition] = self._raw.offsets_for_times(partitions, timeout)
+        return found
+
+    @owned()
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """Return the cluster's metadata. ``timeout`` in seconds."""
+        with consumer_errors("list_topics()"):
+            return self._raw.list_topics(timeout=timeout) if topic is None else self._raw.list_topics(topic, timeout)
+
+    @owned()
+    def cluster_id(self, timeout: float = -1) -> str:
+        """Return the cluster's id."""
+        return str(self._raw.cluster_id(timeout))
+
+    @owned()
+    def consumer_group_metadata(self) -> Any:
+        """Return the opaque group metadata as of now. Do not keep it: it ages with every rebalance."""
+        return self._raw.consumer_group_metadata()
+
+    @owned()
+    def memberid(self) -> str:
+        """Return the member id, empty while not in the group."""
+        return str(self._raw.memberid() or "")
+
+    @owned()
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Replace the SASL credentials."""
+        self._raw.set_sasl_credentials(username, password)

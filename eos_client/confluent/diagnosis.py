@@ -1,0 +1,85 @@
+"""Why the first contact failed.
+
+``init_transactions`` says "timed out" whether the address is wrong, the password is, or the transaction log cannot be
+created on a small cluster (confluent-kafka-python #842). This asks the cluster and names the real reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from eos_client.confluent.admin import ClusterAdmin
+from eos_client.confluent.failures import KafkaClusterUnavailableError, KafkaClusterUnfitError
+from eos_client.errors import ClusterUnavailableError, EosError
+
+_PROBE_S = 3.0
+_SECURITY = ("security.", "sasl.", "ssl.", "enable.ssl.", "broker.address.family")
+
+
+class LastErrors:
+    """An ``error_cb`` that remembers the last error and passes it on to the application's own."""
+
+    def __init__(self, theirs: Callable[[KafkaError], Any] | None) -> None:
+        self._theirs = theirs
+        self.last: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        """Take note of ``error`` and hand it on."""
+        self.last = error
+        if self._theirs is not None:
+            self._theirs(error)
+
+    def clause(self) -> str:
+        """Return the last error as the end of a sentence, or nothing."""
+        return "" if self.last is None else f"; the client last reported {self.last.name()}: {self.last.str()}"
+
+
+def why_init_failed(settings: Mapping[str, Any], last: LastErrors, limit_s: float, cause: EosError) -> EosError:
+    """Return the error to raise instead of ``init_transactions``' time-out."""
+    servers = str(settings.get("bootstrap.servers", ""))
+    try:
+        unfit = _unfit_transaction_log(servers, settings)
+    except EosError as error:
+        return _unavailable(servers, limit_s, f"{last.clause()}; asked directly: {error}")
+    if unfit:
+        kafka_error = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, unfit)
+        return KafkaClusterUnfitError(kafka_error, f"init_transactions got no answer within {limit_s:g} s: {unfit}")
+    silent = f"{last.clause()}; brokers answer, the transaction coordinator does not: {cause}"
+    return _unavailable(servers, limit_s, silent)
+
+
+def unreachable(settings: Mapping[str, Any], limit_s: float, last: LastErrors) -> ClusterUnavailableError:
+    """Return the error for a bootstrap server that did not answer within ``limit_s`` seconds."""
+    return _unavailable(str(settings.get("bootstrap.servers", "")), limit_s, last.clause())
+
+
+def _unavailable(servers: str, limit_s: float, clause: str) -> ClusterUnavailableError:
+    message = (
+        f"no usable answer from bootstrap.servers {servers!r} within {limit_s:g} s{clause}. Check the address, the "
+        "network and the security settings, and that the brokers are up; nothing was committed."
+    )
+    return KafkaClusterUnavailableError(KafkaError(KafkaError._ALL_BROKERS_DOWN, message), message)  # noqa: SLF001
+
+
+def _unfit_transaction_log(servers: str, settings: Mapping[str, Any]) -> str:
+    """Return why the cluster cannot host the transaction log; empty when it can. Raises EosError when unreachable."""
+    own = {k: v for k, v in settings.items() if k.startswith(_SECURITY)}
+    admin = ClusterAdmin(servers, own, timeout_s=_PROBE_S)
+    cluster = admin.cluster()
+    broker_config = admin.broker_settings(next(iter(cluster.brokers)))
+    brokers = len(cluster.brokers)
+    for key, log in (
+        ("transaction.state.log.replication.factor", "transaction log"),
+        ("transaction.state.log.min.isr", "transaction log"),
+        ("offsets.topic.replication.factor", "group offsets"),
+    ):
+        wanted = int(broker_config.get(key, 0))
+        if wanted > brokers:
+            return (
+                f"the cluster has {brokers} broker(s), but {key}={wanted}: the {log} cannot be kept. Start more "
+                f"brokers, or on a development cluster set {key}=1 on the broker."
+            )
+    return ""

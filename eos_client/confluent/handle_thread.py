@@ -1,0 +1,72 @@
+"""Calls with a budget that is ours.
+
+``send_offsets_to_transaction`` was seen to stay in the library for over 100 s with a 30 s timeout. So each producer
+handle has a thread of its own; a call that exceeds its budget is left behind together with the handle.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class OverdueError(Exception):
+    """The call did not return within its budget. Its thread and its handle must not be used any more."""
+
+
+class _Call:
+    __slots__ = ("done", "error", "function", "result")
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.function = function
+        self.done = threading.Event()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.result = self.function()
+        except BaseException as error:  # noqa: BLE001  # it is raised again in the caller's thread
+            self.error = error
+        finally:
+            self.function = _nothing
+            self.done.set()
+
+
+def _nothing() -> None:
+    return None
+
+
+class HandleThread:
+    """Runs one handle's blocking calls, one at a time, in a daemon thread."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
+        self._thread.start()
+
+    def call(self, function: Callable[[], T], budget_s: float) -> T:
+        """Run ``function`` and return its result; raises OverdueError after ``budget_s`` seconds."""
+        call = _Call(function)
+        self._calls.put(call)
+        if not call.done.wait(budget_s):
+            raise OverdueError(f"no answer within {budget_s:g} s")
+        if call.error is not None:
+            raise call.error
+        result: T = call.result
+        return result
+
+    def abandon(self, last: Callable[[], Any]) -> None:
+        """Let the thread run ``last`` once it is free and then end; never waits."""
+        self._calls.put(_Call(last))
+        self._calls.put(None)
+
+
+def _serve(calls: queue.SimpleQueue[_Call | None]) -> None:
+    while (call := calls.get()) is not None:
+        call.run()
+        del call

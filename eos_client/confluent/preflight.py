@@ -1,0 +1,60 @@
+"""Before the first poll: is the cluster there, and does it have the topics?
+
+A subscription to a missing topic is silent, and an unreachable broker only logs: both are said here, within seconds.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from eos_client.confluent.consumer import ConfluentConsumer
+from eos_client.confluent.diagnosis import unreachable
+from eos_client.confluent.producer import ConfluentProducer
+from eos_client.errors import ClusterUnfitError
+
+_CREATION_WAIT_S = 5.0
+_ASK_AGAIN_S = 0.1
+
+
+def require_topics(consumer: ConfluentConsumer, topics: Sequence[str], limit_s: float) -> None:
+    """Check that the input ``topics`` exist; patterns (``^...``) are not checked.
+
+    Raises ClusterUnavailableError when no broker answers within ``limit_s`` seconds, ClusterUnfitError for a missing
+    topic.
+    """
+    try:
+        known = consumer.list_topics(timeout=limit_s).topics
+    except KafkaException as error:
+        raise unreachable(consumer.settings, limit_s, consumer.last_errors) from error
+    _require(known, (t for t in topics if not t.startswith("^")), "input")
+
+
+def require_output_topics(producer: ConfluentProducer, topics: Iterable[str], limit_s: float) -> None:
+    """Check that the output ``topics`` exist; a broker that creates topics by itself is given time to do so."""
+    for topic in topics:
+        deadline = time.monotonic() + min(limit_s, _CREATION_WAIT_S)
+        known = producer.list_topics(topic, limit_s).topics
+        while not _exists(known, topic) and time.monotonic() < deadline:
+            time.sleep(_ASK_AGAIN_S)
+            known = producer.list_topics(topic, limit_s).topics
+        _require(known, [topic], "output")
+
+
+def _exists(known: Any, topic: str) -> bool:
+    return topic in known and known[topic].error is None
+
+
+def _require(known: Any, topics: Iterable[str], role: str) -> None:
+    for topic in topics:
+        if not _exists(known, topic):
+            alike = difflib.get_close_matches(topic, list(known), n=1)
+            hint = f"; did you mean {alike[0]!r}?" if alike and alike[0] != topic else "."
+            raise ClusterUnfitError(
+                f"the {role} topic {topic!r} does not exist on this cluster, or may not be seen. Create it, correct "
+                f"the name, or allow this client to describe it{hint}"
+            )

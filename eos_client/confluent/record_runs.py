@@ -1,0 +1,46 @@
+"""Consecutive records of one partition, found with two cheap calls a record: the loop runs this on every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from eos_client.core.model import InputPartition
+
+
+class RecordRun(NamedTuple):
+    """``batch[start:stop]``, all of one partition. ``is_error``: only error events, which carry no work."""
+
+    partition: InputPartition
+    start: int
+    stop: int
+    first_offset: int
+    next_offset: int
+    is_error: bool
+
+
+def runs(batch: Sequence[Any]) -> Iterator[RecordRun]:
+    """Split ``batch`` where the partition changes."""
+    start = 0
+    topic = partition = None
+    for index, message in enumerate(batch):
+        if message.partition() != partition or message.topic() != topic:
+            if index:
+                yield _run(batch, start, index)
+            start, topic, partition = index, message.topic(), message.partition()
+    if batch:
+        yield _run(batch, start, len(batch))
+
+
+def _run(batch: Sequence[Any], start: int, stop: int) -> RecordRun:
+    partition = InputPartition(batch[start].topic(), batch[start].partition())
+    first = next((m for m in batch[start:stop] if m.error() is None), None)
+    if first is None:
+        return RecordRun(partition, start, stop, -1, -1, is_error=True)
+    last = last_good(batch, RecordRun(partition, start, stop, -1, -1, is_error=False))
+    return RecordRun(partition, start, stop, first.offset(), last.offset() + 1, is_error=False)
+
+
+def last_good(batch: Sequence[Any], run: RecordRun) -> Any:
+    """Return the run's last message that is a record; end-of-partition events may stand behind it."""
+    return next(batch[i] for i in range(run.stop - 1, run.start - 1, -1) if batch[i].error() is None)

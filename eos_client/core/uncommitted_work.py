@@ -1,0 +1,68 @@
+"""Which input records were handed to the application and are not committed yet, by partition.
+
+Only what was really handed over counts: a position of the client library runs ahead of the application, and
+``position(assignment())`` forgets the partitions that just left although their outputs are in the transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from eos_client.core.model import GroupGeneration, InputPartition, InputPosition, InputPositions
+
+
+class UncommittedWork:
+    """Uncommitted positions; each remembers the generation that was proven when its first record came."""
+
+    def __init__(self) -> None:
+        self._positions: dict[InputPartition, InputPosition] = {}
+
+    @property
+    def positions(self) -> InputPositions:
+        """The uncommitted positions. Do not keep: it is the live mapping."""
+        return self._positions
+
+    def handed_over(
+        self,
+        partition: InputPartition,
+        first_offset: int,
+        next_offset: int,
+        generation: GroupGeneration,
+        leader_epoch: int | None = None,
+    ) -> None:
+        """Note that records ``first_offset`` .. ``next_offset - 1`` went to the application."""
+        known = self._positions.get(partition)
+        if known is None:
+            self._positions[partition] = InputPosition(first_offset, next_offset, generation, leader_epoch)
+        else:
+            self._positions[partition] = replace(known, next_offset=next_offset, leader_epoch=leader_epoch)
+
+    def taken_back(self, partition: InputPartition, offset: int) -> None:
+        """Note that the records from ``offset`` on were not processed after all."""
+        known = self._positions.get(partition)
+        if known is None or offset >= known.next_offset:
+            return
+        if offset <= known.first_offset:
+            del self._positions[partition]
+        else:
+            self._positions[partition] = replace(known, next_offset=offset)
+
+    def committed_up_to(self, partition: InputPartition, offset: int) -> None:
+        """Note that the records below ``offset`` were committed."""
+        known = self._positions.get(partition)
+        if known is None or offset <= known.first_offset:
+            return
+        if offset >= known.next_offset:
+            del self._positions[partition]
+        else:
+            self._positions[partition] = replace(known, first_offset=offset)
+
+    def forget(self, partitions: Iterable[InputPartition]) -> None:
+        """Drop ``partitions``: their records are nobody's business here any more."""
+        for partition in partitions:
+            self._positions.pop(partition, None)
+
+    def clear(self) -> None:
+        """Note that all of it was committed or rewound."""
+        self._positions = {}

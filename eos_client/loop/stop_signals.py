@@ -1,0 +1,36 @@
+"""SIGTERM and SIGINT stop the loop in order; a second one ends the process at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignals:
+    """While entered, the first signal calls ``stop``. Does nothing outside the main thread, where Python has none.
+
+    The first signal gives both signals back their default action, so the second one needs no cooperation: it works
+    even while the process is inside the client library.
+    """
+
+    def __init__(self, stop: Callable[[str], None]) -> None:
+        self._stop = stop
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._first) for number in _SIGNALS}
+
+    def _first(self, number: int, _frame: FrameType | None) -> None:
+        for each in _SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        self._stop(signal.Signals(number).name)
+
+    def __exit__(self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None) -> None:
+        for number, previous in self._previous.items():
+            signal.signal(number, previous)

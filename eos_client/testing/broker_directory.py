@@ -1,0 +1,69 @@
+"""The files of one embedded broker, and which of them are ours to remove."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from eos_client.errors import EmbeddedKafkaError
+
+_LOG_TAIL_BYTES_MAX = 64 * 1024
+
+
+class BrokerDirectory:
+    """``broker.log``, ``server.properties`` and ``data/`` in a folder that is the caller's or a temporary one."""
+
+    def __init__(self, directory: Path | None, *, keep: bool) -> None:
+        made = directory is None or not directory.exists()
+        try:
+            if directory is None:
+                self.base = Path(tempfile.mkdtemp(prefix="eos-client-kafka-"))
+            else:
+                directory.mkdir(parents=True, exist_ok=True)
+                self.base = directory.absolute()
+        except OSError as error:
+            raise EmbeddedKafkaError(f"the broker's directory {directory} cannot be made: {error}") from error
+        self.log = self.base / "broker.log"
+        self.properties = self.base / "server.properties"
+        self.data = self.base / "data"
+        ours = [self.base] if made else [self.log, self.properties, self.data]
+        self.removable: list[Path] = [] if keep else ours
+        """What goes when the broker goes: never anything that was there before."""
+        if not keep and not made and self.data.exists():
+            raise EmbeddedKafkaError(
+                f"{self.data} holds an earlier broker's data, which stop() would remove: "
+                "pass keep_directory=True to go on with it, or another directory"
+            )
+
+    @property
+    def formatted(self) -> bool:
+        """Whether a broker has kept its data here before."""
+        return (self.data / "meta.properties").exists()
+
+    def log_tail(self, lines: int) -> str:
+        """Return the last lines of the broker's log; "" while there is none."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES_MAX))
+                return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+        except FileNotFoundError:
+            return ""
+
+    def log_has(self, text: str, *, since: int = 0) -> bool:
+        """Whether ``text`` stands in the log after its first ``since`` bytes."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(since)
+                return text.encode() in log.read()
+        except FileNotFoundError:
+            return False
+
+    def remove(self) -> None:
+        """Remove what is ours."""
+        for path in self.removable:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)

@@ -1,0 +1,121 @@
+"""The settings of a single-node KRaft broker for development: small, quick to start, transactions on one replica."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eos_client.errors import EmbeddedKafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HOST = "127.0.0.1"
+
+DEVELOPMENT_PROPERTIES: Mapping[str, str] = {
+    "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    # a killed broker comes back only when the session of its predecessor is over (9 s by default)
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "500",
+    # clients and groups of a test may ask for shorter sessions than production allows
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+}
+"""What differs from Kafka's defaults, for every embedded broker; the caller's properties win over these."""
+
+_OWNED = frozenset(
+    {
+        "process.roles",
+        "node.id",
+        "broker.id",
+        "controller.quorum.voters",
+        "controller.quorum.bootstrap.servers",
+        "controller.listener.names",
+        "listeners",
+        "advertised.listeners",
+        "listener.security.protocol.map",
+        "inter.broker.listener.name",
+        "security.inter.broker.protocol",
+        "log.dir",
+        "log.dirs",
+        "metadata.log.dir",
+    }
+)
+
+
+@dataclass(frozen=True)
+class BrokerListeners:
+    """The broker's ports, and where clients are told to find it: at ``host:advertised``."""
+
+    client: int
+    internal: int
+    controller: int
+    advertised: int
+    host: str = HOST
+    bind_host: str = HOST
+
+
+def refuse_owned_properties(properties: Mapping[str, str]) -> None:
+    """`EmbeddedKafkaError` for a property on which the embedded broker itself depends."""
+    owned = sorted(_OWNED.intersection(properties))
+    if owned:
+        raise EmbeddedKafkaError(
+            f"{owned[0]}={properties[owned[0]]!r} is set by the embedded broker itself: leave it out "
+            "(port=, advertised_port= and directory= choose where it listens and keeps its log)"
+        )
+
+
+def broker_settings(listeners: BrokerListeners, log_dir: str, properties: Mapping[str, str]) -> dict[str, str]:
+    """Return all settings of the broker, by name.
+
+    The broker talks to itself (transaction markers, KIP-890 verification) on a listener of its own, so that a
+    proxy on the advertised port sees and delays the clients' requests only.
+    """
+    return {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@{HOST}:{listeners.controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{listeners.bind_host}:{listeners.client},INTERNAL://{HOST}:{listeners.internal},"
+        f"CONTROLLER://{HOST}:{listeners.controller}",
+        "advertised.listeners": f"PLAINTEXT://{listeners.host}:{listeners.advertised},"
+        f"INTERNAL://{HOST}:{listeners.internal}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "INTERNAL",
+        "log.dirs": log_dir,
+        **DEVELOPMENT_PROPERTIES,
+        **properties,
+    }
+
+
+def as_properties_file(settings: Mapping[str, str]) -> str:
+    """Render settings as ``java.util.Properties`` reads them."""
+    return "".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in settings.items())
+
+
+def as_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Render settings as the ``KAFKA_*`` variables of the official image (KIP-975): ``.`` is ``_``, ``_`` is ``__``."""
+    return {
+        "KAFKA_" + key.replace("_", "__").replace("-", "___").replace(".", "_").upper(): value
+        for key, value in settings.items()
+    }
+
+
+def new_cluster_id() -> str:
+    """Return a random cluster id in Kafka's own notation (16 bytes, base64 for URLs, unpadded)."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def _escaped(text: str) -> str:
+    escaped = str(text).replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return "".join(char if " " <= char <= "~" else f"\\u{ord(char):04x}" for char in escaped)

@@ -1,0 +1,270 @@
+"""A real Kafka broker as a child process: one KRaft node for development and tests, ready in seconds.
+
+The jars come from the user's cache (`kafka_jars`); the process ends with its parent however that ends
+(`process_keeper`), and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+from eos_client.errors import EmbeddedKafkaError
+from eos_client.testing.broker_directory import BrokerDirectory
+from eos_client.testing.broker_settings import (
+    HOST,
+    BrokerListeners,
+    as_properties_file,
+    broker_settings,
+    new_cluster_id,
+    refuse_owned_properties,
+)
+from eos_client.testing.free_ports import free_ports, is_free
+from eos_client.testing.java_runtime import find_java
+from eos_client.testing.kafka_jars import kafka_jars
+from eos_client.testing.kept_process import KeptProcess
+from eos_client.testing.readiness import serves_clients
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+DEFAULT_VERSION = "4.3.1"
+"""The Kafka version of a broker that is not told another."""
+
+_FORMAT_TIMEOUT_S = 60.0
+_KILL_TIMEOUT_S = 30.0
+_READY_POLL_S = 0.05
+_ERROR_LINES = 60
+_PORT_TRIES_MAX = 3
+_PORT_TAKEN = "Address already in use"
+CHEAP_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true")
+_LOG = "-Dorg.slf4j.simpleLogger."
+_LOG_TIMES = (f"{_LOG}showDateTime=true", f"{_LOG}dateTimeFormat=[yyyy-MM-dd HH:mm:ss,SSS]")
+
+
+class EmbeddedKafka:
+    """One broker, started by `start` or by entering the context; every failure is an `EmbeddedKafkaError`.
+
+    ``properties`` are further broker properties. ``port`` is where it listens (None: a free one) and
+    ``advertised_port`` the one it tells its clients, when a proxy listens there. ``directory`` holds its data and
+    its log (None: a temporary one); what the broker made in it is removed by `stop` unless ``keep_directory``,
+    in which case the next broker on it goes on with the same data. ``on_progress`` gets a line now and then
+    while the jars are downloaded.
+    """
+
+    kind = "process"
+
+    def __init__(  # noqa: PLR0913  keyword-only, each with a default
+        self,
+        *,
+        version: str = DEFAULT_VERSION,
+        properties: Mapping[str, str] | None = None,
+        port: int | None = None,
+        advertised_port: int | None = None,
+        heap_mb: int = 512,
+        start_timeout_s: float = 60.0,
+        directory: Path | None = None,
+        on_progress: Callable[[str], None] | None = None,
+        keep_directory: bool = False,
+    ) -> None:
+        self.version = version
+        self._properties = dict(properties or {})
+        refuse_owned_properties(self._properties)
+        self._port = port
+        self._advertised_port = advertised_port
+        self._heap_mb = heap_mb
+        self._start_timeout_s = start_timeout_s
+        self._directory = directory
+        self._keep_directory = keep_directory
+        self._on_progress = on_progress or (lambda _line: None)
+        self._owner_pid = os.getpid()
+        self._java: Path | None = None
+        self._jars: Path | None = None
+        self._files: BrokerDirectory | None = None
+        self._listeners: BrokerListeners | None = None
+        self._process: KeptProcess | None = None
+        self._last_tail = ""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients connect to, ``127.0.0.1:PORT``, with the advertised port."""
+        return f"{HOST}:{self._started()[1].advertised}"
+
+    @property
+    def port(self) -> int:
+        """The port on which the broker itself listens for clients."""
+        return self._started()[1].client
+
+    @property
+    def pid(self) -> int:
+        """Process id of the broker's Java process."""
+        return self._started()[2].pid
+
+    @property
+    def log_path(self) -> Path:
+        """The broker's log, which lives in its directory."""
+        return self._started()[0].log
+
+    @property
+    def running(self) -> bool:
+        """Whether the broker's process is alive (it may be stopped by SIGSTOP)."""
+        return self._process is not None and self._process.exit_code() is None
+
+    def start(self) -> Self:
+        """Start the broker; returns when it serves clients. Downloads its jars first if they are not cached."""
+        if self._files is not None:
+            raise EmbeddedKafkaError("the embedded broker is started already: use restart(), or another instance")
+        if self._port is not None and not is_free(self._port):
+            raise EmbeddedKafkaError(
+                f"port {self._port} is in use: stop what listens there, choose another, or leave it out for a free one"
+            )
+        java = find_java()
+        self._java, self._jars = java.executable, kafka_jars(self.version, java, self._on_progress)
+        self._files = BrokerDirectory(self._directory, keep=self._keep_directory)
+        self._owner_pid = os.getpid()
+        try:
+            self._start_on_free_ports(self._files)
+        except BaseException:
+            self._release()
+            raise
+        return self
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """Shut the broker down, by force after ``timeout_s``, and remove what it made. Harmless when stopped."""
+        if self._files is None or os.getpid() != self._owner_pid:
+            return  # a forked child has a copy of this object, but no broker
+        try:
+            self._shut_down(timeout_s)
+        finally:
+            self._release()
+
+    def kill(self) -> None:
+        """SIGKILL the broker and wait for its end; its data stay, so that `restart` finds them."""
+        process = self._started()[2]
+        process.send_signal(signal.SIGKILL)
+        process.exit_code(wait_s=_KILL_TIMEOUT_S)
+
+    def restart(self, timeout_s: float = 10.0) -> None:
+        """Start the broker again on the same port and data, after a clean shutdown if it still runs."""
+        files, listeners, _ = self._started()
+        self._shut_down(timeout_s)
+        self._launch(files)
+        self._await_ready(files, listeners)
+
+    def log_tail(self, lines: int = 40) -> str:
+        """Return the last lines of the broker's log; after `stop`, of what it was."""
+        if self._files is None:
+            return "\n".join(self._last_tail.splitlines()[-lines:])
+        return self._files.log_tail(lines)
+
+    def __enter__(self) -> Self:
+        return self if self._files is not None else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _started(self) -> tuple[BrokerDirectory, BrokerListeners, KeptProcess]:
+        if self._files is None or self._listeners is None or self._process is None:
+            raise EmbeddedKafkaError("the embedded broker is not started: call start() first")
+        return self._files, self._listeners, self._process
+
+    def _start_on_free_ports(self, files: BrokerDirectory) -> None:
+        """Choose again when a chosen port is taken before the broker binds it."""
+        for tries_left in reversed(range(_PORT_TRIES_MAX)):
+            client, internal, controller = free_ports(3)
+            client = self._port or client
+            listeners = BrokerListeners(client, internal, controller, self._advertised_port or client)
+            settings = broker_settings(listeners, str(files.data), self._properties)
+            files.properties.write_text(as_properties_file(settings))
+            if not files.formatted:
+                self._format(files)
+            log_start = files.log.stat().st_size if files.log.exists() else 0
+            self._launch(files)
+            try:
+                self._await_ready(files, listeners)
+            except EmbeddedKafkaError:
+                if not tries_left or not files.log_has(_PORT_TAKEN, since=log_start):
+                    raise
+            else:
+                self._listeners = listeners
+                return
+
+    def _format(self, files: BrokerDirectory) -> None:
+        """Give the data directory its cluster id and feature levels, as ``kafka-storage format`` does."""
+        arguments = ("format", "--cluster-id", new_cluster_id(), "--config", str(files.properties))
+        command = self._java_command("kafka.tools.StorageTool", *arguments, options=(f"{_LOG}defaultLogLevel=warn",))
+        try:
+            formatted = subprocess.run(  # noqa: S603  arguments are ours
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=_FORMAT_TIMEOUT_S,
+                check=False,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise EmbeddedKafkaError(
+                f"the data directory of Kafka {self.version} cannot be formatted: {error}"
+            ) from error
+        if formatted.returncode != 0:
+            tail = "\n".join(formatted.stdout.splitlines()[-_ERROR_LINES:])
+            raise EmbeddedKafkaError(
+                f"Kafka {self.version} does not accept its settings (exit code {formatted.returncode}): "
+                f"check the broker properties. It said:\n{tail}"
+            )
+
+    def _launch(self, files: BrokerDirectory) -> None:
+        command = self._java_command("kafka.Kafka", str(files.properties), options=_LOG_TIMES)
+        predecessor, self._process = (
+            self._process,
+            KeptProcess(command, log_path=files.log, paths=files.removable),
+        )
+        if predecessor is not None:
+            predecessor.dismiss()  # only now: somebody must look after the directory all the time
+
+    def _java_command(self, main_class: str, *arguments: str, options: tuple[str, ...]) -> list[str]:
+        return [
+            *(str(self._java), f"-Xmx{self._heap_mb}m", *CHEAP_JVM, *options),
+            *("-cp", f"{self._jars}/*", main_class, *arguments),
+        ]
+
+    def _await_ready(self, files: BrokerDirectory, listeners: BrokerListeners) -> None:
+        deadline = time.monotonic() + self._start_timeout_s
+        while not serves_clients(HOST, listeners.client):
+            exit_code = self._process.exit_code(wait_s=_READY_POLL_S) if self._process else None
+            if exit_code is not None:
+                problem = f"ended while starting (exit code {exit_code})"
+            elif time.monotonic() > deadline:
+                problem = f"was not ready after {self._start_timeout_s:g} s"
+            else:
+                continue
+            raise EmbeddedKafkaError(
+                f"Kafka {self.version} {problem}. The end of its log:\n{files.log_tail(_ERROR_LINES)}"
+            )
+
+    def _shut_down(self, timeout_s: float) -> None:
+        if self._process is not None and self._process.exit_code() is None:
+            self._process.send_signal(signal.SIGTERM)
+            if self._process.exit_code(wait_s=timeout_s) is None:
+                self.kill()
+
+    def _release(self) -> None:
+        """Nothing of the broker is left after this: no process, no file that we made."""
+        files, process = self._files, self._process
+        self._files = self._listeners = self._process = None
+        if process is not None:
+            process.dismiss()
+        if files is not None:
+            self._last_tail = files.log_tail(_ERROR_LINES)
+            files.remove()

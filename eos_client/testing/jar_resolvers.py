@@ -1,0 +1,163 @@
+"""Resolves the jars of a Kafka server from a Maven repository, with a tool that is already there.
+
+That is the Ivy among PySpark's own jars, or else Maven. Both check what they download against the repository's
+checksums. ``EOS_CLIENT_MAVEN_REPOSITORY`` names another repository, a company's mirror for example.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import threading
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import quoteattr
+
+from eos_client.errors import EmbeddedKafkaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from eos_client.testing.java_runtime import JavaRuntime
+
+REPOSITORY_VARIABLE = "EOS_CLIENT_MAVEN_REPOSITORY"
+"""Environment variable with the URL of the Maven repository to use instead of the central one."""
+
+_DOWNLOAD_TIMEOUT_S = 600.0
+_TAIL_LINES = 30
+_SLF4J_SIMPLE = ("org.slf4j", "slf4j-simple", "1.7.36")  # the server's jars bring a logging interface, no log
+
+
+def resolve_jars(version: str, into: Path, work: Path, java: JavaRuntime, on_progress: Callable[[str], None]) -> None:
+    """Put the server's jars into ``into``, with files of the resolver's own in ``work``.
+
+    Raises `EmbeddedKafkaError` with the end of the resolver's output when that fails, or when there is none.
+    """
+    ivy, maven = _pyspark_ivy(), shutil.which("mvn")
+    if ivy is not None:
+        tool, command = "Ivy", _ivy_command(ivy, version, into, work, java)
+    elif maven is not None:
+        tool, command = "Maven", _maven_command(maven, version, into, work)
+    else:
+        raise EmbeddedKafkaError(
+            "the jars of Kafka are resolved by the Ivy inside PySpark or by Maven, and neither is here: "
+            "pip install 'eos-client[spark]', or install Maven (mvn on PATH)"
+        )
+    on_progress(f"resolving Kafka {version} with {tool} (about 45 MB, once)")
+    exit_code, tail = _run(command, version, on_progress)
+    if exit_code != 0 or not any(into.glob("*.jar")):
+        where = os.environ.get(REPOSITORY_VARIABLE, "the central Maven repository")
+        raise EmbeddedKafkaError(
+            f"{tool} could not resolve Kafka {version} from {where} (exit code {exit_code}): check the version and "
+            f"the network, or set {REPOSITORY_VARIABLE} to a repository that can be reached. It said:\n{tail}"
+        )
+
+
+def _run(command: list[str], version: str, on_progress: Callable[[str], None]) -> tuple[int, str]:
+    """Run the resolver, one progress line a downloaded jar; its exit code and the end of its output."""
+    tail: deque[str] = deque(maxlen=_TAIL_LINES)
+    jar_count = 0
+    with subprocess.Popen(  # noqa: S603  arguments are ours
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as resolver:
+        limit = threading.Timer(_DOWNLOAD_TIMEOUT_S, resolver.kill)
+        limit.start()
+        try:
+            for line in resolver.stdout or ():
+                if line.strip(" .\n") == "":
+                    continue  # Ivy draws its progress with dots
+                tail.append(line.rstrip())
+                jar = _jar_named_in(line)
+                if jar:
+                    jar_count += 1
+                    on_progress(f"downloading Kafka {version}: {jar} ({jar_count})")
+        except BaseException:
+            resolver.kill()
+            raise
+        finally:
+            limit.cancel()
+    return resolver.returncode, "\n".join(tail)
+
+
+def _jar_named_in(line: str) -> str | None:
+    """Return the jar that a line of the resolver's output starts to download, if it does."""
+    if "downloading" not in line.lower():
+        return None
+    address = next((word for word in line.split() if "://" in word), "")
+    name = address.rsplit("/", 1)[-1]
+    return name if name.endswith(".jar") else None
+
+
+def _pyspark_ivy() -> Path | None:
+    spec = importlib.util.find_spec("pyspark")
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        for jar in sorted(Path(location, "jars").glob("ivy-*.jar"), reverse=True):
+            return jar
+    return None
+
+
+def _ivy_command(ivy: Path, version: str, into: Path, work: Path, java: JavaRuntime) -> list[str]:
+    descriptor = work / "ivy.xml"
+    dependencies = "".join(
+        f'<dependency org="{organisation}" name="{name}" rev="{revision}" conf="default->default"/>'
+        for organisation, name, revision in _dependencies(version)
+    )
+    descriptor.write_text(
+        '<ivy-module version="2.0"><info organisation="eos-client" module="embedded-kafka"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies>'
+        "</ivy-module>"
+    )
+    return [
+        *(str(java.executable), f"-Divy.default.ivy.user.dir={work / 'ivy'}", "-jar", str(ivy)),
+        *_ivy_settings(work),
+        *("-ivy", str(descriptor), "-confs", "default", "-types", "jar", "bundle"),
+        *("-retrieve", f"{into}/[artifact]-[revision](-[classifier]).[ext]"),
+    ]
+
+
+def _ivy_settings(work: Path) -> list[str]:
+    repository = os.environ.get(REPOSITORY_VARIABLE)
+    if not repository:
+        return []
+    settings = work / "ivysettings.xml"
+    settings.write_text(
+        '<ivysettings><settings defaultResolver="chosen"/><resolvers>'
+        f'<ibiblio name="chosen" m2compatible="true" root={quoteattr(repository)}/></resolvers></ivysettings>'
+    )
+    return ["-settings", str(settings)]
+
+
+def _maven_command(maven: str, version: str, into: Path, work: Path) -> list[str]:
+    descriptor = work / "pom.xml"
+    dependencies = "".join(
+        f"<dependency><groupId>{organisation}</groupId><artifactId>{name}</artifactId><version>{revision}</version>"
+        "</dependency>"
+        for organisation, name, revision in _dependencies(version)
+    )
+    descriptor.write_text(
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>eos-client</groupId><artifactId>embedded-kafka</artifactId><version>1</version>"
+        f"<dependencies>{dependencies}</dependencies>{_maven_repositories()}</project>"
+    )
+    return [
+        *(maven, "--batch-mode", "--file", str(descriptor), "dependency:copy-dependencies"),
+        *("-DincludeScope=runtime", f"-DoutputDirectory={into}"),
+    ]
+
+
+def _maven_repositories() -> str:
+    repository = os.environ.get(REPOSITORY_VARIABLE)
+    if not repository:
+        return ""
+    url = repository.replace("&", "&amp;").replace("<", "&lt;")
+    return (
+        f"<repositories><repository><id>central</id><url>{url}</url></repository></repositories>"
+        f"<pluginRepositories><pluginRepository><id>central</id><url>{url}</url></pluginRepository></pluginRepositories>"
+    )
+
+
+def _dependencies(version: str) -> list[tuple[str, str, str]]:
+    return [("org.apache.kafka", "kafka_2.13", version), _SLF4J_SIMPLE]

@@ -1,0 +1,132 @@
+"""Keeps the jars of each Kafka version in the user's cache, downloaded once and known to be whole.
+
+A version is resolved into a folder beside its place and renamed there with a manifest of checksums, under a lock
+between processes, so that nobody ever sees half of one. A folder that does not match its manifest is replaced.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import time
+import zipfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eos_client.errors import EmbeddedKafkaError
+from eos_client.testing.jar_resolvers import resolve_jars
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from eos_client.testing.java_runtime import JavaRuntime
+
+_MANIFEST = "SHA256SUMS"
+_LOCK_TIMEOUT_S = 900.0
+_LOCK_POLL_S = 0.2
+_VERSION = re.compile(r"\d+\.\d+\.\d+(-\w+)?")
+
+
+def cache_root() -> Path:
+    """``$XDG_CACHE_HOME/eos-client``, by default ``~/.cache/eos-client``."""
+    configured = os.environ.get("XDG_CACHE_HOME")
+    return Path(configured) / "eos-client" if configured else Path.home() / ".cache" / "eos-client"
+
+
+def kafka_jars(version: str, java: JavaRuntime, on_progress: Callable[[str], None]) -> Path:
+    """Return the folder with the jars of this Kafka version, downloaded now if they are not there whole.
+
+    Raises `EmbeddedKafkaError` when they cannot be had; ``on_progress`` gets one line a step.
+    """
+    if _VERSION.fullmatch(version) is None:
+        raise EmbeddedKafkaError(f"{version!r} is no Kafka version: give one like 4.3.1")
+    folder = cache_root() / f"kafka-{version}"
+    if is_whole(folder):
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EmbeddedKafkaError(
+            f"the cache folder {folder.parent} cannot be made: {error}; set XDG_CACHE_HOME"
+        ) from error
+    with _locked(folder.with_name(folder.name + ".lock"), on_progress):
+        if not is_whole(folder):
+            _download(version, folder, java, on_progress)
+    return folder
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether every jar in the folder's manifest is there, unchanged."""
+    try:
+        listed = (folder / _MANIFEST).read_text().splitlines()
+        return bool(listed) and all(
+            _sha256(folder / name) == digest for digest, name in (line.split("  ", 1) for line in listed)
+        )
+    except (OSError, ValueError):
+        return False
+
+
+def _download(version: str, folder: Path, java: JavaRuntime, on_progress: Callable[[str], None]) -> None:
+    """Download with the lock held: whatever an earlier, interrupted download left is ours to remove."""
+    prefix = f".{folder.name}."
+    for leftover in folder.parent.glob(f"{prefix}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    if folder.exists():
+        on_progress(f"the cached jars in {folder} are damaged: downloading them again")
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=folder.parent) as work:
+        fresh, trash = Path(work, "jars"), Path(work, "replaced")
+        fresh.mkdir()
+        resolve_jars(version, fresh, Path(work), java, on_progress)
+        jars = _checked(version, fresh)
+        (fresh / _MANIFEST).write_text("".join(f"{_sha256(jar)}  {jar.name}\n" for jar in jars))
+        if folder.exists():
+            folder.rename(trash)
+        fresh.rename(folder)
+    on_progress(f"Kafka {version} is in {folder} ({len(jars)} jars)")
+
+
+def _checked(version: str, folder: Path) -> list[Path]:
+    """Return the resolved jars; an error if the server is not among them or one cannot be opened."""
+    jars = sorted(folder.glob("*.jar"))
+    names = {jar.name for jar in jars}
+    if not any(name.startswith("kafka_") and name.endswith(f"-{version}.jar") for name in names):
+        raise EmbeddedKafkaError(f"the download of Kafka {version} has no server jar in it: {sorted(names)}")
+    for jar in jars:
+        if not zipfile.is_zipfile(jar):
+            raise EmbeddedKafkaError(f"the download of Kafka {version} is damaged: {jar.name} is no jar; try again")
+    return jars
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _locked(path: Path, on_progress: Callable[[str], None]) -> Iterator[None]:
+    """Hold a lock between processes, which the system frees if its holder dies."""
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S
+    announced = False
+    with path.open("w") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise EmbeddedKafkaError(
+                        f"another process has held {path} for {_LOCK_TIMEOUT_S:.0f} s: end it, then try again"
+                    ) from None
+            if not announced:
+                on_progress("another process is downloading the same jars: waiting for it")
+                announced = True
+            time.sleep(_LOCK_POLL_S)
+        yield

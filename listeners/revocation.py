@@ -1,0 +1,79 @@
+"""Feeds the commit gate from the rebalance callbacks (KAFKA-19779): commit inside revoke, never after a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from eos_client.core.commit_gate import Assigned, CommitGate, Lost, RevocationEnded, RevocationStarted
+from eos_client.observe import (
+    Counters,
+    EventHook,
+    PartitionsAssigned,
+    PartitionsLost,
+    PartitionsRevoked,
+    log_event,
+)
+from eos_client.ports import RevocationWork, keys_of
+
+
+def _nothing() -> None:
+    return None
+
+
+class RevocationListener:
+    """Our half of every rebalance callback.
+
+    Revoked: the open work is committed while the partitions are still ours, and the generation of that moment is
+    remembered. Lost: nothing is committed. Both leave the gate in a definite state, whatever was raised on the way.
+    """
+
+    def __init__(
+        self, gate: CommitGate, work: RevocationWork, *, hook: EventHook = log_event, counters: Counters | None = None
+    ) -> None:
+        self._gate = gate
+        self._work = work
+        self._hook = hook
+        self._counters = counters or Counters()
+
+    def on_assigned(self, partitions: list[Any], /) -> None:
+        """Open the gate for ``partitions``."""
+        keys = keys_of(partitions)
+        self._gate.observe(Assigned(keys))
+        generation = self._work.snapshot().generation
+        self._counters.rebalances += 1
+        self._counters.generation_id = generation.generation_id
+        self._hook(PartitionsAssigned(partitions=keys, generation=generation))
+
+    def on_revoked(self, partitions: list[Any], /, between: Callable[[], None] = _nothing) -> None:
+        """Run ``between``, commit the open work, close the gate.
+
+        When ``between`` raises, its part of the work is in doubt: the open work is aborted instead, the revocation is
+        completed, and only then the exception goes on.
+        """
+        keys = keys_of(partitions)
+        if not keys:
+            between()
+            return
+        self._gate.observe(RevocationStarted(keys))
+        try:
+            between()
+        except BaseException as error:
+            self._work.abort_before_revoke(keys, f"the application's on_revoke raised {type(error).__name__}: {error}")
+            raise
+        else:
+            self._work.commit_before_revoke(keys)
+        finally:
+            uncommitted = self._work.uncommitted() & keys
+            generation = self._work.snapshot().generation
+            self._gate.observe(RevocationEnded(keys, generation, uncommitted))
+            self._work.departed(keys)
+            self._hook(PartitionsRevoked(partitions=keys, generation=generation, uncommitted=uncommitted))
+
+    def on_lost(self, partitions: list[Any], /) -> None:
+        """Close the gate for good for whatever was consumed from ``partitions``."""
+        keys = keys_of(partitions)
+        uncommitted = self._work.uncommitted() & keys
+        self._gate.observe(Lost(keys, uncommitted))
+        self._work.departed(keys)
+        self._hook(PartitionsLost(partitions=keys, uncommitted=uncommitted))

@@ -1,0 +1,74 @@
+"""The opponent: a hand-written confluent-kafka transactional loop, as fast as one writes it without a framework.
+
+Its tuning is in the settings it is given, so that the same code runs tuned and with librdkafka's defaults. It leaves
+out everything that makes a loop safe under rebalances; that is what makes it a fair bar for speed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from confluent_kafka import Consumer, Producer
+
+from tests.benchmarks.contender_arguments import BATCH_RECORDS, COMMIT_INTERVAL_S, parse
+from tests.benchmarks.measure import Mark, mark, measure
+
+CALL_TIMEOUT_S = 30.0
+POLL_TIMEOUT_S = 0.05
+
+
+def copy_for(consumer: Consumer, producer: Producer, sink: str, seconds: float) -> int:
+    """Consume and produce until the time is over; how many records that were."""
+    count = 0
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        messages = consumer.consume(BATCH_RECORDS, POLL_TIMEOUT_S)
+        for message in messages:
+            if message.error() is None:
+                producer.produce(sink, message.value(), message.key())
+                count += 1
+        producer.poll(0)
+    return count
+
+
+def main(arguments: list[str]) -> int:
+    """Copy `--records` records and print the measurement."""
+    options = parse(arguments)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": options.bootstrap,
+            "group.id": options.group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            **{key: value for key, value in options.config.items() if key.startswith("fetch.")},
+        }
+    )
+    producer = Producer(
+        {
+            "bootstrap.servers": options.bootstrap,
+            "transactional.id": options.group,
+            **{key: value for key, value in options.config.items() if not key.startswith("fetch.")},
+        }
+    )
+    producer.init_transactions(CALL_TIMEOUT_S)
+    consumer.subscribe([options.source])
+    marks: list[Mark] = []
+    committed = 0
+    while committed < options.records:
+        producer.begin_transaction()
+        count = 0
+        while not count:
+            count = copy_for(consumer, producer, options.sink, COMMIT_INTERVAL_S)
+        positions = [place for place in consumer.position(consumer.assignment()) if place.offset >= 0]
+        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), CALL_TIMEOUT_S)
+        producer.commit_transaction(CALL_TIMEOUT_S)
+        committed += count
+        marks.append(mark(committed))
+    consumer.close()
+    print(measure(marks, options.records).to_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

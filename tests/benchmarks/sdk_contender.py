@@ -1,0 +1,46 @@
+"""Ours: ExactlyOnceLoop with the trivial transform, nothing configured but where the cluster is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from confluent_kafka import Message
+
+from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
+from eos_client.observe import Event, TransactionCommitted
+from tests.benchmarks.contender_arguments import BATCH_RECORDS, COMMIT_INTERVAL_S, parse
+from tests.benchmarks.measure import Mark, mark, measure
+
+
+def copy(record: Message) -> Iterator[OutputRecord]:
+    """The record itself."""
+    yield OutputRecord(value=record.value(), key=record.key())
+
+
+def main(arguments: list[str]) -> int:
+    """Copy `--records` records and print the measurement."""
+    options = parse(arguments)
+    config = EosConfig(
+        {"bootstrap.servers": options.bootstrap, **options.config},
+        group_id=options.group,
+        transactional_id=options.group,
+        commit_interval_s=COMMIT_INTERVAL_S,
+        batch_size=BATCH_RECORDS,
+    )
+    marks: list[Mark] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, TransactionCommitted):
+            marks.append(mark(event.records_in + (marks[-1].records if marks else 0)))
+            if marks[-1].records >= options.records:
+                loop.stop()
+
+    with ExactlyOnceLoop(config, [options.source], copy, output_topic=options.sink, hook=note) as loop:
+        loop.run()
+    print(measure(marks, options.records).to_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,119 @@
+from typing import Any
+
+import pytest
+
+from eos_client.cli.demo.audit import Findings, OutputAudit
+from eos_client.cli.demo.job.invoice import invoice_of
+from eos_client.cli.demo.verdict import Verdict
+
+LINES = {0: [b"first", b"same", b"same"], 1: [b"other"]}
+COMPLETE = [(0, 0), (0, 1), (0, 2), (1, 0)]
+
+
+def audited(visible: Any, *, changed: Any = frozenset()) -> Findings:
+    audit = OutputAudit()
+    for partition, lines in LINES.items():
+        for offset, line in enumerate(lines):
+            audit.expect(partition, offset, line)
+    for partition, offset in visible:
+        value = b"tampered" if (partition, offset) in changed else invoice_of(LINES[partition][offset])
+        headers = {"input.partition": str(partition).encode(), "input.offset": str(offset).encode()}
+        audit.see(partition, headers, value)
+    return audit.findings()
+
+
+def counts(findings: Any) -> Any:
+    return {
+        name: getattr(findings, name)
+        for name in ("missing", "doubled", "out_of_order", "altered", "of_unknown_origin")
+        if getattr(findings, name)
+    }
+
+
+def test_every_input_once_and_in_order_is_clean_even_with_equal_lines() -> None:
+    findings = audited(COMPLETE)
+    assert findings.is_clean
+    assert (findings.inputs, findings.outputs) == (4, 4)
+
+
+def test_a_lost_record_is_found_and_named() -> None:
+    findings = audited([(0, 0), (0, 2), (1, 0)])
+    assert counts(findings) == {"missing": 1}
+    assert findings.examples == ["input 0@1 has no visible output"]
+
+
+def test_a_doubled_record_is_found_and_named() -> None:
+    findings = audited([*COMPLETE[:3], (0, 2), (1, 0)])
+    assert counts(findings) == {"doubled": 1}
+    assert findings.examples == ["input 0@2 is visible again"]
+
+
+def test_two_equal_lines_do_not_hide_one_lost_and_one_doubled() -> None:
+    assert counts(audited([(0, 0), (0, 1), (0, 1), (1, 0)])) == {"missing": 1, "doubled": 1}
+
+
+def test_swapped_records_are_out_of_order() -> None:
+    findings = audited([(0, 0), (0, 2), (0, 1), (1, 0)])
+    assert counts(findings) == {"out_of_order": 1}
+
+
+def test_partitions_may_interleave() -> None:
+    assert audited([(1, 0), (0, 0), (0, 1), (0, 2)]).is_clean
+
+
+def test_an_altered_output_is_found() -> None:
+    assert counts(audited(COMPLETE, changed={(0, 1)})) == {"altered": 1}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"input.partition": b"0"},
+        {"input.partition": b"x", "input.offset": b"0"},
+        {"input.partition": b"9", "input.offset": b"0"},
+        {"input.partition": b"0", "input.offset": b"3"},
+        {"input.partition": b"0", "input.offset": b"-1"},
+    ],
+)
+def test_an_output_that_no_input_explains_is_found(headers: Any) -> None:
+    audit = OutputAudit()
+    audit.expect(0, 0, b"first")
+    audit.see(0, headers, b"x")
+    assert counts(audit.findings())["of_unknown_origin"] == 1
+
+
+def test_a_gap_in_the_input_is_refused_rather_than_judged() -> None:
+    audit = OutputAudit()
+    audit.expect(0, 0, b"first")
+    with pytest.raises(ValueError, match="goes from offset 0 to 2"):
+        audit.expect(0, 2, b"third")
+
+
+def test_the_examples_are_few() -> None:
+    assert len(audited([(0, 0)] * 50).examples) == 5
+
+
+CLEAN = Findings(inputs=4, outputs=4)
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        Verdict(Findings(inputs=4, outputs=4, missing=1), 4, 0, {}),
+        Verdict(Findings(inputs=4, outputs=4, doubled=1), 4, 0, {}),
+        Verdict(Findings(inputs=4, outputs=4, of_unknown_origin=1), 4, 0, {}),
+        Verdict(Findings(inputs=4, outputs=4, out_of_order=1), 4, 0, {}),
+        Verdict(Findings(inputs=4, outputs=4, altered=1), 4, 0, {}),
+        Verdict(CLEAN, 5, 0, {}),
+        Verdict(CLEAN, 4, 0, {2: (10, 12)}),
+    ],
+    ids=["missing", "doubled", "unknown", "reordered", "altered", "not all loaded", "offsets behind"],
+)
+def test_one_wrong_thing_is_enough_for_the_verdict(verdict: Any) -> None:
+    assert not verdict.is_exactly_once
+    assert [holds for _claim, holds, _figures in verdict.checks].count(False) == 1
+
+
+def test_outputs_of_aborted_transactions_are_no_fault() -> None:
+    assert Verdict(CLEAN, 4, 137, {}).is_exactly_once

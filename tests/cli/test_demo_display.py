@@ -1,0 +1,111 @@
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from eos_client.cli.demo.audit import Findings
+from eos_client.cli.demo.display import Display, Progress, show_outcome
+from eos_client.cli.demo.verdict import Verdict
+from eos_client.cli.demo.worker import Tally, Worker
+
+GOOD = Verdict(Findings(inputs=500, outputs=500), loaded=500, hidden=37, behind={})
+
+
+def plain_console() -> Any:
+    return Console(file=io.StringIO(), force_terminal=False, width=140)
+
+
+def shown(console: Any) -> Any:
+    return console.file.getvalue()
+
+
+def note_all(tally: Any, *entries: Any) -> Any:
+    for entry in entries:
+        tally.note(entry)
+
+
+def test_a_worker_is_counted_by_its_log_lines() -> None:
+    tally = Tally()
+    tally.begin_life()
+    note_all(
+        tally,
+        {"event": "partitions_assigned", "partitions": ["o[0]", "o[1]"], "generation": 4},
+        {"event": "transaction_committed", "records_in": 10, "records_out": 11, "generation": 5},
+        {"event": "transaction_committed", "records_in": 1, "records_out": 1, "generation": 5},
+        {"event": "commit_skipped"},
+        {"event": "transaction_aborted"},
+        {"event": "producer_rebuilt"},
+        {"event": "loop_progress", "records_in_per_s": 2500},
+        {"event": "partitions_revoked", "partitions": ["o[1]"]},
+        {"event": "something_else"},
+        {},
+    )
+    assert (tally.committed, tally.records_in, tally.records_out) == (2, 11, 12)
+    assert (tally.skipped, tally.aborted, tally.rebuilds, tally.rebalances) == (1, 1, 1, 1)
+    assert (tally.generation_id, tally.partitions, tally.records_per_s) == (5, frozenset({"o[0]"}), 2500)
+
+
+def test_a_second_life_owns_nothing_yet_and_goes_on_counting() -> None:
+    tally = Tally()
+    tally.begin_life()
+    note_all(
+        tally,
+        {"event": "partitions_assigned", "partitions": ["o[0]"], "generation": 4},
+        {"event": "transaction_committed", "records_in": 10, "records_out": 10, "generation": 4},
+    )
+    tally.begin_life()
+    assert (tally.lives, tally.partitions, tally.committed) == (2, frozenset(), 1)
+
+
+def test_without_a_terminal_progress_is_plain_lines() -> None:
+    console = plain_console()
+    worker = Worker("w1", [])
+    worker.tally.begin_life()
+    with Display(console, [worker], Progress(total=100, loaded=50, committed=40)) as display:
+        display.note("w1 started")
+        display.refresh()
+    text = shown(console)
+    assert "w1 started" in text
+    assert "40 of 100 committed (50 loaded)" in text
+    assert "w1 waiting gen -1 owns 0: 0 committed, 0 skipped, 0 aborted" in text
+    assert "\x1b" not in text
+
+
+def test_plain_lines_are_seconds_apart() -> None:
+    console = plain_console()
+    with Display(console, [], Progress(total=100, loaded=50)) as display:
+        for _ in range(100):
+            display.refresh()
+    assert len(shown(console).splitlines()) == 1
+
+
+def test_on_a_terminal_the_table_shows_every_worker() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=140)
+    worker = Worker("w1", [])
+    note_all(worker.tally, {"event": "transaction_committed", "records_in": 1234, "records_out": 1, "generation": 9})
+    with Display(console, [worker], Progress(total=2000, loaded=1500, committed=1234)) as display:
+        display.refresh()
+        console.print(display._screen())
+    assert all(text in shown(console) for text in ("w1", "1,234", "rebalances", "records/s"))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "complaints", "passed"),
+    [
+        (GOOD, [], True),
+        (GOOD, ["w2 ended with status 9 after SIGTERM"], False),
+        (Verdict(Findings(inputs=500, outputs=499, missing=1), 500, 0, {}), [], False),
+    ],
+)
+def test_the_outcome_says_the_verdict_in_words(verdict: Any, complaints: Any, passed: Any) -> None:
+    console = plain_console()
+    display = Display(console, [Worker("w1", [])], Progress(total=500))
+    display.note("w1 killed (SIGKILL) while it owned 2 partitions")
+    assert show_outcome(console, display, verdict, complaints) is passed
+    text = shown(console)
+    assert ("NOT EXACTLY ONCE" in text) is not passed
+    assert "EXACTLY ONCE: 500 records" in text
+    assert "w1 killed (SIGKILL)" in text
+    assert f"{verdict.hidden} more outputs" in text
+    assert all(complaint in text for complaint in complaints)

@@ -1,0 +1,171 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eos_client.cli.doctor_checks import Facts, Level, TopicFacts, examine
+from eos_client.confluent.admin import ClusterDescription, GroupDescription, TopicDescription
+
+ORDERS = TopicDescription("orders", 6, 3, 3, ())
+FIT = Facts(
+    cluster=ClusterDescription("id", {1: "a:9092", 2: "b:9092", 3: "c:9092"}),
+    broker={
+        "group.consumer.assignment.interval.ms": "0",
+        "group.streams.initial.rebalance.delay.ms": "3000",
+        "group.streams.session.timeout.ms": "45000",
+        "transaction.state.log.replication.factor": "3",
+        "transaction.state.log.min.isr": "2",
+        "offsets.topic.replication.factor": "3",
+        "min.insync.replicas": "2",
+        "transaction.max.timeout.ms": "900000",
+    },
+    config={"group.protocol": "consumer", "transaction.timeout.ms": "10000"},
+    topics=(
+        TopicFacts(
+            "orders",
+            ORDERS,
+            {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"},
+        ),
+    ),
+    internal_topics={
+        "__transaction_state": TopicDescription("__transaction_state", 50, 3, 3, ()),
+        "__consumer_offsets": TopicDescription("__consumer_offsets", 50, 3, 3, ()),
+    },
+    group_id="billing",
+    group=GroupDescription("stable", "consumer", 2),
+)
+
+
+def broker(**changes: Any) -> Any:
+    settings = {**FIT.broker, **{key.replace("_", "."): value for key, value in changes.items()}}
+    return {key: value for key, value in settings.items() if value is not None}
+
+
+def topic(**changes: Any) -> Any:
+    settings = dict(FIT.topics[0].settings)
+    for key in [key for key in changes if "." in key]:
+        settings[key] = changes.pop(key)
+    return (TopicFacts("orders", replace(ORDERS, **changes), settings),)
+
+
+def worst(facts: Any, subject: Any) -> Any:
+    """The level and text of the worst finding about ``subject``, which must come with a way out unless it is ok."""
+    findings = [finding for finding in examine(facts) if finding.subject == subject]
+    assert all(bool(finding.way_out) == (finding.level is not Level.OK) for finding in findings)
+    order = [Level.OK, Level.WARN, Level.FAIL]
+    found = max(findings, key=lambda finding: order.index(finding.level))
+    return found.level, found.text + " " + found.way_out
+
+
+def test_a_fit_cluster_has_only_good_findings() -> None:
+    assert {finding.level for finding in examine(FIT)} == {Level.OK}
+
+
+NO_INTERNAL_TOPICS = {"__transaction_state": None, "__consumer_offsets": None}
+ONE_BROKER = ClusterDescription("id", {1: "a:9092"})
+NO_4_3 = broker(group_consumer_assignment_interval_ms=None)
+NO_4_1 = {key: value for key, value in FIT.broker.items() if not key.startswith("group.")}
+
+CASES = {
+    "one broker": (replace(FIT, cluster=ONE_BROKER), "brokers", Level.WARN, "use 3 brokers"),
+    "classic protocol on 4.3": (replace(FIT, config={}), "group.protocol", Level.WARN, "set group.protocol=consumer"),
+    "brokers of 4.2": (replace(FIT, broker=NO_4_3), "broker version", Level.WARN, "at least 4.2, below 4.3"),
+    "brokers before 4.1": (replace(FIT, broker=NO_4_1), "broker version", Level.WARN, "older than 4.1"),
+    "transaction log wants more brokers than there are": (
+        replace(FIT, cluster=ONE_BROKER, internal_topics=NO_INTERNAL_TOPICS),
+        "__transaction_state",
+        Level.FAIL,
+        "init_transactions ends in a time-out set transaction.state.log.replication.factor=1",
+    ),
+    "offsets topic wants more brokers than there are": (
+        replace(FIT, cluster=ONE_BROKER, internal_topics=NO_INTERNAL_TOPICS),
+        "__consumer_offsets",
+        Level.FAIL,
+        "set offsets.topic.replication.factor=1",
+    ),
+    "transaction log lost its replicas": (
+        replace(FIT, internal_topics={"__transaction_state": TopicDescription("t", 50, 3, 1, ())}),
+        "__transaction_state",
+        Level.FAIL,
+        "takes no writes",
+    ),
+    "min.isr above the replication factor": (
+        replace(FIT, broker=broker(transaction_state_log_min_isr="4"), internal_topics=NO_INTERNAL_TOPICS),
+        "__transaction_state",
+        Level.FAIL,
+        "at most 3",
+    ),
+    "transaction log on one disk": (
+        replace(
+            FIT,
+            broker=broker(transaction_state_log_min_isr="1"),
+            internal_topics={"__transaction_state": TopicDescription("t", 50, 1, 1, ())},
+        ),
+        "__transaction_state",
+        Level.WARN,
+        "replication factor 1",
+    ),
+    "settings of the broker are hidden": (
+        replace(FIT, broker={}),
+        "__transaction_state",
+        Level.WARN,
+        "allow DescribeConfigs",
+    ),
+    "transaction timeout above the broker's limit": (
+        replace(FIT, config={"transaction.timeout.ms": "900001"}),
+        "transaction.timeout.ms",
+        Level.FAIL,
+        "init_transactions is refused",
+    ),
+    "missing topic": (replace(FIT, topics=(TopicFacts("orders", None, {}),)), "topic orders", Level.FAIL, "not exist"),
+    "partition without a leader": (
+        replace(FIT, topics=topic(leaderless=(4,))),
+        "topic orders",
+        Level.FAIL,
+        "leader: 4",
+    ),
+    "too few in sync": (
+        replace(FIT, topics=topic(insync_replicas_min=1)),
+        "topic orders",
+        Level.FAIL,
+        "no acks=all write is accepted",
+    ),
+    "unclean election": (
+        replace(FIT, topics=topic(**{"unclean.leader.election.enable": "true"})),
+        "topic orders",
+        Level.FAIL,
+        "drop committed records",
+    ),
+    "one replica among three brokers": (
+        replace(FIT, topics=topic(replicas_min=1, insync_replicas_min=1, **{"min.insync.replicas": "1"})),
+        "topic orders",
+        Level.WARN,
+        "recreate it with replication factor 3",
+    ),
+    "one copy is enough for an acknowledgement": (
+        replace(FIT, topics=topic(**{"min.insync.replicas": "1"})),
+        "topic orders",
+        Level.WARN,
+        "set min.insync.replicas=2",
+    ),
+    "group of the other protocol": (
+        replace(FIT, group=GroupDescription("stable", "classic", 2)),
+        "group billing",
+        Level.WARN,
+        "set group.protocol=classic",
+    ),
+    "empty group of the other protocol": (
+        replace(FIT, group=GroupDescription("empty", "classic", 0)),
+        "group billing",
+        Level.OK,
+        "empty, classic protocol",
+    ),
+    "new group": (replace(FIT, group=None), "group billing", Level.OK, "new"),
+}
+
+
+@pytest.mark.parametrize(("facts", "subject", "level", "text"), CASES.values(), ids=CASES.keys())
+def test_each_condition_is_found_with_its_level_and_way_out(facts: Any, subject: Any, level: Any, text: Any) -> None:
+    found_level, found_text = worst(facts, subject)
+    assert found_level is level
+    assert text in found_text

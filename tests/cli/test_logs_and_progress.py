@@ -1,0 +1,130 @@
+import json
+import logging
+import time
+from typing import Any
+
+import pytest
+import structlog
+
+from eos_client.cli.logs import LogFormat, configure_logs
+from eos_client.cli.progress import LoopProgress
+from eos_client.core.model import GroupGeneration, InputPartition
+from eos_client.observe import (
+    PartitionsAssigned,
+    PartitionsLost,
+    PartitionsRevoked,
+    RecordSkipped,
+    TransactionCommitted,
+    log_event,
+)
+
+GENERATION = GroupGeneration(5, "member")
+ORDERS_0, ORDERS_1 = InputPartition("orders", 0), InputPartition("orders", 1)
+
+
+def committed() -> Any:
+    return TransactionCommitted(
+        records_in=3, records_out=4, duration_s=0.01, generation=GENERATION, inside_revoke=False
+    )
+
+
+@pytest.fixture
+def stderr(capsys: pytest.CaptureFixture[str]) -> Any:
+    return lambda: capsys.readouterr().err
+
+
+def test_json_logs_are_one_object_a_line_with_level_time_and_fields(stderr: Any) -> None:
+    configure_logs(LogFormat.JSON, verbose=True)
+    log_event(committed())
+    (line,) = stderr().splitlines()
+    entry = json.loads(line)
+    assert entry["event"] == "transaction_committed"
+    assert entry["level"] == "debug"
+    assert entry["timestamp"].endswith("Z")
+    assert (entry["records_in"], entry["records_out"], entry["generation"]) == (3, 4, 5)
+
+
+def test_the_console_leaves_out_every_single_transaction_unless_verbose(stderr: Any) -> None:
+    configure_logs(LogFormat.CONSOLE, verbose=False)
+    log_event(committed())
+    assert stderr() == ""
+    configure_logs(LogFormat.CONSOLE, verbose=True)
+    log_event(committed())
+    assert "transaction_committed" in stderr()
+
+
+def test_the_console_shows_what_is_out_of_the_ordinary(stderr: Any) -> None:
+    configure_logs(LogFormat.CONSOLE, verbose=False)
+    log_event(RecordSkipped(topic="orders", partition=3, offset=17, error="no price"))
+    text = stderr()
+    assert "record_skipped" in text
+    assert "no price" in text
+
+
+def test_a_log_that_is_no_terminal_has_no_colour_codes(stderr: Any) -> None:
+    configure_logs(LogFormat.CONSOLE, verbose=False)
+    structlog.get_logger().warning("anything")
+    assert "\x1b" not in stderr()
+
+
+def test_what_other_libraries_log_keeps_the_format(stderr: Any) -> None:
+    configure_logs(LogFormat.JSON, verbose=False)
+    logging.getLogger("some.library").warning("disk %s", "full")
+    entry = json.loads(stderr())
+    assert (entry["logger"], entry["message"], entry["level"]) == ("some.library", "disk full", "warning")
+
+
+def reports_of(progress_of: Any, *, events: Any = (), counters: Any = None, seconds: float = 0.06) -> list[Any]:
+    reports: list[Any] = []
+    progress = progress_of(reports)
+    for event in events:
+        progress(event)
+    with progress.watch(lambda: counters or {}):
+        time.sleep(seconds)
+    return reports
+
+
+def test_progress_reports_totals_at_each_interval_and_once_more_at_the_end() -> None:
+    def progress_of(reports: Any) -> Any:
+        return LoopProgress(0.02, report=reports.append, forward=lambda _event: None)
+
+    reports = reports_of(progress_of, counters={"committed": 7, "records_in": 70, "records_out": 71})
+    assert len(reports) >= 2
+    assert all((report["committed"], report["records_in"]) == (7, 70) for report in reports)
+    only_the_last = reports_of(lambda r: LoopProgress(60, report=r.append), counters={"committed": 1})
+    assert len(only_the_last) == 1
+
+
+def test_progress_tells_records_per_second_since_the_last_report() -> None:
+    reports: list[Any] = []
+    totals = {"records_in": 0, "records_out": 0}
+    progress = LoopProgress(0.1, report=reports.append)
+    with progress.watch(lambda: totals):
+        totals["records_in"], totals["records_out"] = 1000, 500
+        time.sleep(0.15)
+    assert 5_000 < reports[0]["records_in_per_s"] <= 10_100
+    assert reports[0]["records_out_per_s"] == pytest.approx(reports[0]["records_in_per_s"] / 2, abs=1)
+    assert reports[-1]["records_in_per_s"] == 0
+
+
+def test_progress_follows_the_assignment_through_revoked_and_lost() -> None:
+    events = [
+        PartitionsAssigned(
+            partitions=frozenset({ORDERS_0, ORDERS_1, InputPartition("orders", 2)}), generation=GENERATION
+        ),
+        PartitionsRevoked(partitions=frozenset({ORDERS_0}), generation=GENERATION, uncommitted=frozenset()),
+        PartitionsLost(partitions=frozenset({ORDERS_1}), uncommitted=frozenset()),
+    ]
+    forwarded: list[Any] = []
+    reports = reports_of(
+        lambda r: LoopProgress(60, report=r.append, forward=forwarded.append), events=events, seconds=0
+    )
+    assert reports[-1]["partitions"] == ["orders[2]"]
+    assert forwarded == events
+
+
+def test_progress_stops_with_the_loop_even_when_it_fails() -> None:
+    progress = LoopProgress(60, report=lambda _fields: None)
+    with pytest.raises(RuntimeError, match="loop failed"), progress.watch(dict):
+        raise RuntimeError("loop failed")
+    assert not progress._thread.is_alive()

@@ -1,0 +1,134 @@
+"""What every run on a real broker shares: topics, a loader, a watcher, two steady workers, and the judgement."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.verification.brokers import RunningBroker
+from tests.verification.checker import Status, Verdict, check
+from tests.verification.commands import Contender, Job
+from tests.verification.nemesis import STEADY_SLOTS
+from tests.verification.protocols import GroupProtocol
+from tests.verification.topics import Loader, Watcher, create_topics, read_history, wait_until_drained
+from tests.verification.worker_pool import OwnExit, WorkerPool
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+FIRST_OUTPUT_TIMEOUT_S = 45.0
+DRAIN_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much input there is while a run goes on."""
+
+    partitions: int
+    rate_per_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How a run ended; `drained_s` is None where the workers did not reach the end of the input."""
+
+    verdict: Verdict
+    drained_s: float | None
+    own_exits: list[OwnExit]
+
+    @property
+    def passed(self) -> bool:
+        """Holds, drained, and no worker ended unasked."""
+        return self.verdict.status is Status.HOLDS and self.drained_s is not None and not self.own_exits
+
+    @property
+    def inconclusive(self) -> bool:
+        return self.verdict.status is Status.INCONCLUSIVE
+
+    def explain(self) -> list[str]:
+        drained = "no" if self.drained_s is None else f"in {self.drained_s:.1f} s"
+        return [f"verdict: {self.verdict}", f"drained: {drained}", *[f"own exit: {own}" for own in self.own_exits]]
+
+
+class Rig:
+    """One group at work on a broker; a context manager that ends its workers whatever happens.
+
+    `label` names topics, group and transactional ids; worker logs go to `directory`.
+    """
+
+    def __init__(
+        self,
+        broker: RunningBroker,
+        contender: Contender,
+        protocol: GroupProtocol,
+        load: Load,
+        directory: Path,
+        *,
+        commit_interval_s: float = 0.1,
+        pinned_ids: bool = True,
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.group = f"{contender.value}-{protocol.value}-{time.time_ns() % 10**9}"
+        self.source, self.sink = f"in-{self.group}", f"out-{self.group}"
+        self._broker = broker
+        self._load = load
+        job = Job(
+            contender,
+            broker.bootstrap,
+            self.group,
+            self.source,
+            self.sink,
+            commit_interval_s,
+            protocol.consumer_config,
+            pinned_ids,
+        )
+        self.pool = WorkerPool(job, directory)
+        create_topics(broker.bootstrap, {self.source: load.partitions, self.sink: load.partitions})
+        self._watcher = Watcher(broker.bootstrap, self.sink, load.partitions)
+        self._loader = Loader(
+            broker.bootstrap, self.source, load.partitions, rate_per_s=load.rate_per_s, run_id=self.group
+        )
+
+    def __enter__(self) -> Self:
+        self._watcher.start()
+        self._loader.start()
+        for slot in STEADY_SLOTS:
+            self.pool.start(slot)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pool.close()
+
+    def await_outputs(self) -> None:
+        """Until every output partition has visible records. Raises TimeoutError with the workers' own words."""
+        deadline_s = time.monotonic() + FIRST_OUTPUT_TIMEOUT_S
+        while len({seen.partition for seen in self._watcher.seen}) < self._load.partitions:
+            self.pool.supervise()
+            if time.monotonic() > deadline_s:
+                tails = "\n".join(f"worker {slot}: {self.pool.log_tail(slot)}" for slot in STEADY_SLOTS)
+                raise TimeoutError(f"no outputs within {FIRST_OUTPUT_TIMEOUT_S} s of the start; {tails}")
+            time.sleep(0.05)
+
+    def judge(self) -> Judgement:
+        """End the load, let the workers drain and leave, read everything back and check it."""
+        self._loader.stop()
+        drained_s = wait_until_drained(
+            self._broker.bootstrap,
+            self.group,
+            self.source,
+            self._load.partitions,
+            timeout_s=DRAIN_TIMEOUT_S,
+            tick=self.pool.supervise,
+        )
+        self.pool.leave_all()
+        history = read_history(
+            self._broker,
+            group=self.group,
+            source=self.source,
+            sink=self.sink,
+            partitions=self._load.partitions,
+            watched=self._watcher.stop(),
+        )
+        return Judgement(check(history), drained_s, self.pool.own_exits)

@@ -1,0 +1,102 @@
+"""Fault runs over brokers and group protocols, with one table of verdicts at the end: what `make soak` runs.
+
+    python -m tests.verification.soak --seconds 60 [--seed N] [--naive] [--versions 4.3.1 4.1.2] [--protocols ...]
+
+Exit status: 0 all runs of the client hold, 1 one does not, 2 none is wrong but one is inconclusive (the broker itself
+broke atomicity). `--naive` runs the baseline beside it, which is expected to fail and never decides the status.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.verification.brokers import direct_broker
+from tests.verification.checker import Rule
+from tests.verification.commands import Contender
+from tests.verification.fault_run import FaultOutcome, FaultRun, perform
+from tests.verification.protocols import VERSIONS, GroupProtocol
+from tests.verification.tables import table
+
+HEADS = (
+    "contender", "broker", "protocol", "seed", "faults", "in", "out", "lost", "doubled", "reordered", "aborted seen",
+    "offsets", "own exits", "drained s", "verdict",
+)  # fmt: skip
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Command line of the soak run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60.0, help="length of each fault phase")
+    parser.add_argument("--seed", type=int, default=None, help="seed of the first run; each further run adds one")
+    parser.add_argument("--naive", action="store_true", help="run the naive baseline as well")
+    parser.add_argument("--only-naive", action="store_true", help="run the naive baseline alone")
+    parser.add_argument("--generated-ids", action="store_true", help="let workers choose their transactional.id")
+    parser.add_argument("--versions", nargs="+", default=list(VERSIONS))
+    parser.add_argument("--protocols", nargs="+", default=[protocol.value for protocol in GroupProtocol])
+    parser.add_argument("--logs", type=Path, default=None, help="directory for the workers' logs")
+    return parser.parse_args(arguments)
+
+
+def verdict(outcome: FaultOutcome) -> str:
+    """One word for the table."""
+    if outcome.judgement.inconclusive:
+        return "INCONCLUSIVE"
+    return "holds" if outcome.judgement.passed else "FAILS"
+
+
+def row(outcome: FaultOutcome) -> list[object]:
+    """One line of the table."""
+    found = outcome.judgement.verdict
+    drained_s = outcome.judgement.drained_s
+    run = outcome.run
+    rules = (Rule.LOST, Rule.DOUBLED, Rule.REORDERED, Rule.ABORTED_VISIBLE, Rule.OFFSETS)
+    return [
+        run.contender.value, outcome.version, run.protocol.value, run.seed, outcome.faults(), found.inputs,
+        found.outputs, *[found.count(rule) for rule in rules], len(outcome.judgement.own_exits),
+        "never" if drained_s is None else f"{drained_s:.1f}", verdict(outcome),
+    ]  # fmt: skip
+
+
+def run_all(options: argparse.Namespace, seed: int, logs: Path) -> list[FaultOutcome]:
+    """Every version x protocol x contender, one after the other; the outcome of each is told as it ends."""
+    contenders = [Contender.NAIVE] if options.only_naive else [Contender.OURS]
+    contenders += [Contender.NAIVE] if options.naive and not options.only_naive else []
+    outcomes: list[FaultOutcome] = []
+    for version in options.versions:
+        with direct_broker(version) as broker:
+            for number, name in enumerate(options.protocols):
+                for contender in contenders:
+                    run = FaultRun(
+                        contender, GroupProtocol(name), options.seconds, seed + number, not options.generated_ids
+                    )
+                    outcome = perform(run, broker, logs / version / f"{contender.value}-{name}")
+                    outcomes.append(outcome)
+                    print(outcome.explain(), end="\n\n", flush=True)
+    return outcomes
+
+
+def exit_status(outcomes: list[FaultOutcome]) -> int:
+    """The verdict on the client's own runs; the baseline has none."""
+    judged = [outcome for outcome in outcomes if outcome.run.contender is Contender.OURS]
+    if any(not outcome.judgement.passed and not outcome.judgement.inconclusive for outcome in judged):
+        return 1
+    return 2 if any(outcome.judgement.inconclusive for outcome in judged) else 0
+
+
+def main(arguments: list[str]) -> int:
+    """Run, print, judge."""
+    options = parse(arguments)
+    seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
+    logs = options.logs or Path(tempfile.mkdtemp(prefix="soak-"))
+    print(f"seed {seed}, {options.seconds:g} s a run, worker logs in {logs}", flush=True)
+    outcomes = run_all(options, seed, logs)
+    print(table(HEADS, [row(outcome) for outcome in outcomes]))
+    return exit_status(outcomes)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,178 @@
+"""The proxy against a scripted peer, byte by byte, and against real librdkafka traffic."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.verification import frames
+from tests.verification.proxy import KafkaProxy
+from tests.verification.wire import Api
+
+Answer = Callable[[bytes], bytes]
+
+
+class ScriptedBroker:
+    """Answers every chunk by a function of it; keeps what it got."""
+
+    def __init__(self) -> None:
+        self.answer: Answer = lambda chunk: chunk
+        self.received = bytearray()
+        self.closed = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection:
+                while chunk := connection.recv(1 << 16):
+                    self.received += chunk
+                    if reply := self.answer(chunk):
+                        connection.sendall(reply)
+            self.closed.set()
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def broker() -> Iterator[ScriptedBroker]:
+    scripted = ScriptedBroker()
+    yield scripted
+    scripted.close()
+
+
+def read_exactly(connection: socket.socket, count: int) -> bytes:
+    connection.settimeout(10)
+    collected = bytearray()
+    while len(collected) < count:
+        chunk = connection.recv(1 << 16)
+        if not chunk:
+            break
+        collected += chunk
+    return bytes(collected)
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 5.0) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return condition()
+
+
+@pytest.mark.parametrize("added_rtt_s", [0.0, 0.1])
+def test_adds_the_round_trip_time_it_was_given(broker: ScriptedBroker, added_rtt_s: float) -> None:
+    with KafkaProxy(broker.port, added_rtt_s=added_rtt_s) as proxy:
+        client = socket.create_connection(("127.0.0.1", proxy.port))
+        frame = frames.end_txn(1, transactional_id="t", commits=True)
+        started_s = time.monotonic()
+        client.sendall(frame)
+        assert read_exactly(client, len(frame)) == frame
+        assert added_rtt_s <= time.monotonic() - started_s < added_rtt_s + 0.05
+        client.close()
+
+
+def test_passes_megabytes_unchanged_and_in_order(broker: ScriptedBroker) -> None:
+    payload = b"".join(
+        frames.request(0, 7, index, bytes([index % 251]) * 40_000, flexible=False) for index in range(800)
+    )
+    with KafkaProxy(broker.port, added_rtt_s=0.02) as proxy:
+        client = socket.create_connection(("127.0.0.1", proxy.port))
+        sender = threading.Thread(target=client.sendall, args=(payload,))
+        sender.start()
+        assert read_exactly(client, len(payload)) == payload
+        sender.join()
+        client.close()
+    assert proxy.exchanges == []
+
+
+def test_latency_does_not_pile_up_over_many_small_requests(broker: ScriptedBroker) -> None:
+    frame = frames.end_txn(1, transactional_id="t", commits=True)
+    with KafkaProxy(broker.port, added_rtt_s=0.04) as proxy:
+        client = socket.create_connection(("127.0.0.1", proxy.port))
+        started_s = time.monotonic()
+        for _ in range(200):
+            client.sendall(frame)
+            time.sleep(0.001)
+        read_exactly(client, 200 * len(frame))
+        assert time.monotonic() - started_s < 0.04 + 200 * 0.0025
+        client.close()
+
+
+def test_records_request_and_response_at_the_clients_end_of_the_delay(broker: ScriptedBroker) -> None:
+    broker.answer = lambda _: frames.txn_offset_commit_answer(77, 0, 22)
+    with KafkaProxy(broker.port, added_rtt_s=0.1) as proxy:
+        client = socket.create_connection(("127.0.0.1", proxy.port))
+        sent_s = time.monotonic()
+        client.sendall(frames.txn_offset_commit(77, transactional_id="t", group="g", generation=3, member_id="m"))
+        assert wait_for(lambda: bool(proxy.exchanges), 0.08)
+        assert proxy.exchanges[0].response is None
+        client.recv(1000)
+        (exchange,) = proxy.exchanges
+        assert wait_for(lambda: exchange.answered_s is not None)
+        client.close()
+    assert exchange.api is Api.TXN_OFFSET_COMMIT
+    assert (exchange.request.group, exchange.request.generation, exchange.request.member_id) == ("g", 3, "m")
+    assert exchange.response is not None
+    assert exchange.response.errors == (0, 22)
+    assert exchange.sent_s - sent_s < 0.05
+    assert exchange.answered_s is not None
+    assert 0.1 <= exchange.answered_s - exchange.sent_s < 0.2
+
+
+def test_a_response_that_never_comes_leaves_the_request_on_record(broker: ScriptedBroker) -> None:
+    broker.answer = lambda _: b""
+    with KafkaProxy(broker.port) as proxy:
+        client = socket.create_connection(("127.0.0.1", proxy.port))
+        client.sendall(frames.add_offsets(1, transactional_id="t", group="g"))
+        assert wait_for(lambda: len(proxy.exchanges) == 1)
+        client.close()
+    assert proxy.exchanges[0].answered_s is None
+
+
+def test_a_frame_it_cannot_read_is_passed_on_and_named(broker: ScriptedBroker) -> None:
+    broken = frames.request(28, 3, 9, b"\x7f", flexible=True)
+    with KafkaProxy(broker.port) as proxy:
+        client = socket.create_connection(("127.0.0.1", proxy.port))
+        client.sendall(broken)
+        assert read_exactly(client, len(broken)) == broken
+        client.close()
+    assert len(proxy.undecoded) == 1
+    assert "28, 3, 9" in proxy.undecoded[0]
+
+
+def test_what_a_closing_client_has_sent_still_arrives(broker: ScriptedBroker) -> None:
+    frame = frames.leave_group(1, group="g", member_id="m")
+    with KafkaProxy(broker.port, added_rtt_s=0.2) as proxy:
+        client = socket.create_connection(("127.0.0.1", proxy.port))
+        client.sendall(frame)
+        client.close()
+        assert broker.closed.wait(5)
+    assert bytes(broker.received) == frame
+
+
+def test_a_broker_that_is_down_shows_as_a_closed_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        dead_port = unused.getsockname()[1]
+    with KafkaProxy(dead_port) as proxy:
+        client = socket.create_connection(("127.0.0.1", proxy.port))
+        client.settimeout(5)
+        assert client.recv(10) == b""
+        client.close()
+
+
+def test_a_port_in_use_is_an_error_that_names_it(broker: ScriptedBroker) -> None:
+    with pytest.raises(OSError, match=str(broker.port)):
+        KafkaProxy(1, port=broker.port).start()

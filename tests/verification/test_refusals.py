@@ -1,0 +1,132 @@
+"""With 60 ms of added round trip: what the proxy sees of refused commits in a join/leave storm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from tests.verification.brokers import RunningBroker, proxied_broker
+from tests.verification.commands import Contender
+from tests.verification.protocols import LATEST_VERSION, STRICT_VERSION, GroupProtocol
+from tests.verification.refusals import ILLEGAL_GENERATION, analyse
+from tests.verification.storm import Storm, StormOutcome, perform
+from tests.verification.topics import create_topics
+from tests.verification.wire import Api
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+ADDED_RTT_S = 0.06
+SECONDS = 20.0
+SEED = 5
+COMMITS_MIN = 50
+REBALANCES_MIN = 6
+CALL_TIMEOUT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def latest() -> Iterator[RunningBroker]:
+    with proxied_broker(LATEST_VERSION, added_rtt_s=ADDED_RTT_S) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[RunningBroker]:
+    with proxied_broker(STRICT_VERSION, added_rtt_s=ADDED_RTT_S) as running:
+        yield running
+
+
+def storm(broker: RunningBroker, protocol: GroupProtocol, directory: Path) -> StormOutcome:
+    """One storm of the client under test, checked for what every storm must show."""
+    outcome = perform(Storm(Contender.OURS, protocol, SECONDS, SEED), broker, directory)
+    assert outcome.report.commits >= COMMITS_MIN, outcome.explain()
+    assert outcome.report.rebalances >= REBALANCES_MIN, outcome.explain()
+    assert outcome.undecoded == []
+    assert outcome.report.anonymous == 0, outcome.explain()
+    assert outcome.judgement.passed, outcome.explain()
+    return outcome
+
+
+def test_no_commit_is_refused_by_a_broker_with_assignment_epochs(latest: RunningBroker, tmp_path: Path) -> None:
+    outcome = storm(latest, GroupProtocol.KIP_848, tmp_path)
+    assert outcome.report.refusals == [], outcome.explain()
+
+
+def test_no_refusal_of_a_classic_group_was_avoidable(latest: RunningBroker, tmp_path: Path) -> None:
+    outcome = storm(latest, GroupProtocol.COOPERATIVE, tmp_path)
+    assert outcome.report.avoidable == [], outcome.explain()
+
+
+def test_no_refusal_by_a_strict_broker_was_avoidable(strict: RunningBroker, tmp_path: Path) -> None:
+    outcome = storm(strict, GroupProtocol.KIP_848, tmp_path)
+    assert outcome.report.avoidable == [], outcome.explain()
+
+
+class Member:
+    """A raw consumer that is served by hand."""
+
+    def __init__(self, broker: RunningBroker, group: str, topic: str, protocol: GroupProtocol) -> None:
+        self.consumer = Consumer({
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            **protocol.consumer_config,
+        })  # fmt: skip
+        self.consumer.subscribe([topic])
+
+    def serve(self) -> int:
+        self.consumer.poll(0.05)
+        return len(self.consumer.assignment())
+
+
+def balanced(*members: Member, partitions: int) -> None:
+    for _ in range(400):
+        counts = [member.serve() for member in members]
+        if sum(counts) == partitions and min(counts) > 0:
+            return
+    raise TimeoutError(f"{len(members)} members did not share {partitions} partitions")
+
+
+@pytest.mark.parametrize("protocol", [GroupProtocol.KIP_848, GroupProtocol.COOPERATIVE])
+def test_a_client_that_clings_to_old_metadata_is_caught_as_avoidable(
+    latest: RunningBroker, protocol: GroupProtocol
+) -> None:
+    """The instrument itself, on real traffic: a stale commit is seen and judged avoidable."""
+    assert latest.proxy is not None
+    group, topic = f"stale-{protocol.value}", f"stale-{protocol.value}"
+    create_topics(latest.bootstrap, {topic: 4})
+    latest.proxy.reset()
+    first = Member(latest, group, topic, protocol)
+    balanced(first, partitions=4)
+    stale, owned = first.consumer.consumer_group_metadata(), first.consumer.assignment()
+    second = Member(latest, group, topic, protocol)
+    balanced(first, second, partitions=4)
+    producer = Producer({"bootstrap.servers": latest.bootstrap, "transactional.id": group})
+    producer.init_transactions(CALL_TIMEOUT_S)
+    offsets = [TopicPartition(topic, place.partition, 1) for place in owned]
+
+    producer.begin_transaction()
+    with pytest.raises(KafkaException):
+        producer.send_offsets_to_transaction(offsets, stale, CALL_TIMEOUT_S)
+    producer.abort_transaction(CALL_TIMEOUT_S)
+
+    producer.begin_transaction()
+    current, mine = first.consumer.consumer_group_metadata(), first.consumer.assignment()
+    offsets = [TopicPartition(topic, place.partition, 1) for place in mine]
+    producer.send_offsets_to_transaction(offsets, current, CALL_TIMEOUT_S)
+    producer.commit_transaction(CALL_TIMEOUT_S)
+    for member in (first, second):
+        member.consumer.close()
+
+    report = analyse(list(latest.proxy.exchanges))
+    (refusal,) = report.refusals
+    assert (refusal.error, refusal.avoidable) == (ILLEGAL_GENERATION, True)
+    assert (report.commits, report.transactions_committed, report.transactions_aborted) == (2, 1, 1)
+    assert report.rebalances >= 1
+    assert report.anonymous == 0
+    assert latest.proxy.undecoded == []
+    seen = {exchange.api for exchange in latest.proxy.exchanges}
+    assert {Api.ADD_OFFSETS_TO_TXN, Api.TXN_OFFSET_COMMIT, Api.END_TXN} <= seen

@@ -1,0 +1,203 @@
+"""The input that is loaded, the reader that watches, and what is read back: raw confluent-kafka, never the client."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.verification.brokers import RunningBroker
+from tests.verification.checker import History, Stored
+from tests.verification.protocols import TRANSACTION_TIMEOUT_MS
+from tests.verification.segments import Fates, fates
+
+ANSWER_TIMEOUT_S = 15.0
+FLUSH_TIMEOUT_S = 30.0
+READ_BACK_TIMEOUT_S = 60.0
+LOAD_TICK_S = 0.01
+
+
+def create_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
+    """Create topics with one replica; raises KafkaException if one cannot be created."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    created = admin.create_topics([NewTopic(name, count, 1) for name, count in partitions.items()])
+    for future in created.values():
+        future.result(ANSWER_TIMEOUT_S)
+
+
+def delete_topics(bootstrap: str, names: Sequence[str]) -> None:
+    """Delete topics; raises KafkaException if one cannot be deleted."""
+    for future in AdminClient({"bootstrap.servers": bootstrap}).delete_topics(list(names)).values():
+        future.result(ANSWER_TIMEOUT_S)
+
+
+class Loader:
+    """Writes unique ids to a topic at a steady rate in a thread, idempotently, round robin over its partitions."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, *, rate_per_s: int, run_id: str, size_bytes: int = 0
+    ) -> None:
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        self._topic = topic
+        self._partitions = partitions
+        self._rate_per_s = rate_per_s
+        self._run_id = run_id
+        self._padding = "." * size_bytes
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
+        self.loaded = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> int:
+        """Stop, wait until all is delivered, and return how many records there are."""
+        self._stopping.set()
+        self._thread.join(FLUSH_TIMEOUT_S)
+        if self._thread.is_alive() or self._producer.flush(FLUSH_TIMEOUT_S):
+            raise TimeoutError(f"input of {self._topic} was not delivered within {FLUSH_TIMEOUT_S} s")
+        return self.loaded
+
+    def _run(self) -> None:
+        started_s = time.monotonic()
+        while not self._stopping.wait(LOAD_TICK_S):
+            due = int((time.monotonic() - started_s) * self._rate_per_s)
+            while self.loaded < due:
+                record_id = f"{self._run_id}-{self.loaded}{self._padding}".encode()
+                self._producer.produce(
+                    self._topic, value=record_id, key=record_id, partition=self.loaded % self._partitions
+                )
+                self.loaded += 1
+            self._producer.poll(0)
+
+
+def _reader(bootstrap: str, isolation: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "verification-reader",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "isolation.level": isolation,
+            "fetch.wait.max.ms": 50,
+            "fetch.queue.backoff.ms": 10,
+        }
+    )
+
+
+class Watcher:
+    """Reads the output with read_committed while the run goes on, and remembers all it ever saw."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self._consumer = _reader(bootstrap, "read_committed")
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
+        self.seen: list[Stored] = []
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> list[Stored]:
+        self._stopping.set()
+        self._thread.join(ANSWER_TIMEOUT_S)
+        self._consumer.close()
+        return self.seen
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            for message in self._consumer.consume(2000, 0.2):
+                if message.error() is None:
+                    self.seen.append(_stored(message))
+
+
+def _stored(message: object) -> Stored:
+    return Stored(message.partition(), message.offset(), message.value() or b"")  # type: ignore[attr-defined]
+
+
+def read_all(bootstrap: str, topic: str, partitions: int, *, isolation: str = "read_committed") -> list[Stored]:
+    """The whole topic by a fresh reader, to the end of each partition (read_committed: to the last stable offset)."""
+    consumer = _reader(bootstrap, isolation)
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+    unfinished = set(range(partitions))
+    found: list[Stored] = []
+    deadline_s = time.monotonic() + READ_BACK_TIMEOUT_S
+    while unfinished:
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"{topic}: end of partitions {unfinished} not reached in {READ_BACK_TIMEOUT_S} s")
+        for message in consumer.consume(10_000, 0.2):
+            error = message.error()
+            if error is None:
+                found.append(_stored(message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                unfinished.discard(message.partition())
+            else:
+                raise KafkaException(error)
+    consumer.close()
+    return found
+
+
+def ends(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
+    """The end offset of every partition."""
+    consumer = _reader(bootstrap, "read_uncommitted")
+    found = {
+        number: consumer.get_watermark_offsets(TopicPartition(topic, number), ANSWER_TIMEOUT_S)[1]
+        for number in range(partitions)
+    }
+    consumer.close()
+    return found
+
+
+def committed(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int | None]:
+    """The group's committed offsets as they stand now; None where there is none."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    places = [TopicPartition(topic, number) for number in range(partitions)]
+    asked = ConsumerGroupTopicPartitions(group, places)
+    (future,) = admin.list_consumer_group_offsets([asked]).values()
+    answers = future.result(ANSWER_TIMEOUT_S).topic_partitions
+    return {place.partition: place.offset if place.offset >= 0 else None for place in answers}
+
+
+def wait_until_drained(
+    bootstrap: str, group: str, topic: str, partitions: int, *, timeout_s: float, tick: Callable[[], None]
+) -> float | None:
+    """Seconds until the group's offsets reached the end of the input; None if they did not within `timeout_s`."""
+    goal = ends(bootstrap, topic, partitions)
+    started_s = time.monotonic()
+    while time.monotonic() - started_s < timeout_s:
+        tick()
+        offsets = committed(bootstrap, group, topic, partitions)
+        if all(end == 0 or (offsets[number] or 0) >= end for number, end in goal.items()):
+            return time.monotonic() - started_s
+        time.sleep(0.2)
+    return None
+
+
+def read_history(
+    broker: RunningBroker, *, group: str, source: str, sink: str, partitions: int, watched: list[Stored]
+) -> History:
+    """Everything the checker needs, from the broker, its data on disk and its log."""
+    found = _settled_fates(broker, sink)
+    return History(
+        inputs=read_all(broker.bootstrap, source, partitions),
+        outputs=read_all(broker.bootstrap, sink, partitions),
+        input_ends=ends(broker.bootstrap, source, partitions),
+        committed=committed(broker.bootstrap, group, source, partitions),
+        watched=watched,
+        aborted=found.aborted,
+        unfinished=found.unfinished,
+        broker_log=broker.log_path.read_text(errors="replace").splitlines(),
+    )
+
+
+def _settled_fates(broker: RunningBroker, sink: str) -> Fates:
+    """A committed transaction's markers come a moment later, a killed worker's transaction ends by its timeout."""
+    deadline_s = time.monotonic() + TRANSACTION_TIMEOUT_MS / 1000 + ANSWER_TIMEOUT_S
+    while (found := fates(broker.directory, sink)).unfinished and time.monotonic() < deadline_s:
+        time.sleep(0.2)
+    return found
