@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from eos_client.clients.settings import merged_settings
-from eos_client.clients.transaction import Transaction, TransactionSession
+from eos_client.clients.transaction import TransactionSession
+from eos_client.clients.transaction_block import Transaction
 from eos_client.confluent.producer import ConfluentProducer
 from eos_client.core.model import ProducerLimits
 from eos_client.observe import Counters, EventHook, log_event

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eos_client.clients.unknown_outcome import ask_the_log
 from eos_client.core.commit_gate import (
@@ -33,8 +33,6 @@ from eos_client.observe import (
 from eos_client.ports import MembershipSnapshot, OutputRecord
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from eos_client.clients.consumer import EosConsumer
     from eos_client.clients.producer import EosProducer
 
@@ -126,21 +124,30 @@ class TransactionSession:
         return self.last
 
     def _end(self) -> Ending:
-        began_at = self._clock()
-        try:
-            self._producer.flush_outputs(self._producer.limits.commit_timeout_s)
-        except AbortableError as error:
-            return self._abort(str(error))
-        except RebuildProducerError as error:
-            return self._start_over(error)
-        before = self.last
+        began_at, before = self._clock(), self.last
+        failed = self._flush()
+        if failed is not None:
+            return failed
         self._consumer.serve_callbacks()
         self._raise_failure()
-        if self.last is not before:
+        if self.last is not before:  # a revocation ended it
             return self.last
         ruling, snapshot = self._rule()
         if self.last is not before:
             return self.last
+        return self._obey(ruling, snapshot, began_at)
+
+    def _flush(self, *, inside_revoke: bool = False) -> Ending | None:
+        """Wait for the outputs; returns how the transaction ended when they did not get through."""
+        try:
+            self._producer.flush_outputs(self._producer.limits.commit_timeout_s)
+        except AbortableError as error:
+            return self._abort(str(error), inside_revoke=inside_revoke)
+        except RebuildProducerError as error:
+            return self._start_over(error, inside_revoke=inside_revoke)
+        return None
+
+    def _obey(self, ruling: CommitRuling, snapshot: MembershipSnapshot, began_at: float) -> Ending:
         if ruling.decision is CommitDecision.COMMIT:
             return self._commit(snapshot, began_at, ruling, inside_revoke=False)
         if ruling.decision is CommitDecision.ABORT:
@@ -322,12 +329,9 @@ class TransactionSession:
 
     def _commit_inside_revoke(self) -> Ending:
         began_at = self._clock()
-        try:
-            self._producer.flush_outputs(self._producer.limits.commit_timeout_s)
-        except AbortableError as error:
-            return self._abort(str(error), inside_revoke=True)
-        except RebuildProducerError as error:
-            return self._start_over(error, inside_revoke=True)
+        failed = self._flush(inside_revoke=True)
+        if failed is not None:
+            return failed
         ruling, snapshot = self._ask()
         if ruling.decision is CommitDecision.COMMIT:
             return self._commit(snapshot, began_at, ruling, inside_revoke=True)
@@ -344,39 +348,3 @@ class TransactionSession:
 
 def _count(positions: InputPositions) -> int:
     return sum(p.next_offset - p.first_offset for p in positions.values())
-
-
-class Transaction:
-    """A ``with`` block around one transaction; ``outcome`` and ``reason`` tell how it ended.
-
-    Every record that ``consume`` or ``poll`` returned inside the block counts as processed at its end. SKIPPED means
-    the gate is closed: the transaction stays open and the next block goes on with it. An exception in the block aborts,
-    rewinds and is raised again.
-    """
-
-    def __init__(self, session: TransactionSession) -> None:
-        self._session = session
-        self.outcome: Outcome | None = None
-        self.reason = "not ended yet"
-
-    def __enter__(self) -> Self:
-        self._session.active = True
-        return self
-
-    def produce(
-        self,
-        topic: str,
-        value: str | bytes | None = None,
-        key: str | bytes | None = None,
-        **options: Any,
-    ) -> None:
-        """Write one output; ``options``: ``partition``, ``headers``, ``timestamp_ms`` as in OutputRecord."""
-        self._session.produce(topic, OutputRecord(topic, value=value, key=key, **options))
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self._session.active = False
-        if error is not None:
-            ending = self._session.abort(f"the block raised {type(error).__name__}: {error}")
-        else:
-            ending = self._session.end()
-        self.outcome, self.reason = ending.outcome, ending.reason

@@ -6,128 +6,41 @@ run a revoke callback and then return what it had collected before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from eos_client.config import safe_consumer_settings
-from eos_client.confluent.consumer_calls import OwnedConsumer
-from eos_client.confluent.diagnosis import LastErrors
-from eos_client.confluent.failures import configuration_errors, consumer_errors
-from eos_client.confluent.group_metadata import GenerationReader
+from eos_client.confluent.failures import consumer_errors
+from eos_client.confluent.group_member import ConsumerFactory, GroupMember, to_kafka
 from eos_client.confluent.handle_thread import HandleThread, OverdueError
 from eos_client.confluent.record_runs import last_good, runs
-from eos_client.confluent.thread_ownership import ThreadOwnership, owned
-from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, InputPositions
+from eos_client.confluent.thread_ownership import owned
+from eos_client.core.model import InputPartition, InputPositions
 from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import FatalClientError
-from eos_client.ports import MembershipSnapshot, RebalanceListener, keys_of
 
-ConsumerFactory = Callable[[dict[str, Any]], Any]
 _SEEK_ATTEMPTS_MAX = 3
 _DRAIN_ROUNDS_MAX = 10
 _COMMITTED_TIMEOUT_S = 10.0
 
 
-def to_kafka(partitions: Iterable[InputPartition]) -> list[TopicPartition]:
-    """Return ``partitions`` as confluent_kafka wants them."""
-    return [TopicPartition(p.topic, p.partition) for p in partitions]
-
-
-class ConfluentConsumer(OwnedConsumer):
+class ConfluentConsumer(GroupMember):
     """The adapter: consuming, positions, rewinding; it decides nothing about commits."""
 
     def __init__(self, settings: Mapping[str, Any], *, factory: ConsumerFactory = Consumer) -> None:
-        self._settings = safe_consumer_settings(settings)
-        self.last_errors = LastErrors(self._settings.get("error_cb"))
-        self._settings["error_cb"] = self.last_errors
-        self._ownership = ThreadOwnership("EosConsumer")
-        self._generations = GenerationReader()
+        super().__init__(safe_consumer_settings(settings), factory)
         self._work = UncommittedWork()
-        self._proven: GroupGeneration = UNJOINED
-        self._assigned: frozenset[InputPartition] = frozenset()
-        self._left_in_call: frozenset[InputPartition] = frozenset()
         self._rewind_goals: dict[InputPartition, tuple[int, int]] | None = None
-        self._carried: list[Any] = []
         self._rewound: dict[InputPartition, tuple[int, int, int]] = {}
         self._stored: dict[InputPartition, int] = {}
-        self._paused: frozenset[InputPartition] = frozenset()
-        self._callback_error: BaseException | None = None
-        self._listener: RebalanceListener | None = None
         self._closed = False
-        with configuration_errors("consumer"):
-            self._raw = factory(dict(self._settings))
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """The librdkafka settings in force, the defaults of this package included."""
-        return self._settings
-
-    # -- membership ----------------------------------------------------------------------------------------------
 
     @property
     def positions(self) -> InputPositions:
         """Uncommitted work by partition."""
         return self._work.positions
-
-    @property
-    def assigned(self) -> frozenset[InputPartition]:
-        """The partitions that the group gave us and has not taken back."""
-        return self._assigned
-
-    @property
-    def proven(self) -> GroupGeneration:
-        """The newest generation for which no rebalance callback can still be waiting."""
-        return self._proven
-
-    @owned()
-    def snapshot(self) -> MembershipSnapshot:
-        """Read the group metadata now."""
-        metadata = self._raw.consumer_group_metadata()
-        return MembershipSnapshot(metadata, self._generations.read(metadata, self._raw.memberid))
-
-    def _subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
-        self._listener = listener
-        self._raw.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
-
-    # The binding (un)assigns by itself after a callback that did not. What a callback raises is kept until the client
-    # library has returned: raised inside, the records that it had collected would be dropped behind our back.
-
-    def _on_assign(self, _: Any, partitions: list[TopicPartition]) -> None:
-        keys = keys_of(partitions)
-        self._assigned |= keys
-        self._guarded(lambda listener: listener.on_assigned(partitions))
-
-    def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
-        keys = keys_of(partitions)
-        self._guarded(lambda listener: listener.on_revoked(partitions))
-        self._forget_departed(keys)
-
-    def _on_lost(self, _: Any, partitions: list[TopicPartition]) -> None:
-        keys = keys_of(partitions)
-        self._assigned -= keys
-        self._guarded(lambda listener: listener.on_lost(partitions))
-        self._forget_departed(keys)
-
-    def _guarded(self, tell: Callable[[RebalanceListener], None]) -> None:
-        if self._listener is None:
-            return
-        try:
-            tell(self._listener)
-        except BaseException as error:  # noqa: BLE001  # raised again as soon as the client library has returned
-            self._callback_error = error
-
-    def _forget_departed(self, keys: frozenset[InputPartition]) -> None:
-        self._assigned -= keys
-        self._left_in_call |= keys
-        self._carried = [m for m in self._carried if InputPartition(m.topic(), m.partition()) not in keys]
-        for key in keys:
-            self._rewound.pop(key, None)
-        departing = self._paused & keys
-        if departing:
-            self._paused -= departing
-            self._raw.resume(to_kafka(departing))
 
     # -- consuming -----------------------------------------------------------------------------------------------
 
@@ -161,6 +74,8 @@ class ConfluentConsumer(OwnedConsumer):
         if before is not None and len(batch) < count:
             self._proven = before
         if self._left_in_call:
+            for partition in self._left_in_call:
+                self._rewound.pop(partition, None)
             batch = self._without_departed(batch)
         if self._rewind_goals is not None:
             self._carried += batch
@@ -169,9 +84,8 @@ class ConfluentConsumer(OwnedConsumer):
         elif self._rewound:
             batch = self._without_stale(batch)
         if self._callback_error is not None:
-            error, self._callback_error = self._callback_error, None
             self._carried += batch
-            raise error
+            self._raise_callback_error()
         return batch
 
     def _ask(self, count: int, timeout: float) -> list[Any]:
@@ -324,8 +238,12 @@ class ConfluentConsumer(OwnedConsumer):
         return [TopicPartition(p.topic, p.partition, offset) for p, offset in offsets.items()]
 
     @owned()
-    def _raw_commit(self, **arguments: Any) -> list[Any] | None:
-        given = {name: value for name, value in arguments.items() if value is not None}
+    def _raw_commit(
+        self, *, message: Any = None, offsets: list[TopicPartition] | None = None, asynchronous: bool = True
+    ) -> list[Any] | None:
+        # The C method tells "not given" from None.
+        given: dict[str, Any] = {"asynchronous": asynchronous}
+        given.update({k: v for k, v in (("message", message), ("offsets", offsets)) if v is not None})
         with consumer_errors("commit()"):
             sent: list[Any] | None = self._raw.commit(**given)
         return sent
@@ -351,18 +269,6 @@ class ConfluentConsumer(OwnedConsumer):
         self._raw.seek(partition)
 
     @owned()
-    def pause(self, partitions: list[TopicPartition]) -> None:
-        """Stop fetching ``partitions``; ends when they are revoked, as in the Java client."""
-        self._raw.pause(partitions)
-        self._paused |= keys_of(partitions)
-
-    @owned()
-    def resume(self, partitions: list[TopicPartition]) -> None:
-        """Fetch ``partitions`` again."""
-        self._raw.resume(partitions)
-        self._paused -= keys_of(partitions)
-
-    @owned()
     def unsubscribe(self) -> None:
         """Leave the subscription; the revoke callback runs in a later ``poll`` or in ``close``."""
         self._raw.unsubscribe()
@@ -374,9 +280,7 @@ class ConfluentConsumer(OwnedConsumer):
             return
         self._closed = True
         self._raw.close()
-        if self._callback_error is not None:
-            error, self._callback_error = self._callback_error, None
-            raise error
+        self._raise_callback_error()
 
     def close_within(self, limit_s: float) -> bool:
         """Close, waiting ``limit_s`` seconds at most; returns whether leaving the group was confirmed."""

@@ -55,8 +55,12 @@ class HandleThread:
         self._calls.put(call)
         if not call.done.wait(budget_s):
             raise OverdueError(f"no answer within {budget_s:g} s")
-        if call.error is not None:
-            raise call.error
+        error, call.error = call.error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # or the traceback and this frame would keep each other, and the handle, alive
         result: T = call.result
         return result
 

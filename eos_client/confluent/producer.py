@@ -43,6 +43,13 @@ from eos_client.ports import MembershipSnapshot, OutputRecord
 _GRACE_S = 0.5
 _INIT_ATTEMPT_S = 5.0
 _SLICE_S = 0.2
+_QUEUE_WAIT_S = 0.05
+
+
+def _destroy(raw: Any) -> None:
+    raw.purge()  # close() waits for outstanding records without any limit
+    raw.close()
+
 
 ProducerFactory = Callable[[dict[str, Any]], Any]
 
@@ -139,7 +146,7 @@ class ConfluentProducer:
         generation = decode(group_metadata)
         if generation is not None and not generation.is_fenced:
             raise AbortableError(
-                f"the group metadata names no member ({generation}): brokers accept such a transactional commit "
+                f"the group metadata names no member ({generation}): brokers accept such a commit "
                 "without any fence (KIP-447). Subscribe, poll until partitions are assigned, and read the metadata then."
             )
         limit_s = timeout if timeout >= 0 else self.limits.commit_timeout_s
@@ -203,10 +210,10 @@ class ConfluentProducer:
         self._began_at = None
 
     def _leave_handle_behind(self) -> None:
-        # Destroying a handle joins librdkafka's threads, which may take as long as the call that is stuck.
-        holder = [self._raw]
-        self._raw = None
-        self._thread.abandon(holder.clear)
+        # Destroying a handle joins librdkafka's threads, which may take as long as the call that is stuck. Not left to
+        # the garbage collector either: a live zombie would keep its connections.
+        raw, self._raw = self._raw, None
+        self._thread.abandon(lambda: _destroy(raw))
 
     # -- records -------------------------------------------------------------------------------------------------
 
@@ -229,20 +236,25 @@ class ConfluentProducer:
             options["headers"] = record.headers
         if record.timestamp_ms is not None:
             options["timestamp"] = record.timestamp_ms
-        deadline: float | None = None
-        while True:
-            try:
-                self.produce(topic, record.value, record.key, **options)
-            except BufferError as error:
-                deadline = deadline or self._clock() + self.limits.commit_timeout_s
-                if self._clock() > deadline:
-                    raise AbortableError(
-                        f"the local queue stayed full for {self.limits.commit_timeout_s:g} s{self._errors.clause()}. "
-                        "Abort, rewind and go on."
-                    ) from error
-                self.poll(0.05)
-            else:
-                return
+        if not self._queued(topic, record, options):
+            self._queue_with_patience(topic, record, options)
+
+    def _queued(self, topic: str, record: OutputRecord, options: dict[str, Any]) -> bool:
+        try:
+            self.produce(topic, record.value, record.key, **options)
+        except BufferError:
+            return False
+        return True
+
+    def _queue_with_patience(self, topic: str, record: OutputRecord, options: dict[str, Any]) -> None:
+        limit_s = self.limits.commit_timeout_s
+        deadline = self._clock() + limit_s
+        while not self._queued(topic, record, options):
+            if self._clock() > deadline:
+                raise AbortableError(
+                    f"the local queue stayed full for {limit_s:g} s{self._errors.clause()}. Abort, rewind and go on."
+                )
+            self.poll(_QUEUE_WAIT_S)
 
     @owned()
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eos_client.clients import EosConsumer, EosProducer
 from eos_client.clients.transaction import Ending
@@ -29,6 +29,9 @@ from eos_client.loop.record_failures import FailedRecords, with_retries
 from eos_client.loop.stop_signals import StopSignals
 from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event
 from eos_client.ports import OutputRecord, Transform
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _IGNORED = frozenset({"_PARTITION_EOF"})
 _UNFIT = frozenset(
@@ -121,7 +124,7 @@ class ExactlyOnceLoop:
         reason = self._stop_reason or "closed"
         self._hook(LoopStopped(reason=reason if left else f"{reason}; leaving the group was not confirmed in time"))
 
-    def __enter__(self) -> ExactlyOnceLoop:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -278,7 +281,8 @@ class ExactlyOnceLoop:
         if now - self._aborting_since > self.config.recovery_timeout_s:
             raise FatalClientError(
                 f"{self._aborts_in_a_row} transactions in a row were aborted for {now - self._aborting_since:.0f} s "
-                f"without a commit in between; the last one: {ending.reason} Nothing of them is visible; end the process."
+                f"without a commit in between; the last one: {ending.reason} Nothing of them is visible; end the "
+                "process."
             )
         if self._aborts_in_a_row > 1:
             self._consumer.wait_while_paused(min(_BACKOFF_LIMIT_S, 0.02 * 2 ** min(self._aborts_in_a_row, 6)))

@@ -38,9 +38,13 @@ class BrokerDirectory:
             )
 
     @property
-    def formatted(self) -> bool:
-        """Whether a broker has kept its data here before."""
-        return (self.data / "meta.properties").exists()
+    def cluster_id(self) -> str | None:
+        """The cluster whose data are here; None while the directory is not formatted."""
+        try:
+            lines = (self.data / "meta.properties").read_text().splitlines()
+        except FileNotFoundError:
+            return None
+        return next((line.split("=", 1)[1] for line in lines if line.startswith("cluster.id=")), None)
 
     def log_tail(self, lines: int) -> str:
         """Return the last lines of the broker's log; "" while there is none."""

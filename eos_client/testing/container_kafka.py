@@ -62,6 +62,7 @@ class ContainerKafka:
         self._advertised_port = advertised_port
         self._heap_mb = heap_mb
         self._start_timeout_s = start_timeout_s
+        self._cluster_id = new_cluster_id()
         self._listeners: BrokerListeners | None = None
         self._container: DockerContainer | None = None
         self._last_tail = ""
@@ -85,7 +86,7 @@ class ContainerKafka:
         """Start the container; returns when the broker in it serves clients. Pulls the image first if need be."""
         if self._container is not None:
             raise EmbeddedKafkaError("the broker's container is started already: use restart(), or another instance")
-        import docker.errors  # noqa: PLC0415  part of the optional test dependencies
+        from docker.errors import DockerException  # noqa: PLC0415  part of the optional test dependencies
 
         for tries_left in reversed(range(_PORT_TRIES_MAX)):
             self._container = new_container(self.version)
@@ -94,7 +95,7 @@ class ContainerKafka:
             try:
                 self._container.start()
                 self._await_ready()
-            except docker.errors.DockerException as error:
+            except DockerException as error:
                 self._remove()
                 if self._port is None and tries_left and any(text in str(error) for text in _PORT_TAKEN):
                     continue
@@ -158,7 +159,7 @@ class ContainerKafka:
         )
         container.with_bind_ports(port, port)
         container.with_envs(
-            CLUSTER_ID=new_cluster_id(),
+            CLUSTER_ID=self._cluster_id,
             KAFKA_HEAP_OPTS=f"-Xmx{self._heap_mb}m",
             KAFKA_JVM_PERFORMANCE_OPTS=" ".join(CHEAP_JVM),
             **as_environment(broker_settings(listeners, _DATA, self._properties)),
@@ -168,7 +169,7 @@ class ContainerKafka:
     def _await_ready(self) -> None:
         listeners, _ = self._started()
         deadline = time.monotonic() + self._start_timeout_s
-        while not serves_clients(listeners.host, listeners.client):
+        while not serves_clients(listeners.host, listeners.client, self._cluster_id):
             if not self.running:
                 problem = "ended while starting"
             elif time.monotonic() > deadline:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from eos_client.errors import EmbeddedKafkaError
 
 if TYPE_CHECKING:
+    from docker.models.images import ImageCollection
     from testcontainers.core.container import DockerContainer
 
 IMAGE_VARIABLE = "EOS_CLIENT_KAFKA_IMAGE"
@@ -20,30 +21,33 @@ LOCAL_IMAGE = "eos-client/kafka"
 """What ``make kafka-image`` builds, for engines that reach no registry."""
 
 
+_ANSWER_TIMEOUT_S = 10
+
+
 def engine_version() -> str | None:
     """Return the version of the Docker engine that answers, or None if none does."""
     try:
-        import docker.errors  # noqa: PLC0415  part of the optional test dependencies
+        from docker.errors import DockerException  # noqa: PLC0415  part of the optional test dependencies
         from testcontainers.core.docker_client import DockerClient  # noqa: PLC0415
     except ImportError:
         return None
     try:
-        client = DockerClient().client
+        client = DockerClient(timeout=_ANSWER_TIMEOUT_S).client
         try:
             return str(client.version()["Version"])
         finally:
             client.close()
-    except (docker.errors.DockerException, OSError):
+    except (DockerException, OSError):
         return None
 
 
 def new_container(version: str) -> DockerContainer:
-    """Prepare a container with an image of this Kafka version that the engine has now, pulled if need be.
+    """Prepare a container with an image of this Kafka version, which is pulled if the engine does not have it.
 
     Raises `EmbeddedKafkaError` if no engine answers or the image cannot be had.
     """
     try:
-        import docker.errors  # noqa: PLC0415  part of the optional test dependencies
+        from docker.errors import DockerException  # noqa: PLC0415  part of the optional test dependencies
         from testcontainers.core.container import DockerContainer  # noqa: PLC0415
     except ImportError as error:
         raise EmbeddedKafkaError("a container needs testcontainers: pip install 'eos-client[test]'") from error
@@ -51,17 +55,18 @@ def new_container(version: str) -> DockerContainer:
     try:
         container = DockerContainer(tagged(configured or OFFICIAL_IMAGE, version))
         images = container.get_docker_client().client.images
-    except docker.errors.DockerException as error:
-        raise EmbeddedKafkaError(f"no Docker engine answers: start one or use a process instead ({error})") from error
-    local = f"{LOCAL_IMAGE}:{version}"
-    if images.list(name=container.image):
-        return container
+    except (DockerException, OSError) as error:
+        raise EmbeddedKafkaError(f"no Docker engine answers: start one, or use --kafka=process ({error})") from error
     try:
-        images.pull(container.image)
-    except (docker.errors.DockerException, OSError) as error:
-        if configured or not images.list(name=local):
+        if not _has(images, container.image):
+            images.pull(container.image)
+    except (DockerException, OSError) as error:
+        local = f"{LOCAL_IMAGE}:{version}"
+        if configured or not _has(images, local):
+            container.stop()
             raise EmbeddedKafkaError(_no_image(container.image, version, error)) from error
         container.image = local
+        _do_without_reaper(images)
     return container
 
 
@@ -71,9 +76,27 @@ def tagged(image: str, version: str) -> str:
     return image if ":" in last_part or "@" in last_part else f"{image}:{version}"
 
 
+def _has(images: ImageCollection, name: str) -> bool:
+    from docker.errors import ImageNotFound  # noqa: PLC0415
+
+    try:
+        images.get(name)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def _do_without_reaper(images: ImageCollection) -> None:
+    """Where our own image has to serve, the image of testcontainers' reaper cannot be pulled either."""
+    from testcontainers.core.config import testcontainers_config  # noqa: PLC0415
+
+    if not _has(images, testcontainers_config.ryuk_image):
+        testcontainers_config.ryuk_disabled = True
+
+
 def _no_image(image: str, version: str, error: Exception) -> str:
     return (
-        f"a Docker engine answers, but the image {image} is not there and cannot be pulled ({error}): "
+        f"a Docker engine answers, but the image {image} is not there and cannot be pulled: "
         f"make kafka-image KAFKA_VERSION={version} builds {LOCAL_IMAGE}:{version} without a registry, "
-        f"{IMAGE_VARIABLE} names another image, --kafka=process does without"
+        f"{IMAGE_VARIABLE} names another image, --kafka=process does without. The engine said: {error}"
     )

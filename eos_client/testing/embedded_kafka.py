@@ -185,7 +185,7 @@ class EmbeddedKafka:
             listeners = BrokerListeners(client, internal, controller, self._advertised_port or client)
             settings = broker_settings(listeners, str(files.data), self._properties)
             files.properties.write_text(as_properties_file(settings))
-            if not files.formatted:
+            if files.cluster_id is None:
                 self._format(files)
             log_start = files.log.stat().st_size if files.log.exists() else 0
             self._launch(files)
@@ -241,7 +241,8 @@ class EmbeddedKafka:
 
     def _await_ready(self, files: BrokerDirectory, listeners: BrokerListeners) -> None:
         deadline = time.monotonic() + self._start_timeout_s
-        while not serves_clients(HOST, listeners.client):
+        cluster_id = files.cluster_id or ""
+        while not serves_clients(HOST, listeners.client, cluster_id):
             exit_code = self._process.exit_code(wait_s=_READY_POLL_S) if self._process else None
             if exit_code is not None:
                 problem = f"ended while starting (exit code {exit_code})"

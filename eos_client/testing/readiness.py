@@ -10,20 +10,23 @@ import socket
 import struct
 
 _METADATA_KEY = 3
-_METADATA_VERSION = 1  # oldest with the controller id; without flexible fields, so it stays readable by hand
+_METADATA_VERSION = 2  # oldest with the cluster id; without flexible fields, so it stays readable by hand
 _CORRELATION_ID = 7
 _RESPONSE_BYTES_MAX = 1 << 20
 
 
-def serves_clients(host: str, port: int, *, timeout_s: float = 1.0) -> bool:
-    """Tell whether the broker at ``host:port`` answers with a controller and a live (unfenced) broker."""
+def serves_clients(host: str, port: int, cluster_id: str, *, timeout_s: float = 1.0) -> bool:
+    """Tell whether a live (unfenced) broker of that cluster, with a controller, answers at ``host:port``.
+
+    The cluster id is asked for because the port may have been taken by somebody else's broker.
+    """
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:
             connection.sendall(_metadata_request())
             size = struct.unpack(">i", _receive(connection, 4))[0]
             if not 0 < size <= _RESPONSE_BYTES_MAX:
                 return False
-            return _lists_a_broker(_receive(connection, size))
+            return _is_live_member(_receive(connection, size), cluster_id)
     except (OSError, EOFError, struct.error):
         return False
 
@@ -35,17 +38,25 @@ def _metadata_request() -> bytes:
     return struct.pack(">i", len(header) + len(no_topics)) + header + no_topics
 
 
-def _lists_a_broker(response: bytes) -> bool:
-    """Read correlation id, brokers (node id, host, port, rack), controller id."""
+def _is_live_member(response: bytes, cluster_id: str) -> bool:
+    """Read: correlation id, brokers (node id, host, port, rack), cluster id, controller id."""
     correlation_id, broker_count = struct.unpack_from(">ii", response)
     offset = 8
     for _ in range(broker_count):
-        offset += 4
-        offset += 2 + struct.unpack_from(">h", response, offset)[0]
-        offset += 4
-        offset += 2 + max(0, struct.unpack_from(">h", response, offset)[0])
-    controller_id = struct.unpack_from(">i", response, offset)[0]
-    return bool(correlation_id == _CORRELATION_ID and broker_count > 0 and controller_id >= 0)
+        offset = _after_string(response, offset + 4)
+        offset = _after_string(response, offset + 4)
+    after_id = _after_string(response, offset)
+    answering_id = response[offset + 2 : after_id].decode(errors="replace")
+    controller_id = struct.unpack_from(">i", response, after_id)[0]
+    return bool(
+        correlation_id == _CORRELATION_ID and broker_count > 0 and controller_id >= 0 and answering_id == cluster_id
+    )
+
+
+def _after_string(response: bytes, offset: int) -> int:
+    """Return the offset behind a string with a two-byte length, of which -1 means null."""
+    length = struct.unpack_from(">h", response, offset)[0]
+    return offset + 2 + max(0, int(length))
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

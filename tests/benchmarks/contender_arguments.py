@@ -9,13 +9,14 @@ BATCH_RECORDS = 500
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """Where from, where to, how many records, and librdkafka settings."""
+    """Where from, where to, how much, and librdkafka settings."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--group", required=True)
     parser.add_argument("--from", dest="source", required=True)
     parser.add_argument("--to", dest="sink", required=True)
-    parser.add_argument("--records", type=int, required=True)
+    parser.add_argument("--records", type=int, required=True, help="how many the input holds")
+    parser.add_argument("--seconds", type=float, required=True, help="how long to measure")
     parser.add_argument("--config", action="append", default=[])
     options = parser.parse_args(arguments)
     options.config = dict(pair.split("=", 1) for pair in options.config)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -36,15 +35,30 @@ class Measurement:
         return cls(**json.loads(line))
 
 
-def mark(records: int) -> Mark:
-    """The mark for a commit that has just ended."""
-    return Mark(time.monotonic(), time.process_time(), records)
+class Window:
+    """Collects marks from the first commit on, until the time is over or only the tail of the input is left.
 
+    In the tail partitions run dry one after the other, which says nothing about a loop. `seconds` counts from the
+    first commit; `records` is what the input holds.
+    """
 
-def measure(marks: Sequence[Mark], records: int) -> Measurement:
-    """From the first commit to the one that leaves only the tail, in which partitions run dry one after the other."""
-    goal = records * (1 - TAIL_SHARE)
-    inside = [taken for taken in marks if taken.records <= goal]
-    first, last = inside[0], next((taken for taken in marks if taken.records > goal), marks[-1])
-    count = last.records - first.records
-    return Measurement(count / (last.at_s - first.at_s), 1e6 * (last.cpu_s - first.cpu_s) / count, commits=len(inside))
+    def __init__(self, seconds: float, records: int) -> None:
+        self._seconds = seconds
+        self._goal = records * (1 - TAIL_SHARE)
+        self._marks: list[Mark] = []
+        self._records = 0
+
+    def committed(self, records: int) -> bool:
+        """Note a commit of so many records; whether the measurement is complete."""
+        self._records += records
+        taken = Mark(time.monotonic(), time.process_time(), self._records)
+        self._marks.append(taken)
+        return self._records >= self._goal or taken.at_s - self._marks[0].at_s >= self._seconds
+
+    def measurement(self) -> Measurement:
+        """Rate and CPU between the first and the last commit."""
+        first, last = self._marks[0], self._marks[-1]
+        count = last.records - first.records
+        return Measurement(
+            count / (last.at_s - first.at_s), 1e6 * (last.cpu_s - first.cpu_s) / count, len(self._marks) - 1
+        )

@@ -12,7 +12,7 @@ import time
 from confluent_kafka import Consumer, Producer
 
 from tests.benchmarks.contender_arguments import BATCH_RECORDS, COMMIT_INTERVAL_S, parse
-from tests.benchmarks.measure import Mark, mark, measure
+from tests.benchmarks.measure import Window
 
 CALL_TIMEOUT_S = 30.0
 POLL_TIMEOUT_S = 0.05
@@ -33,7 +33,7 @@ def copy_for(consumer: Consumer, producer: Producer, sink: str, seconds: float) 
 
 
 def main(arguments: list[str]) -> int:
-    """Copy `--records` records and print the measurement."""
+    """Copy until the window is complete and print the measurement."""
     options = parse(arguments)
     consumer = Consumer(
         {
@@ -53,9 +53,9 @@ def main(arguments: list[str]) -> int:
     )
     producer.init_transactions(CALL_TIMEOUT_S)
     consumer.subscribe([options.source])
-    marks: list[Mark] = []
-    committed = 0
-    while committed < options.records:
+    window = Window(options.seconds, options.records)
+    count = 0
+    while not (count and window.committed(count)):
         producer.begin_transaction()
         count = 0
         while not count:
@@ -63,10 +63,8 @@ def main(arguments: list[str]) -> int:
         positions = [place for place in consumer.position(consumer.assignment()) if place.offset >= 0]
         producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), CALL_TIMEOUT_S)
         producer.commit_transaction(CALL_TIMEOUT_S)
-        committed += count
-        marks.append(mark(committed))
     consumer.close()
-    print(measure(marks, options.records).to_json())
+    print(window.measurement().to_json())
     return 0
 
 

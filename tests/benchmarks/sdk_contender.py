@@ -10,7 +10,7 @@ from confluent_kafka import Message
 from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
 from eos_client.observe import Event, TransactionCommitted
 from tests.benchmarks.contender_arguments import BATCH_RECORDS, COMMIT_INTERVAL_S, parse
-from tests.benchmarks.measure import Mark, mark, measure
+from tests.benchmarks.measure import Window
 
 
 def copy(record: Message) -> Iterator[OutputRecord]:
@@ -19,7 +19,7 @@ def copy(record: Message) -> Iterator[OutputRecord]:
 
 
 def main(arguments: list[str]) -> int:
-    """Copy `--records` records and print the measurement."""
+    """Copy until the window is complete and print the measurement."""
     options = parse(arguments)
     config = EosConfig(
         {"bootstrap.servers": options.bootstrap, **options.config},
@@ -28,17 +28,15 @@ def main(arguments: list[str]) -> int:
         commit_interval_s=COMMIT_INTERVAL_S,
         batch_size=BATCH_RECORDS,
     )
-    marks: list[Mark] = []
+    window = Window(options.seconds, options.records)
 
     def note(event: Event) -> None:
-        if isinstance(event, TransactionCommitted):
-            marks.append(mark(event.records_in + (marks[-1].records if marks else 0)))
-            if marks[-1].records >= options.records:
-                loop.stop()
+        if isinstance(event, TransactionCommitted) and window.committed(event.records_in):
+            loop.stop()
 
     with ExactlyOnceLoop(config, [options.source], copy, output_topic=options.sink, hook=note) as loop:
         loop.run()
-    print(measure(marks, options.records).to_json())
+    print(window.measurement().to_json())
     return 0
 
 

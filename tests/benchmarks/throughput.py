@@ -1,6 +1,6 @@
 """Records per second of our loop beside a hand-written one, tuned and with librdkafka's defaults.
 
-    python -m tests.benchmarks.throughput [--rounds 5] [--records 1200000]
+    python -m tests.benchmarks.throughput [--rounds 5] [--seconds 6] [--records 3000000]
 
 Each contender is a process of its own; they take turns, round by round, on one broker and the same input, and the
 medians are compared. Exit status: 0 when both ratios reach their target.
@@ -72,12 +72,13 @@ def load(bootstrap: str, records: int) -> None:
         raise TimeoutError(f"{records} records were not loaded within {LOAD_TIMEOUT_S} s")
 
 
-def run(contender: Contender, bootstrap: str, records: int, turn: int) -> Measurement:
+def run(contender: Contender, bootstrap: str, options: argparse.Namespace, turn: int) -> Measurement:
     """One turn of one contender, to an output topic of its own. Raises CalledProcessError when it fails."""
     name = f"{contender.module.rpartition('.')[2].replace('_', '-')}-{len(contender.config)}-{turn}"
     create_topics(bootstrap, {name: PARTITIONS})
     command = [sys.executable, "-m", contender.module, "--bootstrap", bootstrap, "--group", name]
-    command += ["--from", SOURCE, "--to", name, "--records", str(records)]
+    command += ["--from", SOURCE, "--to", name, "--records", str(options.records)]
+    command += ["--seconds", str(options.seconds)]
     for key, value in contender.config.items():
         command += ["--config", f"{key}={value}"]
     finished = subprocess.run(
@@ -101,7 +102,8 @@ def report(measured: Mapping[str, list[Measurement]]) -> bool:
     rows = []
     for name, rounds in measured.items():
         rate, cpu_us = medians(rounds)
-        spread = f"{min(one.records_per_s for one in rounds):,.0f} - {max(one.records_per_s for one in rounds):,.0f}"
+        each = [one.records_per_s for one in rounds]
+        spread = f"{min(each):,.0f} - {max(each):,.0f}"
         rows.append([name, f"{rate:,.0f}", spread, f"{rate / rates[TUNED.name]:.2f}", f"{cpu_us:.1f}"])
     print(table(("contender", "records/s", "min - max", "of tuned", "CPU us/record"), rows))
     of_tuned, of_defaults = rates[OURS.name] / rates[TUNED.name], rates[OURS.name] / rates[DEFAULTS.name]
@@ -114,7 +116,8 @@ def main(arguments: list[str]) -> int:
     """Run the rounds and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--records", type=int, default=1_200_000)
+    parser.add_argument("--records", type=int, default=3_000_000, help="size of the input")
+    parser.add_argument("--seconds", type=float, default=6.0, help="length of each turn")
     options = parser.parse_args(arguments)
     measured: dict[str, list[Measurement]] = {contender.name: [] for contender in CONTENDERS}
     with tempfile.TemporaryDirectory(prefix="throughput-") as name:
@@ -123,9 +126,9 @@ def main(arguments: list[str]) -> int:
             load(broker.bootstrap_servers, options.records)
             for turn in range(options.rounds):
                 for contender in CONTENDERS[turn % 3 :] + CONTENDERS[: turn % 3]:
-                    measurement = run(contender, broker.bootstrap_servers, options.records, turn)
+                    measurement = run(contender, broker.bootstrap_servers, options, turn)
                     measured[contender.name].append(measurement)
-                    print(f"round {turn + 1}: {contender.name}: {measurement.records_per_s:,.0f} records/s", flush=True)
+                    print(f"{turn + 1}: {contender.name}: {measurement.records_per_s:,.0f} records/s", flush=True)
     print(
         f"\n{RECORD_BYTES}-byte records, {PARTITIONS} partitions, commit every 100 ms, medians of {options.rounds} rounds"
     )

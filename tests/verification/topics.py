@@ -31,7 +31,8 @@ def create_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
 
 def delete_topics(bootstrap: str, names: Sequence[str]) -> None:
     """Delete topics; raises KafkaException if one cannot be deleted."""
-    for future in AdminClient({"bootstrap.servers": bootstrap}).delete_topics(list(names)).values():
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_topics(list(names)).values():
         future.result(ANSWER_TIMEOUT_S)
 
 

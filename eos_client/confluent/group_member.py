@@ -1,0 +1,123 @@
+"""Membership: which partitions the group gave us, and the rebalance callbacks that tell.
+
+Callbacks run inside ``poll`` and ``consume``, in the thread that polls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import TopicPartition
+
+from eos_client.confluent.consumer_calls import OwnedConsumer
+from eos_client.confluent.diagnosis import LastErrors
+from eos_client.confluent.failures import configuration_errors
+from eos_client.confluent.group_metadata import GenerationReader
+from eos_client.confluent.thread_ownership import ThreadOwnership, owned
+from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition
+from eos_client.ports import MembershipSnapshot, RebalanceListener, keys_of
+
+ConsumerFactory = Callable[[dict[str, Any]], Any]
+
+
+def to_kafka(partitions: Iterable[InputPartition]) -> list[TopicPartition]:
+    """Return ``partitions`` as confluent_kafka wants them."""
+    return [TopicPartition(p.topic, p.partition) for p in partitions]
+
+
+class GroupMember(OwnedConsumer):
+    """A consumer that follows its own membership. Fetched records that wait to be handed over are ``_carried``."""
+
+    def __init__(self, settings: dict[str, Any], factory: ConsumerFactory) -> None:
+        self.last_errors = LastErrors(settings.get("error_cb"))
+        self._settings = {**settings, "error_cb": self.last_errors}
+        self._ownership = ThreadOwnership("EosConsumer")
+        self._generations = GenerationReader()
+        self._proven: GroupGeneration = UNJOINED
+        self._assigned: frozenset[InputPartition] = frozenset()
+        self._left_in_call: frozenset[InputPartition] = frozenset()
+        self._paused: frozenset[InputPartition] = frozenset()
+        self._carried: list[Any] = []
+        self._callback_error: BaseException | None = None
+        self._listener: RebalanceListener | None = None
+        with configuration_errors("consumer"):
+            self._raw = factory(dict(self._settings))
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The librdkafka settings in force, the defaults of this package included."""
+        return self._settings
+
+    @property
+    def assigned(self) -> frozenset[InputPartition]:
+        """The partitions that the group gave us and has not taken back."""
+        return self._assigned
+
+    @property
+    def proven(self) -> GroupGeneration:
+        """The newest generation for which no rebalance callback can still be waiting."""
+        return self._proven
+
+    @owned()
+    def snapshot(self) -> MembershipSnapshot:
+        """Read the group metadata now."""
+        metadata = self._raw.consumer_group_metadata()
+        return MembershipSnapshot(metadata, self._generations.read(metadata, self._raw.memberid))
+
+    def _subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
+        self._listener = listener
+        self._raw.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    # The binding (un)assigns by itself after a callback that did not. What a callback raises is kept until the client
+    # library has returned: raised inside, the records that it had collected would be dropped behind our back.
+
+    def _on_assign(self, _: Any, partitions: list[TopicPartition]) -> None:
+        keys = keys_of(partitions)
+        self._assigned |= keys
+        self._guarded(lambda listener: listener.on_assigned(partitions))
+
+    def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
+        keys = keys_of(partitions)
+        self._guarded(lambda listener: listener.on_revoked(partitions))
+        self._forget_departed(keys)
+
+    def _on_lost(self, _: Any, partitions: list[TopicPartition]) -> None:
+        keys = keys_of(partitions)
+        self._assigned -= keys
+        self._guarded(lambda listener: listener.on_lost(partitions))
+        self._forget_departed(keys)
+
+    def _guarded(self, tell: Callable[[RebalanceListener], None]) -> None:
+        if self._listener is None:
+            return
+        try:
+            tell(self._listener)
+        except BaseException as error:  # noqa: BLE001  # raised again as soon as the client library has returned
+            self._callback_error = error
+
+    def _forget_departed(self, keys: frozenset[InputPartition]) -> None:
+        self._assigned -= keys
+        self._left_in_call |= keys
+        self._carried = [m for m in self._carried if InputPartition(m.topic(), m.partition()) not in keys]
+        departing = self._paused & keys
+        if departing:
+            self._paused -= departing
+            self._raw.resume(to_kafka(departing))
+
+    def _raise_callback_error(self) -> None:
+        error, self._callback_error = self._callback_error, None
+        if error is not None:
+            raise error
+
+    @owned()
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Stop fetching ``partitions``; ends when they are revoked, as in the Java client."""
+        self._raw.pause(partitions)
+        self._paused |= keys_of(partitions)
+
+    @owned()
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Fetch ``partitions`` again."""
+        self._raw.resume(partitions)
+        self._paused -= keys_of(partitions)
