@@ -224,6 +224,7 @@ class TransactionSession:
                 self._producer.send_offsets(positions, snapshot, timeout_s)
             self._producer.commit_transaction(timeout_s)
         except UnknownOutcomeError as error:
+            self.counters.outcomes_resolved += 1
             if ask_the_log(self._consumer, self._producer, positions, error, self._hook) is Outcome.ABORTED:
                 self._open = False
                 return self._abort(str(error), inside_revoke=inside_revoke)

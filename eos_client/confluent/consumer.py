@@ -290,6 +290,8 @@ class ConfluentConsumer(GroupMember):
             closer.call(self.close, limit_s)
         except OverdueError:
             return False
+        finally:
+            closer.end()
         return True
 
     def __enter__(self) -> Any:

@@ -6,6 +6,7 @@ Callbacks run inside ``poll`` and ``consume``, in the thread that polls.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import TopicPartition
@@ -34,6 +35,7 @@ class GroupMember(OwnedConsumer):
         self._settings = {**settings, "error_cb": self.last_errors}
         self._ownership = ThreadOwnership("EosConsumer")
         self._generations = GenerationReader()
+        self._is_member_epoch = str(settings.get("group.protocol", "classic")).lower() == "consumer"
         self._proven: GroupGeneration = UNJOINED
         self._assigned: frozenset[InputPartition] = frozenset()
         self._left_in_call: frozenset[InputPartition] = frozenset()
@@ -63,7 +65,8 @@ class GroupMember(OwnedConsumer):
     def snapshot(self) -> MembershipSnapshot:
         """Read the group metadata now."""
         metadata = self._raw.consumer_group_metadata()
-        return MembershipSnapshot(metadata, self._generations.read(metadata, self._raw.memberid))
+        generation = self._generations.read(metadata, self._raw.memberid)
+        return MembershipSnapshot(metadata, replace(generation, is_member_epoch=self._is_member_epoch))
 
     def _subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         self._listener = listener

@@ -67,6 +67,10 @@ class HandleThread:
     def abandon(self, last: Callable[[], Any]) -> None:
         """Let the thread run ``last`` once it is free and then end; never waits."""
         self._calls.put(_Call(last))
+        self.end()
+
+    def end(self) -> None:
+        """Let the thread end once it is free; never waits."""
         self._calls.put(None)
 
 

@@ -188,10 +188,11 @@ class Question:
         return self.settings.scope is GateScope.MEMBER or self.names_any(revocation.partitions)
 
     @property
-    def moved_since_consumed(self) -> bool:
-        """Whether the membership changed since one of the records was consumed."""
+    def moved_unserved(self) -> bool:
+        """Whether the membership changed since a record was consumed, and a callback may still wait that says why."""
         snapshot = self.attempt.snapshot
-        return not all(p.generation.same_membership(snapshot) for p in self.attempt.positions.values())
+        moved = not all(p.generation.same_membership(snapshot) for p in self.attempt.positions.values())
+        return moved and not self.attempt.callbacks_served
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +226,12 @@ RULES: tuple[Rule, ...] = (
         "a partition is no longer ours and its records were not committed in the revoke callback",
     ),
     Rule(
+        8,
+        lambda q: q.state.revoking and q.attempt.snapshot.is_member_epoch and q.moved_unserved,
+        CommitDecision.ABORT,
+        "the member epoch moved before this revoke callback: a loss may wait behind it, and cannot be served inside it",
+    ),
+    Rule(
         5,
         lambda q: q.state.revoking,
         CommitDecision.COMMIT,
@@ -244,7 +251,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         8,
-        lambda q: q.moved_since_consumed and not q.attempt.callbacks_served,
+        lambda q: q.moved_unserved,
         CommitDecision.SERVE_CALLBACKS,
         "the generation moved on since the records were consumed: a revocation or loss may wait to be served",
     ),

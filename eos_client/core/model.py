@@ -30,7 +30,7 @@ class InputPartition(NamedTuple):
 class GroupGeneration:
     """Who we are in the group, as the client library last knew it.
 
-    ``generation_id`` is the classic protocol's generation or, under KIP-848, the member epoch. ``comparable`` is
+    ``generation_id`` is the classic generation or, where ``is_member_epoch``, the KIP-848 epoch. ``comparable`` is
     false where the library's metadata format was not understood: the number then only tells *changed* from *unchanged*.
     """
 
@@ -38,6 +38,7 @@ class GroupGeneration:
     member_id: str
     group_id: str = ""
     group_instance_id: str | None = None
+    is_member_epoch: bool = False
     comparable: bool = True
 
     @property

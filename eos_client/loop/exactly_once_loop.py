@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from eos_client.clients import EosConsumer, EosProducer
@@ -39,6 +40,7 @@ _UNFIT = frozenset(
 )
 _STRIDE_MAX = 64
 _BACKOFF_LIMIT_S = 1.0
+_CLOSE_MIN_S = 1.0
 
 
 class ExactlyOnceLoop:
@@ -86,6 +88,7 @@ class ExactlyOnceLoop:
         self._stride = 1
         self._aborting_since: float | None = None
         self._aborts_in_a_row = 0
+        self._shutdown_ends_at: float | None = None
         self._closed = False
 
     # -- running -------------------------------------------------------------------------------------------------
@@ -119,7 +122,7 @@ class ExactlyOnceLoop:
             return
         self._closed = True
         self._abort_quietly()
-        left = self._consumer.close_within(self.config.shutdown_timeout_s)
+        left = self._consumer.close_within(max(_CLOSE_MIN_S, self._budget_ends_at() - self._clock()))
         self._producer.close()
         reason = self._stop_reason or "closed"
         self._hook(LoopStopped(reason=reason if left else f"{reason}; leaving the group was not confirmed in time"))
@@ -287,9 +290,15 @@ class ExactlyOnceLoop:
         if self._aborts_in_a_row > 1:
             self._consumer.wait_while_paused(min(_BACKOFF_LIMIT_S, 0.02 * 2 ** min(self._aborts_in_a_row, 6)))
 
+    def _budget_ends_at(self) -> float:
+        if self._shutdown_ends_at is None:
+            self._shutdown_ends_at = self._clock() + self.config.shutdown_timeout_s
+        return self._shutdown_ends_at
+
     def _drain(self) -> None:
         """Finish what is open, or abort it when the gate stays closed for ``shutdown_timeout_s``."""
-        deadline = self._clock() + self.config.shutdown_timeout_s
+        deadline = self._budget_ends_at()
+        self._producer.limits = replace(self._producer.limits, recovery_timeout_s=self.config.shutdown_timeout_s)
         ending = self._session.end()
         while ending.outcome is Outcome.SKIPPED and self._clock() < deadline:
             self._consumer.wait_while_paused(self.config.poll_timeout_s)

@@ -49,7 +49,7 @@ class KeptProcess:
         return int(line.split()[1])
 
     def exit_code(self, wait_s: float = 0.0) -> int | None:
-        """Return the exit code (negative: the signal that ended it), or None while it runs, after at most ``wait_s``."""
+        """Return the exit code (negative: the signal that ended it); None if it still runs after ``wait_s``."""
         if self._exit_code is None:
             line = self._read_line(wait_s)
             if line is not None:
