@@ -1,0 +1,57 @@
+"""Fixtures of the tests against real brokers: names of one's own, topics, and the observation of processes."""
+
+import os
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+WAIT_S = 20.0
+
+
+@pytest.fixture
+def unique_name():
+    """A function that makes names which no other test uses, for topics, groups and transactional ids."""
+    return lambda prefix: f"{prefix}-{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def create_topic(unique_name):
+    """A function that creates a topic on a broker and returns its name."""
+
+    def create(broker, partitions=4, prefix="topic"):
+        name = unique_name(prefix)
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WAIT_S)
+        return name
+
+    return create
+
+
+@pytest.fixture
+def eventually():
+    """A function that waits for a condition, and fails naming it if it does not come true in time."""
+
+    def wait(condition, what, timeout_s=WAIT_S):
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, f"after {timeout_s} s still not true: {what}"
+            time.sleep(0.05)
+
+    return wait
+
+
+@pytest.fixture
+def alive():
+    """A function that tells whether a process runs; one that has ended and was not yet reaped does not."""
+
+    def is_alive(pid):
+        try:
+            os.kill(pid, 0)
+            return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+        except (ProcessLookupError, FileNotFoundError):
+            return False
+
+    return is_alive

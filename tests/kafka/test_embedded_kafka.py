@@ -1,0 +1,232 @@
+"""The embedded broker is a real Kafka that is quickly ready, survives what it should, and leaves nothing behind."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource
+from round_trips import read_committed, write_in_transaction
+
+from eos_client.testing import EmbeddedKafka
+from eos_client.testing import embedded_kafka as embedded_kafka_module
+from eos_client.testing.free_ports import free_ports, is_free
+from eos_client.testing.readiness import serves_clients
+
+VERSIONS = ["4.3.1", "4.2.1", "4.1.2", "4.0.0"]
+
+STARTS_A_BROKER = """
+import json, os, sys, time
+from eos_client.testing import EmbeddedKafka
+broker = EmbeddedKafka().start()
+print(json.dumps([broker.pid, broker.bootstrap_servers, str(broker.log_path.parent)]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with EmbeddedKafka() as running:
+        yield running
+
+
+def start_in_another_process(then):
+    """A process that starts a broker and then runs `then`; with the broker's pid, address and directory."""
+    starter = subprocess.Popen([sys.executable, "-c", STARTS_A_BROKER + then], stdout=subprocess.PIPE, text=True)
+    pid, bootstrap_servers, directory = json.loads(starter.stdout.readline())
+    return starter, pid, bootstrap_servers, Path(directory)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_runs_transactions_and_both_group_protocols_on_every_supported_version(version, create_topic):
+    with EmbeddedKafka(version=version) as broker:
+        topic = create_topic(broker, partitions=1)
+        write_in_transaction(broker.bootstrap_servers, topic, b"exactly once")
+        for group_protocol in ("consumer", "classic"):
+            assert read_committed(broker.bootstrap_servers, topic, group_protocol=group_protocol) == [b"exactly once"]
+        assert version in "".join(broker.log_path.read_text().splitlines()[:2000])
+
+
+def test_ready_means_that_a_topic_can_be_created_at_once(create_topic):
+    with EmbeddedKafka() as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        topic = create_topic(broker, partitions=3)
+        assert len(admin.list_topics(topic, 10).topics[topic].partitions) == 3
+
+
+def test_another_cluster_at_the_port_is_not_taken_for_ours(broker):
+    cluster_id = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=10).cluster_id
+    assert serves_clients("127.0.0.1", broker.port, cluster_id)
+    assert not serves_clients("127.0.0.1", broker.port, "AAAAAAAAAAAAAAAAAAAAAQ")
+
+
+def test_stop_leaves_no_process_and_no_file(alive, eventually):
+    broker = EmbeddedKafka().start()
+    keeper_pid = int(Path(f"/proc/{broker.pid}/stat").read_text().rsplit(") ", 1)[1].split()[1])
+    pid, directory = broker.pid, broker.log_path.parent
+    assert alive(pid)
+    assert alive(keeper_pid)
+    broker.stop()
+    assert not alive(pid)
+    eventually(lambda: not alive(keeper_pid), "the keeper has ended")
+    assert not directory.exists()
+    assert not broker.running
+    assert "shut down completed" in broker.log_tail(60)
+    broker.stop()
+
+
+@pytest.mark.parametrize(
+    ("then", "signum"),
+    [("time.sleep(600)", signal.SIGKILL), ("time.sleep(600)", signal.SIGTERM), ("os._exit(3)", None)],
+    ids=["SIGKILL", "SIGTERM", "exit without stop"],
+)
+def test_ends_with_its_starter_and_leaves_nothing(then, signum, alive, eventually):
+    starter, pid, _, directory = start_in_another_process(then)
+    if signum is not None:
+        assert alive(pid)
+        starter.send_signal(signum)
+    starter.wait()
+    eventually(lambda: not alive(pid), "the broker has ended")
+    eventually(lambda: not directory.exists(), "its directory is removed")
+
+
+def test_ends_with_its_starter_though_a_forked_child_holds_the_same_files(alive, eventually):
+    fork_a_child = (
+        "child = os.fork()\nif child == 0: time.sleep(60); os._exit(0)\nprint(child, flush=True); time.sleep(600)"
+    )
+    starter, pid, _, directory = start_in_another_process(fork_a_child)
+    child_pid = int(starter.stdout.readline())
+    starter.kill()
+    try:
+        eventually(lambda: not alive(pid), "the broker has ended")
+        eventually(lambda: not directory.exists(), "its directory is removed")
+        assert alive(child_pid)
+    finally:
+        os.kill(child_pid, signal.SIGKILL)
+        starter.wait()
+
+
+def test_a_dead_brokers_directory_goes_with_its_starter_too(alive, eventually):
+    starter, pid, _, directory = start_in_another_process("broker.kill(); print('killed', flush=True); time.sleep(600)")
+    assert starter.stdout.readline() == "killed\n"
+    assert not alive(pid)
+    assert directory.exists()
+    starter.kill()
+    starter.wait()
+    eventually(lambda: not directory.exists(), "its directory is removed")
+
+
+def test_outlives_the_thread_that_started_it(alive):
+    broker = EmbeddedKafka()
+    thread = threading.Thread(target=broker.start)
+    thread.start()
+    thread.join()
+    try:
+        assert alive(broker.pid)
+        assert broker.running
+        cluster_id = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=10).cluster_id
+        assert cluster_id
+    finally:
+        broker.stop()
+
+
+def test_stop_in_a_forked_child_leaves_the_broker_to_its_starter(broker):
+    child = multiprocessing.get_context("fork").Process(target=broker.stop)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert broker.running
+    assert broker.log_path.exists()
+
+
+def test_brokers_started_by_several_processes_at_once_do_not_meet():
+    starters = [
+        subprocess.Popen(
+            [sys.executable, "-c", STARTS_A_BROKER + "sys.stdin.read(); broker.stop()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    try:
+        addresses = {json.loads(starter.stdout.readline())[1] for starter in starters}
+        cluster_ids = {AdminClient({"bootstrap.servers": a}).list_topics(timeout=10).cluster_id for a in addresses}
+        assert len(addresses) == len(cluster_ids) == 3
+    finally:
+        for starter in starters:
+            starter.communicate("")
+    assert [starter.returncode for starter in starters] == [0, 0, 0]
+
+
+def test_killed_and_restarted_it_has_its_data_on_the_same_port(create_topic):
+    with EmbeddedKafka() as broker:
+        topic = create_topic(broker, partitions=1)
+        address, pid = broker.bootstrap_servers, broker.pid
+        write_in_transaction(address, topic, b"before")
+        broker.kill()
+        assert not broker.running
+        broker.restart()
+        assert broker.bootstrap_servers == address
+        assert broker.pid != pid
+        write_in_transaction(address, topic, b"after")
+        assert read_committed(address, topic, count=2) == [b"before", b"after"]
+
+
+def test_restarted_while_running_it_shuts_down_cleanly_first(create_topic):
+    with EmbeddedKafka() as broker:
+        topic = create_topic(broker, partitions=1)
+        write_in_transaction(broker.bootstrap_servers, topic, b"before")
+        broker.restart()
+        assert "shut down completed" in broker.log_path.read_text()
+        assert read_committed(broker.bootstrap_servers, topic) == [b"before"]
+
+
+def test_a_kept_directory_serves_the_next_broker(tmp_path, create_topic):
+    with EmbeddedKafka(directory=tmp_path / "kept", keep_directory=True) as broker:
+        topic = create_topic(broker, partitions=1)
+        write_in_transaction(broker.bootstrap_servers, topic, b"kept")
+    with EmbeddedKafka(directory=tmp_path / "kept", keep_directory=True) as broker:
+        assert read_committed(broker.bootstrap_servers, topic) == [b"kept"]
+
+
+def test_of_a_directory_that_was_there_only_the_brokers_files_are_removed(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with EmbeddedKafka(directory=tmp_path) as broker:
+        assert broker.log_path.parent == tmp_path
+        assert (tmp_path / "data").is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_clients_are_told_the_advertised_port():
+    proxy_port = free_ports(1)[0]
+    with EmbeddedKafka(advertised_port=proxy_port) as broker:
+        assert broker.bootstrap_servers == f"127.0.0.1:{proxy_port}"
+        assert broker.port != proxy_port
+        assert is_free(proxy_port)
+        cluster = AdminClient({"bootstrap.servers": f"127.0.0.1:{broker.port}"}).list_topics(timeout=10)
+        assert [node.port for node in cluster.brokers.values()] == [proxy_port]
+
+
+def test_further_properties_reach_the_broker_and_win_over_ours():
+    properties = {"group.initial.rebalance.delay.ms": "250", "log.retention.hours": "7"}
+    with EmbeddedKafka(properties=properties) as broker:
+        resource = ConfigResource(ConfigResource.Type.BROKER, "1")
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        config = admin.describe_configs([resource])[resource].result(10)
+        assert {name: config[name].value for name in properties} == properties
+
+
+def test_a_port_taken_at_the_last_moment_is_exchanged_for_another(broker, monkeypatch):
+    choices = [[broker.port, *free_ports(2)]]
+    monkeypatch.setattr(
+        embedded_kafka_module, "free_ports", lambda count: choices.pop() if choices else free_ports(count)
+    )
+    with EmbeddedKafka() as second:
+        assert not choices
+        assert second.port != broker.port
+        assert second.running

@@ -1,0 +1,256 @@
+"""Jars are downloaded once, whole or not at all, whoever else downloads; tried on a repository of our own."""
+
+import hashlib
+import http.server
+import io
+import shutil
+import subprocess
+import sys
+import threading
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from eos_client.errors import EmbeddedKafkaError
+from eos_client.testing import jar_resolvers
+from eos_client.testing.java_runtime import find_java
+from eos_client.testing.kafka_jars import cache_root, is_whole, kafka_jars
+
+VERSION = "4.9.1"
+ARTIFACTS = [("org.apache.kafka", "kafka_2.13", VERSION), ("org.slf4j", "slf4j-simple", "1.7.36")]
+JAR_NAMES = {f"{name}-{revision}.jar" for _, name, revision in ARTIFACTS}
+
+DOWNLOADS = """
+from eos_client.testing.java_runtime import find_java
+from eos_client.testing.kafka_jars import kafka_jars
+print(kafka_jars("4.9.1", find_java(), print))
+"""
+
+
+class MavenRepository:
+    """A Maven repository on loopback with artifacts that depend on nothing; counts what is asked for."""
+
+    def __init__(self):
+        self.files = {}
+        self.requested = []
+        self.cut_off = set()
+        for organisation, name, revision in ARTIFACTS:
+            base = f"/{organisation.replace('.', '/')}/{name}/{revision}/{name}-{revision}"
+            pom = f"<project><modelVersion>4.0.0</modelVersion><groupId>{organisation}</groupId>"
+            self._add(
+                f"{base}.pom", f"{pom}<artifactId>{name}</artifactId><version>{revision}</version></project>".encode()
+            )
+            self._add(f"{base}.jar", jar_of(name))
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self.url = f"http://127.0.0.1:{self.server.server_port}/"
+
+    def _add(self, path, content):
+        self.files[path] = content
+        self.files[f"{path}.sha1"] = hashlib.sha1(content).hexdigest().encode()
+
+    def _handler(self):
+        repository = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_HEAD(self):
+                self.answer(with_body=False)
+
+            def do_GET(self):
+                repository.requested.append(self.path)
+                self.answer(with_body=True)
+
+            def answer(self, *, with_body):
+                content = repository.files.get(self.path)
+                if content is None:
+                    self.send_error(404)
+                    return
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                if with_body:
+                    self.wfile.write(content[: len(content) // 2] if self.path in repository.cut_off else content)
+
+            def log_message(self, *_arguments):
+                pass
+
+        return Handler
+
+    def jar_path(self):
+        return f"/org/apache/kafka/kafka_2.13/{VERSION}/kafka_2.13-{VERSION}.jar"
+
+
+def jar_of(name):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as jar:
+        jar.writestr(f"{name}.txt", name * 20_000)
+    return content.getvalue()
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "eos-client"
+
+
+@pytest.fixture
+def repository(cache, monkeypatch):
+    repository = MavenRepository()
+    monkeypatch.setenv(jar_resolvers.REPOSITORY_VARIABLE, repository.url)
+    threading.Thread(target=repository.server.serve_forever, args=(0.05,)).start()
+    yield repository
+    repository.server.shutdown()
+    repository.server.server_close()
+
+
+@pytest.fixture
+def download():
+    """A function that gets the jars and keeps the lines of progress."""
+
+    def get(version=VERSION):
+        get.progress = []
+        return kafka_jars(version, find_java(), get.progress.append)
+
+    return get
+
+
+def left_in(cache):
+    """What is in the cache besides locks."""
+    return {path.name for path in cache.iterdir() if path.suffix != ".lock"}
+
+
+def test_a_version_is_downloaded_once_and_shows_its_progress(repository, cache, download):
+    folder = download()
+    assert folder == cache / f"kafka-{VERSION}" == cache_root() / f"kafka-{VERSION}"
+    assert {jar.name for jar in folder.glob("*.jar")} == JAR_NAMES
+    assert any(f"downloading Kafka {VERSION}: kafka_2.13-{VERSION}.jar" in line for line in download.progress)
+    repository.requested.clear()
+    assert download() == folder
+    assert repository.requested == []
+    assert download.progress == []
+    assert left_in(cache) == {f"kafka-{VERSION}"}
+
+
+def test_two_processes_at_once_download_one_copy(repository, cache):
+    downloaders = [
+        subprocess.Popen([sys.executable, "-c", DOWNLOADS], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    said = [downloader.communicate()[0].splitlines() for downloader in downloaders]
+    assert [downloader.returncode for downloader in downloaders] == [0, 0]
+    assert [lines[-1] for lines in said] == [str(cache / f"kafka-{VERSION}")] * 2
+    assert repository.requested.count(repository.jar_path()) == 1
+    assert sum("waiting for it" in line for lines in said for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda jar: jar.write_bytes(jar.read_bytes()[:100]),
+        lambda jar: jar.write_bytes(jar.read_bytes()[:-50] + bytes(50)),
+        lambda jar: jar.unlink(),
+        lambda jar: (jar.parent / "SHA256SUMS").unlink(),
+    ],
+    ids=["cut short", "same size, other bytes", "missing", "without manifest"],
+)
+@pytest.mark.usefixtures("repository")
+def test_a_damaged_copy_is_noticed_and_replaced(damage, download):
+    folder = download()
+    damage(folder / f"kafka_2.13-{VERSION}.jar")
+    assert not is_whole(folder)
+    assert download() == folder
+    assert "damaged" in download.progress[0]
+    assert is_whole(folder)
+
+
+def test_a_download_that_breaks_off_is_an_error_and_leaves_nothing(repository, cache, download):
+    repository.cut_off.add(repository.jar_path())
+    with pytest.raises(EmbeddedKafkaError, match=rf"could not resolve Kafka {VERSION}[\s\S]*kafka_2\.13"):
+        download()
+    assert left_in(cache) == set()
+    repository.cut_off.clear()
+    assert is_whole(download())
+
+
+def test_a_jar_that_does_not_match_the_repositorys_checksum_is_refused(repository, cache, download):
+    repository.files[repository.jar_path()] = jar_of("something else")
+    with pytest.raises(EmbeddedKafkaError, match=r"(?i)checksum|sha1"):
+        download()
+    assert left_in(cache) == set()
+
+
+def test_a_file_that_is_no_jar_is_refused(repository, cache, download):
+    repository._add(repository.jar_path(), b"<html>please log in to this network</html>")
+    with pytest.raises(EmbeddedKafkaError, match=f"kafka_2.13-{VERSION}.jar is no jar"):
+        download()
+    assert left_in(cache) == set()
+
+
+@pytest.mark.usefixtures("repository")
+def test_a_version_that_does_not_exist_is_said_with_the_resolvers_words(cache, download):
+    with pytest.raises(
+        EmbeddedKafkaError, match=r"could not resolve Kafka 9\.9\.9[\s\S]*kafka_2\.13;9\.9\.9: not found"
+    ):
+        download("9.9.9")
+    assert left_in(cache) == set()
+
+
+def test_a_repository_that_cannot_be_reached_is_named(cache, monkeypatch, download):
+    monkeypatch.setenv(jar_resolvers.REPOSITORY_VARIABLE, "http://127.0.0.1:9/")
+    with pytest.raises(EmbeddedKafkaError, match=r"from http://127\.0\.0\.1:9/ .*EOS_CLIENT_MAVEN_REPOSITORY"):
+        download()
+    assert left_in(cache) == set()
+
+
+@pytest.mark.usefixtures("repository")
+def test_what_an_interrupted_download_left_is_removed_by_the_next(cache, download):
+    leftover = cache / f".kafka-{VERSION}.interrupted"
+    leftover.mkdir(parents=True)
+    download()
+    assert not leftover.exists()
+
+
+@pytest.mark.parametrize("version", ["latest", "4.3", "../../etc", ""])
+def test_what_is_no_version_is_refused(version, download):
+    with pytest.raises(EmbeddedKafkaError, match="is no Kafka version"):
+        download(version)
+
+
+def test_without_pyspark_maven_resolves(tmp_path, cache, monkeypatch, download):
+    """The stand-in for Maven reads the pom it is given and obeys -DoutputDirectory, as copy-dependencies does."""
+    jar = tmp_path / "a.jar"
+    jar.write_bytes(jar_of("a"))
+    maven = tmp_path / "bin" / "mvn"
+    maven.parent.mkdir()
+    maven.write_text(
+        f"""#!{sys.executable}
+import pathlib, re, shutil, sys
+pom = pathlib.Path(sys.argv[sys.argv.index("--file") + 1]).read_text()
+into = next(a.split("=", 1)[1] for a in sys.argv if a.startswith("-DoutputDirectory="))
+for name, version in re.findall("<artifactId>([^<]+)</artifactId><version>([^<]+)</version></dependency>", pom):
+    print(f"Downloading from central: http://127.0.0.1/{{name}}-{{version}}.jar", flush=True)
+    shutil.copy("{jar}", f"{{into}}/{{name}}-{{version}}.jar")
+"""
+    )
+    maven.chmod(0o755)
+    monkeypatch.setattr(jar_resolvers, "_pyspark_ivy", lambda: None)
+    monkeypatch.setenv("PATH", str(maven.parent), prepend=":")
+    assert {jar.name for jar in download().glob("*.jar")} == JAR_NAMES
+    assert f"downloading Kafka {VERSION}: slf4j-simple-1.7.36.jar (2)" in download.progress
+
+
+def test_without_pyspark_and_maven_the_ways_out_are_named(cache, monkeypatch, download):
+    java_only = Path(shutil.which("java")).resolve().parent
+    monkeypatch.setattr(jar_resolvers, "_pyspark_ivy", lambda: None)
+    monkeypatch.setenv("PATH", str(java_only))
+    with pytest.raises(EmbeddedKafkaError, match=r"pip install 'eos-client\[spark\]'.*Maven"):
+        download()
+
+
+def test_pysparks_ivy_is_found_without_importing_pyspark():
+    script = (
+        "import sys; from eos_client.testing.jar_resolvers import _pyspark_ivy; "
+        "print(_pyspark_ivy().name, 'pyspark' in sys.modules)"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("ivy-")
+    assert said.endswith(" False\n")
