@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eos_client.clients.unknown_outcome import ask_the_log
 from eos_client.core.commit_gate import (
@@ -106,6 +106,12 @@ class TransactionSession:
         self.begin()
         self._producer.enqueue(topic, record)
         self._records_out += 1
+
+    def produce_many(self, topic: str, messages: list[dict[str, Any]]) -> tuple[int, Exception] | None:
+        """Write many outputs; returns the index and the error of the first that is refused, if one is."""
+        self.begin()
+        self._records_out += len(messages)
+        return self._producer.enqueue_many(topic, messages)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

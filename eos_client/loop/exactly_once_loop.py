@@ -22,14 +22,14 @@ from eos_client.errors import (
     ConfigurationError,
     EosError,
     FatalClientError,
-    OutputRefusedError,
     RebuildProducerError,
     UnknownOutcomeError,
 )
+from eos_client.loop.output_buffer import OutputBuffer, RefusedOutputError
 from eos_client.loop.record_failures import FailedRecords, with_retries
 from eos_client.loop.stop_signals import StopSignals
 from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event
-from eos_client.ports import OutputRecord, Transform
+from eos_client.ports import Transform
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -69,8 +69,8 @@ class ExactlyOnceLoop:
         self._output_topic = output_topic
         self._hook = hook
         self._clock = clock
-        self._transform = with_retries(transform, config)
         self._failed = FailedRecords(config, hook, self.counters)
+        self._transform = self._failed.guarding(with_retries(transform, config))
         self._consumer = EosConsumer(
             config.consumer_config(), gate=config.gate_settings(), hook=hook, counters=self.counters
         )
@@ -82,6 +82,7 @@ class ExactlyOnceLoop:
             shortest_timeout_s=config.open_limit_s,
         )
         self._session = self._producer.session(self._consumer)
+        self._outputs = OutputBuffer(self._session, output_topic)
         self._stop_reason: str | None = None
         self._began_at: float | None = None
         self._records = 0
@@ -192,8 +193,7 @@ class ExactlyOnceLoop:
         while done < len(batch):
             began_at = self._clock()
             stride = batch[done : done + self._stride]
-            for record in stride:
-                self._work_on_one(record)
+            self._work_on_stride(stride)
             done += len(stride)
             self._records += len(stride)
             self._adapt_stride(self._clock() - began_at)
@@ -208,46 +208,30 @@ class ExactlyOnceLoop:
         else:
             self._stride = min(_STRIDE_MAX, self._stride * 2)
 
-    def _work_on_one(self, record: Any) -> None:
-        if record.error() is not None:
-            self._heed(record.error())
-            return
-        known = self._failed.recall(record)
-        if known is not None:
-            self._failed.settle(record, known, self._session.produce)
-            return
+    def _work_on_stride(self, stride: list[Any]) -> None:
+        transform, add = self._transform, self._outputs.add
         try:
-            outputs = self._transform(record)
-        except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
-            self._failed.settle(record, error, self._session.produce)
-            return
-        written = 0
-        try:
-            for output in outputs:
-                self._write(output)
-                written += 1
-        except (OutputRefusedError, TypeError) as error:
-            self._settle_refused(record, error, written)
+            for record in stride:
+                if record.error() is not None:
+                    self._heed(record.error())
+                    continue
+                try:
+                    outputs = transform(record)
+                except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
+                    outputs = self._failed.settle(record, error)
+                for output in outputs:
+                    add(record, output)
+            self._outputs.write()
+        except RefusedOutputError as refused:
+            self._settle_refused(refused.record, refused.__cause__ or refused)
+        finally:
+            self._outputs.clear()
 
-    def _write(self, output: Any) -> None:
-        if isinstance(output, OutputRecord):
-            topic = output.topic or self._output_topic
-        elif isinstance(output, bytes):
-            output, topic = OutputRecord(value=output), self._output_topic
-        else:
-            raise TypeError(f"the transform gave {output!r}; it must yield OutputRecord objects or bytes")
-        if topic is None:
-            raise TypeError(f"{output!r} names no topic and the loop has no output_topic; set one of them")
-        self._session.produce(topic, output)
-
-    def _settle_refused(self, record: Any, error: Exception, written: int) -> None:
-        if written == 0 or self.config.on_error == "stop":
-            self._failed.settle(record, error, self._session.produce)
-            return
-        # Some of its outputs are in the transaction: take them out, and settle the record when it comes again.
+    def _settle_refused(self, record: Any, error: BaseException) -> None:
+        """Take the record's other outputs out of the transaction; it is settled when it comes again."""
         self._failed.remember(record, error)
         raise AbortableError(
-            f"an output of {record.topic()}[{record.partition()}]@{record.offset()}: {error}"
+            f"an output of {record.topic()}[{record.partition()}]@{record.offset()} was refused: {error}"
         ) from error
 
     def _heed(self, error: Any) -> None:

@@ -16,11 +16,11 @@ from eos_client.errors import TransformError
 from eos_client.observe import Counters, EventHook, RecordDeadLettered, RecordSkipped
 from eos_client.ports import Output, OutputRecord, Record, Transform
 
-Write = Callable[[str, OutputRecord], None]
+Collected = Callable[[Any], list[Output]]
 
 
 class FailedRecords:
-    """Applies ``on_error``. Remembers records that failed after some of their outputs were already written."""
+    """Applies ``on_error``. Remembers records whose outputs were refused when others were already written."""
 
     def __init__(self, config: EosConfig, hook: EventHook, counters: Counters) -> None:
         self._action = config.on_error
@@ -29,8 +29,8 @@ class FailedRecords:
         self._counters = counters
         self._known: dict[tuple[str, int, int], BaseException] = {}
 
-    def settle(self, record: Record, error: BaseException, write: Write) -> None:
-        """Deal with ``record``; raises TransformError when the loop is to stop."""
+    def settle(self, record: Record, error: BaseException) -> list[Output]:
+        """Return what is written instead of the outputs of ``record``; raises TransformError for "stop"."""
         if self._action == "stop":
             raise TransformError(record.topic(), record.partition(), record.offset(), error) from error
         self._counters.records_failed += 1
@@ -38,22 +38,31 @@ class FailedRecords:
         said = f"{type(error).__name__}: {error}"
         if self._dead_letter_topic is None:
             self._hook(RecordSkipped(error=said, **where))
-            return
-        write(self._dead_letter_topic, _dead_letter(record, said))
+            return []
         self._hook(RecordDeadLettered(error=said, dead_letter_topic=self._dead_letter_topic, **where))
+        return [_dead_letter(self._dead_letter_topic, record, said)]
 
     def remember(self, record: Record, error: BaseException) -> None:
-        """Settle ``record`` with ``error`` when it comes again after the abort."""
+        """Let ``record`` fail with ``error`` when it comes again after the abort; raises TransformError for "stop"."""
+        if self._action == "stop":
+            self.settle(record, error)
         self._known[record.topic(), record.partition(), record.offset()] = error
 
-    def recall(self, record: Record) -> BaseException | None:
-        """Return the error that ``record`` is known for."""
-        if not self._known:
-            return None
-        return self._known.get((record.topic(), record.partition(), record.offset()))
+    def guarding(self, transform: Collected) -> Collected:
+        """Return ``transform``, raising at once for a record that is known to fail."""
+        if self._action == "stop":
+            return transform
+        known = self._known
+
+        def guarded(record: Any) -> list[Output]:
+            if known and (error := known.get((record.topic(), record.partition(), record.offset()))) is not None:
+                raise error
+            return transform(record)
+
+        return guarded
 
 
-def _dead_letter(record: Record, error: str) -> OutputRecord:
+def _dead_letter(topic: str, record: Record, error: str) -> OutputRecord:
     origin = {
         "eos.error": error,
         "eos.topic": record.topic(),
@@ -61,10 +70,10 @@ def _dead_letter(record: Record, error: str) -> OutputRecord:
         "eos.offset": str(record.offset()),
     }
     headers = [*(record.headers() or []), *((name, text.encode()) for name, text in origin.items())]
-    return OutputRecord(value=record.value(), key=record.key(), headers=headers)
+    return OutputRecord(topic, value=record.value(), key=record.key(), headers=headers)
 
 
-def with_retries(transform: Transform, config: EosConfig) -> Callable[[Any], list[Output]]:
+def with_retries(transform: Transform, config: EosConfig) -> Collected:
     """Return ``transform`` with its outputs collected, tried up to ``transform_attempts_max`` times.
 
     Collected first, so that a transform that fails half-way has written nothing.

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, ConfigResource
-from round_trips import read_committed, write_in_transaction
 
 from eos_client.testing import EmbeddedKafka
 from eos_client.testing import embedded_kafka as embedded_kafka_module
 from eos_client.testing.free_ports import free_ports, is_free
 from eos_client.testing.readiness import serves_clients
+from tests.kafka.round_trips import read_committed, write_in_transaction
 
 VERSIONS = ["4.3.1", "4.2.1", "4.1.2", "4.0.0"]
 
