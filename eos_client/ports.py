@@ -207,10 +207,6 @@ class TransactionalProducer(Protocol):
         """Queue one output, waiting for room in the local queue."""
         ...
 
-    def enqueue_many(self, topic: str, messages: list[dict[str, Any]]) -> tuple[int, Exception] | None:
-        """Queue many outputs, each a dict of ``value`` and ``key``; returns the first that is refused, if one is."""
-        ...
-
     def flush_outputs(self, timeout_s: float) -> None:
         """Wait until every output is acknowledged; raises AbortableError when some are not in time."""
         ...

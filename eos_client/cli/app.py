@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Annotated, NoReturn
 
 import typer
@@ -29,6 +30,7 @@ app = typer.Typer(
 
 _CONSOLE_PROGRESS_S = 10.0
 _JSON_PROGRESS_S = 1.0
+_PIPE_WIDTH = 120
 
 Bootstrap = Annotated[str, typer.Option("--bootstrap", metavar="HOST:PORT", help="One or more brokers of the cluster.")]
 Config = Annotated[
@@ -65,7 +67,8 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     """
     as_json = log_format is LogFormat.JSON
     configure_logs(log_format, verbose=verbose)
-    with failures_reported(verbose=verbose, as_json=as_json):
+    # Until the loop takes the signals over: it has nothing open yet, so ending is enough.
+    with failures_reported(verbose=verbose, as_json=as_json), sigterm_as_interrupt(), suppress(KeyboardInterrupt):
         run_loop(
             RunOptions(
                 reference=reference,
@@ -116,7 +119,7 @@ def demo(
                     feed_s=seconds,
                     keep_topics=keep_topics,
                 ),
-                Console(),
+                _console(),
             )
         except KeyboardInterrupt:
             _interrupted()
@@ -156,7 +159,13 @@ def doctor(
             topics=parse_names(topics, option="--topic") if topics else (),
             settings=parse_settings(config or ()),
         )
-        report(diagnose(options), Console())
+        report(diagnose(options), _console())
+
+
+def _console() -> Console:
+    """Return a console that folds no table where there is no terminal to measure."""
+    console = Console()
+    return console if console.is_terminal else Console(width=max(console.width, _PIPE_WIDTH))
 
 
 def _interrupted() -> NoReturn:

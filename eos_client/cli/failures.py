@@ -20,6 +20,7 @@ from eos_client.errors import (
     ConfigurationError,
     EmbeddedKafkaError,
     EosError,
+    OutputRefusedError,
     ProducerFencedError,
     TransformError,
     UnknownOutcomeError,
@@ -48,7 +49,7 @@ class ExitCode(IntEnum):
     CONFIGURATION = 4, "a setting is unknown or would break exactly-once"
     CLUSTER_UNAVAILABLE = 5, "no broker answered in time: start again when the cluster is reachable"
     CLUSTER_UNFIT = 6, "the cluster lacks something: a topic, transactions, replicas, permission"
-    TRANSFORM_RAISED = 7, "the transform raised; nothing of that transaction is visible"
+    TRANSFORM_RAISED = 7, "the transform raised or made an impossible output; nothing of that transaction is visible"
     FENCED = 8, "another process runs with the same transactional.id"
     CLIENT_FATAL = 9, "the Kafka client cannot go on: start the process again"
     OUTCOME_UNKNOWN = 10, "a commit was sent and its outcome could not be learned: start again, the log decides"
@@ -78,6 +79,7 @@ EXIT_CODES: tuple[tuple[type[EosError], ExitCode], ...] = (
     (ClusterUnavailableError, ExitCode.CLUSTER_UNAVAILABLE),
     (ClusterUnfitError, ExitCode.CLUSTER_UNFIT),
     (TransformError, ExitCode.TRANSFORM_RAISED),
+    (OutputRefusedError, ExitCode.TRANSFORM_RAISED),
     (ProducerFencedError, ExitCode.FENCED),
     (UnknownOutcomeError, ExitCode.OUTCOME_UNKNOWN),
     (EmbeddedKafkaError, ExitCode.EMBEDDED_KAFKA),

@@ -72,17 +72,21 @@ class LoopProgress:
         before, at = dict(self._counters()), time.monotonic()
         running = True
         while running:
-            running = not self._stopped.wait(self._interval_s)  # one last report when stopped
+            running = not self._stopped.wait(self._interval_s)
             now, elapsed_s = dict(self._counters()), time.monotonic() - at
-            self._report(
-                {
-                    "records_in_per_s": _rate("records_in", before, now, elapsed_s),
-                    "records_out_per_s": _rate("records_out", before, now, elapsed_s),
-                    "partitions": sorted(map(str, self._partitions)),
-                    **now,
-                }
-            )
+            if running or now != before:  # one last report when stopped, if it has anything new
+                self._report_change(before, now, elapsed_s)
             before, at = now, time.monotonic()
+
+    def _report_change(self, before: Mapping[str, int], now: Mapping[str, int], elapsed_s: float) -> None:
+        self._report(
+            {
+                "records_in_per_s": _rate("records_in", before, now, elapsed_s),
+                "records_out_per_s": _rate("records_out", before, now, elapsed_s),
+                "partitions": sorted(map(str, self._partitions)),
+                **now,
+            }
+        )
 
 
 def _rate(name: str, before: Mapping[str, int], now: Mapping[str, int], elapsed_s: float) -> int:

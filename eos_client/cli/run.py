@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eos_client.cli.preflight import require_topics
+from eos_client.cli.client_errors import LOG_LEVEL_CRITICAL, ClientErrors
 from eos_client.cli.progress import LoopProgress
 from eos_client.cli.transform_file import load_transform
 from eos_client.config import EosConfig
@@ -28,19 +28,23 @@ class RunOptions:
 
 
 def run_loop(options: RunOptions) -> None:
-    """Load the transform, check what can be checked, and run the loop until a signal or an error ends it.
+    """Load the transform and run the loop until a signal or an error ends it.
 
     :raises TransformLoadError: FILE.py:FUNC cannot be used.
     :raises EosError: as ``ExactlyOnceLoop.run`` does.
     """
     transform = load_transform(options.reference)
     config = EosConfig(
-        {**options.settings, "bootstrap.servers": options.bootstrap_servers},
+        {
+            "log_level": LOG_LEVEL_CRITICAL,
+            "error_cb": ClientErrors(),
+            **options.settings,
+            "bootstrap.servers": options.bootstrap_servers,
+        },
         group_id=options.group_id,
         transactional_id=options.transactional_id,
         commit_interval_s=options.commit_interval_s,
     )
-    require_topics(config, [*options.input_topics, options.output_topic])
     progress = LoopProgress(options.progress_interval_s)
     with (
         ExactlyOnceLoop(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eos_client.clients.unknown_outcome import ask_the_log
 from eos_client.core.commit_gate import (
@@ -101,17 +101,20 @@ class TransactionSession:
             self._producer.begin_transaction()
             self._open = True
 
+    def outlet(self) -> Callable[..., None]:
+        """Begin, and return the quickest way to write simple outputs; ``wrote`` counts them."""
+        self.begin()
+        return self._producer.outlet
+
+    def wrote(self, count: int) -> None:
+        """Count ``count`` outputs that went through the outlet."""
+        self._records_out += count
+
     def produce(self, topic: str, record: OutputRecord) -> None:
         """Write one output inside the transaction."""
         self.begin()
         self._producer.enqueue(topic, record)
         self._records_out += 1
-
-    def produce_many(self, topic: str, messages: list[dict[str, Any]]) -> tuple[int, Exception] | None:
-        """Write many outputs; returns the index and the error of the first that is refused, if one is."""
-        self.begin()
-        self._records_out += len(messages)
-        return self._producer.enqueue_many(topic, messages)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What the command line asks of a cluster: describe it, make and delete topics, tell how far a group is.
+"""What the command line asks of a cluster: describe it, make and delete topics.
 
 The admin API creates nothing by accident: topics are described, never fetched by name, so that a broker with
 ``auto.create.topics.enable`` does not answer "missing" by creating. One :class:`ClusterAdmin` may be used from several
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -172,18 +171,6 @@ class ClusterAdmin:
             request_timeout=self._timeout_s,
         )
         return {at.partition: self._answer(future, f"read the end of {topic}").offset for at, future in futures.items()}
-
-    def committed_offsets(self, group_id: str, topic: str, partition_count: int) -> dict[int, int]:
-        """Return the group's committed offset of each partition; what it never committed reads as 0.
-
-        Offsets of a transaction that is still open are not among them.
-        """
-        wanted = [TopicPartition(topic, partition) for partition in range(partition_count)]
-        futures = self._client.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group_id, wanted)], request_timeout=self._timeout_s
-        )
-        answer = self._answer(futures[group_id], f"read the offsets of group {group_id!r}")
-        return {at.partition: max(at.offset, 0) for at in answer.topic_partitions}
 
     def group(self, group_id: str) -> GroupDescription | None:
         """Describe a consumer group; ``None`` when the cluster has never seen it."""

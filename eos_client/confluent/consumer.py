@@ -35,6 +35,7 @@ class ConfluentConsumer(GroupMember):
         self._rewind_goals: dict[InputPartition, tuple[int, int]] | None = None
         self._rewound: dict[InputPartition, tuple[int, int, int]] = {}
         self._stored: dict[InputPartition, int] = {}
+        self._drained = False
         self._closed = False
 
     @property
@@ -68,10 +69,12 @@ class ConfluentConsumer(GroupMember):
     def _fetch(self, count: int, timeout: float) -> list[Any]:
         """Ask the client library, and keep of its answer what is still ours and not from before a rewind."""
         self._left_in_call = frozenset()
-        before = self.snapshot().generation if count > 1 else None
+        # Only an emptied queue proves a generation; while there is a backlog, asking for it would be in vain.
+        before = self.snapshot().generation if self._drained else None
         with consumer_errors("consume()"):
             batch = self._ask(count, timeout)
-        if before is not None and len(batch) < count:
+        self._drained = len(batch) < count
+        if before is not None and self._drained:
             self._proven = before
         if self._left_in_call:
             for partition in self._left_in_call:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
@@ -12,7 +12,7 @@ from eos_client.confluent.producer_handle import ProducerFactory, ProducerHandle
 from eos_client.confluent.thread_ownership import owned
 from eos_client.core.model import InputPositions, ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
-from eos_client.errors import AbortableError, OutputRefusedError, RebuildProducerError
+from eos_client.errors import AbortableError, RebuildProducerError
 from eos_client.observe import Counters, EventHook, log_event
 from eos_client.ports import MembershipSnapshot, OutputRecord
 
@@ -106,6 +106,13 @@ class ConfluentProducer(ProducerHandle):
         except KafkaException as exception:
             raise self._failed(TransactionalRequest.PRODUCE, exception) from exception
 
+    @property
+    def outlet(self) -> Callable[..., None]:
+        """The client library's own ``produce``, for the hot loop; what it raises is named by ``enqueue``."""
+        self._usable()
+        unnamed: Callable[..., None] = self._raw.produce
+        return unnamed
+
     def enqueue(self, topic: str, record: OutputRecord) -> None:
         """Queue one output, waiting for room in the local queue; raises AbortableError when none comes in time."""
         options: dict[str, Any] = {}
@@ -117,33 +124,6 @@ class ConfluentProducer(ProducerHandle):
             options["timestamp"] = record.timestamp_ms
         if not self._queued(topic, record, options):
             self._queue_with_patience(topic, record, options)
-
-    def enqueue_many(self, topic: str, messages: list[dict[str, Any]]) -> tuple[int, Exception] | None:
-        """Queue many outputs, each a dict of ``value`` and ``key``, waiting for room in the local queue.
-
-        Returns the index and the error of the first output that is refused. Raises AbortableError when no room comes
-        in time.
-        """
-        try:
-            sent = self.produce_batch(topic, messages)
-        except TypeError:
-            # Nothing was queued, and the batch call does not say which one it was.
-            return self._enqueue_singly(topic, messages, range(len(messages)))
-        if sent == len(messages):
-            return None
-        # A full queue refuses everything after it, so what is left is in order.
-        return self._enqueue_singly(topic, messages, [i for i, m in enumerate(messages) if "_error" in m])
-
-    def _enqueue_singly(
-        self, topic: str, messages: list[dict[str, Any]], indexes: Iterable[int]
-    ) -> tuple[int, Exception] | None:
-        for index in indexes:
-            message = messages[index]
-            try:
-                self.enqueue(topic, OutputRecord(value=message["value"], key=message["key"]))
-            except (OutputRefusedError, TypeError) as error:
-                return index, error
-        return None
 
     def _queued(self, topic: str, record: OutputRecord, options: dict[str, Any]) -> bool:
         try:

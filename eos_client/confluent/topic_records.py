@@ -153,13 +153,56 @@ def read_topic(
         consumer.close()
 
 
-def _reader(bootstrap_servers: str, config: Mapping[str, Any] | None, *, committed_only: bool) -> Consumer:
+class GroupOffsets:
+    """Reads what a group has committed, as an outsider: it never joins.
+
+    A consumer does the asking, because the admin client of librdkafka reads through a null pointer when the group's
+    coordinator has just moved or is not there yet (librdkafka #5040).
+
+    :param stable: wait for open transactions that hold offsets (KIP-447), as a new owner would.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, group_id: str, config: Mapping[str, Any] | None = None, *, stable: bool
+    ) -> None:
+        self._consumer = _reader(bootstrap_servers, config, group_id=group_id, committed_only=stable)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+    def read(self, topic: str, partition_count: int, *, timeout_s: float = 10.0) -> dict[int, int]:
+        """Return the committed offset of each partition; what the group never committed reads as 0.
+
+        :raises ClusterUnavailableError: the coordinator did not answer within ``timeout_s``.
+        """
+        wanted = [TopicPartition(topic, partition) for partition in range(partition_count)]
+        try:
+            answer = self._consumer.committed(wanted, timeout_s)
+        except KafkaException as error:
+            raise ClusterUnavailableError(
+                f"the committed offsets of {topic} could not be read within {timeout_s:g} s: {error.args[0].str()}"
+            ) from error
+        return {at.partition: max(at.offset, 0) for at in answer}
+
+
+def _reader(
+    bootstrap_servers: str,
+    config: Mapping[str, Any] | None,
+    *,
+    committed_only: bool,
+    group_id: str = "eos-client-reader",  # librdkafka demands one; assign() never joins it
+) -> Consumer:
     return Consumer(
         {
             "log_level": LOG_LEVEL_CRITICAL,
             **(config or {}),
             "bootstrap.servers": bootstrap_servers,
-            "group.id": "eos-client-reader",  # librdkafka demands one; assign() never joins it
+            "group.id": group_id,
             "enable.auto.commit": False,
             "enable.partition.eof": True,  # the end may be a control record, which is never delivered
             "isolation.level": "read_committed" if committed_only else "read_uncommitted",

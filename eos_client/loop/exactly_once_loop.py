@@ -22,14 +22,14 @@ from eos_client.errors import (
     ConfigurationError,
     EosError,
     FatalClientError,
+    OutputRefusedError,
     RebuildProducerError,
     UnknownOutcomeError,
 )
-from eos_client.loop.output_buffer import OutputBuffer, RefusedOutputError
-from eos_client.loop.record_failures import FailedRecords, with_retries
+from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.stop_signals import StopSignals
 from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event
-from eos_client.ports import Transform
+from eos_client.ports import OutputRecord, Transform
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -38,7 +38,7 @@ _IGNORED = frozenset({"_PARTITION_EOF"})
 _UNFIT = frozenset(
     {"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"}
 )
-_STRIDE_MAX = 64
+_STRIDE_MAX = 512
 _BACKOFF_LIMIT_S = 1.0
 _CLOSE_MIN_S = 1.0
 
@@ -70,7 +70,7 @@ class ExactlyOnceLoop:
         self._hook = hook
         self._clock = clock
         self._failed = FailedRecords(config, hook, self.counters)
-        self._transform = self._failed.guarding(with_retries(transform, config))
+        self._transform = self._failed.guarding(transform)
         self._consumer = EosConsumer(
             config.consumer_config(), gate=config.gate_settings(), hook=hook, counters=self.counters
         )
@@ -82,7 +82,6 @@ class ExactlyOnceLoop:
             shortest_timeout_s=config.open_limit_s,
         )
         self._session = self._producer.session(self._consumer)
-        self._outputs = OutputBuffer(self._session, output_topic)
         self._stop_reason: str | None = None
         self._began_at: float | None = None
         self._records = 0
@@ -209,23 +208,49 @@ class ExactlyOnceLoop:
             self._stride = min(_STRIDE_MAX, self._stride * 2)
 
     def _work_on_stride(self, stride: list[Any]) -> None:
-        transform, add = self._transform, self._outputs.add
+        transform, default_topic, produce = self._transform, self._output_topic, self._session.outlet()
+        simple = 0
+        for record in stride:
+            if record.error() is not None:
+                self._heed(record.error())
+                continue
+            try:
+                for output in transform(record) or ():
+                    try:
+                        if isinstance(output, bytes):
+                            produce(default_topic, output)
+                            simple += 1
+                        elif output.headers is None and output.partition is None and output.timestamp_ms is None:
+                            produce(output.topic or default_topic, output.value, output.key)
+                            simple += 1
+                        else:
+                            self._write(record, output)
+                    except Exception:  # noqa: BLE001, PERF203  # the thorough way repeats it and names what is wrong
+                        self._write(record, output)
+            except EosError:
+                raise
+            except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
+                for output in self._failed.settle(record, error):
+                    self._write(record, output)
+        self._session.wrote(simple)
+
+    def _write(self, record: Any, output: Any) -> None:
+        """Write one output of any kind, waiting for room in the local queue, and say what is wrong with it."""
         try:
-            for record in stride:
-                if record.error() is not None:
-                    self._heed(record.error())
-                    continue
-                try:
-                    outputs = transform(record)
-                except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
-                    outputs = self._failed.settle(record, error)
-                for output in outputs:
-                    add(record, output)
-            self._outputs.write()
-        except RefusedOutputError as refused:
-            self._settle_refused(refused.record, refused.__cause__ or refused)
-        finally:
-            self._outputs.clear()
+            topic, output = self._addressed(output)
+            self._session.produce(topic, output)
+        except (OutputRefusedError, TypeError, ValueError) as error:
+            self._settle_refused(record, error)
+
+    def _addressed(self, output: Any) -> tuple[str, OutputRecord]:
+        if isinstance(output, bytes):
+            output = OutputRecord(value=output)
+        if not isinstance(output, OutputRecord):
+            raise TypeError(f"the transform gave {output!r}; it must yield OutputRecord objects or bytes")
+        topic = output.topic or self._output_topic
+        if topic is None:
+            raise TypeError(f"{output!r} names no topic and the loop has no output_topic; set one of them")
+        return topic, output
 
     def _settle_refused(self, record: Any, error: BaseException) -> None:
         """Take the record's other outputs out of the transaction; it is settled when it comes again."""

@@ -23,6 +23,7 @@ class FailedRecords:
     """Applies ``on_error``. Remembers records whose outputs were refused when others were already written."""
 
     def __init__(self, config: EosConfig, hook: EventHook, counters: Counters) -> None:
+        self._config = config
         self._action = config.on_error
         self._dead_letter_topic = config.dead_letter_topic
         self._hook = hook
@@ -48,16 +49,20 @@ class FailedRecords:
             self.settle(record, error)
         self._known[record.topic(), record.partition(), record.offset()] = error
 
-    def guarding(self, transform: Collected) -> Collected:
-        """Return ``transform``, raising at once for a record that is known to fail."""
-        if self._action == "stop":
+    def guarding(self, transform: Transform) -> Transform:
+        """Return ``transform`` as the loop is to call it: with retries, and raising at once for a record known to fail.
+
+        Outputs are collected first, so that a transform that fails half-way has written nothing; where a failure
+        aborts the transaction anyway, that is not needed.
+        """
+        if self._action == "stop" and self._config.transform_attempts_max == 1:
             return transform
-        known = self._known
+        known, collected = self._known, _collecting(transform, self._config)
 
         def guarded(record: Any) -> list[Output]:
             if known and (error := known.get((record.topic(), record.partition(), record.offset()))) is not None:
                 raise error
-            return transform(record)
+            return collected(record)
 
         return guarded
 
@@ -73,15 +78,11 @@ def _dead_letter(topic: str, record: Record, error: str) -> OutputRecord:
     return OutputRecord(topic, value=record.value(), key=record.key(), headers=headers)
 
 
-def with_retries(transform: Transform, config: EosConfig) -> Collected:
-    """Return ``transform`` with its outputs collected, tried up to ``transform_attempts_max`` times.
-
-    Collected first, so that a transform that fails half-way has written nothing.
-    """
+def _collecting(transform: Transform, config: EosConfig) -> Collected:
+    """Return ``transform`` with its outputs collected, tried up to ``transform_attempts_max`` times."""
 
     def once(record: Any) -> list[Output]:
-        outputs = transform(record)
-        return [] if outputs is None else list(outputs)
+        return list(transform(record) or ())
 
     if config.transform_attempts_max == 1:
         return once

@@ -1,5 +1,7 @@
-"""What an application team needs for its own tests: a real embedded Kafka, as a process or in a container."""
+"""What an application team needs for its own tests: a real Kafka, as a child process or in a container."""
 
+from eos_client.testing.broker import KafkaBroker
+from eos_client.testing.container_kafka import ContainerKafka
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 
-__all__ = ["EmbeddedKafka"]
+__all__ = ["ContainerKafka", "EmbeddedKafka", "KafkaBroker"]

@@ -113,7 +113,8 @@ def as_environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 def new_cluster_id() -> str:
     """Return a random cluster id in Kafka's own notation (16 bytes, base64 for URLs, unpadded)."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return f"A{cluster_id[1:]}"  # with "-" in front, Kafka's tools would take it for an option
 
 
 def _escaped(text: str) -> str:

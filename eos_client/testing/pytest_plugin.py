@@ -2,7 +2,7 @@
 
 ``--kafka=container`` runs them in containers of a Docker engine, ``--kafka=process`` as child processes;
 ``auto``, the default, takes a container where a Docker engine answers, and the terminal says which it was.
-Nothing is decided, imported or started before a test asks for a broker.
+Nothing is decided or started before a test asks for a broker.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
+
+from eos_client.testing.container_kafka import ContainerKafka
+from eos_client.testing.docker_engine import engine_version
+from eos_client.testing.embedded_kafka import DEFAULT_VERSION, EmbeddedKafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,9 +49,6 @@ class BrokerChoice:
 
     def new_broker(self, **options: Any) -> KafkaBroker:
         """Start one broker of the chosen kind and say so in the terminal."""
-        from eos_client.testing.container_kafka import ContainerKafka  # noqa: PLC0415  only when a test wants it
-        from eos_client.testing.embedded_kafka import EmbeddedKafka  # noqa: PLC0415
-
         options.setdefault("version", self.version)
         broker: KafkaBroker
         if self.kind == "container":
@@ -74,8 +75,6 @@ class BrokerChoice:
 
 
 def _answering_kind() -> tuple[str, str]:
-    from eos_client.testing.docker_engine import engine_version  # noqa: PLC0415  slow to import
-
     version = engine_version()
     if version is None:
         return "process", "--kafka=auto: no Docker engine answers"
@@ -98,7 +97,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run the brokers of the Kafka fixtures in containers or as child processes; "
         "auto: containers where a Docker engine answers (default: %(default)s)",
     )
-    group.addoption("--kafka-version", default="4.3.1", help="Kafka version of these brokers (default: %(default)s)")
+    group.addoption("--kafka-version", default=DEFAULT_VERSION, help="Kafka version of these brokers (%(default)s)")
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -34,8 +34,8 @@ def test_a_worker_is_counted_by_its_log_lines() -> None:
         {"event": "transaction_committed", "records_in": 10, "records_out": 11, "generation": 5},
         {"event": "transaction_committed", "records_in": 1, "records_out": 1, "generation": 5},
         {"event": "commit_skipped"},
-        {"event": "transaction_aborted"},
-        {"event": "producer_rebuilt"},
+        {"event": "transaction_aborted", "records_in": 5, "reason": "lost"},
+        {"event": "producer_rebuilt", "reason": "timed out"},
         {"event": "loop_progress", "records_in_per_s": 2500},
         {"event": "partitions_revoked", "partitions": ["o[1]"]},
         {"event": "something_else"},
@@ -43,6 +43,7 @@ def test_a_worker_is_counted_by_its_log_lines() -> None:
     )
     assert (tally.committed, tally.records_in, tally.records_out) == (2, 11, 12)
     assert (tally.skipped, tally.aborted, tally.rebuilds, tally.rebalances) == (1, 1, 1, 1)
+    assert list(tally.incidents) == ["aborted a transaction of 5 records: lost", "rebuilt its producer: timed out"]
     assert (tally.generation_id, tally.partitions, tally.records_per_s) == (5, frozenset({"o[0]"}), 2500)
 
 
@@ -87,7 +88,7 @@ def test_on_a_terminal_the_table_shows_every_worker() -> None:
     with Display(console, [worker], Progress(total=2000, loaded=1500, committed=1234)) as display:
         display.refresh()
         console.print(display._screen())
-    assert all(text in shown(console) for text in ("w1", "1,234", "rebalances", "records/s"))
+    assert all(text in shown(console) for text in ("w1", "1,234", "rebal.", "rec/s"))
 
 
 @pytest.mark.parametrize(

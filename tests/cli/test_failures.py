@@ -15,6 +15,7 @@ EXPECTED = {
     errors.ClusterUnfitError("x"): 6,
     errors.TransformError("orders", 3, 17, ValueError("x")): 7,
     errors.ProducerFencedError("x"): 8,
+    errors.OutputRefusedError("x"): 7,
     errors.FatalClientError("x"): 9,
     errors.UnknownOutcomeError("x"): 10,
     errors.EmbeddedKafkaError("x"): 11,

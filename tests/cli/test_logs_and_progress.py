@@ -84,15 +84,29 @@ def reports_of(progress_of: Any, *, events: Any = (), counters: Any = None, seco
     return reports
 
 
-def test_progress_reports_totals_at_each_interval_and_once_more_at_the_end() -> None:
+def test_progress_reports_totals_at_each_interval() -> None:
     def progress_of(reports: Any) -> Any:
         return LoopProgress(0.02, report=reports.append, forward=lambda _event: None)
 
     reports = reports_of(progress_of, counters={"committed": 7, "records_in": 70, "records_out": 71})
     assert len(reports) >= 2
     assert all((report["committed"], report["records_in"]) == (7, 70) for report in reports)
-    only_the_last = reports_of(lambda r: LoopProgress(60, report=r.append), counters={"committed": 1})
-    assert len(only_the_last) == 1
+
+
+def test_what_happened_since_the_last_report_is_told_when_the_loop_ends() -> None:
+    reports: list[Any] = []
+    totals = {"committed": 0}
+    with LoopProgress(60, report=reports.append).watch(lambda: totals):
+        time.sleep(0.02)
+        totals["committed"] = 1
+    assert [report["committed"] for report in reports] == [1]
+
+
+def test_a_loop_that_did_nothing_ends_without_a_report() -> None:
+    reports: list[Any] = []
+    with LoopProgress(60, report=reports.append).watch(lambda: {"committed": 0}):
+        pass
+    assert reports == []
 
 
 def test_progress_tells_records_per_second_since_the_last_report() -> None:
@@ -102,6 +116,7 @@ def test_progress_tells_records_per_second_since_the_last_report() -> None:
     with progress.watch(lambda: totals):
         totals["records_in"], totals["records_out"] = 1000, 500
         time.sleep(0.15)
+        totals["records_out"] += 1
     assert 5_000 < reports[0]["records_in_per_s"] <= 10_100
     assert reports[0]["records_out_per_s"] == pytest.approx(reports[0]["records_in_per_s"] / 2, abs=1)
     assert reports[-1]["records_in_per_s"] == 0
@@ -117,7 +132,7 @@ def test_progress_follows_the_assignment_through_revoked_and_lost() -> None:
     ]
     forwarded: list[Any] = []
     reports = reports_of(
-        lambda r: LoopProgress(60, report=r.append, forward=forwarded.append), events=events, seconds=0
+        lambda r: LoopProgress(0.02, report=r.append, forward=forwarded.append), events=events, seconds=0.05
     )
     assert reports[-1]["partitions"] == ["orders[2]"]
     assert forwarded == events

@@ -1,6 +1,8 @@
 """Fixtures of the tests against real brokers: names of one's own, topics, and the observation of processes."""
 
 import os
+import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -55,3 +57,23 @@ def alive():
             return False
 
     return is_alive
+
+
+@pytest.fixture
+def run_pytest(tmp_path):
+    """A function that runs pytest in a project of its own; returns the exit code and what it printed."""
+
+    def run(source, *arguments, **environment):
+        (tmp_path / "test_application.py").write_text(source)
+        (tmp_path / "pytest.ini").write_text("[pytest]\n")
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return ran.returncode, ran.stdout + ran.stderr
+
+    return run

@@ -75,7 +75,7 @@ def test_stop_leaves_no_process_and_no_file(alive, eventually):
     eventually(lambda: not alive(keeper_pid), "the keeper has ended")
     assert not directory.exists()
     assert not broker.running
-    assert "shut down completed" in broker.log_tail(60)
+    assert "App info kafka.server for 1 unregistered" in broker.log_tail(1)
     broker.stop()
 
 
@@ -168,6 +168,7 @@ def test_killed_and_restarted_it_has_its_data_on_the_same_port(create_topic):
         topic = create_topic(broker, partitions=1)
         address, pid = broker.bootstrap_servers, broker.pid
         write_in_transaction(address, topic, b"before")
+        assert read_committed(address, topic) == [b"before"]
         broker.kill()
         assert not broker.running
         broker.restart()

@@ -108,10 +108,10 @@ class Display:
 
 def workers_table(workers: Sequence[Worker]) -> Table:
     """Return what each worker is and has done, with totals."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
     table.add_column("worker")
     table.add_column("state")
-    for heading in ("gen", "owns", "records", "records/s", "committed", "skipped", "aborted", "rebalances", "starts"):
+    for heading in ("gen", "owns", "records", "rec/s", "commits", "skips", "aborts", "rebal.", "starts"):
         table.add_column(heading, justify="right")
     for worker in workers:
         tally = worker.tally

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from eos_client.cli.demo.display import Display, Progress
 from eos_client.cli.demo.feed import Feed
 from eos_client.cli.demo.worker import Worker
-from eos_client.confluent.admin import ClusterAdmin
-from eos_client.errors import ClusterUnavailableError, EosError
+from eos_client.errors import EosError
 
 _TICK_S = 0.1
 _OFFSETS_INTERVAL_S = 0.4
@@ -131,6 +130,8 @@ class Scenario:
         if self._feed.error is not None:
             raise self._feed.error
         for worker in self._workers:
+            while worker.tally.incidents:
+                self._display.note(f"{worker.name} {worker.tally.incidents.popleft()}")
             if worker.state.startswith(("failed", "stopped")):
                 last = worker.tally.failure or "\n".join(worker.log_tail)
                 raise StalledError(f"{worker.name} ended by itself, {worker.state}: {last}")
@@ -139,11 +140,3 @@ class Scenario:
             self._progress.committed = self._committed_of()
             self._asked_at = time.monotonic()
         self._display.refresh()
-
-
-def committed_records(admin: ClusterAdmin, group_id: str, topic: str, partition_count: int) -> int:
-    """Return how many records of the topic the group has committed; 0 while its coordinator is not known yet."""
-    try:
-        return sum(admin.committed_offsets(group_id, topic, partition_count).values())
-    except ClusterUnavailableError:
-        return 0

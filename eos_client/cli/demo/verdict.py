@@ -8,7 +8,7 @@ from typing import Any
 
 from eos_client.cli.demo.audit import Findings, OutputAudit
 from eos_client.confluent.admin import ClusterAdmin
-from eos_client.confluent.topic_records import read_topic
+from eos_client.confluent.topic_records import GroupOffsets, read_topic
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ def reach_verdict(
     everything = read_topic(bootstrap_servers, output_topic, output_ends, config, committed_only=False)
     written = sum(1 for _record in everything)
     findings = audit.findings()
-    committed = admin.committed_offsets(group_id, input_topic, partition_count)
+    with GroupOffsets(bootstrap_servers, group_id, config, stable=True) as offsets:
+        committed = offsets.read(input_topic, partition_count)
     behind = {p: (committed.get(p, 0), end) for p, end in input_ends.items() if committed.get(p, 0) != end}
     return Verdict(findings, loaded, written - findings.outputs, behind)

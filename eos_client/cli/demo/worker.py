@@ -23,6 +23,7 @@ class Tally:
     """Totals of one worker over all its lives, kept up by its log lines.
 
     Transactions and records are counted line by line, so that they are exact even where the process was killed.
+    ``incidents``: what a person should be told, oldest first, until it was.
     """
 
     lives: int = 0
@@ -37,6 +38,7 @@ class Tally:
     generation_id: int = -1
     partitions: frozenset[str] = frozenset()
     failure: str = ""
+    incidents: deque[str] = field(default_factory=deque)
 
     def begin_life(self) -> None:
         """Count a new process, which owns nothing yet."""
@@ -60,8 +62,10 @@ class Tally:
                 self.skipped += 1
             case "transaction_aborted":
                 self.aborted += 1
+                self.incidents.append(f"aborted a transaction of {entry['records_in']} records: {entry['reason']}")
             case "producer_rebuilt":
                 self.rebuilds += 1
+                self.incidents.append(f"rebuilt its producer: {entry['reason']}")
             case "partitions_assigned":
                 self.rebalances += 1
                 self.generation_id = entry["generation"]

@@ -1,0 +1,49 @@
+"""What the Kafka client complains of (lost connections, mostly), as log lines that do not flood.
+
+librdkafka reports each failed attempt to reconnect, twenty a second. One line for each kind of error and interval is
+enough; the loop's own events say what it means.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+REPEAT_INTERVAL_S = 10.0
+LOG_LEVEL_CRITICAL = "2"
+"""librdkafka's own lines on stderr, only for emergencies: everything else comes through the callback."""
+
+
+class ClientError(Protocol):
+    """The part of confluent_kafka's ``KafkaError`` that is told."""
+
+    def name(self) -> str:
+        """Return the error code's name."""
+        ...
+
+    def str(self) -> str:
+        """Return the error in words."""
+        ...
+
+
+class ClientErrors:
+    """An ``error_cb`` that logs each kind of error at most once every ``interval_s`` seconds, with what it left out."""
+
+    def __init__(self, *, interval_s: float = REPEAT_INTERVAL_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self._interval_s = interval_s
+        self._clock = clock
+        self._told_at: dict[str, float] = {}
+        self._untold: dict[str, int] = {}
+
+    def __call__(self, error: ClientError) -> None:
+        """Log ``error`` unless its kind was just told."""
+        kind, now = error.name(), self._clock()
+        if kind in self._told_at and now - self._told_at[kind] < self._interval_s:
+            self._untold[kind] = self._untold.get(kind, 0) + 1
+            return
+        self._told_at[kind] = now
+        repeated = self._untold.pop(kind, 0)
+        structlog.get_logger("eos_client").warning("client_error", kind=kind, error=error.str(), repeated=repeated)

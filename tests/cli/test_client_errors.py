@@ -1,0 +1,37 @@
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from eos_client.cli.client_errors import ClientErrors
+from eos_client.cli.logs import LogFormat, configure_logs
+
+
+def error(kind: str, text: str) -> Any:
+    return SimpleNamespace(name=lambda: kind, str=lambda: text)
+
+
+def test_a_flood_of_equal_errors_is_one_line_for_each_interval_with_a_count(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure_logs(LogFormat.CONSOLE, verbose=False)
+    now = [0.0]
+    errors = ClientErrors(interval_s=10, clock=lambda: now[0])
+    for step in range(25):
+        now[0] = step * 0.5
+        errors(error("_TRANSPORT", f"connection refused {step}"))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert "connection refused 0" in lines[0]
+    assert "connection refused 20" in lines[1]
+    assert "repeated=19" in lines[1]
+
+
+def test_another_kind_of_error_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs(LogFormat.CONSOLE, verbose=False)
+    errors = ClientErrors()
+    errors(error("_TRANSPORT", "connection refused"))
+    errors(error("_AUTHENTICATION", "bad password"))
+    text = capsys.readouterr().err
+    assert "connection refused" in text
+    assert "bad password" in text

@@ -1,0 +1,342 @@
+"""What one group member goes through, protocol by protocol, with the answer of design.md's table at every turn.
+
+Generations in callbacks as measured (facts-kafka.md 3b): KIP-848 shows the old epoch in ``on_revoke`` and moves about
+0.1 s later; classic cooperative already shows the new generation, stays there and moves again after the follow-up
+rejoin; classic eager shows the old one until the next assignment.
+"""
+
+from __future__ import annotations
+
+from eos_client.core.commit_gate import (
+    Assigned,
+    CommitDecision,
+    GateScope,
+    GateSettings,
+    Lost,
+    RevocationEnded,
+    RevocationStarted,
+    WorkSettled,
+)
+from eos_client.core.model import UNJOINED
+from tests.core.gate_language import HOLD_LIMIT_S, P0, P1, P2, Ask, Scenario, classic, epoch, parts
+
+COMMIT, SKIP, ABORT = CommitDecision.COMMIT, CommitDecision.SKIP, CommitDecision.ABORT
+SERVE = CommitDecision.SERVE_CALLBACKS
+NOTHING = parts()
+
+MEMBER_EPOCHS = (
+    Scenario(
+        "KIP-848: commit at the old epoch in on_revoke, skip until the epoch moves, then commit",
+        (
+            Assigned(parts(P0, P1, P2)),
+            Ask(COMMIT, 9, {P0: epoch(5), P1: epoch(5)}, epoch(5)),
+            WorkSettled(),
+            RevocationStarted(parts(P2)),
+            Ask(COMMIT, 5, {P0: epoch(5), P2: epoch(5)}, epoch(5)),
+            WorkSettled(),
+            RevocationEnded(parts(P2), epoch(5)),
+            Assigned(NOTHING),
+            Ask(SKIP, 6, {P0: epoch(5)}, epoch(5)),
+            Ask(SKIP, 6, {P0: epoch(5), P1: epoch(5)}, epoch(5), served=True, held_for_s=0.1),
+            Ask(SERVE, 8, {P0: epoch(5), P1: epoch(5)}, epoch(6), held_for_s=0.2),
+            Ask(COMMIT, 9, {P0: epoch(5), P1: epoch(5)}, epoch(6), served=True, held_for_s=0.2),
+            WorkSettled(),
+            Ask(COMMIT, 9, {P0: epoch(6), P1: epoch(6)}, epoch(6)),
+        ),
+    ),
+    Scenario(
+        "KIP-848: the epoch moves without any callback (another member's rebalance): serve callbacks, then commit",
+        (
+            Assigned(parts(P0, P1)),
+            Ask(COMMIT, 9, {P0: epoch(5)}, epoch(5)),
+            Ask(SERVE, 8, {P0: epoch(5)}, epoch(6)),
+            Ask(SERVE, 8, {P0: epoch(5), P1: epoch(6)}, epoch(6)),
+            Ask(SERVE, 8, {P0: epoch(6), P1: epoch(5)}, epoch(6)),
+            Ask(COMMIT, 9, {P0: epoch(5), P1: epoch(6)}, epoch(6), served=True),
+        ),
+    ),
+    Scenario(
+        "KIP-848: lost and rejoined before on_lost has run: the new epoch must not commit the old work",
+        (
+            Assigned(parts(P0, P1)),
+            Ask(SERVE, 8, {P0: epoch(5), P1: epoch(5)}, epoch(8)),
+            Lost(parts(P0, P1), parts(P0, P1)),
+            Ask(ABORT, 3, {P0: epoch(5), P1: epoch(5)}, epoch(8), served=True),
+            Assigned(parts(P0)),
+            Ask(ABORT, 3, {P0: epoch(5)}, epoch(8), served=True),
+            WorkSettled(),
+            Ask(COMMIT, 9, {P0: epoch(8)}, epoch(8), served=True),
+        ),
+    ),
+    Scenario(
+        "KIP-848: a revoke callback before which the epoch moved commits only what is proven to be ours still",
+        (
+            Assigned(parts(P0, P1)),
+            RevocationStarted(parts(P1)),
+            Ask(ABORT, 4, {P2: epoch(5)}, epoch(6)),
+            Ask(ABORT, 8, {P0: epoch(6), P1: epoch(5)}, epoch(6)),
+            Ask(COMMIT, 5, {P0: epoch(6), P1: epoch(5)}, epoch(6), served=True),
+            Ask(COMMIT, 5, {P0: epoch(6), P1: epoch(6)}, epoch(6)),
+        ),
+    ),
+    Scenario(
+        "KIP-848: fenced, the epoch is 0 until the member has rejoined: nothing is committed",
+        (
+            Assigned(parts(P0)),
+            Ask(ABORT, 2, {P0: epoch(5)}, epoch(0)),
+            Ask(ABORT, 2, {P0: epoch(5)}, epoch(0), served=True),
+            Lost(parts(P0), parts(P0)),
+            Ask(ABORT, 2, {P0: epoch(5)}, epoch(0), served=True),
+            WorkSettled(),
+            Ask(COMMIT, 1, {}, epoch(0)),
+        ),
+    ),
+    Scenario(
+        "KIP-848: a member that lost everything is not held for a revocation of before",
+        (
+            Assigned(parts(P0, P1)),
+            RevocationStarted(parts(P1)),
+            RevocationEnded(parts(P1), epoch(5)),
+            Ask(SKIP, 6, {P0: epoch(5)}, epoch(5)),
+            Lost(parts(P0)),
+            Assigned(parts(P0)),
+            Ask(COMMIT, 9, {P0: epoch(5)}, epoch(5)),
+        ),
+    ),
+)
+
+CLASSIC_COOPERATIVE = (
+    Scenario(
+        "classic cooperative: on_revoke already shows g+1 and commits, g+1 is skipped, g+2 commits",
+        (
+            Assigned(parts(P0, P1)),
+            Ask(COMMIT, 9, {P0: classic(4), P1: classic(4)}, classic(4)),
+            Ask(SERVE, 8, {P0: classic(4), P1: classic(4)}, classic(5)),
+            RevocationStarted(parts(P1)),
+            Ask(COMMIT, 5, {P0: classic(4), P1: classic(4)}, classic(5)),
+            WorkSettled(),
+            RevocationEnded(parts(P1), classic(5)),
+            Ask(SKIP, 6, {P0: classic(5)}, classic(5), served=True),
+            Ask(SERVE, 8, {P0: classic(5)}, classic(6), held_for_s=0.5),
+            Assigned(NOTHING),
+            Ask(COMMIT, 9, {P0: classic(5)}, classic(6), served=True, held_for_s=0.5),
+        ),
+    ),
+    Scenario(
+        "classic cooperative: a second revocation at the same generation still commits in its callback",
+        (
+            Assigned(parts(P0, P1, P2)),
+            RevocationStarted(parts(P2)),
+            RevocationEnded(parts(P2), classic(5)),
+            RevocationStarted(parts(P1)),
+            Ask(COMMIT, 5, {P0: classic(5), P1: classic(5)}, classic(5)),
+            WorkSettled(),
+            RevocationEnded(parts(P1), classic(5)),
+            Ask(SKIP, 6, {P0: classic(5)}, classic(5)),
+        ),
+    ),
+    Scenario(
+        "classic cooperative: work of a revoked partition that was not committed in its callback dies",
+        (
+            Assigned(parts(P0, P1)),
+            RevocationStarted(parts(P1)),
+            RevocationEnded(parts(P1), classic(5), parts(P1)),
+            Ask(ABORT, 4, {P0: classic(4), P1: classic(4)}, classic(5), served=True),
+            Ask(ABORT, 4, {P1: classic(4)}, classic(6), served=True),
+            Ask(COMMIT, 9, {P0: classic(6)}, classic(6), served=True),
+            Assigned(parts(P1)),
+            Ask(ABORT, 4, {P1: classic(4)}, classic(7), served=True),
+            WorkSettled(),
+            Ask(COMMIT, 9, {P0: classic(6), P1: classic(7)}, classic(7), served=True),
+        ),
+    ),
+)
+
+CLASSIC_EAGER = (
+    Scenario(
+        "classic eager: on_revoke shows g and commits, everything returns at g+1",
+        (
+            Assigned(parts(P0, P1)),
+            RevocationStarted(parts(P0, P1)),
+            Ask(COMMIT, 5, {P0: classic(4), P1: classic(4)}, classic(4)),
+            WorkSettled(),
+            RevocationEnded(parts(P0, P1), classic(4)),
+            Ask(COMMIT, 1, {}, classic(4)),
+            Ask(ABORT, 4, {P0: classic(4)}, classic(4)),
+            Assigned(parts(P0)),
+            Ask(COMMIT, 9, {P0: classic(5)}, classic(5)),
+            Ask(ABORT, 4, {P0: classic(5), P1: classic(4)}, classic(5), served=True),
+        ),
+    ),
+    Scenario(
+        "classic eager: while the old generation still shows, even returned partitions wait",
+        (
+            Assigned(parts(P0, P1)),
+            RevocationStarted(parts(P0, P1)),
+            RevocationEnded(parts(P0, P1), classic(4)),
+            Assigned(parts(P0)),
+            Ask(SKIP, 6, {P0: classic(4)}, classic(4)),
+            Ask(COMMIT, 9, {P0: classic(5)}, classic(5)),
+        ),
+    ),
+    Scenario(
+        "classic: another member id at the same number is another membership",
+        (
+            Assigned(parts(P0, P1)),
+            RevocationStarted(parts(P1)),
+            RevocationEnded(parts(P1), classic(5, "m1")),
+            Ask(SKIP, 6, {P0: classic(5, "m1")}, classic(5, "m1")),
+            Ask(SERVE, 8, {P0: classic(5, "m1")}, classic(5, "m2")),
+            Ask(COMMIT, 9, {P0: classic(5, "m2")}, classic(5, "m2")),
+        ),
+    ),
+)
+
+ANONYMOUS = (
+    Scenario(
+        "anonymous metadata carries no fence: work is aborted, whatever else is the case",
+        (
+            Ask(COMMIT, 1, {}, UNJOINED),
+            Ask(ABORT, 2, {P0: UNJOINED}, UNJOINED),
+            Assigned(parts(P0, P1)),
+            Ask(ABORT, 2, {P0: classic(4)}, UNJOINED),
+            Ask(ABORT, 2, {P0: classic(4)}, UNJOINED, served=True),
+            Ask(ABORT, 2, {P0: classic(4)}, classic(-1), served=True),
+            Ask(ABORT, 2, {P0: classic(4)}, classic(4, ""), served=True),
+            RevocationStarted(parts(P1)),
+            Ask(ABORT, 2, {P0: classic(4), P1: classic(4)}, UNJOINED),
+            RevocationEnded(parts(P1), UNJOINED, parts(P1)),
+            Ask(ABORT, 2, {P0: UNJOINED}, UNJOINED),
+            Lost(parts(P0), parts(P0)),
+            Ask(ABORT, 2, {P0: classic(4)}, UNJOINED),
+            Ask(ABORT, 3, {P0: classic(4)}, classic(5), served=True),
+        ),
+    ),
+)
+
+HOLDING = (
+    Scenario(
+        "a hold ends: skipped up to the limit, aborted beyond it, committed if the generation moves first",
+        (
+            Assigned(parts(P0, P1)),
+            RevocationStarted(parts(P1)),
+            RevocationEnded(parts(P1), classic(5)),
+            Ask(SKIP, 6, {P0: classic(4)}, classic(5), served=True),
+            Ask(SKIP, 6, {P0: classic(4)}, classic(5), held_for_s=HOLD_LIMIT_S),
+            Ask(ABORT, 7, {P0: classic(5)}, classic(5), served=True, held_for_s=HOLD_LIMIT_S + 0.001),
+            Ask(ABORT, 7, {P0: classic(4)}, classic(5), held_for_s=HOLD_LIMIT_S + 0.001),
+            Ask(COMMIT, 9, {P0: classic(5)}, classic(6), served=True, held_for_s=100 * HOLD_LIMIT_S),
+        ),
+    ),
+    Scenario(
+        "a hold of its own length",
+        (
+            Assigned(parts(P0, P1)),
+            RevocationStarted(parts(P1)),
+            RevocationEnded(parts(P1), classic(5)),
+            Ask(SKIP, 6, {P0: classic(5)}, classic(5), held_for_s=0.4),
+            Ask(ABORT, 7, {P0: classic(5)}, classic(5), held_for_s=0.6),
+        ),
+        GateSettings(hold_limit_s=0.5),
+    ),
+)
+
+OWNERSHIP = (
+    Scenario(
+        "only what is assigned is committed, inside the callback too",
+        (
+            Ask(ABORT, 4, {P0: classic(4)}, classic(4)),
+            Assigned(parts(P0)),
+            Assigned(parts(P1)),
+            Ask(COMMIT, 9, {P0: classic(4), P1: classic(4)}, classic(4)),
+            Ask(ABORT, 4, {P0: classic(4), P2: classic(4)}, classic(4), served=True),
+            RevocationStarted(parts(P1)),
+            Ask(ABORT, 4, {P1: classic(4), P2: classic(4)}, classic(4), served=True),
+            Ask(COMMIT, 5, {P1: classic(4)}, classic(4)),
+        ),
+    ),
+    Scenario(
+        "a partition that was lost without work may be committed when it is ours again, not before",
+        (
+            Assigned(parts(P0, P1)),
+            Lost(parts(P1)),
+            Ask(ABORT, 4, {P1: classic(4)}, classic(5), served=True),
+            Assigned(parts(P1)),
+            Ask(COMMIT, 9, {P1: classic(5)}, classic(5)),
+        ),
+    ),
+    Scenario(
+        "uncommitted work counts against the partitions that left, not against those that stayed",
+        (
+            Assigned(parts(P0, P1, P2)),
+            RevocationStarted(parts(P1)),
+            RevocationEnded(parts(P1), classic(5), parts(P0, P1)),
+            Ask(COMMIT, 9, {P0: classic(6)}, classic(6)),
+            Lost(parts(P2), parts(P0, P2)),
+            Ask(COMMIT, 9, {P0: classic(6)}, classic(6)),
+            Assigned(parts(P2)),
+            Ask(ABORT, 3, {P0: classic(6), P2: classic(6)}, classic(6)),
+        ),
+    ),
+    Scenario(
+        "losses and failed revocations add up until the work is settled",
+        (
+            Assigned(parts(P0, P1, P2)),
+            Lost(parts(P0), parts(P0)),
+            Lost(parts(P1), parts(P1)),
+            Assigned(parts(P0, P1)),
+            Ask(ABORT, 3, {P0: classic(4)}, classic(5), served=True),
+            RevocationStarted(parts(P2)),
+            RevocationEnded(parts(P2), classic(5), parts(P2)),
+            RevocationStarted(parts(P1)),
+            RevocationEnded(parts(P1), classic(6), parts(P1)),
+            Assigned(parts(P2)),
+            Ask(ABORT, 4, {P2: classic(5)}, classic(7), served=True),
+            Ask(ABORT, 3, {P0: classic(5), P2: classic(5)}, classic(7), served=True),
+            WorkSettled(),
+            Ask(COMMIT, 9, {P0: classic(7), P2: classic(7)}, classic(7)),
+        ),
+    ),
+)
+
+SCOPES = (
+    Scenario(
+        "scope member: a revocation closes the gate for every partition",
+        (
+            Assigned(parts(P0, P1)),
+            RevocationStarted(parts(P1)),
+            RevocationEnded(parts(P1), epoch(5)),
+            Assigned(parts(P1)),
+            Ask(SKIP, 6, {P0: epoch(5)}, epoch(5)),
+            Ask(SKIP, 6, {P1: epoch(5)}, epoch(5)),
+        ),
+        GateSettings(scope=GateScope.MEMBER),
+    ),
+    Scenario(
+        "scope partition: a revocation closes the gate for what it touched",
+        (
+            Assigned(parts(P0, P1)),
+            RevocationStarted(parts(P1)),
+            RevocationEnded(parts(P1), epoch(5)),
+            Ask(COMMIT, 9, {P0: epoch(5)}, epoch(5)),
+            Ask(ABORT, 4, {P0: epoch(5), P1: epoch(5)}, epoch(5)),
+            Assigned(parts(P1)),
+            Ask(COMMIT, 9, {P0: epoch(5)}, epoch(5)),
+            Ask(SKIP, 6, {P1: epoch(5)}, epoch(5)),
+            Ask(SKIP, 6, {P0: epoch(5), P1: epoch(5)}, epoch(5)),
+            Ask(ABORT, 7, {P0: epoch(5), P1: epoch(5)}, epoch(5), held_for_s=HOLD_LIMIT_S + 1),
+            Ask(COMMIT, 9, {P0: epoch(5)}, epoch(5), held_for_s=HOLD_LIMIT_S + 1),
+        ),
+        GateSettings(scope=GateScope.PARTITION),
+    ),
+)
+
+SCENARIOS = (
+    *MEMBER_EPOCHS,
+    *CLASSIC_COOPERATIVE,
+    *CLASSIC_EAGER,
+    *ANONYMOUS,
+    *HOLDING,
+    *OWNERSHIP,
+    *SCOPES,
+)

@@ -1,0 +1,193 @@
+"""Every row and every transition earns its place: take one away, or change their order, and a story ends otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from eos_client.core.commit_gate import (
+    RULES,
+    Assigned,
+    GateEvent,
+    GateScope,
+    GateState,
+    Lost,
+    Question,
+    RevocationEnded,
+    RevocationStarted,
+    Rule,
+    WorkSettled,
+    next_state,
+)
+from tests.core.gate_language import Advance, Contradiction, Scenario, VariantGate, contradictions
+from tests.core.gate_scenarios import SCENARIOS
+
+ARMS: dict[type, tuple[str, ...]] = {
+    Assigned: ("assigned",),
+    RevocationStarted: ("revoking",),
+    RevocationEnded: ("assigned", "revoking", "revocation", "revoked_work"),
+    Lost: ("assigned", "revocation", "lost_work"),
+    WorkSettled: ("lost_work", "revoked_work"),
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """The gate with one thing changed. ``needs_decision``: a changed reason is not enough, the answer must change."""
+
+    name: str
+    rules: tuple[Rule, ...] = RULES
+    advance: Advance = next_state
+    needs_decision: bool = True
+
+    def gate(self, scenario: Scenario) -> VariantGate:
+        return VariantGate(scenario.settings, self.rules, self.advance)
+
+
+def without_row(index: int) -> Mutant:
+    rule = RULES[index]
+    name = f"row {rule.row} ({rule.decision.name}) removed"
+    return Mutant(name, RULES[:index] + RULES[index + 1 :])
+
+
+def swapped(index: int) -> Mutant:
+    """Two rows that both abort differ in the reason they give; that counts, a wrong reason sends people astray."""
+    first, second = RULES[index], RULES[index + 1]
+    rules = (*RULES[:index], second, first, *RULES[index + 2 :])
+    differ = first.decision is not second.decision
+    return Mutant(f"rows {first.row} and {second.row} swapped", rules, needs_decision=differ)
+
+
+def neutral(arm: type) -> Mutant:
+    def advance(state: GateState, event: GateEvent) -> GateState:
+        return state if isinstance(event, arm) else next_state(state, event)
+
+    return Mutant(f"{arm.__name__} ignored", advance=advance)
+
+
+def leaving(arm: type, field: str) -> Mutant:
+    def advance(state: GateState, event: GateEvent) -> GateState:
+        after = next_state(state, event)
+        return replace(after, **{field: getattr(state, field)}) if isinstance(event, arm) else after
+
+    return Mutant(f"{arm.__name__} leaves {field}", advance=advance)
+
+
+def transition(name: str, change: Callable[[GateState, GateState, GateEvent], GateState]) -> Mutant:
+    """``change`` gets the state before, the state after and the event."""
+    return Mutant(name, advance=lambda state, event: change(state, next_state(state, event), event))
+
+
+def predicate(name: str, index: int, applies: Callable[[Question], bool]) -> Mutant:
+    rule = replace(RULES[index], applies=applies)
+    return Mutant(name, (*RULES[:index], rule, *RULES[index + 1 :]))
+
+
+def _tainting_all(state: GateState, after: GateState, event: GateEvent) -> GateState:
+    if isinstance(event, RevocationEnded):
+        return replace(after, revoked_work=state.revoked_work | event.uncommitted)
+    return replace(after, lost_work=state.lost_work | event.uncommitted) if isinstance(event, Lost) else after
+
+
+def _tainting_last(_: GateState, after: GateState, event: GateEvent) -> GateState:
+    if isinstance(event, RevocationEnded):
+        return replace(after, revoked_work=event.uncommitted & event.partitions)
+    return replace(after, lost_work=event.uncommitted & event.partitions) if isinstance(event, Lost) else after
+
+
+def _assigning_only(_: GateState, after: GateState, event: GateEvent) -> GateState:
+    return replace(after, assigned=event.partitions) if isinstance(event, Assigned) else after
+
+
+def _closed_by_number(question: Question) -> bool:
+    revocation, now = question.state.revocation, question.attempt.snapshot
+    return revocation is not None and now.generation_id == revocation.generation.generation_id
+
+
+def _held(question: Question) -> bool:
+    return question.attempt.held_for_s <= question.settings.hold_limit_s
+
+
+MUTANTS = (
+    *(without_row(index) for index in range(len(RULES))),
+    *(swapped(index) for index in range(len(RULES) - 1)),
+    *(neutral(arm) for arm in ARMS),
+    *(leaving(arm, field) for arm, fields in ARMS.items() for field in fields),
+    transition("what stayed is tainted with what left", _tainting_all),
+    transition("a second loss or revocation forgets the first", _tainting_last),
+    transition("an assignment replaces the one before", _assigning_only),
+    predicate("row 2 lets an empty member id pass", 1, lambda q: q.attempt.snapshot.generation_id <= 0),
+    predicate("row 2 lets epoch 0 pass", 1, lambda q: q.attempt.snapshot.generation_id < 0),
+    predicate("row 2 asks for a member id only", 1, lambda q: not q.attempt.snapshot.member_id),
+    predicate("row 4 forgets failed revocations", 3, lambda q: not q.state.assigned.issuperset(q.attempt.positions)),
+    predicate("row 4 forgets what was never ours", 3, lambda q: q.names_any(q.state.revoked_work)),
+    predicate("row 8 aborts in classic callbacks too", 4, lambda q: q.state.revoking and q.moved_unserved),
+    predicate("row 8 aborts outside callbacks too", 4, lambda q: q.attempt.snapshot.is_member_epoch and q.moved_unserved),
+    predicate("row 8 aborts though callbacks were served", 4, lambda q: q.state.revoking and _moved(q) and _is_epoch(q)),
+    predicate("row 6 compares numbers only", 6, lambda q: _closed_by_number(q) and _held(q)),
+    predicate("row 6 has no limit", 6, lambda q: q.on_revocation_generation),
+    predicate("row 6 ends at the limit", 6, lambda q: q.on_revocation_generation and not _beyond(q)),
+    predicate("row 6 is the member's under scope partition", 6, lambda q: _member_closed(q) and _held(q)),
+    predicate(
+        "row 6 is the partition's under scope member", 6, lambda q: _partition_closed(q) and _held(q)
+    ),
+    predicate("row 8 looks at the newest record only", 8, lambda q: not q.attempt.callbacks_served and _newest_moved(q)),
+    predicate("row 8 serves for ever", 8, lambda q: _moved(q)),
+)
+
+
+def _moved(question: Question) -> bool:
+    now = question.attempt.snapshot
+    return not all(p.generation.same_membership(now) for p in question.attempt.positions.values())
+
+
+def _newest_moved(question: Question) -> bool:
+    now = question.attempt.snapshot
+    return not any(p.generation.same_membership(now) for p in question.attempt.positions.values())
+
+
+def _is_epoch(question: Question) -> bool:
+    return question.attempt.snapshot.is_member_epoch
+
+
+def _beyond(question: Question) -> bool:
+    return question.attempt.held_for_s >= question.settings.hold_limit_s
+
+
+def _member_closed(question: Question) -> bool:
+    revocation = question.state.revocation
+    return revocation is not None and question.attempt.snapshot.same_membership(revocation.generation)
+
+
+def _partition_closed(question: Question) -> bool:
+    settings = replace(question.settings, scope=GateScope.PARTITION)
+    return replace(question, settings=settings).on_revocation_generation
+
+
+def killers(mutant: Mutant) -> list[Contradiction]:
+    """Return what the stories have against ``mutant``."""
+    found = [each for scenario in SCENARIOS for each in contradictions(scenario, mutant.gate(scenario))]
+    return [each for each in found if each.changes_decision or not mutant.needs_decision]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_story_ends_otherwise_for(mutant):
+    assert killers(mutant), f"no story notices that {mutant.name}"
+
+
+def test_every_mutant_of_the_gate_is_caught(capsys):
+    verdicts = [(mutant, killers(mutant)) for mutant in MUTANTS]
+    caught = sum(bool(found) for _, found in verdicts)
+    with capsys.disabled():
+        print(f"\nmutants of the commit gate caught: {caught} of {len(MUTANTS)}")
+        for mutant, found in verdicts:
+            first = found[0] if found else None
+            what = f"{first.answered}, not {first.expected} | {first.scenario}, step {first.step}" if first else "MISSED"
+            print(f"  {mutant.name:<46} {len(found):>3} x | {what}")
+    assert caught == len(MUTANTS)
+
+
+def test_the_unchanged_gate_passes_for_no_mutant():
+    assert killers(Mutant("unchanged", needs_decision=False)) == []

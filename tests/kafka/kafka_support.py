@@ -1,0 +1,254 @@
+"""A stage for one test of the wrappers: topics, a group and clients of its own; around them raw confluent-kafka."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from eos_client import EosConsumer, EosProducer, Outcome
+from eos_client.core.model import ProducerLimits
+from eos_client.observe import Event
+from tests.verification.protocols import GroupProtocol
+from tests.verification.topics import committed, create_topics, ends, read_all
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+WAIT_S = 20.0
+_ROOT = Path(__file__).parents[2]
+SESSION_S = 2.0
+HEARTBEAT_S = 0.2
+LIMITS = ProducerLimits(commit_timeout_s=5.0, start_timeout_s=15.0, recovery_timeout_s=20.0)
+PROTOCOLS = tuple(GroupProtocol)
+
+
+def wait_for(condition: Callable[[], Any], what: str, *work: Callable[[], Any], timeout_s: float = WAIT_S) -> Any:
+    """Do `work` over and over until `condition` holds; fails with `what` when it does not in time."""
+    deadline_s = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline_s, f"not within {timeout_s} s: {what}"
+        for step in work or (lambda: time.sleep(0.02),):
+            step()
+    return found
+
+
+def values(messages: Iterable[Any]) -> list[str]:
+    """The values of the messages, end-of-partition events left out."""
+    return [m.value().decode() for m in messages if m.error() is None]
+
+
+class Stage:
+    """Source and sink with one group on a broker; closes every client that it made."""
+
+    def __init__(self, bootstrap: str, protocol: GroupProtocol = GroupProtocol.KIP_848, partitions: int = 2) -> None:
+        name = uuid.uuid4().hex[:10]
+        self.bootstrap = bootstrap
+        self.protocol = protocol
+        self.partitions = partitions
+        self.source, self.sink, self.group = f"source-{name}", f"sink-{name}", f"group-{name}"
+        self.events: list[Event] = []
+        self._closing = contextlib.ExitStack()
+        self.admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._loader = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+
+    def __enter__(self) -> Self:
+        create_topics(self.bootstrap, {self.source: self.partitions, self.sink: 1})
+        if self.protocol is GroupProtocol.KIP_848:
+            self._shorten_sessions()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    def _shorten_sessions(self) -> None:
+        settings = {"consumer.session.timeout.ms": SESSION_S, "consumer.heartbeat.interval.ms": HEARTBEAT_S}
+        entries = [
+            ConfigEntry(key, str(round(seconds * 1000)), incremental_operation=AlterConfigOpType.SET)
+            for key, seconds in settings.items()
+        ]
+        resource = ConfigResource(ResourceType.GROUP, self.group, incremental_configs=entries)
+        self.admin.incremental_alter_configs([resource])[resource].result(WAIT_S)
+
+    # -- clients -------------------------------------------------------------------------------------------------
+
+    def consumer_settings(self, **more: Any) -> dict[str, Any]:
+        """Dotted names are written with underscores in `more`."""
+        settings = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": self.group,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 20,
+            **self.protocol.consumer_config,
+        }
+        if self.protocol is not GroupProtocol.KIP_848:
+            settings |= {"session.timeout.ms": round(SESSION_S * 1000), "heartbeat.interval.ms": 200}
+        return settings | {key.replace("_", "."): value for key, value in more.items()}
+
+    def consumer(self, *, gate: Any = None, factory: Any = None, **more: Any) -> EosConsumer:
+        made = EosConsumer(self.consumer_settings(**more), gate=gate, factory=factory, hook=self.events.append)
+        self._closing.callback(self._close_consumer, made)
+        return made
+
+    def subscribed(self, *, gate: Any = None, callbacks: dict[str, Any] | None = None, **more: Any) -> EosConsumer:
+        consumer = self.consumer(gate=gate, **more)
+        consumer.subscribe([self.source], **(callbacks or {}))
+        return consumer
+
+    def raw_consumer(self, **more: Any) -> Consumer:
+        """Another member of the group, subscribed."""
+        made = Consumer(self.consumer_settings(enable_auto_commit=False, isolation_level="read_committed", **more))
+        made.subscribe([self.source])
+        self._closing.callback(made.close)
+        return made
+
+    def producer(self, *, factory: Any = None, limits: ProducerLimits = LIMITS, **more: Any) -> EosProducer:
+        """A producer, initialised."""
+        settings = {"bootstrap.servers": self.bootstrap} | {k.replace("_", "."): v for k, v in more.items()}
+        made = EosProducer(settings, factory=factory, limits=limits, hook=self.events.append)
+        self._closing.callback(made.close)
+        made.init_transactions()
+        return made
+
+    @staticmethod
+    def _close_consumer(consumer: EosConsumer) -> None:
+        with contextlib.suppress(Exception):  # a test of a fatal consumer has asserted that already
+            consumer.close_within(WAIT_S)
+
+    # -- records and what became of them --------------------------------------------------------------------------
+
+    def load(self, counts: int | Sequence[int], *, start: int = 0) -> list[str]:
+        """Write `p-n` with n = start, start + 1, ... to each partition p; returns the values."""
+        per_partition = [counts] * self.partitions if isinstance(counts, int) else counts
+        written = []
+        for partition, count in enumerate(per_partition):
+            for number in range(start, start + count):
+                written.append(f"{partition}-{number}")
+                self._loader.produce(self.source, written[-1].encode(), partition=partition)
+        assert self._loader.flush(WAIT_S) == 0
+        return written
+
+    def outputs(self) -> list[str]:
+        """What read_committed sees of the sink."""
+        return [stored.record_id.decode() for stored in read_all(self.bootstrap, self.sink, 1)]
+
+    def committed(self) -> dict[int, int | None]:
+        return committed(self.bootstrap, self.group, self.source, self.partitions)
+
+    def ends(self) -> dict[int, int]:
+        return ends(self.bootstrap, self.source, self.partitions)
+
+    def named(self, name: str) -> list[Any]:
+        """The events of that name, so far."""
+        return [event for event in self.events if event.name == name]
+
+    def members(self) -> list[Any]:
+        """The members of the group as its coordinator knows them."""
+        described = self.admin.describe_consumer_groups([self.group])[self.group].result(WAIT_S)
+        return list(described.members)
+
+    def assigned(self, consumer: Any) -> set[int]:
+        return {p.partition for p in consumer.assignment()}
+
+    def collect(self, consumer: Any, count: int) -> list[Any]:
+        """Consume until `count` records have come."""
+        got: list[Any] = []
+        wait_for(
+            lambda: len(got) >= count,
+            f"{count} records, got {values(got)}",
+            lambda: got.extend(m for m in consumer.consume(count - len(got), 0.2) if m.error() is None),
+        )
+        return got
+
+    def copy_until(
+        self, producer: EosProducer, consumer: EosConsumer, done: Callable[[], Any], *beside: Callable[[], Any]
+    ) -> None:
+        """Copy source to sink, transaction by transaction, until `done`; `beside` runs between them."""
+
+        def one_transaction() -> None:
+            with producer.transaction(consumer) as txn:
+                for message in consumer.consume(100, 0.1):
+                    txn.produce(self.sink, message.value())
+
+        wait_for(done, "the copying to be done", one_transaction, *beside)
+
+
+class Member:
+    """A program in a process of its own, which can be frozen; it says JSON lines and goes on when told to.
+
+    The program finds the stage's settings in `SETTINGS` and may call `say(value)` and `await_go()`.
+    """
+
+    _PROLOGUE = """
+import json, sys
+SETTINGS = json.loads(sys.argv[1])
+def say(value):
+    print(json.dumps(value), flush=True)
+def await_go():
+    sys.stdin.readline()
+"""
+
+    def __init__(self, stage: Stage, program: str) -> None:
+        settings = {
+            "consumer": stage.consumer_settings(),
+            "producer": {"bootstrap.servers": stage.bootstrap},
+            "source": stage.source,
+            "sink": stage.sink,
+        }
+        command = [sys.executable, "-c", self._PROLOGUE + program, json.dumps(settings)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT, env={**os.environ}
+        )
+
+    def said(self, timeout_s: float = WAIT_S) -> Any:
+        """The next thing that the program says; fails when it says nothing in time or has ended."""
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], timeout_s)
+        assert ready, f"the member said nothing within {timeout_s} s"
+        line = self.process.stdout.readline()
+        assert line, f"the member ended with {self.process.wait(WAIT_S)}"
+        return json.loads(line)
+
+    def go(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait(WAIT_S)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+def settle(stage: Stage, producer: EosProducer, consumer: EosConsumer) -> None:
+    """End the open transaction: go on with it until the gate lets it through."""
+    outcome = Outcome.SKIPPED
+    deadline_s = time.monotonic() + WAIT_S
+    while outcome is Outcome.SKIPPED:
+        assert time.monotonic() < deadline_s, "the gate stays closed"
+        with producer.transaction(consumer) as txn:
+            pass
+        assert txn.outcome is not None
+        outcome = txn.outcome
+        if outcome is Outcome.SKIPPED:
+            consumer.wait_while_paused(0.05)

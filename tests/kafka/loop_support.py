@@ -1,0 +1,263 @@
+"""What the tests of the loop on a real broker share: a job (topics, group, input), loops in threads, what they said.
+
+Everything that judges a run is raw confluent-kafka, never the client.
+"""
+
+import threading
+import time
+import uuid
+from contextlib import ExitStack
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewTopic, OffsetSpec, ResourceType
+
+from eos_client import EosConfig, ExactlyOnceLoop
+from tests.verification.checker import History, Status, Stored, check
+
+ANSWER_S = 20.0
+WAIT_S = 30.0
+TICK_S = 0.02
+
+KIP_848 = {"group.protocol": "consumer"}
+COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 300}
+EAGER = {"partition.assignment.strategy": "range", "heartbeat.interval.ms": 300}
+PROTOCOLS = {"kip848": KIP_848, "cooperative": COOPERATIVE, "eager": EAGER}
+
+
+def await_true(condition, what, timeout_s=WAIT_S):
+    """Poll until `condition` holds; fails naming it when it does not in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"after {timeout_s:g} s still not true: {what}"
+        time.sleep(TICK_S)
+
+
+def copy(record):
+    """The plainest transform: the value, for the default output topic."""
+    return [record.value()]
+
+
+class EventLog:
+    """A hook that remembers every event."""
+
+    def __init__(self):
+        self.events = []
+
+    def __call__(self, event):
+        self.events.append(event)
+
+    def of(self, kind, **fields):
+        return [e for e in self.events if isinstance(e, kind) and all(getattr(e, k) == v for k, v in fields.items())]
+
+    def wait_for(self, kind, count=1, timeout_s=WAIT_S, **fields):
+        await_true(lambda: len(self.of(kind, **fields)) >= count, f"{count} {kind.__name__} {fields}", timeout_s)
+        return self.of(kind, **fields)
+
+
+class LoopThread:
+    """`loop.run()` in a thread of its own; what it raised is raised by `join` and `stop`."""
+
+    def __init__(self, loop, events):
+        self.loop = loop
+        self.events = events
+        self.error = None
+        self._thread = threading.Thread(target=self._run, name="loop-under-test", daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            self.loop.run()
+        except BaseException as error:  # noqa: BLE001  # it is the test's to judge
+            self.error = error
+
+    @property
+    def running(self):
+        return self._thread.is_alive()
+
+    def ended(self, timeout_s=WAIT_S):
+        """Wait for the end and return the error, None after an orderly stop."""
+        self._thread.join(timeout_s)
+        assert not self.running, f"the loop still runs after {timeout_s:g} s"
+        return self.error
+
+    def stop(self, timeout_s=WAIT_S):
+        self.loop.stop()
+        error = self.ended(timeout_s)
+        if error is not None:
+            raise error
+
+
+class Job:
+    """Topics and a group that no other test uses, the input, the loops that work on it, and the verdict.
+
+    A context manager: leaving it stops the loops that still run.
+    """
+
+    def __init__(self, broker, *, partitions=4):
+        self.bootstrap = broker if isinstance(broker, str) else broker.bootstrap_servers
+        self.partitions = partitions
+        name = uuid.uuid4().hex[:10]
+        self.source, self.sink, self.group = f"in-{name}", f"out-{name}", f"group-{name}"
+        self.loaded = 0
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        self._observer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group, "log_level": 0})
+        self._ending = ExitStack()
+        self._ending.callback(self._observer.close)
+        self.create_topics(self.source, self.sink)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._ending.close()
+
+    # -- the cluster -----------------------------------------------------------------------------------------------
+
+    def create_topics(self, *names, **config):
+        settings = {key.replace("_", "."): str(value) for key, value in config.items()}
+        topics = [NewTopic(name, self.partitions, 1, config=settings) for name in names]
+        for future in self._admin.create_topics(topics).values():
+            future.result(ANSWER_S)
+
+    def more_topics(self, *kinds, **config):
+        """Further topics of this job; returns their names."""
+        names = [f"{kind}-{self.group}" for kind in kinds]
+        self.create_topics(*names, **config)
+        return names if len(names) > 1 else names[0]
+
+    def hasten_rebalances(self, heartbeat_ms=300):
+        """Let a KIP-848 group hear of its rebalances quickly: the interval is the broker's, by group."""
+        interval = ConfigEntry("consumer.heartbeat.interval.ms", str(heartbeat_ms))
+        resource = ConfigResource(ResourceType.GROUP, self.group, incremental_configs=[interval])
+        self._admin.incremental_alter_configs([resource])[resource].result(ANSWER_S)
+
+    def members(self):
+        group = self._admin.describe_consumer_groups([self.group])[self.group].result(ANSWER_S)
+        return len(group.members)
+
+    def load(self, count, *, headers=None, first_partition=0):
+        """Write `count` records with unique values, round robin; returns the values."""
+        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 0})
+        values = [b"%d" % number for number in range(self.loaded, self.loaded + count)]
+        for number, value in enumerate(values):
+            partition = (first_partition + number) % self.partitions
+            producer.produce(self.source, value, b"key-" + value, partition, headers=headers)
+        assert producer.flush(ANSWER_S) == 0
+        self.loaded += count
+        return values
+
+    # -- loops -----------------------------------------------------------------------------------------------------
+
+    def config(self, *, kafka=None, **options):
+        given = {"group_id": self.group, "commit_interval_s": 0.05, **options}
+        return EosConfig({"bootstrap.servers": self.bootstrap, "log_level": 0, **(kafka or {})}, **given)
+
+    def loop(self, transform=copy, *, topics=None, events=None, output_topic=None, **options):
+        """A loop that is not running yet."""
+        topics = topics or [self.source]
+        hook = EventLog() if events is None else events
+        return ExactlyOnceLoop(
+            self.config(**options), topics, transform, output_topic=output_topic or self.sink, hook=hook
+        )
+
+    def start(self, transform=copy, **options):
+        """A loop that runs in a thread."""
+        events = EventLog()
+        running = LoopThread(self.loop(transform, events=events, **options), events)
+        self._ending.callback(running.ended)
+        self._ending.callback(running.loop.stop)
+        return running
+
+    # -- what is in the log ----------------------------------------------------------------------------------------
+
+    def committed(self):
+        """How many input records the group's committed offsets cover."""
+        return sum(offset or 0 for offset in self.offsets().values())
+
+    def offsets(self):
+        """The group's committed offsets; None where there is none.
+
+        Asked by a consumer that never joins: the admin client's own call crashes the process when it meets a
+        coordinator that is still loading (librdkafka 2.16.0).
+        """
+        places = [TopicPartition(self.source, number) for number in range(self.partitions)]
+        answers = self._observer.committed(places, ANSWER_S)
+        return {place.partition: place.offset if place.offset >= 0 else None for place in answers}
+
+    def await_committed(self, count=None, timeout_s=WAIT_S):
+        wanted = self.loaded if count is None else count
+        await_true(lambda: self.committed() >= wanted, f"{wanted} inputs committed", timeout_s)
+
+    def log_ends(self, topic, isolation=IsolationLevel.READ_UNCOMMITTED):
+        spec = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(self.partitions)}
+        answers = self._admin.list_offsets(spec, isolation_level=isolation)
+        return {place.partition: future.result(ANSWER_S).offset for place, future in answers.items()}
+
+    def written(self, topic=None):
+        """Offsets used in the topic, by committed, aborted and open transactions and their markers."""
+        return sum(self.log_ends(topic or self.sink).values())
+
+    def is_settled(self, topic=None):
+        """Whether no transaction is open on the topic."""
+        topic = topic or self.sink
+        return self.log_ends(topic, IsolationLevel.READ_COMMITTED) == self.log_ends(topic)
+
+    def await_settled(self, *topics, timeout_s=WAIT_S):
+        for topic in topics or (self.sink,):
+            await_true(lambda topic=topic: self.is_settled(topic), f"no open transaction on {topic}", timeout_s)
+
+    def messages(self, topic=None, *, isolation="read_committed"):
+        """Every record of a topic whose transactions have all ended, by a reader of its own."""
+        topic = topic or self.sink
+        self.await_settled(topic)
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "reads-back",
+                "isolation.level": isolation,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "log_level": 0,
+            }
+        )
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(self.partitions)])
+        found, unread, deadline = [], self.partitions, time.monotonic() + WAIT_S
+        while unread:
+            assert time.monotonic() < deadline, f"{topic} could not be read to its end"
+            for message in consumer.consume(5000, 0.2):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unread -= 1
+                else:
+                    raise KafkaException(error)
+        consumer.close()
+        return found
+
+    def values(self, topic=None, *, isolation="read_committed"):
+        return sorted(
+            (m.value() for m in self.messages(topic, isolation=isolation)), key=lambda value: (len(value), value)
+        )
+
+    def verdict(self):
+        """What the checker says of copying the source to the sink."""
+        return check(
+            History(
+                inputs=_stored(self.messages(self.source)),
+                outputs=_stored(self.messages(self.sink)),
+                input_ends=self.log_ends(self.source),
+                committed=self.offsets(),
+            )
+        )
+
+    def assert_exactly_once(self):
+        """Every input has one output, in order, and the group's offsets are at the end of the input."""
+        verdict = self.verdict()
+        assert verdict.inputs == self.loaded
+        assert verdict.status is Status.HOLDS, str(verdict)
+
+
+def _stored(messages):
+    return [Stored(m.partition(), m.offset(), m.value()) for m in messages]

@@ -1,0 +1,198 @@
+"""The loop on a real broker: every input exactly once, whatever the transform makes of it and whenever it commits."""
+
+import time
+
+from eos_client import ExactlyOnceLoop, OutputRecord
+from eos_client.observe import LoopStarted, LoopStopped, TransactionCommitted
+from tests.kafka.loop_support import EventLog, Job, await_true
+
+
+def test_every_input_becomes_exactly_one_output_through_run_and_stop(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(3000)
+        running = job.start()
+        job.await_committed()
+        running.stop()
+        job.assert_exactly_once()
+        counters = running.loop.counters
+        assert (counters.records_in, counters.records_out, counters.aborted) == (3000, 3000, 0)
+        assert running.events.of(LoopStopped)[0].reason == "stop() was called"
+
+
+def test_goes_on_where_the_loop_before_it_stopped(kafka_broker):
+    with Job(kafka_broker) as job:
+        for _ in range(2):
+            job.load(500)
+            running = job.start()
+            job.await_committed()
+            running.stop()
+        job.assert_exactly_once()
+
+
+def test_commits_when_the_interval_is_over_although_few_records_came(kafka_broker):
+    with Job(kafka_broker) as job:
+        running = job.start(commit_interval_s=0.3, max_records=1000)
+        running.events.wait_for(LoopStarted)
+        for _ in range(3):
+            job.load(1)
+            job.await_committed()
+        assert len(running.events.of(TransactionCommitted, records_in=1)) == 3
+        running.stop()
+
+
+def test_commits_at_max_records_long_before_the_interval_is_over(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(1000)
+        running = job.start(commit_interval_s=60, max_records=100, batch_size=30)
+        job.await_committed()
+        assert [e.records_in for e in running.events.of(TransactionCommitted)] == [100] * 10
+        running.stop()
+        job.assert_exactly_once()
+
+
+def test_what_is_open_is_committed_when_the_loop_stops(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(200)
+        seen = []
+        running = job.start(lambda record: [seen.append(record) or record.value()], commit_interval_s=60)
+        running.events.wait_for(LoopStarted)
+        await_true(lambda: len(seen) == 200, "all records are in the open transaction")
+        assert job.committed() == 0
+        running.stop()
+        job.assert_exactly_once()
+        assert running.events.of(TransactionCommitted, records_in=200)
+
+
+def test_writes_an_output_with_all_that_it_says(kafka_broker):
+    with Job(kafka_broker) as job:
+        other = job.more_topics("other")
+        stamp_ms = int(time.time() * 1000) - 3_600_000
+
+        def transform(record):
+            yield OutputRecord(
+                other,
+                value=b"whole",
+                key=b"its key",
+                headers=[("one", b"1"), ("none", None), ("one", b"again")],
+                partition=3,
+                timestamp_ms=stamp_ms,
+            )
+            yield OutputRecord(value="text", key="text key", headers={"map": "text"})
+            yield OutputRecord(value=None, key=b"tombstone", partition=2)
+            yield b"plain bytes"
+
+        job.load(1)
+        running = job.start(transform)
+        job.await_committed()
+        running.stop()
+        (whole,) = job.messages(other)
+        assert (whole.value(), whole.key(), whole.partition()) == (b"whole", b"its key", 3)
+        assert whole.headers() == [("one", b"1"), ("none", None), ("one", b"again")]
+        assert whole.timestamp()[1] == stamp_ms
+        by_key = {m.key(): m for m in job.messages()}
+        assert by_key[b"text key"].value() == b"text"
+        assert by_key[b"text key"].headers() == [("map", b"text")]
+        assert (by_key[b"tombstone"].value(), by_key[b"tombstone"].partition()) == (None, 2)
+        assert by_key[None].value() == b"plain bytes"
+        assert running.loop.counters.records_out == 4
+
+
+def test_a_transform_that_yields_nothing_still_moves_the_committed_offsets(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(300)
+        running = job.start(lambda record: None if int(record.value()) % 2 else [])
+        job.await_committed()
+        running.stop()
+        assert job.written() == 0
+        assert running.loop.counters.records_out == 0
+
+
+def test_reads_several_topics_and_patterns(kafka_broker):
+    with Job(kafka_broker) as job:
+        other = job.more_topics("second")
+        job.load(10)
+        running = job.start(topics=[job.source, f"^{other}.*"])
+        job.await_committed()
+        job.source, source = other, job.source
+        job.load(10)
+        job.await_committed(10)
+        job.source = source
+        running.stop()
+        assert job.values() == [b"%d" % n for n in range(20)]
+
+
+def test_a_slow_transform_commits_on_time_and_puts_the_rest_of_its_batch_back(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(150)
+
+        def slow(record):
+            time.sleep(0.02)
+            return [record.value()]
+
+        # All 150 in one transaction would take 3 s, longer than the broker lets it live.
+        running = job.start(
+            slow,
+            commit_interval_s=0.1,
+            hold_limit_s=0.4,
+            commit_timeout_s=1.0,
+            producer={"transaction.timeout.ms": 1500},
+        )
+        job.await_committed()
+        running.stop()
+        job.assert_exactly_once()
+        commits = running.events.of(TransactionCommitted)
+        assert max(e.records_in for e in commits) < 40
+        assert (running.loop.counters.aborted, running.loop.counters.producer_rebuilds) == (0, 0)
+
+
+def test_a_generated_transactional_id_is_of_this_loop_alone_and_a_pinned_one_is_used_as_given(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(4)
+        first, second = job.start(), job.start()
+        pinned = job.start(transactional_id=f"pinned-{job.group}")
+        ids = [each.events.wait_for(LoopStarted)[0].transactional_id for each in (first, second, pinned)]
+        assert ids[2] == f"pinned-{job.group}"
+        assert len(set(ids)) == 3
+        for each in (first, second, pinned):
+            each.stop()
+        job.assert_exactly_once()
+
+
+def test_stop_from_another_thread_ends_an_idle_loop_at_once(kafka_broker):
+    with Job(kafka_broker) as job:
+        running = job.start()
+        running.events.wait_for(LoopStarted)
+        began_at = time.monotonic()
+        running.stop()
+        assert time.monotonic() - began_at < 3.0
+
+
+def test_a_loop_that_was_stopped_before_run_returns_from_it(kafka_broker):
+    with Job(kafka_broker) as job:
+        loop = job.loop()
+        loop.stop("not wanted any more")
+        loop.run()
+        assert [e.reason for e in loop._hook.of(LoopStopped)] == ["not wanted any more"]
+
+
+def test_a_context_manager_without_run_closes_quietly_even_without_a_broker():
+    events = EventLog()
+    job = Job.__new__(Job)
+    job.bootstrap, job.group = "127.0.0.1:1", "nobody"
+    began_at = time.monotonic()
+    with ExactlyOnceLoop(job.config(), ["in"], lambda record: None, hook=events):
+        pass
+    assert time.monotonic() - began_at < 5.0
+    assert [e.reason for e in events.of(LoopStopped)] == ["closed"]
+
+
+def test_closing_a_loop_twice_does_nothing_more(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(10)
+        running = job.start()
+        job.await_committed()
+        running.stop()
+        running.loop.close()
+        running.loop.close()
+        assert len(running.events.of(LoopStopped)) == 1
+        job.assert_exactly_once()
