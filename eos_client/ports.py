@@ -167,6 +167,10 @@ class GroupConsumer(Protocol):
         """Serve rebalance callbacks that are due; with ``drain``, prove that none is left behind queued records."""
         ...
 
+    def prefetch(self) -> None:
+        """Take records that are there already, for a later ``consume``; serves callbacks."""
+        ...
+
     def settle(self) -> None:
         """All uncommitted work was committed."""
         ...
@@ -207,8 +211,11 @@ class TransactionalProducer(Protocol):
         """Queue one output, waiting for room in the local queue."""
         ...
 
-    def flush_outputs(self, timeout_s: float) -> None:
-        """Wait until every output is acknowledged; raises AbortableError when some are not in time."""
+    def flush_outputs(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
+        """Wait until every output is acknowledged; raises AbortableError when some are not in time.
+
+        ``meanwhile`` is called again and again while there is nothing to do but wait.
+        """
         ...
 
     def send_offsets(self, positions: InputPositions, snapshot: MembershipSnapshot, timeout_s: float) -> None:

@@ -71,11 +71,17 @@ stop() {
         engine=$(cat "$dir/docker.pid")
         kill "$engine" 2>/dev/null || true
         while kill -0 "$engine" 2>/dev/null; do
-            [ "$SECONDS" -lt "$deadline" ] || { kill -KILL "$engine" 2>/dev/null || true; }
+            if [ "$SECONDS" -ge "$deadline" ]; then
+                say "the Docker engine did not stop in $stop_timeout_s s: ending it by force"
+                kill -KILL "$engine" $(cat "$dir/exec/containerd/containerd.pid" 2>/dev/null) 2>/dev/null || true
+                deadline=$((SECONDS + stop_timeout_s))
+            fi
             sleep 0.2
         done
     fi
-    { grep -oE " $dir/[^ ]+" /proc/self/mounts || true; } | sort -r | while read -r mounted; do umount -l "$mounted" || true; done
+    { grep -oE " $dir/[^ ]+" /proc/self/mounts || true; } | sort -r | while read -r mounted; do
+        umount -l "$mounted" || true
+    done
     if [ -e "$dir/made-bridge" ] && command -v ip >/dev/null; then ip link delete docker0 2>/dev/null || true; fi
     rm -rf "$dir"
 }

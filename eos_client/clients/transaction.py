@@ -139,7 +139,7 @@ class TransactionSession:
             return failed
         self._consumer.serve_callbacks()
         self._raise_failure()
-        if self.last is not before:  # a revocation ended it
+        if self.last is not before:  # a revocation ended it meanwhile
             return self.last
         ruling, snapshot = self._rule()
         if self.last is not before:
@@ -148,12 +148,16 @@ class TransactionSession:
 
     def _flush(self, *, inside_revoke: bool = False) -> Ending | None:
         """Wait for the outputs; returns how the transaction ended when they did not get through."""
+        before = self.last
+        meanwhile = None if inside_revoke else self._consumer.prefetch
         try:
-            self._producer.flush_outputs(self._producer.limits.commit_timeout_s)
-        except AbortableError as error:
+            self._producer.flush_outputs(self._producer.limits.commit_timeout_s, meanwhile)
+        except (AbortableError, RebuildProducerError) as error:
+            if self.last is not before:
+                return self.last
+            if isinstance(error, RebuildProducerError):
+                return self._start_over(error, inside_revoke=inside_revoke)
             return self._abort(str(error), inside_revoke=inside_revoke)
-        except RebuildProducerError as error:
-            return self._start_over(error, inside_revoke=inside_revoke)
         return None
 
     def _obey(self, ruling: CommitRuling, snapshot: MembershipSnapshot, began_at: float) -> Ending:

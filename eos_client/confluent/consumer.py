@@ -23,6 +23,8 @@ from eos_client.errors import FatalClientError
 
 _SEEK_ATTEMPTS_MAX = 3
 _DRAIN_ROUNDS_MAX = 10
+_PREFETCH_STEP = 500
+_PREFETCH_MAX = 20_000
 _COMMITTED_TIMEOUT_S = 10.0
 
 
@@ -170,6 +172,11 @@ class ConfluentConsumer(GroupMember):
             self._carried += self._fetch(1, limit_s)
         finally:
             self._raw.resume(to_kafka(pausing))
+
+    def prefetch(self) -> None:
+        """Take records that are there already, for a later ``consume``; serves callbacks."""
+        if len(self._carried) < _PREFETCH_MAX:
+            self._carried += self._fetch(_PREFETCH_STEP, 0)
 
     # -- settling ------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from eos_client.observe import Counters, EventHook, log_event
 from eos_client.ports import MembershipSnapshot, OutputRecord
 
 _SLICE_S = 0.2
+_WORKING_SLICE_S = 0.002
 _QUEUE_WAIT_S = 0.05
 
 
@@ -148,9 +150,12 @@ class ConfluentProducer(ProducerHandle):
         with self._named(TransactionalRequest.PRODUCE):
             return int(self._raw.produce_batch(topic, messages, *args, **kwargs))
 
-    def flush_outputs(self, timeout_s: float) -> None:
-        """Wait until every record is acknowledged; raises AbortableError when some are not within ``timeout_s``."""
-        left = self.flush(timeout_s)
+    def flush_outputs(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
+        """Wait until every record is acknowledged; raises AbortableError when some are not within ``timeout_s``.
+
+        ``meanwhile`` is called while there is nothing to do but wait.
+        """
+        left = self._flush(timeout_s, _WORKING_SLICE_S if meanwhile else _SLICE_S, meanwhile)
         if left:
             raise AbortableError(
                 f"{left} outputs of transactional.id {self.transactional_id!r} were not acknowledged within "
@@ -160,17 +165,19 @@ class ConfluentProducer(ProducerHandle):
     @owned()
     def flush(self, timeout: float = -1) -> int:
         """Wait for outstanding records; returns how many are left. ``timeout`` in seconds, negative for no limit."""
-        with self._named(TransactionalRequest.FLUSH):
-            return self._flush_in_slices(timeout)
+        return self._flush(timeout, _SLICE_S)
 
-    def _flush_in_slices(self, timeout: float) -> int:
-        # Python runs signal handlers between calls into the client library, not during one.
-        deadline = None if timeout < 0 else self._clock() + timeout
+    @owned()
+    def _flush(self, timeout: float, longest_s: float, meanwhile: Callable[[], None] | None = None) -> int:
+        # In slices: Python runs signal handlers between calls into the client library, not during one.
+        deadline = math.inf if timeout < 0 else self._clock() + timeout
         while True:
-            slice_s = _SLICE_S if deadline is None else min(_SLICE_S, max(0.0, deadline - self._clock()))
-            left = int(self._raw.flush(slice_s))
-            if not left or (deadline is not None and self._clock() >= deadline):
+            with self._named(TransactionalRequest.FLUSH):
+                left = int(self._raw.flush(min(longest_s, max(0.0, deadline - self._clock()))))
+            if not left or self._clock() >= deadline:
                 return left
+            if meanwhile is not None:
+                meanwhile()
 
     @owned()
     def poll(self, timeout: float = -1) -> int:

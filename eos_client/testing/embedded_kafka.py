@@ -205,6 +205,7 @@ class EmbeddedKafka:
         try:
             formatted = subprocess.run(  # noqa: S603  arguments are ours
                 command,
+                cwd=files.base,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

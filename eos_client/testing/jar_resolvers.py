@@ -57,9 +57,9 @@ def resolve_jars(version: str, into: Path, work: Path, java: JavaRuntime, on_pro
 
 
 def _run(command: list[str], version: str, on_progress: Callable[[str], None]) -> tuple[int, str]:
-    """Run the resolver, one progress line a downloaded jar; its exit code and the end of its output."""
+    """Run the resolver, with progress from what it prints; its exit code and the end of its output."""
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
-    jar_count = 0
+    module_count = jar_count = 0
     with subprocess.Popen(  # noqa: S603  arguments are ours
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as resolver:
@@ -70,8 +70,10 @@ def _run(command: list[str], version: str, on_progress: Callable[[str], None]) -
                 if line.strip(" .\n") == "":
                     continue  # Ivy draws its progress with dots
                 tail.append(line.rstrip())
-                jar = _jar_named_in(line)
-                if jar:
+                if line.startswith("\tfound "):
+                    module_count += 1
+                    on_progress(f"resolving Kafka {version}: {line.split()[1]} ({module_count})")
+                elif jar := _jar_named_in(line):
                     jar_count += 1
                     on_progress(f"downloading Kafka {version}: {jar} ({jar_count})")
         except BaseException:

@@ -69,11 +69,11 @@ def java_major(version_output: str) -> int | None:
 def _java_executable() -> tuple[Path, str]:
     home = os.environ.get("JAVA_HOME")
     if home:
-        executable = Path(home, "bin", "java")
+        executable = Path(home, "bin", "java").absolute()
         if not executable.is_file():
             raise EmbeddedKafkaError(f"JAVA_HOME is {home}, but there is no bin/java in it. {_HOW_TO_GET_IT}")
         return executable, "from JAVA_HOME"
     on_path = shutil.which("java")
     if on_path is None:
         raise EmbeddedKafkaError(f"no java on PATH and JAVA_HOME is not set. {_HOW_TO_GET_IT}")
-    return Path(on_path), "from PATH"
+    return Path(on_path).absolute(), "from PATH"

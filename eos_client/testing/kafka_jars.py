@@ -35,7 +35,7 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+(-\w+)?")
 def cache_root() -> Path:
     """``$XDG_CACHE_HOME/eos-client``, by default ``~/.cache/eos-client``."""
     configured = os.environ.get("XDG_CACHE_HOME")
-    return Path(configured) / "eos-client" if configured else Path.home() / ".cache" / "eos-client"
+    return Path(configured).absolute() / "eos-client" if configured else Path.home() / ".cache" / "eos-client"
 
 
 def kafka_jars(version: str, java: JavaRuntime, on_progress: Callable[[str], None]) -> Path:

@@ -36,6 +36,7 @@ class KeptProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            cwd=log_path.parent,  # where a crashing Java leaves its report
             start_new_session=True,  # Ctrl-C in a terminal is for the application, not for its broker
         )
         self.pid = self._await_start()

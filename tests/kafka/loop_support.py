@@ -1,19 +1,34 @@
-"""What the tests of the loop on a real broker share: a job (topics, group, input), loops in threads, what they said.
+"""What the tests of the loop on a real broker share: a job (topics, group, input), loops in threads or processes.
 
 Everything that judges a run is raw confluent-kafka, never the client.
 """
 
+import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 import uuid
 from contextlib import ExitStack
+from pathlib import Path
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 
 from eos_client import EosConfig, ExactlyOnceLoop
 from tests.verification.checker import History, Status, Stored, check
 
+REPOSITORY = Path(__file__).parents[2]
 ANSWER_S = 20.0
 WAIT_S = 30.0
 TICK_S = 0.02
@@ -87,6 +102,67 @@ class LoopThread:
             raise error
 
 
+class LoopProcess:
+    """A loop in a process (`loop_worker.py`); `said` is what it has said so far."""
+
+    def __init__(self, job, transform, kafka, options):
+        told = {
+            "bootstrap": job.bootstrap,
+            "source": job.source,
+            "sink": job.sink,
+            "transform": transform,
+            "kafka": kafka,
+            "options": {"group_id": job.group, "commit_interval_s": 0.05, **options},
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.kafka.loop_worker", json.dumps(told)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=REPOSITORY,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        )
+        self.said = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        for line in self._process.stdout:
+            self.said.append(json.loads(line))
+
+    def of(self, what):
+        return [each for each in self.said if each["said"] == what]
+
+    def wait_for(self, what, count=1, timeout_s=WAIT_S):
+        def heard():
+            assert len(self.of(what)) >= count or self._process.poll() is None, f"it ended early: {self.said[-3:]}"
+            return len(self.of(what)) >= count
+
+        await_true(heard, f"the process says {what!r}", timeout_s)
+        return self.of(what)
+
+    def signal(self, number=signal.SIGTERM):
+        self._process.send_signal(number)
+
+    def ended(self, timeout_s=WAIT_S):
+        """Wait for the end and return the exit code, negative for a signal."""
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {timeout_s:g} s; it said {self.said[-5:]}") from None
+        self._reader.join(ANSWER_S)
+        return code
+
+    @property
+    def running(self):
+        return self._process.poll() is None
+
+    def close(self):
+        self._process.kill()
+        self._process.wait()
+        self._reader.join(ANSWER_S)
+        self._process.stdout.close()
+
+
 class Job:
     """Topics and a group that no other test uses, the input, the loops that work on it, and the verdict.
 
@@ -127,7 +203,9 @@ class Job:
 
     def hasten_rebalances(self, heartbeat_ms=300):
         """Let a KIP-848 group hear of its rebalances quickly: the interval is the broker's, by group."""
-        interval = ConfigEntry("consumer.heartbeat.interval.ms", str(heartbeat_ms))
+        interval = ConfigEntry(
+            "consumer.heartbeat.interval.ms", str(heartbeat_ms), incremental_operation=AlterConfigOpType.SET
+        )
         resource = ConfigResource(ResourceType.GROUP, self.group, incremental_configs=[interval])
         self._admin.incremental_alter_configs([resource])[resource].result(ANSWER_S)
 
@@ -166,6 +244,12 @@ class Job:
         running = LoopThread(self.loop(transform, events=events, **options), events)
         self._ending.callback(running.ended)
         self._ending.callback(running.loop.stop)
+        return running
+
+    def start_process(self, transform="copy", *, kafka=None, **options):
+        """A loop that runs in a process of its own; `transform` is the name of one in `loop_worker.py`."""
+        running = LoopProcess(self, transform, kafka or {}, options)
+        self._ending.callback(running.close)
         return running
 
     # -- what is in the log ----------------------------------------------------------------------------------------

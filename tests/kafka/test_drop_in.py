@@ -141,8 +141,8 @@ MISUSED_CONSUMER = {
     "subscribe to a str": lambda c: c.subscribe("orders"),
     "subscribe to a non-str": lambda c: c.subscribe([1]),
     "an on_assign that is no function": lambda c: c.subscribe(["orders"], on_assign=1),
-    "consume a negative number": lambda c: c.consume(-1),
-    "consume too many": lambda c: c.consume(1_000_001),
+    "consume a negative number": lambda c: c.consume(-1, 0.05),
+    "consume too many": lambda c: c.consume(1_000_001, 0.05),
     "commit message and offsets": lambda c: c.commit(message=1, offsets=[]),
     "commit something else as message": lambda c: c.commit(message=1),
     "commit with nothing to commit": lambda c: c.commit(asynchronous=False),
@@ -192,7 +192,7 @@ def test_a_misused_producer_raises_what_theirs_raises(misuse, both_producers):
 def test_what_needs_no_broker_answers_as_theirs_does(both_consumers, both_producers):
     place = TopicPartition("orders", 0)
     for consumer in both_consumers:
-        assert consumer.consume(0) == []
+        assert consumer.consume(0, 0.05) == []
         assert consumer.consume(num_messages=2, timeout=0) == []
         assert consumer.poll(timeout=0) is None
         assert consumer.assignment() == []

@@ -36,9 +36,16 @@ def broker():
 
 def start_in_another_process(then):
     """A process that starts a broker and then runs `then`; with the broker's pid, address and directory."""
-    starter = subprocess.Popen([sys.executable, "-c", STARTS_A_BROKER + then], stdout=subprocess.PIPE, text=True)
+    starter = subprocess.Popen(
+        [sys.executable, "-c", STARTS_A_BROKER + then], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
     pid, bootstrap_servers, directory = json.loads(starter.stdout.readline())
     return starter, pid, bootstrap_servers, Path(directory)
+
+
+def keeper_of(pid):
+    """The parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()[1])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -66,8 +73,7 @@ def test_another_cluster_at_the_port_is_not_taken_for_ours(broker):
 
 def test_stop_leaves_no_process_and_no_file(alive, eventually):
     broker = EmbeddedKafka().start()
-    keeper_pid = int(Path(f"/proc/{broker.pid}/stat").read_text().rsplit(") ", 1)[1].split()[1])
-    pid, directory = broker.pid, broker.log_path.parent
+    pid, keeper_pid, directory = broker.pid, keeper_of(broker.pid), broker.log_path.parent
     assert alive(pid)
     assert alive(keeper_pid)
     broker.stop()
@@ -117,6 +123,29 @@ def test_a_dead_brokers_directory_goes_with_its_starter_too(alive, eventually):
     assert directory.exists()
     starter.kill()
     starter.wait()
+    eventually(lambda: not directory.exists(), "its directory is removed")
+
+
+def test_ends_when_the_process_that_keeps_it_is_killed(alive, eventually):
+    with EmbeddedKafka() as broker:
+        os.kill(keeper_of(broker.pid), signal.SIGKILL)
+        eventually(lambda: not alive(broker.pid), "the broker has ended")
+        eventually(lambda: not broker.running, "its starter knows")
+
+
+def test_an_interrupt_from_the_terminal_is_for_the_application_alone(alive, eventually):
+    ignores_it = (
+        "import signal; signal.signal(signal.SIGINT, lambda *_: print('interrupted', flush=True)); time.sleep(600)"
+    )
+    starter, pid, bootstrap_servers, directory = start_in_another_process(ignores_it + "; time.sleep(600)")
+    try:
+        os.killpg(starter.pid, signal.SIGINT)
+        assert starter.stdout.readline() == "interrupted\n"
+        assert AdminClient({"bootstrap.servers": bootstrap_servers}).list_topics(timeout=10).cluster_id
+        assert alive(pid)
+    finally:
+        starter.kill()
+        starter.wait()
     eventually(lambda: not directory.exists(), "its directory is removed")
 
 

@@ -123,7 +123,8 @@ def test_a_version_is_downloaded_once_and_shows_its_progress(repository, cache, 
     folder = download()
     assert folder == cache / f"kafka-{VERSION}" == cache_root() / f"kafka-{VERSION}"
     assert {jar.name for jar in folder.glob("*.jar")} == JAR_NAMES
-    assert any(f"downloading Kafka {VERSION}: kafka_2.13-{VERSION}.jar" in line for line in download.progress)
+    assert f"resolving Kafka {VERSION}: org.apache.kafka#kafka_2.13;{VERSION} (1)" in download.progress
+    assert f"downloading Kafka {VERSION}: kafka_2.13-{VERSION}.jar (1)" in download.progress
     repository.requested.clear()
     assert download() == folder
     assert repository.requested == []

@@ -153,6 +153,7 @@ def test_a_generated_transactional_id_is_of_this_loop_alone_and_a_pinned_one_is_
         ids = [each.events.wait_for(LoopStarted)[0].transactional_id for each in (first, second, pinned)]
         assert ids[2] == f"pinned-{job.group}"
         assert len(set(ids)) == 3
+        job.await_committed()
         for each in (first, second, pinned):
             each.stop()
         job.assert_exactly_once()

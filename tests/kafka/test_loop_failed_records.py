@@ -1,0 +1,265 @@
+"""Records that the transform or the producer does not take: stop, skip or dead letter, never half of a record."""
+
+import pytest
+
+from eos_client import OutputRecord
+from eos_client.errors import FatalClientError, OutputRefusedError, TransformError
+from eos_client.observe import RecordDeadLettered, RecordSkipped
+from tests.kafka.loop_support import Job, await_true
+
+BAD = b"7"
+TOO_LARGE = b"x" * 2_000_000
+
+
+class UnreadableError(Exception):
+    """What the application's transform raises."""
+
+
+def refuse_bad(record):
+    if record.value() == BAD:
+        raise UnreadableError("no such customer")
+    return [record.value()]
+
+
+def all_but_bad(count):
+    return [b"%d" % n for n in range(count) if b"%d" % n != BAD]
+
+
+def test_stop_ends_the_loop_with_the_record_named_and_nothing_of_its_transaction_visible(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(20)
+        seen = []
+
+        def transform(record):
+            seen.append(record)
+            return refuse_bad(record)
+
+        error = job.start(transform, commit_interval_s=60).ended()
+        (bad,) = [m for m in seen if m.value() == BAD]
+        assert type(error) is TransformError
+        assert (error.topic, error.partition, error.offset) == (job.source, bad.partition(), bad.offset())
+        assert isinstance(error.__cause__, UnreadableError)
+        assert f"{job.source}[{bad.partition()}]@{bad.offset()}" in str(error)
+        assert "UnreadableError: no such customer" in str(error)
+        assert 'on_error="skip"' in str(error)
+        assert job.values() == []
+        assert job.committed() == 0
+
+
+def test_what_was_committed_before_the_failure_stays_and_a_corrected_transform_goes_on_exactly_there(kafka_broker):
+    with Job(kafka_broker, partitions=1) as job:
+        job.load(20)
+        error = job.start(refuse_bad, commit_interval_s=60, max_records=5).ended()
+        assert (type(error), error.offset) == (TransformError, 7)
+        assert job.committed() == 5
+        assert job.values() == [b"%d" % n for n in range(5)]
+        corrected = job.start()
+        job.await_committed()
+        corrected.stop()
+        job.assert_exactly_once()
+
+
+def test_skip_passes_over_the_record_and_says_so(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(20)
+        running = job.start(refuse_bad, on_error="skip")
+        job.await_committed()
+        running.stop()
+        assert job.values() == all_but_bad(20)
+        (skipped,) = running.events.of(RecordSkipped)
+        assert skipped.error == "UnreadableError: no such customer"
+        assert (skipped.topic, skipped.partition, skipped.offset) == (job.source, 3, 1)
+        assert running.loop.counters.records_failed == 1
+
+
+def test_a_dead_letter_is_the_record_unchanged_with_its_origin_and_the_error_in_headers(kafka_broker):
+    with Job(kafka_broker) as job:
+        dead = job.more_topics("dead")
+        job.load(20, headers=[("trace", b"abc")])
+        running = job.start(refuse_bad, on_error="dead_letter", dead_letter_topic=dead)
+        job.await_committed()
+        running.stop()
+        assert job.values() == all_but_bad(20)
+        (letter,) = job.messages(dead)
+        assert (letter.value(), letter.key()) == (BAD, b"key-" + BAD)
+        assert letter.headers() == [
+            ("trace", b"abc"),
+            ("eos.error", b"UnreadableError: no such customer"),
+            ("eos.topic", job.source.encode()),
+            ("eos.partition", b"3"),
+            ("eos.offset", b"1"),
+        ]
+        (event,) = running.events.of(RecordDeadLettered)
+        assert event.dead_letter_topic == dead
+
+
+def test_a_dead_letter_is_in_the_same_transaction_as_everything_else(kafka_broker):
+    with Job(kafka_broker, partitions=1) as job:
+        dead = job.more_topics("dead")
+        job.load(20)
+
+        def transform(record):
+            if record.value() == b"12":
+                raise SystemExit("the process ends here")  # no Exception: nobody's record failure
+            return refuse_bad(record)
+
+        error = job.start(transform, on_error="dead_letter", dead_letter_topic=dead, commit_interval_s=60).ended()
+        assert isinstance(error, SystemExit)
+        assert job.values(dead, isolation="read_uncommitted") == [BAD]
+        assert job.values(isolation="read_uncommitted") == [v for v in all_but_bad(12)]
+        assert job.values(dead) == []
+        assert job.values() == []
+        running = job.start(refuse_bad, on_error="dead_letter", dead_letter_topic=dead)
+        job.await_committed()
+        running.stop()
+        assert job.values(dead) == [BAD]
+        assert job.values() == all_but_bad(20)
+
+
+def test_a_dead_letter_is_written_however_long_the_error_is(kafka_broker):
+    with Job(kafka_broker) as job:
+        dead = job.more_topics("dead")
+
+        def verbose(record):
+            raise UnreadableError("cannot parse " + "x" * 2_000_000)
+
+        job.load(1)
+        job.start(verbose, on_error="dead_letter", dead_letter_topic=dead)
+        job.await_committed(timeout_s=10)
+        (letter,) = job.messages(dead)
+        assert dict(letter.headers())["eos.error"].startswith(b"UnreadableError: cannot parse x")
+
+
+def test_a_transform_is_tried_as_often_as_allowed_before_its_record_counts_as_failed(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(20)
+        attempts = []
+
+        def flaky(record):
+            attempts.append(record.value())
+            if record.value() == b"3" and attempts.count(b"3") < 3:
+                yield b"half an output"
+                raise UnreadableError("not yet")
+            if record.value() == BAD:
+                raise UnreadableError("never")
+            yield record.value()
+
+        running = job.start(flaky, on_error="skip", transform_attempts_max=3, transform_backoff_s=0.01)
+        job.await_committed()
+        running.stop()
+        assert job.values() == all_but_bad(20)
+        assert (attempts.count(b"3"), attempts.count(BAD), attempts.count(b"1")) == (3, 3, 1)
+
+
+@pytest.mark.parametrize("on_error", ["skip", "dead_letter"])
+def test_a_generator_that_fails_half_way_leaves_nothing_of_its_record(kafka_broker, on_error):
+    with Job(kafka_broker) as job:
+        dead = job.more_topics("dead")
+
+        def half_way(record):
+            yield record.value()
+            if record.value() == BAD:
+                raise UnreadableError("after the first output")
+
+        job.load(20)
+        letters = {"dead_letter_topic": dead} if on_error == "dead_letter" else {}
+        running = job.start(half_way, on_error=on_error, **letters)
+        job.await_committed()
+        running.stop()
+        assert job.values() == all_but_bad(20)
+        assert job.values(dead) == ([BAD] if on_error == "dead_letter" else [])
+
+
+@pytest.mark.parametrize("on_error", ["skip", "dead_letter"])
+def test_an_output_too_large_takes_the_earlier_outputs_of_its_record_with_it(kafka_broker, on_error):
+    with Job(kafka_broker) as job:
+        dead = job.more_topics("dead")
+
+        def transform(record):
+            yield record.value()
+            if record.value() == BAD:
+                yield TOO_LARGE
+
+        job.load(20)
+        letters = {"dead_letter_topic": dead} if on_error == "dead_letter" else {}
+        running = job.start(transform, on_error=on_error, **letters)
+        job.await_committed()
+        running.stop()
+        assert job.values() == all_but_bad(20)
+        assert job.values(dead) == ([BAD] if on_error == "dead_letter" else [])
+        assert running.loop.counters.records_failed == 1
+
+
+def test_an_output_too_large_stops_the_loop_by_default_and_names_its_record(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(8)
+        error = job.start(
+            lambda record: [record.value(), TOO_LARGE] if record.value() == BAD else [record.value()],
+            commit_interval_s=60,
+        ).ended()
+        assert type(error) is TransformError
+        assert (error.partition, error.offset) == (3, 1)
+        assert isinstance(error.__cause__, OutputRefusedError)
+        assert "MSG_SIZE_TOO_LARGE" in str(error)
+        assert job.values() == []
+        assert job.committed() == 0
+
+
+def test_an_output_that_only_the_broker_finds_too_large_ends_the_loop_with_the_broker_s_words(kafka_broker):
+    with Job(kafka_broker) as job:
+        small = job.more_topics("small", max_message_bytes=1000)
+        job.load(4)
+        error = job.start(lambda record: [b"y" * 5000], output_topic=small, recovery_timeout_s=3).ended()
+        assert isinstance(error, FatalClientError)
+        assert "MSG_SIZE_TOO_LARGE" in str(error) or "Message size too large" in str(error)
+        assert job.committed() == 0
+
+
+@pytest.mark.parametrize(
+    ("outputs", "words"),
+    [
+        ([42], "42"),
+        (["text"], "'text'"),
+        (42, "not iterable"),
+        (b"bare bytes", "it must yield OutputRecord objects or bytes"),
+        (OutputRecord(value=b"not in a list"), "not iterable"),
+        ([OutputRecord(value=object())], "object"),
+        ([OutputRecord(value=b"v", partition=99)], "partition"),
+        ([OutputRecord(value=b"v", headers=42)], "headers"),
+    ],
+    ids=["number", "text", "no iterable", "bare bytes", "bare record", "value", "partition", "headers"],
+)
+def test_an_output_of_an_unknown_kind_names_itself_and_its_record(kafka_broker, outputs, words):
+    with Job(kafka_broker) as job:
+        job.load(1)
+        error = job.start(lambda record: outputs).ended(10)
+        assert type(error) is TransformError, repr(error)
+        assert words in str(error)
+        assert f"{job.source}[0]@0" in str(error)
+        assert job.values() == []
+
+
+def test_an_output_without_any_topic_says_which_setting_is_missing(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(1)
+        loop = job.loop()
+        loop._output_topic = None
+        with pytest.raises(TransformError, match="output_topic"):
+            loop.run()
+
+
+def test_skipped_records_stay_skipped_when_their_transaction_is_aborted_later(kafka_broker):
+    """The refusal of 7 aborts the transaction in which 3 was skipped; both come again and both are skipped."""
+    with Job(kafka_broker, partitions=1) as job:
+        job.load(10)
+
+        def transform(record):
+            if record.value() == b"3":
+                raise UnreadableError("three")
+            return [record.value(), TOO_LARGE] if record.value() == BAD else [record.value()]
+
+        running = job.start(transform, on_error="skip", commit_interval_s=1)
+        job.await_committed()
+        running.stop()
+        assert job.values() == [b"%d" % n for n in range(10) if n not in (3, 7)]
+        await_true(lambda: running.loop.counters.aborted == 1, "one abort")

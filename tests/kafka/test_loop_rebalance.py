@@ -1,0 +1,57 @@
+"""Loops that come and go: partitions change hands between commits, and every record still counts once."""
+
+import pytest
+
+from eos_client.observe import CommitSkipped, PartitionsAssigned, PartitionsRevoked, TransactionCommitted
+from tests.kafka.loop_support import PROTOCOLS, Job, await_true
+
+STORM_JOINS = 3
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_open_work_is_committed_inside_the_revoke_callback_when_a_second_loop_joins(kafka_broker, protocol):
+    with Job(kafka_broker) as job:
+        job.hasten_rebalances()
+        job.load(400)
+        seen = []
+        first = job.start(
+            lambda record: [seen.append(record.offset()) or record.value()],
+            kafka=PROTOCOLS[protocol],
+            commit_interval_s=60,
+        )
+        await_true(lambda: len(seen) == 400, "the first loop has processed everything")
+        assert job.committed() == 0
+        second = job.start(kafka=PROTOCOLS[protocol])
+        (commit,) = first.events.wait_for(TransactionCommitted, inside_revoke=True)
+        assert commit.records_in == 400
+        job.await_committed()
+        second.events.wait_for(PartitionsAssigned)
+        job.load(40)
+        await_true(lambda: second.loop.counters.records_in > 0, "the second loop has its share")
+        first.stop()
+        second.stop()
+        assert len(seen) < 440, "nothing was processed again"
+        assert first.loop.counters.aborted == second.loop.counters.aborted == 0
+        job.assert_exactly_once()
+
+
+@pytest.mark.parametrize("policy", ["skip", "hold", "block"])
+@pytest.mark.parametrize("protocol", ["kip848", "cooperative"])
+def test_every_policy_keeps_exactly_once_while_loops_join_and_leave(kafka_broker, protocol, policy):
+    with Job(kafka_broker) as job:
+        job.hasten_rebalances(100)
+        options = {"kafka": PROTOCOLS[protocol], "policy": policy, "commit_interval_s": 0.01}
+        steady = job.start(**options)
+        steady.events.wait_for(PartitionsAssigned)
+        for join in range(1, STORM_JOINS + 1):
+            guest = job.start(**options)
+            while len(steady.events.of(PartitionsRevoked)) < join:
+                job.load(50)
+            while not guest.loop.counters.records_in:
+                job.load(50)
+            guest.stop()
+        job.await_committed()
+        steady.stop()
+        job.assert_exactly_once()
+        if protocol == "kip848":
+            assert steady.events.of(CommitSkipped), "the gate was never closed"

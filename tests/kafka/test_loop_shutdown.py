@@ -1,0 +1,83 @@
+"""SIGTERM: finish or abort, leave the group, return; a second one ends the process at once."""
+
+import signal
+import time
+
+import pytest
+
+from tests.kafka.loop_support import PROTOCOLS, Job, await_true
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_sigterm_finishes_what_is_open_leaves_the_group_at_once_and_run_returns(kafka_broker, protocol):
+    with Job(kafka_broker) as job:
+        job.load(500)
+        process = job.start_process(kafka=PROTOCOLS[protocol], commit_interval_s=60)
+        await_true(lambda: job.written() >= 500, "its transaction is open")
+        assert job.committed() == 0
+        process.signal(signal.SIGTERM)
+        assert process.ended(10) == 0
+        assert process.of("returned") == [{"said": "returned", "records_in": 500}]
+        assert process.of("loop_stopped")[0]["reason"] == "SIGTERM"
+        # A member that only went away would stay for the session timeout: 45 s.
+        await_true(lambda: job.members() == 0, "the group is empty", 2)
+        job.assert_exactly_once()
+
+
+def test_sigint_stops_like_sigterm(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(50)
+        process = job.start_process()
+        job.await_committed()
+        process.signal(signal.SIGINT)
+        assert process.ended(10) == 0
+        job.assert_exactly_once()
+
+
+def test_sigterm_in_the_middle_of_a_backlog_loses_and_doubles_nothing(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(2000)
+        process = job.start_process("slow")
+        await_true(job.committed, "it is in the middle of its work")
+        process.signal(signal.SIGTERM)
+        assert process.ended(10) == 0
+        assert 0 < job.committed() < 2000
+        running = job.start()
+        job.await_committed()
+        running.stop()
+        job.assert_exactly_once()
+
+
+def test_a_second_sigterm_is_immediate_even_while_the_transform_is_stuck(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(1)
+        process = job.start_process("stuck")
+        process.wait_for("stuck")
+        process.signal(signal.SIGTERM)
+        process.wait_for("stopping")
+        assert process.running, "the first signal waits for the transform"
+        process.signal(signal.SIGTERM)
+        assert process.ended(2) == -signal.SIGTERM
+
+
+def test_a_killed_loop_with_a_pinned_id_leaves_no_transaction_that_its_successor_does_not_end_at_once(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.hasten_rebalances()
+        job.load(100)
+        pinned = {
+            "transactional_id": f"pinned-{job.group}",
+            "producer": {"transaction.timeout.ms": 120_000},
+            "kafka": {"session.timeout.ms": 1000, "heartbeat.interval.ms": 200},
+        }
+        process = job.start_process(commit_interval_s=60, **pinned)
+        await_true(lambda: job.written() >= 100, "its transaction is open")
+        process.signal(signal.SIGKILL)
+        process.ended()
+        assert not job.is_settled()
+        began_at = time.monotonic()
+        successor = job.start(**pinned)
+        job.await_committed()
+        job.await_settled()
+        assert time.monotonic() - began_at < 20
+        successor.stop()
+        job.assert_exactly_once()

@@ -1,0 +1,194 @@
+"""The errors that users make: each has its class and the words that help, within seconds."""
+
+import socket
+import threading
+import time
+
+import pytest
+
+from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
+from eos_client.errors import (
+    ClusterUnavailableError,
+    ClusterUnfitError,
+    ConfigurationError,
+    ProducerFencedError,
+    TransformError,
+)
+from eos_client.observe import TransactionCommitted
+from tests.kafka.loop_support import EventLog, Job, await_true
+
+
+def loop_on(bootstrap, topics=("in",), transform=lambda record: None, *, output_topic=None, kafka=None, **options):
+    settings = {"bootstrap.servers": bootstrap, "log_level": 0, **(kafka or {})}
+    config = EosConfig(settings, group_id="billing", **options)
+    return ExactlyOnceLoop(config, list(topics), transform, output_topic=output_topic, hook=EventLog())
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+# -- the cluster that is not there ------------------------------------------------------------------------------------
+
+
+def test_an_unreachable_bootstrap_server_is_named_within_seconds():
+    address = f"127.0.0.1:{free_port()}"
+    began_at = time.monotonic()
+    with pytest.raises(ClusterUnavailableError, match=address) as caught:
+        loop_on(address, start_timeout_s=3).run()
+    assert time.monotonic() - began_at < 6
+    assert "Connection refused" in str(caught.value)
+    assert "Check the address" in str(caught.value)
+
+
+def test_a_bootstrap_server_that_never_answers_is_named_within_seconds():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        began_at = time.monotonic()
+        with pytest.raises(ClusterUnavailableError, match=address):
+            loop_on(address, start_timeout_s=3).run()
+        assert time.monotonic() - began_at < 6
+
+
+def test_a_host_name_that_does_not_resolve_is_named():
+    with pytest.raises(ClusterUnavailableError, match=r"no-such-host\.invalid:9092") as caught:
+        loop_on("no-such-host.invalid:9092", start_timeout_s=3).run()
+    assert "resolve" in str(caught.value)
+
+
+# -- topics -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_input_topic_is_named_with_the_one_that_was_meant(kafka_broker):
+    with Job(kafka_broker) as job:
+        typo = job.source + "x"
+        with pytest.raises(ClusterUnfitError) as caught:
+            loop_on(job.bootstrap, [typo]).run()
+        assert f"the input topic '{typo}' does not exist" in str(caught.value)
+        assert f"did you mean '{job.source}'?" in str(caught.value)
+
+
+def test_missing_output_topics_are_named_where_the_broker_creates_none(make_kafka_broker):
+    broker = make_kafka_broker(properties={"auto.create.topics.enable": "false"})
+    with Job(broker) as job:
+        job.load(4)
+        with pytest.raises(ClusterUnfitError, match="the output topic 'invoices' does not exist"):
+            loop_on(job.bootstrap, [job.source], output_topic="invoices").run()
+        letters = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
+        with pytest.raises(ClusterUnfitError, match="the output topic 'letters' does not exist"):
+            loop_on(job.bootstrap, [job.source], output_topic=job.sink, **letters).run()
+
+        # One that only the transform names cannot be known before the first record.
+        began_at = time.monotonic()
+        error = job.start(
+            lambda record: [OutputRecord("unknown-topic", value=record.value()), record.value()], commit_interval_s=0.5
+        ).ended(60)
+        assert isinstance(error, ClusterUnfitError), repr(error)
+        assert "unknown-topic" in str(error)
+        assert time.monotonic() - began_at < 45
+        assert job.values() == []
+        assert job.committed() == 0
+
+
+# -- the transform ----------------------------------------------------------------------------------------------------
+
+
+def test_a_raising_transform_shows_nothing_of_its_transaction_and_names_the_record(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(40)
+
+        def transform(record):
+            if record.value() == b"33":
+                raise KeyError("customer")
+            return [record.value()]
+
+        error = job.start(transform, commit_interval_s=60).ended()
+        assert type(error) is TransformError
+        assert (error.topic, error.partition, error.offset) == (job.source, 1, 8)
+        assert isinstance(error.__cause__, KeyError)
+        assert job.values() == []
+        assert job.committed() == 0
+
+
+# -- configuration ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("enable.auto.commit", True, "outside the transaction"),
+        ("enable.auto.commit", "true", "outside the transaction"),
+        ("isolation.level", "read_uncommitted", "aborted input"),
+        ("enable.idempotence", False, "doubled"),
+        ("acks", 1, "lost"),
+        ("acks", "0", "lost"),
+        ("transaction.timeout.ms", 1000, "shorter than a transaction may stay open"),
+    ],
+)
+def test_a_setting_that_would_break_exactly_once_is_refused_with_key_value_and_reason(key, value, reason):
+    with pytest.raises(ConfigurationError) as caught:
+        loop_on("127.0.0.1:9092", kafka={key: value})
+    assert key in str(caught.value)
+    assert repr(value) in str(caught.value)
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("where", ["kafka", "consumer", "producer"])
+def test_a_property_that_librdkafka_does_not_know_is_named(where):
+    with pytest.raises(ConfigurationError, match=r"sesion\.timeout\.ms"):
+        loop_on("127.0.0.1:9092", **{where: {"sesion.timeout.ms": 6000}})
+
+
+def test_a_value_that_librdkafka_does_not_accept_is_named_with_its_property():
+    with pytest.raises(ConfigurationError, match=r"compression\.type"):
+        loop_on("127.0.0.1:9092", kafka={"compression.type": "brotli"})
+
+
+@pytest.mark.parametrize("topics", ["orders", []])
+def test_topics_that_are_no_list_of_names_are_refused(topics):
+    config = EosConfig({"bootstrap.servers": "127.0.0.1:9092"}, group_id="billing")
+    with pytest.raises(ConfigurationError, match="topics"):
+        ExactlyOnceLoop(config, topics, lambda record: None)
+
+
+# -- the cluster that cannot do it ------------------------------------------------------------------------------------
+
+
+def test_a_transaction_log_that_the_cluster_cannot_replicate_is_the_reason_not_a_time_out(make_kafka_broker):
+    broker = make_kafka_broker(
+        properties={"transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2"}
+    )
+    with Job(broker) as job:
+        job.load(1)
+        began_at = time.monotonic()
+        error = job.start(start_timeout_s=4).ended()
+        assert isinstance(error, ClusterUnfitError), repr(error)
+        assert time.monotonic() - began_at < 12
+        assert "transaction.state.log.replication.factor=3" in str(error)
+        assert "1 broker(s)" in str(error)
+        assert job.committed() == 0
+
+
+# -- two processes, one id --------------------------------------------------------------------------------------------
+
+
+def test_of_two_processes_with_one_pinned_id_the_older_stops_and_the_newer_goes_on(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.hasten_rebalances()
+        job.load(4000)
+        pinned = f"pinned-{job.group}"
+        older = job.start_process("slow", transactional_id=pinned)
+        older.wait_for("loop_started")
+        await_true(job.committed, "the older one works")
+        newer = job.start_process("slow", transactional_id=pinned)
+        assert older.ended() == 3
+        (failed,) = older.of("failed")
+        assert ProducerFencedError.__name__ in failed["error"]
+        assert pinned in failed["message"]
+        assert "a newer instance has this transactional.id" in failed["message"]
+        assert "give each running instance a transactional.id of its own" in failed["message"]
+        job.await_committed()
+        newer.signal()
+        assert newer.ended() == 0
+        job.assert_exactly_once()

@@ -1,0 +1,100 @@
+"""A partition whose offset is pending in another's open transaction waits for it; it never starts over.
+
+librdkafka 2.16 forgets that the committed offset is still unknown when the assignment changes while OffsetFetch answers
+UNSTABLE_OFFSET_COMMIT: it then starts at auto.offset.reset, and everything is processed a second time
+(rd_kafka_assignment_apply_offsets keeps OFFSET_INVALID there, where it restores OFFSET_STORED for a stale epoch).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from eos_client import EosConsumer
+from tests.verification.brokers import RunningBroker, proxied_broker
+from tests.verification.protocols import LATEST_VERSION, GroupProtocol
+from tests.verification.topics import create_topics
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+
+RECORDS = 200
+COMMITTED = 100
+PENDING = 150
+REBALANCES = 6
+CALL_TIMEOUT_S = 30.0
+TRANSACTION_TIMEOUT_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    with proxied_broker(LATEST_VERSION, added_rtt_s=0.06) as running:
+        yield running
+
+
+def config(broker: RunningBroker, group: str, protocol: GroupProtocol) -> dict[str, object]:
+    return {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        **protocol.consumer_config,
+    }
+
+
+def serve(consumer: Consumer, until: Callable[[], bool], *, limit_s: float) -> list[int]:
+    """Poll until the condition holds, a record comes or the time is over; the offsets of what came."""
+    deadline_s = time.monotonic() + limit_s
+    while not until() and time.monotonic() < deadline_s:
+        message = consumer.poll(0.01)
+        if message is not None and message.error() is None:
+            return [message.offset()]
+    return []
+
+
+def rebalance(consumer: Consumer, settings: dict[str, object], topic: str) -> list[int]:
+    """Let a co-tenant of the group, which wants another topic, join and leave while the consumer is served."""
+    tenant = Consumer(settings)
+    tenant.subscribe([topic])
+    seen: list[int] = []
+    deadline_s = time.monotonic() + CALL_TIMEOUT_S
+    while not tenant.assignment() and not seen and time.monotonic() < deadline_s:
+        tenant.poll(0.01)
+        seen = serve(consumer, lambda: False, limit_s=0.01)
+    tenant.close()
+    return seen or serve(consumer, lambda: False, limit_s=0.5)
+
+
+@pytest.mark.parametrize("protocol", GroupProtocol, ids=lambda protocol: protocol.value)
+def test_waits_for_a_pending_offset_through_rebalances(broker: RunningBroker, protocol: GroupProtocol) -> None:
+    mine, others = f"pending-{protocol.value}", f"others-{protocol.value}"
+    create_topics(broker.bootstrap, {mine: 1, others: 1})
+    settings = config(broker, mine, protocol)
+    producer = Producer({
+        "bootstrap.servers": broker.bootstrap,
+        "transactional.id": mine,
+        "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+    })  # fmt: skip
+    producer.init_transactions(CALL_TIMEOUT_S)
+    metadata = Consumer(settings).consumer_group_metadata()
+    producer.begin_transaction()
+    for number in range(RECORDS):
+        producer.produce(mine, value=b"%d" % number, partition=0)
+    producer.send_offsets_to_transaction([TopicPartition(mine, 0, COMMITTED)], metadata, CALL_TIMEOUT_S)
+    producer.commit_transaction(CALL_TIMEOUT_S)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction([TopicPartition(mine, 0, PENDING)], metadata, CALL_TIMEOUT_S)
+
+    consumer = EosConsumer(settings)
+    consumer.subscribe([mine])
+    seen = serve(consumer, lambda: bool(consumer.assignment()), limit_s=CALL_TIMEOUT_S)
+    for _ in range(REBALANCES):
+        seen = seen or rebalance(consumer, settings, others)
+    assert seen == [], f"started at {seen[0]} while the committed offset was still pending"
+
+    producer.abort_transaction(CALL_TIMEOUT_S)
+    seen = serve(consumer, lambda: False, limit_s=CALL_TIMEOUT_S)
+    consumer.close()
+    assert seen == [COMMITTED]
