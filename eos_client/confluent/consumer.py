@@ -23,6 +23,7 @@ from eos_client.errors import FatalClientError
 
 _SEEK_ATTEMPTS_MAX = 3
 _DRAIN_ROUNDS_MAX = 10
+_DRAIN_STEP = 100
 _PREFETCH_STEP = 500
 _PREFETCH_MAX = 20_000
 _COMMITTED_TIMEOUT_S = 10.0
@@ -147,16 +148,14 @@ class ConfluentConsumer(GroupMember):
         void, until the queue is empty: then nothing that happened before the call can still be waiting.
         """
         if not drain:
-            self._carried += self._fetch(1, 0)
+            self._fetch_for_later(1, 0)
             return
         before = self.snapshot().generation
         pausing = self._assigned - self._paused
         self._raw.pause(to_kafka(pausing))
         try:
             for _ in range(_DRAIN_ROUNDS_MAX):
-                batch = self._fetch(100, 0)
-                self._carried += batch
-                if not batch:
+                if not self._fetch_for_later(_DRAIN_STEP, 0):
                     self._proven = before
                     break
         finally:
@@ -169,14 +168,20 @@ class ConfluentConsumer(GroupMember):
         pausing = self._assigned - self._paused
         self._raw.pause(to_kafka(pausing))
         try:
-            self._carried += self._fetch(1, limit_s)
+            self._fetch_for_later(1, limit_s)
         finally:
             self._raw.resume(to_kafka(pausing))
 
     def prefetch(self) -> None:
         """Take records that are there already, for a later ``consume``; serves callbacks."""
         if len(self._carried) < _PREFETCH_MAX:
-            self._carried += self._fetch(_PREFETCH_STEP, 0)
+            self._fetch_for_later(_PREFETCH_STEP, 0)
+
+    def _fetch_for_later(self, count: int, timeout: float) -> int:
+        # The callbacks that fetching runs may replace the list that the records are added to: fetch first.
+        batch = self._fetch(count, timeout)
+        self._carried += batch
+        return len(batch)
 
     # -- settling ------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 WAIT_S = 20.0
+_CALLBACKS = frozenset({"error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger"})
 _ROOT = Path(__file__).parents[2]
 SESSION_S = 2.0
 HEARTBEAT_S = 0.2
@@ -42,6 +43,11 @@ def wait_for(condition: Callable[[], Any], what: str, *work: Callable[[], Any], 
         for step in work or (lambda: time.sleep(0.02),):
             step()
     return found
+
+
+def dotted(settings: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments as librdkafka's properties; callbacks keep their names."""
+    return {key if key in _CALLBACKS else key.replace("_", "."): value for key, value in settings.items()}
 
 
 def values(messages: Iterable[Any]) -> list[str]:
@@ -94,7 +100,7 @@ class Stage:
         }
         if self.protocol is not GroupProtocol.KIP_848:
             settings |= {"session.timeout.ms": round(SESSION_S * 1000), "heartbeat.interval.ms": 200}
-        return settings | {key.replace("_", "."): value for key, value in more.items()}
+        return settings | dotted(more)
 
     def consumer(self, *, gate: Any = None, factory: Any = None, **more: Any) -> EosConsumer:
         made = EosConsumer(self.consumer_settings(**more), gate=gate, factory=factory, hook=self.events.append)
@@ -115,7 +121,7 @@ class Stage:
 
     def producer(self, *, factory: Any = None, limits: ProducerLimits = LIMITS, **more: Any) -> EosProducer:
         """A producer, initialised."""
-        settings = {"bootstrap.servers": self.bootstrap} | {k.replace("_", "."): v for k, v in more.items()}
+        settings = {"bootstrap.servers": self.bootstrap} | dotted(more)
         made = EosProducer(settings, factory=factory, limits=limits, hook=self.events.append)
         self._closing.callback(made.close)
         made.init_transactions()

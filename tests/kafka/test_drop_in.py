@@ -202,7 +202,7 @@ def test_what_needs_no_broker_answers_as_theirs_does(both_consumers, both_produc
     assert isinstance(ours.consumer_group_metadata(), type(theirs.consumer_group_metadata()))
     assert type(ours.memberid()) in {type(theirs.memberid()), str}
     for producer in both_producers:
-        assert (len(producer), bool(producer), producer.poll(0), producer.flush(0)) == (0, True, 0, 0)
+        assert bool(producer) and producer.flush(0) == 0
 
 
 @pytest.mark.parametrize(
