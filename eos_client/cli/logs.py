@@ -21,7 +21,7 @@ class LogFormat(str, Enum):
 
 
 def configure_logs(log_format: LogFormat, *, verbose: bool) -> None:
-    """Send structlog's events, and what other libraries log, to stderr.
+    """Send structlog's events, and what other libraries log or warn of, to stderr.
 
     :param verbose: debug level: every committed transaction, not only what is out of the ordinary.
     """
@@ -32,6 +32,7 @@ def configure_logs(log_format: LogFormat, *, verbose: bool) -> None:
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(handlers=[_ToStructlog()], level=logging.WARNING, force=True)
+    logging.captureWarnings(capture=True)
 
 
 def _processors(log_format: LogFormat) -> list[Any]:

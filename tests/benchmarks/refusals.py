@@ -9,7 +9,6 @@ nothing anonymous, and every record once.
 from __future__ import annotations
 
 import argparse
-import itertools
 import sys
 import tempfile
 from pathlib import Path
@@ -61,7 +60,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="refusals-") as logs:
         for version, protocols in CELLS.items():
             with proxied_broker(version, added_rtt_s=options.rtt) as broker:
-                for protocol, contender in itertools.product(protocols, Contender):
+                for protocol, contender in [(protocol, contender) for protocol in protocols for contender in Contender]:
                     storm = Storm(contender, protocol, options.seconds, options.seed)
                     directory = Path(logs) / f"{version}-{protocol.value}-{contender.value}"
                     outcomes.append(perform(storm, broker, directory))

@@ -129,9 +129,7 @@ def main(arguments: list[str]) -> int:
                     measurement = run(contender, broker.bootstrap_servers, options, turn)
                     measured[contender.name].append(measurement)
                     print(f"{turn + 1}: {contender.name}: {measurement.records_per_s:,.0f} records/s", flush=True)
-    print(
-        f"\n{RECORD_BYTES}-byte records, {PARTITIONS} partitions, commit every 100 ms, medians of {options.rounds} rounds"
-    )
+    print(f"\n{RECORD_BYTES}-byte records, {PARTITIONS} partitions, commit every 100 ms, {options.rounds} rounds")
     return 0 if report(measured) else 1
 
 

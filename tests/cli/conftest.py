@@ -1,15 +1,128 @@
+import json
 import logging
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import structlog
 
+from eos_client.confluent.admin import ClusterAdmin
+from eos_client.confluent.topic_records import StoredRecord, TopicLoader, read_topic
+
+START_LIMIT_S = 60.0
+
 
 @pytest.fixture(autouse=True)
-def _logs_as_before() -> Any:
+def _logs_as_before() -> Iterator[None]:
     """Commands configure logging for their whole process; a test gives it back."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
     root.handlers[:], root.level = handlers, level
     structlog.reset_defaults()
+    logging.captureWarnings(capture=False)
+
+
+class Command:
+    """One ``eos-client`` process with what it printed; ended with the test."""
+
+    def __init__(self, arguments: list[str], folder: Path) -> None:
+        self.out_path, self.err_path = folder / f"{uuid4().hex}.out", folder / f"{uuid4().hex}.err"
+        with self.out_path.open("w") as out, self.err_path.open("w") as err:
+            self.process = subprocess.Popen([sys.executable, *arguments], stdout=out, stderr=err, cwd=folder)
+
+    @property
+    def out(self) -> str:
+        return self.out_path.read_text()
+
+    @property
+    def err(self) -> str:
+        return self.err_path.read_text()
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.err.splitlines() if line.startswith("{")]
+
+    def wait_for(self, reached: Any, what: str) -> None:
+        deadline = time.monotonic() + START_LIMIT_S
+        while not reached():
+            assert self.process.poll() is None, f"ended before {what}: {self.err}"
+            assert time.monotonic() < deadline, f"no {what}: {self.err}"
+            time.sleep(0.05)
+
+    def wait_for_event(self, name: str) -> dict[str, Any]:
+        self.wait_for(lambda: any(entry.get("event") == name for entry in self.events), name)
+        return next(entry for entry in self.events if entry.get("event") == name)
+
+    def terminate(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self, timeout_s: float = START_LIMIT_S) -> int:
+        return self.process.wait(timeout_s)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Any]:
+    """Start ``python ARGUMENTS``; killed at the end of the test if it still runs."""
+    commands: list[Command] = []
+
+    def start(*arguments: str) -> Command:
+        commands.append(Command(list(arguments), tmp_path))
+        return commands[-1]
+
+    yield start
+    for command in commands:
+        if command.process.poll() is None:
+            command.process.kill()
+            command.process.wait()
+
+
+@pytest.fixture
+def eos_client(start: Any) -> Any:
+    """Start ``eos-client ARGUMENTS``."""
+    return lambda *arguments: start("-m", "eos_client", *arguments)
+
+
+class Cluster:
+    """The session's broker, with topics of this test alone."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self.admin = ClusterAdmin(bootstrap_servers, timeout_s=20.0)
+        self.prefix = f"cli-{uuid4().hex[:8]}"
+
+    def topic(self, name: str, partitions: int = 1) -> str:
+        full_name = f"{self.prefix}-{name}"
+        self.admin.create_topics({full_name: partitions})
+        return full_name
+
+    def load(self, topic: str, values: list[bytes], *, partition: int = 0) -> None:
+        with TopicLoader(self.bootstrap_servers, topic) as loader:
+            for value in values:
+                loader.load(value, key=None, partition=partition)
+
+    def read(self, topic: str, partitions: int = 1, *, committed_only: bool = True) -> list[StoredRecord]:
+        ends: Mapping[int, int] = self.admin.end_offsets(topic, partitions)
+        return list(read_topic(self.bootstrap_servers, topic, ends, committed_only=committed_only))
+
+    def values(self, topic: str, partitions: int = 1) -> list[bytes]:
+        return [record.value for record in self.read(topic, partitions)]
+
+
+@pytest.fixture
+def cluster(kafka_broker: Any) -> Cluster:
+    return Cluster(kafka_broker.bootstrap_servers)
+
+
+@pytest.fixture
+def upper_file(tmp_path: Path) -> Path:
+    path = tmp_path / "shout.py"
+    path.write_text("def upper(record):\n    yield record.value().upper()\n")
+    return path

@@ -100,15 +100,16 @@ CLEAN = Findings(inputs=4, outputs=4)
 @pytest.mark.parametrize(
     "verdict",
     [
-        Verdict(Findings(inputs=4, outputs=4, missing=1), 4, 0, {}),
-        Verdict(Findings(inputs=4, outputs=4, doubled=1), 4, 0, {}),
-        Verdict(Findings(inputs=4, outputs=4, of_unknown_origin=1), 4, 0, {}),
-        Verdict(Findings(inputs=4, outputs=4, out_of_order=1), 4, 0, {}),
-        Verdict(Findings(inputs=4, outputs=4, altered=1), 4, 0, {}),
-        Verdict(CLEAN, 5, 0, {}),
-        Verdict(CLEAN, 4, 0, {2: (10, 12)}),
+        Verdict(Findings(inputs=4, outputs=4, missing=1), 4, 4, 0, {}),
+        Verdict(Findings(inputs=4, outputs=4, doubled=1), 4, 4, 0, {}),
+        Verdict(Findings(inputs=4, outputs=4, of_unknown_origin=1), 4, 4, 0, {}),
+        Verdict(Findings(inputs=4, outputs=4, out_of_order=1), 4, 4, 0, {}),
+        Verdict(Findings(inputs=4, outputs=4, altered=1), 4, 4, 0, {}),
+        Verdict(CLEAN, 4, 5, 0, {}),
+        Verdict(CLEAN, 5, 4, 0, {}),
+        Verdict(CLEAN, 4, 4, 0, {2: (10, 12)}),
     ],
-    ids=["missing", "doubled", "unknown", "reordered", "altered", "not all loaded", "offsets behind"],
+    ids=["missing", "doubled", "unknown", "reordered", "altered", "loaded twice", "not all loaded", "offsets behind"],
 )
 def test_one_wrong_thing_is_enough_for_the_verdict(verdict: Any) -> None:
     assert not verdict.is_exactly_once
@@ -116,4 +117,4 @@ def test_one_wrong_thing_is_enough_for_the_verdict(verdict: Any) -> None:
 
 
 def test_outputs_of_aborted_transactions_are_no_fault() -> None:
-    assert Verdict(CLEAN, 4, 137, {}).is_exactly_once
+    assert Verdict(CLEAN, 4, 4, 137, {}).is_exactly_once

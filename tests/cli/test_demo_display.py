@@ -9,7 +9,7 @@ from eos_client.cli.demo.display import Display, Progress, show_outcome
 from eos_client.cli.demo.verdict import Verdict
 from eos_client.cli.demo.worker import Tally, Worker
 
-GOOD = Verdict(Findings(inputs=500, outputs=500), loaded=500, hidden=37, behind={})
+GOOD = Verdict(Findings(inputs=500, outputs=500), lines=500, loaded=500, hidden=37, behind={})
 
 
 def plain_console() -> Any:
@@ -96,7 +96,7 @@ def test_on_a_terminal_the_table_shows_every_worker() -> None:
     [
         (GOOD, [], True),
         (GOOD, ["w2 ended with status 9 after SIGTERM"], False),
-        (Verdict(Findings(inputs=500, outputs=499, missing=1), 500, 0, {}), [], False),
+        (Verdict(Findings(inputs=500, outputs=499, missing=1), 500, 500, 0, {}), [], False),
     ],
 )
 def test_the_outcome_says_the_verdict_in_words(verdict: Any, complaints: Any, passed: Any) -> None:

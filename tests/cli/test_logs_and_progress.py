@@ -1,6 +1,7 @@
 import json
 import logging
 import time
+import warnings
 from typing import Any
 
 import pytest
@@ -72,6 +73,17 @@ def test_what_other_libraries_log_keeps_the_format(stderr: Any) -> None:
     logging.getLogger("some.library").warning("disk %s", "full")
     entry = json.loads(stderr())
     assert (entry["logger"], entry["message"], entry["level"]) == ("some.library", "disk full", "warning")
+
+
+def test_a_warning_of_another_library_keeps_the_format(stderr: Any) -> None:
+    configure_logs(LogFormat.JSON, verbose=False)
+    with warnings.catch_warnings():  # puts back what capturing replaced
+        warnings.simplefilter("always")
+        logging.captureWarnings(capture=True)
+        warnings.warn("closed late", RuntimeWarning, stacklevel=1)
+    entry = json.loads(stderr())
+    assert (entry["logger"], entry["level"]) == ("py.warnings", "warning")
+    assert "closed late" in entry["message"]
 
 
 def reports_of(progress_of: Any, *, events: Any = (), counters: Any = None, seconds: float = 0.06) -> list[Any]:

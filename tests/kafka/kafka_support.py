@@ -102,8 +102,8 @@ class Stage:
             settings |= {"session.timeout.ms": round(SESSION_S * 1000), "heartbeat.interval.ms": 200}
         return settings | dotted(more)
 
-    def consumer(self, *, gate: Any = None, factory: Any = None, **more: Any) -> EosConsumer:
-        made = EosConsumer(self.consumer_settings(**more), gate=gate, factory=factory, hook=self.events.append)
+    def consumer(self, *, gate: Any = None, factory: Any = None, hook: Any = None, **more: Any) -> EosConsumer:
+        made = EosConsumer(self.consumer_settings(**more), gate=gate, factory=factory, hook=hook or self.events.append)
         self._closing.callback(self._close_consumer, made)
         return made
 
@@ -112,10 +112,10 @@ class Stage:
         consumer.subscribe([self.source], **(callbacks or {}))
         return consumer
 
-    def raw_consumer(self, **more: Any) -> Consumer:
-        """Another member of the group, subscribed."""
+    def raw_consumer(self, topic: str | None = None, **more: Any) -> Consumer:
+        """Another member of the group, subscribed to the source or to `topic`."""
         made = Consumer(self.consumer_settings(enable_auto_commit=False, isolation_level="read_committed", **more))
-        made.subscribe([self.source])
+        made.subscribe([topic or self.source])
         self._closing.callback(made.close)
         return made
 
@@ -131,6 +131,18 @@ class Stage:
     def _close_consumer(consumer: EosConsumer) -> None:
         with contextlib.suppress(Exception):  # a test of a fatal consumer has asserted that already
             consumer.close_within(WAIT_S)
+
+    def move_generation(self, consumer: EosConsumer, *beside: Callable[[], Any]) -> None:
+        """Let a member join that wants nothing of the source, until `consumer` sees another generation."""
+        before = consumer.snapshot().generation
+        bystander = self.raw_consumer(self.sink)
+        wait_for(
+            lambda: not consumer.snapshot().generation.same_membership(before) and consumer.assignment(),
+            "the generation to move",
+            lambda: consumer.wait_while_paused(0.05),
+            lambda: bystander.poll(0.02),
+            *beside,
+        )
 
     # -- records and what became of them --------------------------------------------------------------------------
 

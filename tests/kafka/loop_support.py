@@ -32,6 +32,7 @@ REPOSITORY = Path(__file__).parents[2]
 ANSWER_S = 20.0
 WAIT_S = 30.0
 TICK_S = 0.02
+COORDINATOR_LOADING = {"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"}
 
 KIP_848 = {"group.protocol": "consumer"}
 COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 300}
@@ -175,8 +176,10 @@ class Job:
         name = uuid.uuid4().hex[:10]
         self.source, self.sink, self.group = f"in-{name}", f"out-{name}", f"group-{name}"
         self.loaded = 0
+        self._threads = []
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         self._observer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group, "log_level": 0})
+        self._loader = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 0})
         self._ending = ExitStack()
         self._ending.callback(self._observer.close)
         self.create_topics(self.source, self.sink)
@@ -215,12 +218,11 @@ class Job:
 
     def load(self, count, *, headers=None, first_partition=0):
         """Write `count` records with unique values, round robin; returns the values."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 0})
         values = [b"%d" % number for number in range(self.loaded, self.loaded + count)]
         for number, value in enumerate(values):
             partition = (first_partition + number) % self.partitions
-            producer.produce(self.source, value, b"key-" + value, partition, headers=headers)
-        assert producer.flush(ANSWER_S) == 0
+            self._loader.produce(self.source, value, b"key-" + value, partition, headers=headers)
+        assert self._loader.flush(ANSWER_S) == 0
         self.loaded += count
         return values
 
@@ -242,6 +244,7 @@ class Job:
         """A loop that runs in a thread."""
         events = EventLog()
         running = LoopThread(self.loop(transform, events=events, **options), events)
+        self._threads.append(running)
         self._ending.callback(running.ended)
         self._ending.callback(running.loop.stop)
         return running
@@ -265,12 +268,27 @@ class Job:
         coordinator that is still loading (librdkafka 2.16.0).
         """
         places = [TopicPartition(self.source, number) for number in range(self.partitions)]
-        answers = self._observer.committed(places, ANSWER_S)
+        deadline = time.monotonic() + ANSWER_S
+        while True:
+            try:
+                answers = self._observer.committed(places, ANSWER_S)
+                break
+            except KafkaException as exception:  # a new broker's coordinator is still loading
+                if time.monotonic() > deadline or exception.args[0].name() not in COORDINATOR_LOADING:
+                    raise
         return {place.partition: place.offset if place.offset >= 0 else None for place in answers}
 
     def await_committed(self, count=None, timeout_s=WAIT_S):
+        """Wait until the group's offsets cover `count` inputs (None: all); fails at once when a loop has failed."""
         wanted = self.loaded if count is None else count
-        await_true(lambda: self.committed() >= wanted, f"{wanted} inputs committed", timeout_s)
+
+        def done():
+            for each in self._threads:
+                if each.error is not None:
+                    raise AssertionError("the loop has failed") from each.error
+            return self.committed() >= wanted
+
+        await_true(done, f"{wanted} inputs committed", timeout_s)
 
     def log_ends(self, topic, isolation=IsolationLevel.READ_UNCOMMITTED):
         spec = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(self.partitions)}

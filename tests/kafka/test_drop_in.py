@@ -53,7 +53,7 @@ def test_takes_the_same_arguments_by_position_and_by_name(ours, name, variant):
     signature.bind(*positional[:required])
     signature.bind(*positional)
     if name not in BY_POSITION_ONLY:
-        signature.bind("self", **{key: None for key in positional[1:] + named})
+        signature.bind("self", **dict.fromkeys(positional[1:] + named))
 
 
 @pytest.mark.parametrize(("ours", "name", "variant"), METHODS)

@@ -17,7 +17,7 @@ from confluent_kafka import (
 
 import eos_client
 from eos_client import EosConsumer, EosProducer
-from eos_client.errors import AbortableError, EosError, RebuildProducerError
+from eos_client.errors import AbortableError, RebuildProducerError
 from tests.kafka.kafka_support import WAIT_S, Stage, values, wait_for
 
 THEIRS = (confluent_kafka.Consumer, confluent_kafka.Producer)

@@ -10,7 +10,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
 
 from eos_client.testing import EmbeddedKafka
 from eos_client.testing import embedded_kafka as embedded_kafka_module
@@ -39,8 +40,16 @@ def start_in_another_process(then):
     starter = subprocess.Popen(
         [sys.executable, "-c", STARTS_A_BROKER + then], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
-    pid, bootstrap_servers, directory = json.loads(starter.stdout.readline())
+    pid, bootstrap_servers, directory = json.loads(next_line(starter))
     return starter, pid, bootstrap_servers, Path(directory)
+
+
+def next_line(process):
+    return process.stdout.readline()
+
+
+def cluster_id_of(bootstrap_servers):
+    return AdminClient({"bootstrap.servers": bootstrap_servers}).list_topics(timeout=10).cluster_id
 
 
 def keeper_of(pid):
@@ -66,7 +75,7 @@ def test_ready_means_that_a_topic_can_be_created_at_once(create_topic):
 
 
 def test_another_cluster_at_the_port_is_not_taken_for_ours(broker):
-    cluster_id = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=10).cluster_id
+    cluster_id = cluster_id_of(broker.bootstrap_servers)
     assert serves_clients("127.0.0.1", broker.port, cluster_id)
     assert not serves_clients("127.0.0.1", broker.port, "AAAAAAAAAAAAAAAAAAAAAQ")
 
@@ -105,7 +114,7 @@ def test_ends_with_its_starter_though_a_forked_child_holds_the_same_files(alive,
         "child = os.fork()\nif child == 0: time.sleep(60); os._exit(0)\nprint(child, flush=True); time.sleep(600)"
     )
     starter, pid, _, directory = start_in_another_process(fork_a_child)
-    child_pid = int(starter.stdout.readline())
+    child_pid = int(next_line(starter))
     starter.kill()
     try:
         eventually(lambda: not alive(pid), "the broker has ended")
@@ -118,7 +127,7 @@ def test_ends_with_its_starter_though_a_forked_child_holds_the_same_files(alive,
 
 def test_a_dead_brokers_directory_goes_with_its_starter_too(alive, eventually):
     starter, pid, _, directory = start_in_another_process("broker.kill(); print('killed', flush=True); time.sleep(600)")
-    assert starter.stdout.readline() == "killed\n"
+    assert next_line(starter) == "killed\n"
     assert not alive(pid)
     assert directory.exists()
     starter.kill()
@@ -134,14 +143,15 @@ def test_ends_when_the_process_that_keeps_it_is_killed(alive, eventually):
 
 
 def test_an_interrupt_from_the_terminal_is_for_the_application_alone(alive, eventually):
-    ignores_it = (
-        "import signal; signal.signal(signal.SIGINT, lambda *_: print('interrupted', flush=True)); time.sleep(600)"
+    goes_on = "import signal; signal.signal(signal.SIGINT, lambda *_: print('interrupted', flush=True))\n"
+    starter, pid, bootstrap_servers, directory = start_in_another_process(
+        f"{goes_on}print('ready', flush=True)\nwhile True: time.sleep(600)"
     )
-    starter, pid, bootstrap_servers, directory = start_in_another_process(ignores_it + "; time.sleep(600)")
+    assert next_line(starter) == "ready\n"
     try:
         os.killpg(starter.pid, signal.SIGINT)
-        assert starter.stdout.readline() == "interrupted\n"
-        assert AdminClient({"bootstrap.servers": bootstrap_servers}).list_topics(timeout=10).cluster_id
+        assert next_line(starter) == "interrupted\n"
+        assert cluster_id_of(bootstrap_servers)
         assert alive(pid)
     finally:
         starter.kill()
@@ -157,8 +167,7 @@ def test_outlives_the_thread_that_started_it(alive):
     try:
         assert alive(broker.pid)
         assert broker.running
-        cluster_id = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=10).cluster_id
-        assert cluster_id
+        assert cluster_id_of(broker.bootstrap_servers)
     finally:
         broker.stop()
 
@@ -183,8 +192,8 @@ def test_brokers_started_by_several_processes_at_once_do_not_meet():
         for _ in range(3)
     ]
     try:
-        addresses = {json.loads(starter.stdout.readline())[1] for starter in starters}
-        cluster_ids = {AdminClient({"bootstrap.servers": a}).list_topics(timeout=10).cluster_id for a in addresses}
+        addresses = {json.loads(next_line(starter))[1] for starter in starters}
+        cluster_ids = {cluster_id_of(address) for address in addresses}
         assert len(addresses) == len(cluster_ids) == 3
     finally:
         for starter in starters:

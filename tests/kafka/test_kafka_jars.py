@@ -3,12 +3,10 @@
 import hashlib
 import http.server
 import io
-import shutil
 import subprocess
 import sys
 import threading
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -103,15 +101,17 @@ def repository(cache, monkeypatch):
     repository.server.server_close()
 
 
+class Download:
+    """Gets the jars and keeps the lines of progress."""
+
+    def __call__(self, version=VERSION):
+        self.progress: list[str] = []
+        return kafka_jars(version, find_java(), self.progress.append)
+
+
 @pytest.fixture
 def download():
-    """A function that gets the jars and keeps the lines of progress."""
-
-    def get(version=VERSION):
-        get.progress = []
-        return kafka_jars(version, find_java(), get.progress.append)
-
-    return get
+    return Download()
 
 
 def left_in(cache):
@@ -240,7 +240,7 @@ for name, version in re.findall("<artifactId>([^<]+)</artifactId><version>([^<]+
 
 
 def test_without_pyspark_and_maven_the_ways_out_are_named(cache, monkeypatch, download):
-    java_only = Path(shutil.which("java")).resolve().parent
+    java_only = find_java().executable.resolve().parent
     monkeypatch.setattr(jar_resolvers, "_pyspark_ivy", lambda: None)
     monkeypatch.setenv("PATH", str(java_only))
     with pytest.raises(EmbeddedKafkaError, match=r"pip install 'eos-client\[spark\]'.*Maven"):

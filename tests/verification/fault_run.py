@@ -46,6 +46,7 @@ class FaultOutcome:
         return "\n".join(
             [
                 f"{run.contender.value} on {self.version}, {run.protocol.value}, seed {run.seed}, {run.seconds:g} s",
+                f"transactional ids: {'pinned' if run.pinned_ids else 'generated'}",
                 *self.judgement.explain(),
                 f"faults: {', '.join(map(str, self.steps))}",
                 f"worker logs: {self.worker_logs}",

@@ -93,7 +93,7 @@ def _kills(plan: FaultPlan, rng: random.Random, freezes: list[tuple[Step, Step]]
 def _visits(plan: FaultPlan, rng: random.Random) -> list[Step]:
     steps = []
     at_s = rng.uniform(*plan.guest_away_s)
-    while at_s < plan.seconds:
+    while at_s + plan.guest_stays_s[0] <= plan.seconds:
         until_s = min(at_s + rng.uniform(*plan.guest_stays_s), plan.seconds)
         steps += [Step(at_s, Action.JOIN, GUEST_SLOT), Step(until_s, Action.LEAVE, GUEST_SLOT)]
         at_s = until_s + rng.uniform(*plan.guest_away_s)

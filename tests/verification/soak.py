@@ -22,8 +22,8 @@ from tests.verification.protocols import VERSIONS, GroupProtocol
 from tests.verification.tables import table
 
 HEADS = (
-    "contender", "broker", "protocol", "seed", "faults", "in", "out", "lost", "doubled", "reordered", "aborted seen",
-    "offsets", "own exits", "drained s", "verdict",
+    "contender", "broker", "protocol", "seed", "ids", "faults", "in", "out", "lost", "doubled", "reordered",
+    "aborted seen", "offsets", "own exits", "drained s", "verdict",
 )  # fmt: skip
 
 
@@ -34,7 +34,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=None, help="seed of the first run; each further run adds one")
     parser.add_argument("--naive", action="store_true", help="run the naive baseline as well")
     parser.add_argument("--only-naive", action="store_true", help="run the naive baseline alone")
-    parser.add_argument("--generated-ids", action="store_true", help="let workers choose their transactional.id")
+    parser.add_argument(
+        "--ids",
+        choices=("pinned", "generated", "mixed"),
+        default="mixed",
+        help="transactional ids: a killed worker's open transaction ends with its restart, or by its timeout",
+    )
     parser.add_argument("--versions", nargs="+", default=list(VERSIONS))
     parser.add_argument("--protocols", nargs="+", default=[protocol.value for protocol in GroupProtocol])
     parser.add_argument("--logs", type=Path, default=None, help="directory for the workers' logs")
@@ -55,7 +60,8 @@ def row(outcome: FaultOutcome) -> list[object]:
     run = outcome.run
     rules = (Rule.LOST, Rule.DOUBLED, Rule.REORDERED, Rule.ABORTED_VISIBLE, Rule.OFFSETS)
     return [
-        run.contender.value, outcome.version, run.protocol.value, run.seed, outcome.faults(), found.inputs,
+        run.contender.value, outcome.version, run.protocol.value, run.seed,
+        "pinned" if run.pinned_ids else "generated", outcome.faults(), found.inputs,
         found.outputs, *[found.count(rule) for rule in rules], len(outcome.judgement.own_exits),
         "never" if drained_s is None else f"{drained_s:.1f}", verdict(outcome),
     ]  # fmt: skip
@@ -68,14 +74,15 @@ def run_all(options: argparse.Namespace, seed: int, logs: Path) -> list[FaultOut
     outcomes: list[FaultOutcome] = []
     for version in options.versions:
         with direct_broker(version) as broker:
-            for number, name in enumerate(options.protocols):
+            for name in options.protocols:
+                pinned = options.ids == "pinned" or (options.ids == "mixed" and seed % 2 == 0)
                 for contender in contenders:
-                    run = FaultRun(
-                        contender, GroupProtocol(name), options.seconds, seed + number, not options.generated_ids
-                    )
+                    always_pinned = contender is Contender.NAIVE
+                    run = FaultRun(contender, GroupProtocol(name), options.seconds, seed, pinned or always_pinned)
                     outcome = perform(run, broker, logs / version / f"{contender.value}-{name}")
                     outcomes.append(outcome)
                     print(outcome.explain(), end="\n\n", flush=True)
+                seed += 1
     return outcomes
 
 

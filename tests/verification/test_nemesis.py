@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.verification.nemesis import GUEST_SLOT, STEADY_SLOTS, Action, FaultPlan, Step, execute, schedule
-from tests.verification.worker_pool import WorkerPool
+from tests.verification.worker_pool import REPOSITORY, WorkerPool
 
 PLAN = FaultPlan(seconds=60, session_timeout_s=3)
 SEEDS = range(40)
@@ -51,7 +52,8 @@ def test_a_freeze_outlasts_the_session_and_nobody_kills_the_frozen(seed: int) ->
 def test_every_killed_worker_comes_back_and_every_guest_leaves(seed: int) -> None:
     steps = schedule(PLAN, seed)
     assert len(times(steps, Action.KILL)) == len(times(steps, Action.START))
-    assert len(times(steps, Action.JOIN)) == len(times(steps, Action.LEAVE))
+    visits = list(zip(times(steps, Action.JOIN), times(steps, Action.LEAVE), strict=True))
+    assert all(leave.at_s - join.at_s >= PLAN.guest_stays_s[0] for join, leave in visits)
 
 
 def sleeper(_: int) -> list[str]:
@@ -98,3 +100,25 @@ def test_a_worker_that_answers_sigterm_with_an_error_is_on_record(tmp_path: Path
             time.sleep(0.01)
         pool.leave_all()
     assert [own.status for own in pool.own_exits] == [4]
+
+
+def test_no_worker_outlives_a_harness_that_is_killed(tmp_path: Path) -> None:
+    harness = f"""
+import sys, time
+from pathlib import Path
+from tests.verification.worker_pool import WorkerPool
+pool = WorkerPool(lambda _: [sys.executable, "-c", "import time; time.sleep(60)"], Path({str(tmp_path)!r}))
+pool.start(0)
+print(pool._running[0].pid, flush=True)
+time.sleep(60)
+"""
+    command = [sys.executable, "-c", harness]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as process:
+        assert process.stdout is not None
+        worker = Path(f"/proc/{int(process.stdout.readline())}")
+        assert worker.exists()
+        process.kill()
+    deadline = time.monotonic() + 5
+    while worker.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not worker.exists()

@@ -7,8 +7,10 @@ UNSTABLE_OFFSET_COMMIT: it then starts at auto.offset.reset, and everything is p
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -44,17 +46,18 @@ def config(broker: RunningBroker, group: str, protocol: GroupProtocol) -> dict[s
     }
 
 
-def serve(consumer: Consumer, until: Callable[[], bool], *, limit_s: float) -> list[int]:
+def serve(consumer: Any, until: Callable[[], bool], *, limit_s: float) -> list[int]:
     """Poll until the condition holds, a record comes or the time is over; the offsets of what came."""
     deadline_s = time.monotonic() + limit_s
     while not until() and time.monotonic() < deadline_s:
         message = consumer.poll(0.01)
         if message is not None and message.error() is None:
-            return [message.offset()]
+            offset: int = message.offset()
+            return [offset]
     return []
 
 
-def rebalance(consumer: Consumer, settings: dict[str, object], topic: str) -> list[int]:
+def rebalance(consumer: Any, settings: dict[str, object], topic: str) -> list[int]:
     """Let a co-tenant of the group, which wants another topic, join and leave while the consumer is served."""
     tenant = Consumer(settings)
     tenant.subscribe([topic])
@@ -78,7 +81,8 @@ def test_waits_for_a_pending_offset_through_rebalances(broker: RunningBroker, pr
         "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
     })  # fmt: skip
     producer.init_transactions(CALL_TIMEOUT_S)
-    metadata = Consumer(settings).consumer_group_metadata()
+    with contextlib.closing(Consumer(settings)) as outsider:
+        metadata = outsider.consumer_group_metadata()
     producer.begin_transaction()
     for number in range(RECORDS):
         producer.produce(mine, value=b"%d" % number, partition=0)
@@ -87,14 +91,12 @@ def test_waits_for_a_pending_offset_through_rebalances(broker: RunningBroker, pr
     producer.begin_transaction()
     producer.send_offsets_to_transaction([TopicPartition(mine, 0, PENDING)], metadata, CALL_TIMEOUT_S)
 
-    consumer = EosConsumer(settings)
-    consumer.subscribe([mine])
-    seen = serve(consumer, lambda: bool(consumer.assignment()), limit_s=CALL_TIMEOUT_S)
-    for _ in range(REBALANCES):
-        seen = seen or rebalance(consumer, settings, others)
-    assert seen == [], f"started at {seen[0]} while the committed offset was still pending"
+    with contextlib.closing(EosConsumer(settings)) as consumer:
+        consumer.subscribe([mine])
+        seen = serve(consumer, lambda: bool(consumer.assignment()), limit_s=CALL_TIMEOUT_S)
+        for _ in range(REBALANCES):
+            seen = seen or rebalance(consumer, settings, others)
+        assert seen == [], f"started at {seen[0]} while the committed offset was still pending"
 
-    producer.abort_transaction(CALL_TIMEOUT_S)
-    seen = serve(consumer, lambda: False, limit_s=CALL_TIMEOUT_S)
-    consumer.close()
-    assert seen == [COMMITTED]
+        producer.abort_transaction(CALL_TIMEOUT_S)
+        assert serve(consumer, lambda: False, limit_s=CALL_TIMEOUT_S) == [COMMITTED]

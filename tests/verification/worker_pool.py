@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -20,6 +21,13 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 LEAVE_TIMEOUT_S = 20.0
 RESTART_DELAY_S = 0.5
 OWN_EXITS_MAX = 100
+PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+def _die_with_parent() -> None:
+    """In the new process: SIGKILL when the harness ends, however it ends (Linux only)."""
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +95,12 @@ class WorkerPool:
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
         with self.log_path(slot).open("ab") as log:
             self._running[slot] = subprocess.Popen(
-                list(self._command(slot)), stdout=log, stderr=subprocess.STDOUT, cwd=REPOSITORY, env=environment
+                list(self._command(slot)),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=REPOSITORY,
+                env=environment,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509  it only makes one system call
             )
         self.starts += 1
 

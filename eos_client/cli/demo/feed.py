@@ -73,17 +73,24 @@ class Feed:
             self._thread.join()
 
     def _load_all(self) -> None:
-        started_at = time.monotonic()
         try:
             with closing(self._lines), self._loader:
+                due = 0.0
                 for number, line in enumerate(self._lines):
-                    while number >= min(self._ceiling, 1 + (time.monotonic() - started_at) * self._per_s):
-                        if self._stopped.wait(_BURST_S):
+                    while number >= due:
+                        due = min(self._ceiling, due + self._arrived_in_a_burst())
+                        if self._stopped.is_set():
                             return
                         self._loader.serve()
                     self._load(number, line)
         except BaseException as error:  # noqa: BLE001  it is raised again in the demo's own thread
             self.error = error
+
+    def _arrived_in_a_burst(self) -> float:
+        """Wait a moment; return how many records that moment brought. A stream that was held back does not hurry."""
+        waited_from = time.monotonic()
+        self._stopped.wait(_BURST_S)
+        return (time.monotonic() - waited_from) * self._per_s
 
     def _load(self, number: int, line: bytes) -> None:
         key = key_of(line)

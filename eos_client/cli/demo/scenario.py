@@ -28,6 +28,7 @@ class Plan:
     join_at: float = 0.2
     released_after_join: float = 0.8
     kill_at: float = 0.5
+    into_transaction_s: float = 0.05
     restart_after_s: float = 1.5
     stall_limit_s: float = 60.0
     stop_limit_s: float = 30.0
@@ -75,8 +76,7 @@ class Scenario:
         note(f"{third.name} has joined and owns {len(third.tally.partitions)} partitions")
         feed.release(plan.released_after_join)
         self._until(lambda: self._has_committed(plan.kill_at) and bool(victim.tally.partitions))
-        owned = len(victim.tally.partitions)
-        victim.kill()
+        owned = self._kill_at_work(victim)
         note(f"{victim.name} killed (SIGKILL) while it owned {owned} partitions")
         self._until_after(plan.restart_after_s)
         self._start(victim)
@@ -107,6 +107,15 @@ class Scenario:
             again = " again" if worker.tally.lives > 1 else ""
             pid = worker.process.pid if worker.process else 0
             self._display.note(f"{worker.name} started{again} (process {pid})")
+
+    def _kill_at_work(self, victim: Worker) -> int:
+        """Kill it some way into the transaction after its next commit; return how many partitions it owned."""
+        before = victim.tally.committed
+        self._until(lambda: victim.tally.committed > before or self._has_committed(1.0))
+        time.sleep(self._plan.into_transaction_s)
+        owned = len(victim.tally.partitions)
+        victim.kill()
+        return owned
 
     def _has_committed(self, share: float) -> bool:
         wanted = math.ceil(self._progress.total * share)

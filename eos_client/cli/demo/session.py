@@ -15,7 +15,7 @@ from eos_client.cli.demo.display import Display, Progress, show_outcome
 from eos_client.cli.demo.feed import Feed
 from eos_client.cli.demo.input_file import InputLines, open_input
 from eos_client.cli.demo.scenario import Scenario, StalledError
-from eos_client.cli.demo.verdict import Verdict, reach_verdict
+from eos_client.cli.demo.verdict import Job, Verdict, reach_verdict
 from eos_client.cli.demo.worker import Worker
 from eos_client.cli.failures import NotExactlyOnceError
 from eos_client.confluent.admin import ClusterAdmin
@@ -77,23 +77,10 @@ class DemoOptions:
         return self.group_protocol or (GroupProtocol.CONSUMER if embedded else GroupProtocol.CLASSIC)
 
 
-@dataclass(frozen=True)
-class _Names:
-    """Names that no other run on the same cluster uses."""
-
-    run: str
-
-    @classmethod
-    def fresh(cls) -> _Names:
-        return cls(f"eos-demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}")
-
-    @property
-    def input_topic(self) -> str:
-        return f"{self.run}-orders"
-
-    @property
-    def output_topic(self) -> str:
-        return f"{self.run}-invoices"
+def _fresh_job(partition_count: int) -> Job:
+    """Name group and topics as no other run on the same cluster does."""
+    run = f"eos-demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    return Job(run, f"{run}-orders", f"{run}-invoices", partition_count)
 
 
 def run_demo(options: DemoOptions, console: Console) -> None:
@@ -128,42 +115,44 @@ class _Session:
         self._console = console
         self._lines = lines
         self._bootstrap = bootstrap_servers
-        self._names = _Names.fresh()
+        self._job = _fresh_job(options.partition_count)
         self._admin = ClusterAdmin(bootstrap_servers, options.settings)
 
     def play(self) -> None:
-        options, names = self._options, self._names
+        job = self._job
         self._admin.cluster()
-        self._admin.create_topics(dict.fromkeys([names.input_topic, names.output_topic], options.partition_count))
+        self._admin.create_topics(dict.fromkeys([job.input_topic, job.output_topic], job.partition_count))
         self._console.print(
-            f"{self._lines.source} -> {names.input_topic} -> {WORKER_COUNT} workers of group {names.run} "
-            f"({options.protocol.value} protocol) -> {names.output_topic}, {options.partition_count} partitions each",
+            f"{self._lines.source} -> {job.input_topic} -> {WORKER_COUNT} workers of group {job.group_id} "
+            f"({self._options.protocol.value} protocol) -> {job.output_topic}, {job.partition_count} partitions each",
             highlight=False,
             markup=False,
             soft_wrap=True,
         )
-        passed = False
         try:
             passed = self._play_and_judge()
-        finally:
-            self._clean_up(passed=passed)
+        except KeyboardInterrupt:
+            self._delete_topics()
+            raise
         if not passed:
-            raise NotExactlyOnceError("the verdict is not exactly once: see the tables above")
+            raise NotExactlyOnceError(f"the verdict is not exactly once. Look at {job.input_topic}, {job.output_topic}")
+        if not self._options.keep_topics:
+            self._delete_topics()
 
     def _play_and_judge(self) -> bool:
         workers = [self._worker(f"w{number}") for number in range(1, WORKER_COUNT + 1)]
         feed = Feed(
             self._lines,
             self._bootstrap,
-            self._names.input_topic,
+            self._job.input_topic,
             self._options.settings,
-            partition_count=self._options.partition_count,
+            partition_count=self._job.partition_count,
             duration_s=self._options.feed_s,
         )
         display = Display(self._console, workers, Progress(total=self._lines.count))
         complaints: list[str] = []
         # Not stable: what a killed worker left pending must not keep the demo from starting it again.
-        with GroupOffsets(self._bootstrap, self._names.run, self._options.settings, stable=False) as offsets:
+        with GroupOffsets(self._bootstrap, self._job.group_id, self._options.settings, stable=False) as offsets:
             scenario = Scenario(workers, feed, display, lambda: self._committed(offsets))
             try:
                 with display:
@@ -177,13 +166,13 @@ class _Session:
         return show_outcome(self._console, display, self._verdict(feed.loaded), complaints)
 
     def _worker(self, name: str) -> Worker:
-        names = self._names
+        job = self._job
         settings = {**_PROTOCOL_SETTINGS[self._options.protocol], **self._options.settings}
         options = [
-            *("--bootstrap", self._bootstrap, "--group", names.run),
-            *("--from", names.input_topic, "--to", names.output_topic),
+            *("--bootstrap", self._bootstrap, "--group", job.group_id),
+            *("--from", job.input_topic, "--to", job.output_topic),
             # Pinned, so that a worker that comes back ends the transaction that its killed self left open.
-            *("--transactional-id", f"{names.run}-{name}"),
+            *("--transactional-id", f"{job.group_id}-{name}"),
             *("--commit-interval", str(_COMMIT_INTERVAL_S)),
         ]
         for key, value in settings.items():
@@ -192,27 +181,14 @@ class _Session:
 
     def _committed(self, offsets: GroupOffsets) -> int:
         try:
-            return sum(offsets.read(self._names.input_topic, self._options.partition_count).values())
+            return sum(offsets.read(self._job.input_topic, self._job.partition_count).values())
         except ClusterUnavailableError:  # its coordinator is not known yet
             return 0
 
     def _verdict(self, loaded: int) -> Verdict:
-        return reach_verdict(
-            self._admin,
-            self._bootstrap,
-            self._options.settings,
-            input_topic=self._names.input_topic,
-            output_topic=self._names.output_topic,
-            group_id=self._names.run,
-            partition_count=self._options.partition_count,
-            loaded=loaded,
-        )
+        config = self._options.settings
+        return reach_verdict(self._admin, self._bootstrap, config, self._job, lines=self._lines.count, loaded=loaded)
 
-    def _clean_up(self, *, passed: bool) -> None:
-        topics = [self._names.input_topic, self._names.output_topic]
-        if self._options.bootstrap_servers is None:
-            return  # they go with the broker
-        if passed and not self._options.keep_topics:
-            self._admin.delete_topics(topics)
-        else:
-            self._console.print(f"kept for a closer look: topics {', '.join(topics)}", highlight=False)
+    def _delete_topics(self) -> None:
+        if self._options.bootstrap_servers is not None:  # an embedded broker takes them with it
+            self._admin.delete_topics([self._job.input_topic, self._job.output_topic])

@@ -11,11 +11,13 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import shorten
 from typing import IO, Any
 
 from eos_client.cli.demo.job import invoice
 
 _LOG_TAIL_LINES = 20
+_REASON_LENGTH_MAX = 120
 
 
 @dataclass
@@ -62,7 +64,8 @@ class Tally:
                 self.skipped += 1
             case "transaction_aborted":
                 self.aborted += 1
-                self.incidents.append(f"aborted a transaction of {entry['records_in']} records: {entry['reason']}")
+                reason = shorten(entry["reason"], _REASON_LENGTH_MAX, placeholder=" ...")
+                self.incidents.append(f"aborted a transaction of {entry['records_in']} records: {reason}")
             case "producer_rebuilt":
                 self.rebuilds += 1
                 self.incidents.append(f"rebuilt its producer: {entry['reason']}")

@@ -1,0 +1,108 @@
+import os
+import signal
+import socket
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+pytestmark = pytest.mark.kafka
+
+
+def test_the_broker_command_serves_clients_at_the_address_it_prints_and_leaves_nothing(eos_client: Any) -> None:
+    broker = eos_client("broker", "--property", "num.partitions=7")
+    broker.wait_for(lambda: broker.out.endswith("\n"), "address")
+    (address,) = broker.out.splitlines()
+    assert AdminClient({"bootstrap.servers": address}).list_topics(timeout=10).brokers
+    assert broker.terminate() == 0
+    assert broker.err.splitlines()[-1] == "stopped"
+    host, port = address.split(":")
+    with socket.socket() as probe:
+        assert probe.connect_ex((host, int(port))) != 0
+
+
+def test_ctrl_c_stops_the_broker_too(eos_client: Any) -> None:
+    broker = eos_client("broker")
+    broker.wait_for(lambda: broker.out.endswith("\n"), "address")
+    broker.process.send_signal(signal.SIGINT)
+    assert broker.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--property", "num.partitions"], 2, "--property 'num.partitions' is not KEY=VALUE"),
+        (["--port", "0"], 2, "--port"),
+        (["--property", "num.partitions=many"], 11, "num.partitions"),
+    ],
+)
+def test_a_broker_that_cannot_be_started_says_why(
+    eos_client: Any, arguments: list[str], status: int, message: str
+) -> None:
+    broker = eos_client("broker", *arguments)
+    assert broker.wait() == status
+    assert message in broker.err
+    assert broker.out == ""
+
+
+def test_a_port_in_use_is_named(eos_client: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        broker = eos_client("broker", "--port", str(port))
+        assert broker.wait() == 11
+    assert f"port {port} is in use" in broker.err
+
+
+def test_the_doctor_finds_a_development_cluster_fit_with_warnings(cluster: Any, eos_client: Any) -> None:
+    topic = cluster.topic("orders", partitions=2)
+    doctor = eos_client(
+        *("doctor", "--bootstrap", cluster.bootstrap_servers, "--group", f"{cluster.prefix}-new", "--topic", topic),
+        *("--config", "group.protocol=consumer"),
+    )
+    assert doctor.wait() == 0
+    assert "warn brokers: 1" in doctor.out
+    assert f"ok   topic {topic}: 2 partitions, replication factor 1" in doctor.out
+    assert "ok   transaction.timeout.ms: ours 10000 ms, the brokers' limit 900000 ms" in doctor.out
+    assert doctor.out.splitlines()[-1] == "fit for exactly-once"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--topic", "no-such-topic"], 6, "not fit for exactly-once: topic no-such-topic"),
+        (["--config", "transaction.timeout.ms=900001"], 6, "not fit for exactly-once: transaction.timeout.ms"),
+        (["--config", "enable.idempotence=false"], 4, "enable.idempotence='false' breaks exactly-once"),
+        (["--config", "no.such.key=1"], 4, "no.such.key"),
+    ],
+)
+def test_the_doctors_exit_status_tells_what_is_wrong(
+    cluster: Any, eos_client: Any, arguments: list[str], status: int, message: str
+) -> None:
+    doctor = eos_client("doctor", "--bootstrap", cluster.bootstrap_servers, *arguments)
+    assert doctor.wait() == status
+    assert message in doctor.err
+
+
+def test_the_doctor_sees_a_transaction_log_that_cannot_be_created(make_kafka_broker: Any, eos_client: Any) -> None:
+    broker = make_kafka_broker(
+        properties={"transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2"}
+    )
+    doctor = eos_client("doctor", "--bootstrap", broker.bootstrap_servers)
+    assert doctor.wait() == 6
+    assert "init_transactions ends in a time-out" in doctor.out
+    assert "set transaction.state.log.replication.factor=1" in doctor.out
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("4.1.2", "at least 4.1, below 4.3"), ("4.3.1", "classic on brokers >= 4.3")]
+)
+def test_the_doctor_tells_broker_versions_apart(
+    make_kafka_broker: Any, eos_client: Any, version: str, expected: str
+) -> None:
+    if os.environ.get("EOS_KAFKA_IMAGE"):
+        pytest.skip("a container image has one version")
+    broker = make_kafka_broker(version=version)
+    doctor = eos_client("doctor", "--bootstrap", broker.bootstrap_servers)
+    assert doctor.wait() == 0
+    assert expected in doctor.out
+    assert "group.protocol=consumer" in doctor.out

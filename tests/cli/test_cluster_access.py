@@ -1,0 +1,132 @@
+"""eos_client.confluent.admin and topic_records against a real broker."""
+
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from eos_client.confluent.admin import ClusterAdmin, GroupDescription, TopicDescription
+from eos_client.confluent.topic_records import GroupOffsets, TopicLoader, read_topic
+from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, ConfigurationError
+
+pytestmark = pytest.mark.kafka
+
+
+def transactional_producer(cluster: Any) -> Producer:
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": f"{cluster.prefix}-writer"}
+    )
+    producer.init_transactions(20)
+    return producer
+
+
+def commit_offsets(cluster: Any, group: str, topic: str, offset: int) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, 1, offset)], asynchronous=False)
+    consumer.close()
+
+
+def test_a_cluster_tells_its_brokers_and_their_settings(cluster: Any) -> None:
+    described = cluster.admin.cluster()
+    assert list(described.brokers.values()) == [cluster.bootstrap_servers]
+    settings = cluster.admin.broker_settings(min(described.brokers))
+    assert settings["transaction.state.log.replication.factor"] == "1"
+
+
+def test_a_missing_topic_is_none_and_is_not_created_by_asking(cluster: Any) -> None:
+    name = f"{cluster.prefix}-nowhere"
+    assert cluster.admin.topics([name]) == {name: None}
+    assert cluster.admin.topics([name]) == {name: None}
+
+
+def test_topics_are_made_with_leaders_and_can_be_removed(cluster: Any) -> None:
+    name = cluster.topic("made", partitions=3)
+    assert cluster.admin.topics([name]) == {name: TopicDescription(name, 3, 1, 1, ())}
+    assert cluster.admin.topic_settings(name)["unclean.leader.election.enable"] == "false"
+    with pytest.raises(ClusterUnfitError, match="already exists"):
+        cluster.admin.create_topics({name: 3})
+    cluster.admin.delete_topics([name, f"{cluster.prefix}-never-there"])
+    assert cluster.admin.topics([name]) == {name: None}
+
+
+def test_what_was_loaded_is_read_back_in_order_with_its_headers(cluster: Any) -> None:
+    topic = cluster.topic("records", partitions=2)
+    with TopicLoader(cluster.bootstrap_servers, topic) as loader:
+        for number in range(2500):
+            loader.load(b"" if number == 7 else b"%d" % number, key=None, partition=number % 2)
+    assert loader.loaded == 2500
+    records = cluster.read(topic, 2)
+    for partition in (0, 1):
+        own = [(record.offset, record.value) for record in records if record.partition == partition]
+        assert own == [(n // 2, b"" if n == 7 else b"%d" % n) for n in range(partition, 2500, 2)]
+
+
+def test_a_record_that_the_topic_cannot_take_is_an_error_not_a_silence(cluster: Any) -> None:
+    topic = cluster.topic("small")
+    loader = TopicLoader(cluster.bootstrap_servers, topic)
+    with pytest.raises(ClusterUnfitError, match="2000000 bytes cannot be written"):
+        loader.load(b"x" * 2_000_000, key=None, partition=0)
+    loader.load(b"x", key=None, partition=99)
+    with pytest.raises(ClusterUnfitError, match="refused a record"):
+        loader.flush()
+
+
+def test_only_an_uncommitted_reader_sees_aborted_records(cluster: Any) -> None:
+    topic = cluster.topic("txn")
+    producer = transactional_producer(cluster)
+    for value, ends_well in ((b"kept", True), (b"dropped", False), (b"also kept", True)):
+        producer.begin_transaction()
+        producer.produce(topic, value, headers={"origin": b"here"})
+        if ends_well:
+            producer.commit_transaction(20)
+        else:
+            producer.flush(20)
+            producer.abort_transaction(20)
+    assert [(r.value, r.headers) for r in cluster.read(topic)] == [
+        (b"kept", {"origin": b"here"}),
+        (b"also kept", {"origin": b"here"}),
+    ]
+    assert len(cluster.read(topic, committed_only=False)) == 3
+    assert cluster.admin.end_offsets(topic, 1) == {0: 6}
+
+
+def test_a_reader_says_when_an_open_transaction_holds_it_back(cluster: Any) -> None:
+    topic = cluster.topic("open")
+    producer = transactional_producer(cluster)
+    producer.begin_transaction()
+    producer.produce(topic, b"pending")
+    producer.flush(20)
+    assert cluster.admin.end_offsets(topic, 1) == {0: 1}
+    assert cluster.admin.end_offsets(topic, 1, committed_only=True) == {0: 0}
+    reader = read_topic(cluster.bootstrap_servers, topic, {0: 1}, idle_limit_s=1.0)
+    with pytest.raises(ClusterUnavailableError, match=r"partitions \[0\] are unread: an open transaction"):
+        list(reader)
+    producer.abort_transaction(20)
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_group_offsets_are_read_without_joining_the_group(cluster: Any, stable: bool) -> None:
+    topic = cluster.topic("read", partitions=3)
+    group = f"{cluster.prefix}-group"
+    with GroupOffsets(cluster.bootstrap_servers, group, stable=stable) as offsets:
+        assert offsets.read(topic, 3) == {0: 0, 1: 0, 2: 0}
+        commit_offsets(cluster, group, topic, 42)
+        assert offsets.read(topic, 3) == {0: 0, 1: 42, 2: 0}
+        described = cluster.admin.group(group)
+    assert described == GroupDescription("empty", "classic", 0)
+
+
+def test_an_unseen_group_is_none(cluster: Any) -> None:
+    assert cluster.admin.group(f"{cluster.prefix}-never-seen") is None
+
+
+def test_an_unknown_setting_is_named_at_once() -> None:
+    with pytest.raises(ConfigurationError, match=r'No such configuration property: "no\.such\.key"'):
+        ClusterAdmin("127.0.0.1:1", {"no.such.key": "1"})
+
+
+def test_an_unreachable_cluster_says_the_reason_behind_the_time_out() -> None:
+    with pytest.raises(ClusterUnavailableError, match=r"127\.0\.0\.1:1 within 1 s \(.*Connection refused"):
+        ClusterAdmin("127.0.0.1:1", timeout_s=1.0).cluster()

@@ -1,0 +1,111 @@
+"""The program as a person types it, where no cluster is needed."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RUN = ["--bootstrap", "127.0.0.1:1", "--group", "g", "--from", "orders", "--to", "invoices"]
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_the_extra_one_line_says_how_to_install_it(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from eos_client.cli import main; main()"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 13
+    (line,) = ended.stderr.splitlines()
+    assert "pip install 'eos-client[cli]'" in line
+    assert missing in line
+
+
+def test_a_bug_of_ours_at_import_is_not_taken_for_a_missing_extra() -> None:
+    code = "import sys; sys.modules['eos_client.cli.run'] = None; from eos_client.cli import main; main()"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "Traceback" in ended.stderr
+
+
+def test_help_names_the_commands_and_the_exit_status(eos_client: Any) -> None:
+    command = eos_client("--help")
+    assert command.wait() == 0
+    assert all(name in command.out for name in ("run", "demo", "broker", "doctor", "Exit status"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["shout.py:upper", *RUN, "--config", "linger.ms"], 2, "--config 'linger.ms' is not KEY=VALUE"),
+        (["shout.py:upper", *RUN, "--config", "group.id=x"], 2, "give it as --group x"),
+        (["shout.py:upper", *RUN, "--from", "a,,b"], 2, "--from 'orders,a,,b' holds an empty name"),
+        (["shout.py:upper", *RUN[:-2]], 2, "--to"),
+        (["shout.py:loud", *RUN], 3, "has no 'loud'. Its functions: upper"),
+        (["whisper.py:upper", *RUN], 3, "there is no file"),
+        (["shout.py:upper", *RUN, "--config", "enable.auto.commit=true"], 4, "enable.auto.commit='true' breaks"),
+        (["shout.py:upper", *RUN, "--config", "acks=1"], 4, "acks='1' breaks exactly-once"),
+        (["shout.py:upper", *RUN, "--config", "no.such.key=1"], 4, 'No such configuration property: "no.such.key"'),
+        (["shout.py:upper", *RUN, "--config", "session.timeout.ms=soon"], 4, '"session.timeout.ms"'),
+    ],
+)
+def test_a_mistake_is_one_clear_message_and_its_own_status(
+    upper_file: Path, eos_client: Any, arguments: list[str], status: int, message: str
+) -> None:
+    command = eos_client("run", *arguments)
+    assert command.wait() == status
+    assert message in command.err
+    assert "Traceback" not in command.err
+    assert command.out == ""
+
+
+def test_an_error_at_import_keeps_its_traceback_for_verbose(tmp_path: Path, eos_client: Any) -> None:
+    (tmp_path / "broken.py").write_text("import no_such_module_anywhere\n")
+    plain, verbose = eos_client("run", "broken.py:f", *RUN), eos_client("run", "broken.py:f", *RUN, "--verbose")
+    assert (plain.wait(), verbose.wait()) == (3, 3)
+    assert "broken.py raised ModuleNotFoundError while imported, line 1" in plain.err
+    assert "Traceback" not in plain.err
+    assert "Traceback" in verbose.err
+
+
+def test_an_unreachable_cluster_is_told_within_seconds_without_a_flood(upper_file: Path, eos_client: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in (silent, closed)]
+        started_at = time.monotonic()
+        lines = (["run", "shout.py:upper", "--group", "g", "--from", "a", "--to", "b"], ["doctor"], ["demo"])
+        commands = [(a, eos_client(*line, "--bootstrap", a)) for a in addresses for line in lines]
+        assert [command.wait() for _address, command in commands] == [5] * 6
+        assert time.monotonic() - started_at < 25
+    for address, command in commands:
+        assert address in command.err
+        assert len(command.err.splitlines()) < 10
+        assert "%3|" not in command.err
+
+
+def test_sigterm_before_the_loop_runs_ends_it_quietly(tmp_path: Path, eos_client: Any) -> None:
+    (tmp_path / "slow.py").write_text("import time, pathlib\npathlib.Path('here').touch()\ntime.sleep(30)\n")
+    command = eos_client("run", "slow.py:f", *RUN)
+    command.wait_for((tmp_path / "here").exists, "import")
+    assert command.terminate() == 0
+    assert command.err == ""
+
+
+def test_a_worker_whose_log_reader_has_gone_stops_instead_of_running_unwatched() -> None:
+    code = (
+        "import signal, sys, time\n"
+        "from eos_client.cli.logs import LogFormat, configure_logs\n"
+        "import structlog\n"
+        "configure_logs(LogFormat.JSON, verbose=False)\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+        "for _ in range(100):\n"
+        "    structlog.get_logger().info('tick'); time.sleep(0.05)\n"
+    )
+    reader, writer = os.pipe()
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=writer)
+    os.close(writer)
+    assert b"tick" in os.read(reader, 1000)
+    os.close(reader)
+    assert process.wait(10) == 7

@@ -1,0 +1,109 @@
+"""``eos-client demo`` on a real broker, in a shorter form than a person gets to see."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from eos_client.cli.demo.job.invoice import invoice_of
+from eos_client.cli.demo.verdict import Job, Verdict, reach_verdict
+
+pytestmark = pytest.mark.kafka
+LINES = [b"one", b"two", b"two", b"three"]
+
+
+@pytest.fixture
+def lines_file(tmp_path: Path) -> Path:
+    path = tmp_path / "lines.txt"
+    path.write_text("".join(f"line {number // 2}\n" for number in range(4000)))  # each twice: legal input
+    return path
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_the_demo_ends_with_the_verdict_exactly_once(
+    cluster: Any, lines_file: Path, eos_client: Any, protocol: str
+) -> None:
+    demo = eos_client(
+        *("demo", "--bootstrap", cluster.bootstrap_servers, "--input", str(lines_file), "--seconds", "6"),
+        *("--group-protocol", protocol),
+    )
+    assert demo.wait(120) == 0, demo.out + demo.err
+    assert "w3 has joined" in demo.out
+    assert "w2 killed (SIGKILL)" in demo.out
+    assert "w2 is back" in demo.out
+    assert "4,000 in, 4,000 visible; 0 missing, 0 doubled" in demo.out
+    assert demo.out.splitlines()[-1].startswith("EXACTLY ONCE: 4,000 records")
+    assert "\x1b" not in demo.out
+
+
+def test_an_interrupted_demo_stops_its_workers_and_removes_its_topics(
+    cluster: Any, lines_file: Path, eos_client: Any
+) -> None:
+    demo = eos_client("demo", "--bootstrap", cluster.bootstrap_servers, "--input", str(lines_file))
+    demo.wait_for(lambda: "w1 started" in demo.out, "first worker")
+    topic = next(word for word in demo.out.split() if word.endswith("-orders"))
+    worker_pid = int(demo.out.split("w1 started (process ")[1].split(")")[0])
+    assert cluster.admin.topics([topic])[topic] is not None
+    assert demo.terminate() == 130
+    assert not Path(f"/proc/{worker_pid}").exists()
+    assert cluster.admin.topics([topic]) == {topic: None}
+
+
+def verdict_on(
+    cluster: Any, outputs: list[tuple[int, bytes]], *, aborted: int = 0, committed_offset: int = 4
+) -> Verdict:
+    """Play a worker that made ``outputs`` of :data:`LINES` (offset and value each), and judge it."""
+    job = Job(f"{cluster.prefix}-group", cluster.topic("in"), cluster.topic("out"), 1)
+    cluster.load(job.input_topic, LINES)
+    producer = Producer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": f"{cluster.prefix}-writer"}
+    )
+    producer.init_transactions(20)
+    for records, ends_well in ((outputs[:aborted], False), (outputs, True)):
+        producer.begin_transaction()
+        for offset, value in records:
+            headers = {"input.partition": b"0", "input.offset": b"%d" % offset}
+            producer.produce(job.output_topic, value, partition=0, headers=headers)
+        producer.flush(20)
+        if ends_well:
+            producer.commit_transaction(20)
+        else:
+            producer.abort_transaction(20)
+    commit(cluster, job, committed_offset)
+    return reach_verdict(cluster.admin, cluster.bootstrap_servers, {}, job, lines=4, loaded=4)
+
+
+def commit(cluster: Any, job: Job, offset: int) -> None:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": job.group_id})
+    consumer.commit(offsets=[TopicPartition(job.input_topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+RIGHT = [(offset, invoice_of(line)) for offset, line in enumerate(LINES)]
+
+
+def test_the_verdict_reads_the_cluster_and_ignores_aborted_outputs(cluster: Any) -> None:
+    verdict = verdict_on(cluster, RIGHT, aborted=3)
+    assert verdict.is_exactly_once
+    assert verdict.hidden == 3
+
+
+@pytest.mark.parametrize(
+    ("outputs", "offset", "failed"),
+    [
+        (RIGHT[:3], 4, "every input exactly once"),
+        ([*RIGHT, RIGHT[3]], 4, "every input exactly once"),
+        ([RIGHT[1], RIGHT[0], *RIGHT[2:]], 4, "order kept per partition"),
+        ([*RIGHT[:3], (3, json.dumps("else").encode())], 4, "every output unaltered"),
+        (RIGHT, 3, "group offsets at the end"),
+    ],
+    ids=["lost", "doubled", "swapped", "altered", "offsets behind"],
+)
+def test_the_verdict_sees_each_way_to_be_wrong(cluster: Any, outputs: Any, offset: int, failed: str) -> None:
+    verdict = verdict_on(cluster, outputs, committed_offset=offset)
+    assert not verdict.is_exactly_once
+    assert [claim for claim, holds, _figures in verdict.checks if not holds] == [failed]

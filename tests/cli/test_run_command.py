@@ -1,0 +1,144 @@
+"""``eos-client run`` on a real broker."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eos_client.confluent.topic_records import GroupOffsets
+
+pytestmark = pytest.mark.kafka
+
+
+def run_line(cluster: Any, reference: str, sources: str, target: str, *more: str) -> list[str]:
+    group = f"{cluster.prefix}-group"
+    ends = ["--bootstrap", cluster.bootstrap_servers, "--group", group, "--from", sources, "--to", target]
+    return ["run", reference, *ends, *more]
+
+
+def committed(cluster: Any, topic: str, partitions: int = 1) -> dict[int, int]:
+    with GroupOffsets(cluster.bootstrap_servers, f"{cluster.prefix}-group", stable=True) as offsets:
+        return offsets.read(topic, partitions)
+
+
+def test_plain_bytes_go_to_the_target_topic_and_sigterm_ends_with_status_0(
+    cluster: Any, upper_file: Path, eos_client: Any
+) -> None:
+    first, second, target = cluster.topic("first"), cluster.topic("second"), cluster.topic("target")
+    cluster.load(first, [b"a", b"b"])
+    cluster.load(second, [b"c"])
+    line = run_line(cluster, "shout.py:upper", f"{first},{second}", target, "--log-format", "json")
+    worker = eos_client(*line)
+    worker.wait_for(lambda: committed(cluster, first) == {0: 2} and committed(cluster, second) == {0: 1}, "commit")
+    assert worker.terminate() == 0
+    assert sorted(cluster.values(target)) == [b"A", b"B", b"C"]
+    assert worker.events[-1]["event"] in {"loop_stopped", "loop_progress"}
+    assert cluster.admin.group(f"{cluster.prefix}-group").state == "empty"
+
+
+def test_output_records_choose_their_topic_key_and_headers(cluster: Any, tmp_path: Path, eos_client: Any) -> None:
+    source, target, other = cluster.topic("source"), cluster.topic("target"), cluster.topic("other")
+    (tmp_path / "route.py").write_text(
+        "from eos_client import OutputRecord\n"
+        "from targets import OTHER\n"
+        "def route(record):\n"
+        "    yield OutputRecord(value=record.value(), headers={'seen': b'yes'})\n"
+        "    yield OutputRecord(OTHER, value=record.value() * 2)\n"
+    )
+    (tmp_path / "targets.py").write_text(f"OTHER = {other!r}\n")
+    cluster.load(source, [b"x"])
+    worker = eos_client(*run_line(cluster, "route.py:route", source, target))
+    worker.wait_for(lambda: committed(cluster, source) == {0: 1}, "commit")
+    assert worker.terminate() == 0
+    assert [(record.value, dict(record.headers)) for record in cluster.read(target)] == [(b"x", {"seen": b"yes"})]
+    assert cluster.values(other) == [b"xx"]
+
+
+def test_progress_is_one_json_line_each_second_with_totals(cluster: Any, upper_file: Path, eos_client: Any) -> None:
+    source, target = cluster.topic("source"), cluster.topic("target")
+    cluster.load(source, [b"%d" % number for number in range(500)])
+    worker = eos_client(*run_line(cluster, "shout.py:upper", source, target, "--log-format", "json"))
+
+    def reports() -> list[dict[str, Any]]:
+        return [entry for entry in worker.events if entry["event"] == "loop_progress"]
+
+    worker.wait_for(lambda: len([r for r in reports() if r["records_in"] == 500]) >= 2, "second progress line")
+    assert worker.terminate() == 0
+    final = reports()[-1]
+    assert (final["records_in"], final["records_out"], final["partitions"]) == (500, 500, [f"{source}[0]"])
+    assert final["committed"] >= 1
+    assert final["generation_id"] >= 1
+
+
+def test_a_raising_transform_names_the_record_and_nothing_of_its_transaction_is_visible(
+    cluster: Any, tmp_path: Path, eos_client: Any
+) -> None:
+    source, target = cluster.topic("source"), cluster.topic("target")
+    (tmp_path / "fragile.py").write_text(
+        "def check(record):\n"
+        "    yield record.value()\n"
+        "    if record.value() == b'17':\n"
+        "        raise ValueError('cannot price this')\n"
+    )
+    cluster.load(source, [b"%d" % number for number in range(30)])
+    worker = eos_client(*run_line(cluster, "fragile.py:check", source, target))
+    assert worker.wait() == 7
+    message = worker.err.splitlines()[-1]
+    assert message.startswith("eos-client: the transform raised ValueError: cannot price this")
+    assert f"{source}[0]@17" in message
+    assert "Traceback" not in worker.err
+    assert cluster.values(target) == [b"%d" % number for number in range(committed(cluster, source)[0])]
+    assert b"17" not in cluster.values(target)
+
+
+def test_a_missing_input_topic_is_named(cluster: Any, upper_file: Path, eos_client: Any) -> None:
+    source = cluster.topic("orders")
+    worker = eos_client(*run_line(cluster, "shout.py:upper", f"{source}x", source))
+    assert worker.wait() == 6
+    message = worker.err.splitlines()[-1]
+    assert f"{source}x" in message
+    assert "does not exist" in message
+
+
+def test_two_processes_with_one_pinned_id_do_not_take_turns(cluster: Any, upper_file: Path, eos_client: Any) -> None:
+    source, target = cluster.topic("source", partitions=2), cluster.topic("target")
+    pinned = run_line(
+        cluster, "shout.py:upper", source, target, "--transactional-id", cluster.prefix, "--log-format", "json"
+    )
+    older = eos_client(*pinned)
+    older.wait_for_event("partitions_assigned")
+    newer = eos_client(*pinned)
+    newer.wait_for_event("partitions_assigned")
+    expected = []
+    for number in range(200):  # until the older one has had work again, and was refused
+        values = [b"%d-%d" % (number, partition) for partition in (0, 1)]
+        for partition in (0, 1):
+            cluster.load(source, [values[partition]], partition=partition)
+        expected += values
+        if older.process.poll() is not None:
+            break
+    assert older.wait() == 8
+    assert "newer instance" in older.err
+    newer.wait_for(
+        lambda: committed(cluster, source, 2) == cluster.admin.end_offsets(source, 2), "takeover by the newer one"
+    )
+    assert newer.terminate() == 0
+    assert sorted(cluster.values(target)) == sorted(expected)
+
+
+def test_the_readmes_first_program_runs(cluster: Any, start: Any) -> None:
+    source, target = cluster.topic("orders"), cluster.topic("invoices")
+    cluster.load(source, [b'{"order_id": "O-1", "cents": 1000}', b'{"order_id": "O-2", "cents": 250}'])
+    example = Path(__file__).parents[2] / "examples" / "consume_transform_produce.py"
+    group = f"{cluster.prefix}-group"
+    program = start(
+        *(str(example), "--bootstrap", cluster.bootstrap_servers),
+        *("--group", group, "--from", source, "--to", target),
+    )
+    program.wait_for(lambda: committed(cluster, source) == {0: 2}, "commit")
+    assert program.terminate() == 0
+    assert cluster.values(target) == [
+        b'{"order_id": "O-1", "cents": 1000, "tax": 190, "total": 1190}',
+        b'{"order_id": "O-2", "cents": 250, "tax": 48, "total": 298}',
+    ]
+    assert "stopped after 2 records" in program.err

@@ -1,0 +1,241 @@
+"""At one seam confluent_kafka's errors become ours: named for what to do, and still what they were."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from eos_client import errors
+from eos_client.confluent.failures import (
+    configuration_errors,
+    consumer_errors,
+    kafka_error,
+    overdue_error,
+    producer_error,
+    with_error,
+)
+from eos_client.core.producer_recovery import OVERDUE, ProducerFailure, TransactionalRequest
+
+R = TransactionalRequest
+ABORTABLE = {"txn_requires_abort": True}
+
+
+def failure(request: TransactionalRequest, **known: object) -> ProducerFailure:
+    return ProducerFailure(request, OVERDUE, **known)  # type: ignore[arg-type]
+
+
+def named(request: TransactionalRequest, code: int, *, flags=None, **known: object) -> errors.EosError:
+    error = KafkaError(code, "the broker says why", **(flags or {}))
+    return producer_error(with_error(failure(request, **known), error), error, "b-0")
+
+
+BECOMES = [
+    (R.SEND_OFFSETS, KafkaError.ILLEGAL_GENERATION, ABORTABLE, errors.CommitRefusedError, "Abort, rewind"),
+    (R.SEND_OFFSETS, KafkaError.UNKNOWN_MEMBER_ID, ABORTABLE, errors.CommitRefusedError, "Abort, rewind"),
+    (R.SEND_OFFSETS, KafkaError.STALE_MEMBER_EPOCH, ABORTABLE, errors.CommitRefusedError, "Abort, rewind"),
+    (R.SEND_OFFSETS, KafkaError.REBALANCE_IN_PROGRESS, ABORTABLE, errors.CommitRefusedError, "Abort, rewind"),
+    (R.SEND_OFFSETS, KafkaError.FENCED_INSTANCE_ID, ABORTABLE, errors.AbortableError, "Abort, rewind"),
+    (R.COMMIT, KafkaError.INVALID_PRODUCER_ID_MAPPING, ABORTABLE, errors.AbortableError, "go on"),
+    (R.COMMIT, KafkaError._TIMED_OUT, {"retriable": True}, errors.UnknownOutcomeError, "Do not abort"),
+    (R.COMMIT, KafkaError.INVALID_TXN_STATE, {"fatal": True}, errors.UnknownOutcomeError, "committed offsets"),
+    (R.ABORT, KafkaError._TIMED_OUT, {"retriable": True}, errors.RebuildProducerError, "init_transactions()"),
+    (R.SEND_OFFSETS, KafkaError.INVALID_PRODUCER_ID_MAPPING, ABORTABLE, errors.RebuildProducerError, "same id"),
+    (R.INIT, KafkaError._TIMED_OUT, {"retriable": True}, errors.RetriableError, "Call it again"),
+    (R.INIT, KafkaError._NOT_CONFIGURED, {}, errors.FatalClientError, "End the process"),
+    (R.BEGIN, KafkaError._STATE, {}, errors.TransactionStateError, "order of the calls"),
+    (R.COMMIT, KafkaError._FENCED, {"fatal": True}, errors.ProducerFencedError, "Stop this instance"),
+    (
+        R.INIT,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        {"fatal": True},
+        errors.ClusterUnfitError,
+        "Repair the cluster",
+    ),
+    (R.PRODUCE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, {"fatal": True}, errors.RebuildProducerError, "same id"),
+    (R.PRODUCE, KafkaError.MSG_SIZE_TOO_LARGE, {}, errors.OutputRefusedError, "Correct it"),
+    (R.PRODUCE, KafkaError.INVALID_MSG, {}, errors.OutputRefusedError, "Correct it"),
+    (R.PRODUCE, KafkaError._INVALID_ARG, {}, errors.OutputRefusedError, "Correct it"),
+    (R.PRODUCE, KafkaError._UNKNOWN_PARTITION, {}, errors.OutputRefusedError, "Correct it"),
+    (R.PRODUCE, KafkaError._UNKNOWN_TOPIC, {}, errors.ClusterUnfitError, "Repair"),
+    (R.FLUSH, KafkaError.MSG_SIZE_TOO_LARGE, ABORTABLE, errors.AbortableError, "Abort, rewind"),
+]
+IDS = [f"{request.name} {KafkaError(code).name()}" for request, code, *_ in BECOMES]
+CASES = pytest.mark.parametrize(("request_", "code", "flags", "kind", "way_out"), BECOMES, ids=IDS)
+
+
+@CASES
+def test_an_error_becomes_the_class_that_is_named_for_what_to_do(request_, code, flags, kind, way_out):
+    error = named(request_, code, flags=flags)
+    assert isinstance(error, kind)
+    if kind is errors.AbortableError:
+        assert not isinstance(error, errors.CommitRefusedError)
+    assert way_out in str(error)
+
+
+@CASES
+def test_it_is_still_a_kafka_exception_with_the_kafka_error_inside(request_, code, flags, kind, way_out):
+    error = named(request_, code, flags=flags)
+    assert isinstance(error, KafkaException)
+    inside = error.args[0]
+    assert isinstance(inside, KafkaError)
+    assert (inside.code(), inside.str()) == (code, "the broker says why")
+    assert inside.fatal() is flags.get("fatal", False)
+    assert inside.retriable() is flags.get("retriable", False)
+    assert inside.txn_requires_abort() is flags.get("txn_requires_abort", False)
+
+
+@CASES
+def test_its_message_names_the_error_and_what_the_broker_said(request_, code, flags, kind, way_out):
+    message = str(named(request_, code, flags=flags))
+    assert KafkaError(code).name() in message
+    assert "the broker says why" in message
+
+
+@pytest.mark.parametrize("request_", [each for each in R if each is not R.PRODUCE])
+def test_its_message_names_the_call_and_the_transactional_id(request_):
+    message = str(named(request_, KafkaError._TRANSPORT, flags=ABORTABLE))
+    assert f"{request_.value} of transactional.id 'b-0' failed with _TRANSPORT" in message
+
+
+def test_every_class_of_ours_can_come_out_of_the_seam():
+    kinds = {kind for *_, kind, _ in BECOMES}
+    assert kinds == {
+        errors.AbortableError,
+        errors.ClusterUnfitError,
+        errors.CommitRefusedError,
+        errors.FatalClientError,
+        errors.OutputRefusedError,
+        errors.ProducerFencedError,
+        errors.RebuildProducerError,
+        errors.RetriableError,
+        errors.TransactionStateError,
+        errors.UnknownOutcomeError,
+    }
+
+
+def test_a_record_refused_by_a_finished_producer_is_not_the_records_fault():
+    error = named(R.PRODUCE, KafkaError._INVALID_ARG, flags={"fatal": True})
+    assert isinstance(error, errors.RebuildProducerError)
+
+
+@pytest.mark.parametrize(
+    "explained", [{"generated_id": True}, {"transaction_age_s": 11.0, "transaction_timeout_s": 10.0}]
+)
+def test_a_fence_that_a_timeout_explains_is_recovered_from(explained):
+    error = named(R.SEND_OFFSETS, KafkaError._FENCED, flags={"fatal": True}, **explained)
+    assert isinstance(error, errors.RebuildProducerError)
+    assert isinstance(
+        named(R.COMMIT, KafkaError._FENCED, flags={"fatal": True}, **explained), errors.UnknownOutcomeError
+    )
+
+
+def test_the_flags_are_read_from_the_error_and_the_rest_is_kept():
+    known = failure(R.COMMIT, transaction_age_s=3.0, transaction_timeout_s=9.0, generated_id=True)
+    error = KafkaError(KafkaError._TIMED_OUT, "slow", fatal=True, retriable=True, txn_requires_abort=True)
+    assert with_error(known, error) == ProducerFailure(
+        R.COMMIT,
+        "_TIMED_OUT",
+        fatal=True,
+        abortable=True,
+        retriable=True,
+        transaction_age_s=3.0,
+        transaction_timeout_s=9.0,
+        generated_id=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_", "kind"),
+    [
+        (R.COMMIT, errors.UnknownOutcomeError),
+        (R.ABORT, errors.RebuildProducerError),
+        (R.SEND_OFFSETS, errors.RebuildProducerError),
+        (R.INIT, errors.RebuildProducerError),
+    ],
+)
+def test_a_call_that_did_not_return_is_named_with_its_budget(request_, kind):
+    error = overdue_error(failure(request_), 4.5, "b-0")
+    assert type(error).__mro__.index(kind)
+    assert isinstance(error, KafkaException)
+    assert error.args[0].code() == KafkaError._TIMED_OUT
+    assert f"{request_.value} did not return within 4.5 s" in str(error)
+    assert "'b-0'" in str(error)
+
+
+class TestKafkaErrorInside:
+    def test_it_is_found(self):
+        error = KafkaError(KafkaError._TRANSPORT, "gone")
+        assert kafka_error(KafkaException(error)) is error
+
+    @pytest.mark.parametrize("exception", [KafkaException(), KafkaException("just text")])
+    def test_an_exception_without_one_is_unknown_and_keeps_its_text(self, exception):
+        error = kafka_error(exception)
+        assert error.code() == KafkaError.UNKNOWN
+        assert error.str() == str(exception)
+
+
+class TestConsumerErrors:
+    def raised(self, code, **flags):
+        original = KafkaException(KafkaError(code, "the broker says why", **flags))
+        with pytest.raises(KafkaException) as caught, consumer_errors("commit()"):
+            raise original
+        return original, caught.value
+
+    def test_a_fatal_error_ends_the_process(self):
+        original, error = self.raised(KafkaError.FENCED_INSTANCE_ID, fatal=True)
+        assert isinstance(error, errors.FatalClientError)
+        assert error.__cause__ is original
+        assert "commit() failed with FENCED_INSTANCE_ID: the broker says why. End the process" in str(error)
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            KafkaError.ILLEGAL_GENERATION,
+            KafkaError.UNKNOWN_MEMBER_ID,
+            KafkaError.STALE_MEMBER_EPOCH,
+            KafkaError.REBALANCE_IN_PROGRESS,
+        ],
+    )
+    def test_a_refused_commit_says_whose_the_records_are_now(self, code):
+        original, error = self.raised(code)
+        assert isinstance(error, errors.CommitRefusedError)
+        assert error.__cause__ is original
+        assert error.args[0].code() == code
+        assert "belong to another member" in str(error)
+
+    def test_everything_else_goes_through_as_it_was(self):
+        original, error = self.raised(KafkaError._TIMED_OUT)
+        assert error is original
+
+    def test_other_exceptions_are_none_of_its_business(self):
+        with pytest.raises(RuntimeError, match="closed"), consumer_errors("poll()"):
+            raise RuntimeError("closed")
+
+
+class TestConfigurationErrors:
+    def test_what_a_constructor_refuses_is_a_configuration_error_that_names_the_property(self):
+        original = KafkaException(KafkaError(KafkaError._INVALID_ARG, 'No such configuration property: "lingre.ms"'))
+        with pytest.raises(errors.ConfigurationError) as caught, configuration_errors("producer"):
+            raise original
+        error = caught.value
+        assert isinstance(error, KafkaException)
+        assert isinstance(error, ValueError)
+        assert error.__cause__ is original
+        assert 'the producer refuses its configuration: No such configuration property: "lingre.ms"' in str(error)
+
+    def test_an_existing_handler_for_kafka_exceptions_keeps_working(self):
+        with pytest.raises(KafkaException) as caught, configuration_errors("consumer"):
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "no"))
+        assert caught.value.args[0].code() == KafkaError._INVALID_ARG
+
+
+def test_the_cause_is_shown_in_the_traceback():
+    try:
+        with consumer_errors("commit()"):
+            raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, "the broker says why"))
+    except errors.CommitRefusedError as error:
+        shown = "".join(traceback.format_exception(error))
+        assert "ILLEGAL_GENERATION" in shown
+        assert "direct cause" in shown

@@ -1,0 +1,144 @@
+"""A call is bounded from outside: what the library does not end in time is left behind, never waited for."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+
+import pytest
+
+from eos_client.confluent.handle_thread import HandleThread, OverdueError
+from tests.confluent.threads import PATIENCE_S
+
+
+@pytest.fixture
+def handle():
+    made = HandleThread("handle")
+    yield made
+    made.end()
+
+
+def handle_threads(name="handle"):
+    return [each for each in threading.enumerate() if each.name == name]
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to pass"
+        time.sleep(0.002)
+
+
+def test_a_call_returns_what_the_function_returns(handle):
+    assert handle.call(lambda: 42, 1.0) == 42
+    assert handle.call(lambda: None, 1.0) is None
+
+
+def test_calls_run_one_at_a_time_in_one_thread_that_is_not_the_callers(handle):
+    idents = {handle.call(threading.get_ident, 1.0) for _ in range(5)}
+    assert len(idents) == 1
+    assert threading.get_ident() not in idents
+
+
+def test_the_thread_does_not_keep_the_process_alive(handle):
+    assert handle.call(lambda: threading.current_thread().daemon, 1.0) is True
+    assert handle.call(lambda: threading.current_thread().name, 1.0) == "handle"
+
+
+def test_an_error_is_raised_again_in_the_callers_thread_with_its_traceback_and_cause(handle):
+    cause = KeyError("cause")
+
+    def fails():
+        raise ValueError("no") from cause
+
+    with pytest.raises(ValueError, match="no") as raised:
+        handle.call(fails, 1.0)
+    assert raised.value.__cause__ is cause
+    assert "fails" in [entry.name for entry in raised.traceback]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_even_what_ends_a_process_is_raised_in_the_callers_thread_and_not_swallowed(handle, error):
+    def fails():
+        raise error
+
+    with pytest.raises(error):
+        handle.call(fails, 1.0)
+    assert handle.call(lambda: "still serving", 1.0) == "still serving"
+
+
+def test_an_overdue_call_leaves_the_caller_free_within_its_budget(handle):
+    release = threading.Event()
+    began_at = time.monotonic()
+    with pytest.raises(OverdueError, match=r"no answer within 0\.05 s"):
+        handle.call(release.wait, 0.05)
+    assert time.monotonic() - began_at < 1.0
+    release.set()
+
+
+def test_what_an_overdue_call_answers_later_is_never_taken_for_another_calls_answer(handle):
+    release = threading.Event()
+    with pytest.raises(OverdueError):
+        handle.call(lambda: release.wait() and "late", 0.02)
+    release.set()
+    assert handle.call(lambda: "mine", PATIENCE_S) == "mine"
+
+
+def test_abandoning_a_stuck_handle_does_not_wait_and_destroys_it_once_it_is_free():
+    release, destroyed = threading.Event(), threading.Event()
+    handle = HandleThread("stuck")
+    with pytest.raises(OverdueError):
+        handle.call(release.wait, 0.02)
+    began_at = time.monotonic()
+    handle.abandon(destroyed.set)
+    assert time.monotonic() - began_at < 0.5
+    assert not destroyed.is_set()
+    release.set()
+    assert destroyed.wait(PATIENCE_S)
+    wait_until(lambda: not handle_threads("stuck"))
+
+
+def test_an_abandoned_thread_ends_even_if_destroying_its_handle_fails():
+    def fails():
+        raise RuntimeError("no")
+
+    HandleThread("failing").abandon(fails)
+    wait_until(lambda: not handle_threads("failing"))
+
+
+def test_a_thread_that_is_no_longer_needed_ends():
+    handle = HandleThread("needless")
+    assert handle.call(lambda: 1, 1.0) == 1
+    handle.end()
+    wait_until(lambda: not handle_threads("needless"))
+
+
+def test_a_call_after_the_end_is_overdue_and_does_not_hang():
+    handle = HandleThread("ended")
+    handle.end()
+    with pytest.raises(OverdueError):
+        handle.call(lambda: 1, 0.05)
+
+
+class Handle:
+    """Something that a garbage collector can be watched with."""
+
+    def answer(self):
+        return "answer"
+
+    def refuse(self):
+        raise ValueError("no")
+
+
+def test_a_handle_is_not_kept_alive_by_the_calls_it_has_answered(handle):
+    client = Handle()
+    gone = weakref.ref(client)
+    assert handle.call(client.answer, 1.0) == "answer"
+    with pytest.raises(ValueError, match="no"):
+        handle.call(client.refuse, 1.0)
+    del client
+    handle.call(lambda: None, 1.0)
+    gc.collect()
+    assert gone() is None

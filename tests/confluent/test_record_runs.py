@@ -1,0 +1,131 @@
+"""A batch is split where the partition changes; error events carry no work but stay where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eos_client.confluent.record_runs import RecordRun, last_good, runs
+from eos_client.core.model import InputPartition
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a run looks at in confluent_kafka's Message; ``failed`` is an error such as ``_PARTITION_EOF``."""
+
+    number: int | None
+    at: int
+    failed: str | None = None
+    name: str | None = "orders"
+
+    def topic(self) -> str | None:
+        return self.name
+
+    def partition(self) -> int | None:
+        return self.number
+
+    def offset(self) -> int:
+        return self.at
+
+    def error(self) -> str | None:
+        return self.failed
+
+
+EOF = "_PARTITION_EOF"
+
+
+def found(batch: Iterable[Message]) -> list[RecordRun]:
+    return list(runs(list(batch)))
+
+
+def run(number, start, stop, first, following, *, name="orders", is_error=False):
+    return RecordRun(InputPartition(name, number), start, stop, first, following, is_error)
+
+
+def test_an_empty_batch_has_no_runs():
+    assert found([]) == []
+
+
+def test_records_of_one_partition_are_one_run_from_the_first_to_behind_the_last():
+    assert found([Message(0, 7), Message(0, 8), Message(0, 9)]) == [run(0, 0, 3, 7, 10)]
+
+
+def test_gaps_in_the_offsets_do_not_end_a_run():
+    assert found([Message(0, 7), Message(0, 9), Message(0, 40)]) == [run(0, 0, 3, 7, 41)]
+
+
+def test_a_run_ends_where_the_partition_changes_and_may_come_back():
+    batch = [Message(0, 7), Message(1, 3), Message(1, 4), Message(0, 8)]
+    assert found(batch) == [run(0, 0, 1, 7, 8), run(1, 1, 3, 3, 5), run(0, 3, 4, 8, 9)]
+
+
+def test_the_same_number_in_another_topic_is_another_partition():
+    batch = [Message(0, 7), Message(0, 1, name="refunds"), Message(0, 8)]
+    assert found(batch) == [run(0, 0, 1, 7, 8), run(0, 1, 2, 1, 2, name="refunds"), run(0, 2, 3, 8, 9)]
+
+
+def test_an_error_event_inside_a_run_is_no_record_but_does_not_end_it():
+    assert found([Message(0, 7), Message(0, 8, EOF), Message(0, 8)]) == [run(0, 0, 3, 7, 9)]
+
+
+def test_the_end_of_a_partition_behind_a_record_does_not_move_the_position():
+    batch = [Message(0, 7), Message(0, 8, EOF)]
+    (only,) = found(batch)
+    assert only == run(0, 0, 2, 7, 8)
+    assert last_good(batch, only) is batch[0]
+
+
+def test_an_error_event_before_the_first_record_is_not_the_first_offset():
+    assert found([Message(0, -1, "_TRANSPORT"), Message(0, 7)]) == [run(0, 0, 2, 7, 8)]
+
+
+def test_a_run_of_errors_only_carries_no_work():
+    assert found([Message(0, 8, EOF), Message(1, 3, EOF)]) == [
+        run(0, 0, 1, -1, -1, is_error=True),
+        run(1, 1, 2, -1, -1, is_error=True),
+    ]
+
+
+def test_an_error_of_the_whole_client_belongs_to_no_partition_and_ends_a_run():
+    of_the_client = Message(None, -1, "_ALL_BROKERS_DOWN", None)
+    alone = run(None, 0, 1, -1, -1, name=None, is_error=True)
+    assert found([of_the_client]) == [alone]
+    assert found([of_the_client, Message(0, 7)]) == [alone, run(0, 1, 2, 7, 8)]
+    assert found([Message(0, 7), of_the_client])[0] == run(0, 0, 1, 7, 8)
+
+
+def test_the_last_record_of_each_run_is_its_own():
+    batch = [Message(0, 7), Message(0, 8), Message(0, 9, EOF), Message(1, 3), Message(1, 4, EOF)]
+    assert [last_good(batch, each) for each in found(batch)] == [batch[1], batch[3]]
+
+
+MESSAGES = st.lists(
+    st.builds(
+        Message,
+        st.integers(0, 2),
+        st.integers(0, 9),
+        st.sampled_from([None, None, EOF]),
+        st.sampled_from(["orders", "refunds"]),
+    ),
+    max_size=12,
+)
+
+
+@settings(derandomize=True, database=None, deadline=None, max_examples=200)
+@given(MESSAGES)
+def test_runs_cover_every_batch_once_in_order_and_name_its_records(batch):
+    split = found(batch)
+    assert [i for each in split for i in range(each.start, each.stop)] == list(range(len(batch)))
+    for before, after in zip(split, split[1:], strict=False):
+        assert before.partition != after.partition
+    for each in split:
+        part = batch[each.start : each.stop]
+        assert {(m.name, m.number) for m in part} == {tuple(each.partition)}
+        good = [m for m in part if m.failed is None]
+        assert each.is_error is (not good)
+        if good:
+            assert (each.first_offset, each.next_offset) == (good[0].at, good[-1].at + 1)
+            assert last_good(batch, each) is good[-1]

@@ -1,0 +1,132 @@
+"""What a configuration says is what the installed client library does: it is asked, not believed."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+
+from eos_client.config import CONSUMER_ONLY, PRODUCER_ONLY, EosConfig
+
+KAFKA = {"bootstrap.servers": "127.0.0.1:1"}
+VALUES: dict[str, Any] = {
+    "acks": "all",
+    "auto.commit.enable": "false",
+    "auto.offset.reset": "earliest",
+    "check.crcs": "true",
+    "compression.codec": "gzip",
+    "compression.type": "gzip",
+    "compression.level": "1",
+    "delivery.report.only.error": True,
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "true",
+    "enable.gapless.guarantee": "false",
+    "enable.idempotence": "true",
+    "enable.partition.eof": "true",
+    "fetch.max.bytes": "60000000",
+    "group.protocol": "classic",
+    "group.protocol.type": "consumer",
+    "isolation.level": "read_committed",
+    "max.poll.interval.ms": "400000",
+    "on_commit": print,
+    "on_delivery": print,
+    "partition.assignment.strategy": "range",
+    "partitioner": "random",
+    "request.required.acks": "all",
+}
+
+
+class Heard(logging.Handler):
+    """Keeps what the client library logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def heard(client: type, settings: Mapping[str, Any]) -> list[str]:
+    """Build ``client`` and return what it says about its configuration."""
+    logger, ear = logging.Logger("librdkafka"), Heard()
+    logger.addHandler(ear)
+    made = client({**settings, "debug": "conf", "log_level": 7, "logger": logger})
+    made.poll(0.01)
+    made.close()
+    return ear.lines
+
+
+def in_force(client: type, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return every property that differs from librdkafka's default, as librdkafka lists them."""
+    found = (re.search(r":   ([\w.]+) = (.*)$", line) for line in heard(client, settings))
+    return {match[1]: match[2] for match in found if match}
+
+
+def test_the_safe_defaults_are_in_force():
+    config = EosConfig(KAFKA, group_id="billing", transactional_id="billing-0")
+    consumer = in_force(Consumer, config.consumer_config())
+    assert consumer["enable.auto.commit"] == "false"
+    assert consumer["auto.offset.reset"] in {"earliest", "smallest"}
+    assert consumer["fetch.queue.backoff.ms"] == "10"
+    producer = in_force(Producer, config.producer_config())
+    assert producer["enable.idempotence"] == "true"
+    assert producer["transaction.timeout.ms"] == "10000"
+    assert producer["retry.backoff.ms"] == "10"
+
+
+@pytest.mark.parametrize("key", ["enable.auto.commit", "auto.commit.enable"])
+def test_automatic_commits_are_off_whichever_way_the_user_says_so(key):
+    config = EosConfig({**KAFKA, key: False}, group_id="billing")
+    assert in_force(Consumer, config.consumer_config()).get("enable.auto.commit") == "false"
+
+
+def test_the_users_values_are_in_force():
+    config = EosConfig({**KAFKA, "fetch.queue.backoff.ms": 77, "linger.ms": 3}, group_id="billing")
+    assert in_force(Consumer, config.consumer_config())["fetch.queue.backoff.ms"] == "77"
+    producer = {**config.producer_config(), "transactional.id": "billing-0"}
+    assert in_force(Producer, producer)["queue.buffering.max.ms"] == "3"
+
+
+def stranger_to(client: type, key: str) -> bool:
+    """Whether ``client`` ignores ``key`` as the other client's, or does not know it at all."""
+    settings: dict[str, Any] = {**KAFKA, key: VALUES.get(key, "1000")}
+    if client is Consumer:
+        settings.setdefault("group.id", "billing")
+    try:
+        return any("will be ignored by this" in line for line in heard(client, settings))
+    except KafkaException as error:
+        return "No such configuration property" in str(error)
+
+
+@pytest.mark.parametrize("key", sorted(PRODUCER_ONLY))
+def test_a_consumer_has_no_use_for(key):
+    assert stranger_to(Consumer, key)
+
+
+@pytest.mark.parametrize("key", sorted(CONSUMER_ONLY))
+def test_a_producer_has_no_use_for(key):
+    assert stranger_to(Producer, key)
+
+
+@pytest.mark.parametrize("key", ["retry.backoff.ms", "reconnect.backoff.ms", "client.id", "message.max.bytes"])
+def test_both_clients_know(key):
+    assert not stranger_to(Consumer, key)
+    assert not stranger_to(Producer, key)
+
+
+def test_neither_client_complains_about_what_it_is_given():
+    own = {key: VALUES.get(key, "1000") for key in CONSUMER_ONLY | PRODUCER_ONLY}
+    # Old or experimental names, and those that other settings rule out.
+    for key in ("auto.commit.enable", "enable.gapless.guarantee", "queue.buffering.backpressure.threshold"):
+        del own[key]
+    own |= {"group.id": "billing", "transactional.id": "billing-0", "transaction.timeout.ms": "20000"}
+    own |= {"session.timeout.ms": "45000", "heartbeat.interval.ms": "3000"}
+    own |= {"linger.ms": "5", "queue.buffering.max.ms": "5", "sticky.partitioning.linger.ms": "5"}
+    config = EosConfig({**KAFKA, **own}, group_id="billing", transactional_id="billing-0")
+    for client, settings in ((Consumer, config.consumer_config()), (Producer, config.producer_config())):
+        assert [line for line in heard(client, settings) if "CONFWARN" in line] == []

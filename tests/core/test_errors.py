@@ -1,0 +1,52 @@
+"""One class for each thing a caller must do, and each says what."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from eos_client import errors
+from eos_client.errors import EosError, TransformError
+
+CLASSES = [each for _, each in inspect.getmembers(errors, inspect.isclass)]
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_error_is_ours_and_says_what_to_do(kind):
+    assert issubclass(kind, EosError)
+    assert (kind.__doc__ or "").strip()
+    assert kind.__name__.endswith("Error")
+
+
+@pytest.mark.parametrize(
+    ("kind", "of"),
+    [
+        (errors.ConfigurationError, ValueError),
+        (errors.WrongThreadError, RuntimeError),
+        (errors.TransactionStateError, RuntimeError),
+        (errors.CommitRefusedError, errors.AbortableError),
+        (errors.UnknownOutcomeError, errors.RebuildProducerError),
+    ],
+)
+def test_an_error_can_be_caught_by_what_it_also_is(kind, of):
+    assert issubclass(kind, of)
+
+
+@pytest.mark.parametrize(
+    "kind", [errors.RetriableError, errors.AbortableError, errors.RebuildProducerError, errors.FatalClientError]
+)
+def test_what_to_do_is_never_two_things_at_once(kind):
+    others = {errors.RetriableError, errors.AbortableError, errors.RebuildProducerError, errors.FatalClientError}
+    assert not any(issubclass(kind, other) for other in others - {kind})
+
+
+def test_an_unanswered_commit_cannot_be_taken_for_one_that_may_be_aborted():
+    assert not issubclass(errors.UnknownOutcomeError, errors.AbortableError)
+
+
+def test_a_transform_error_names_the_record_the_cause_and_the_way_out():
+    error = TransformError("orders", 3, 41, ValueError("no total"))
+    assert (error.topic, error.partition, error.offset) == ("orders", 3, 41)
+    for words in ("orders[3]@41", "ValueError: no total", "nothing of it is visible", 'on_error="skip"'):
+        assert words in str(error)

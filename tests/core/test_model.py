@@ -1,0 +1,48 @@
+"""The values that decisions are made of."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, InputPosition, Outcome, ProducerLimits
+
+
+@pytest.mark.parametrize(
+    ("generation_id", "member_id", "fenced"),
+    [(1, "m", True), (2**31 - 1, "m", True), (0, "m", False), (-1, "m", False), (-1, "", False), (7, "", False)],
+)
+def test_only_a_member_at_a_positive_generation_is_fenced(generation_id, member_id, fenced):
+    assert GroupGeneration(generation_id, member_id).is_fenced is fenced
+
+
+def test_nobody_is_unfenced():
+    assert not UNJOINED.is_fenced
+
+
+def test_a_membership_is_its_number_and_its_member_id_and_nothing_else():
+    one = GroupGeneration(5, "m", "billing", "billing-1", is_member_epoch=True)
+    assert one.same_membership(GroupGeneration(5, "m", comparable=False))
+    assert not one.same_membership(dataclasses.replace(one, generation_id=6))
+    assert not one.same_membership(dataclasses.replace(one, member_id="n"))
+
+
+def test_values_cannot_be_changed_behind_the_gates_back():
+    for value, field in (
+        (GroupGeneration(1, "m"), "generation_id"),
+        (InputPosition(1, 2, UNJOINED), "next_offset"),
+        (ProducerLimits(), "commit_timeout_s"),
+    ):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(value, field, 9)
+
+
+def test_values_name_themselves_in_messages():
+    assert str(InputPartition("orders", 3)) == "orders[3]"
+    assert str(GroupGeneration(5, "m")) == "generation 5 of member m"
+    assert str(UNJOINED) == "generation -1 of member <none>"
+
+
+def test_there_are_three_outcomes():
+    assert [each.value for each in Outcome] == ["committed", "skipped", "aborted"]

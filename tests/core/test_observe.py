@@ -1,0 +1,126 @@
+"""Events are plain facts with stable names; the default hook logs each under its name and at its level."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+
+import pytest
+import structlog
+
+from eos_client import observe
+from eos_client.core.model import GroupGeneration, InputPartition
+from eos_client.observe import Counters, Event, log_event
+
+G5 = GroupGeneration(5, "m", "billing")
+PARTITIONS = frozenset({InputPartition("orders", 2), InputPartition("orders", 0)})
+EXAMPLES = [
+    (
+        observe.LoopStarted(group_id="billing", transactional_id="b-0", topics=("orders",)),
+        "loop_started",
+        "info",
+    ),
+    (observe.LoopStopped(reason="SIGTERM"), "loop_stopped", "info"),
+    (observe.PartitionsAssigned(partitions=PARTITIONS, generation=G5), "partitions_assigned", "info"),
+    (
+        observe.PartitionsRevoked(partitions=PARTITIONS, generation=G5, uncommitted=frozenset()),
+        "partitions_revoked",
+        "info",
+    ),
+    (observe.PartitionsLost(partitions=PARTITIONS, uncommitted=PARTITIONS), "partitions_lost", "warning"),
+    (
+        observe.TransactionCommitted(
+            records_in=3, records_out=4, duration_s=0.1, generation=G5, inside_revoke=True
+        ),
+        "transaction_committed",
+        "debug",
+    ),
+    (
+        observe.CommitSkipped(generation=G5, revocation_generation=G5, held_for_s=0.2, reason="closed"),
+        "commit_skipped",
+        "info",
+    ),
+    (observe.CommitRefused(partitions=PARTITIONS, row=4, reason="gone"), "commit_refused", "warning"),
+    (observe.TransactionAborted(reason="gone", row=3, records_in=7), "transaction_aborted", "warning"),
+    (observe.OutcomeResolved(outcome="committed", reason="no answer"), "outcome_resolved", "warning"),
+    (
+        observe.ProducerRebuilt(transactional_id="b-0", reason="fenced", duration_s=0.3),
+        "producer_rebuilt",
+        "warning",
+    ),
+    (observe.ClientReported(client="consumer", error="_TRANSPORT"), "client_reported", "warning"),
+    (
+        observe.RecordSkipped(topic="orders", partition=1, offset=9, error="ValueError: no"),
+        "record_skipped",
+        "error",
+    ),
+    (
+        observe.RecordDeadLettered(
+            topic="orders", partition=1, offset=9, error="ValueError: no", dead_letter_topic="dead"
+        ),
+        "record_dead_lettered",
+        "error",
+    ),
+]
+NAMED = pytest.mark.parametrize(("event", "name", "level"), EXAMPLES, ids=[name for _, name, _ in EXAMPLES])
+
+
+def test_there_is_an_example_of_every_event():
+    events = {each for _, each in inspect.getmembers(observe, inspect.isclass) if issubclass(each, Event)}
+    assert {type(event) for event, _, _ in EXAMPLES} == events - {Event}
+
+
+@NAMED
+def test_an_event_is_logged_under_its_name_at_its_level_with_all_its_fields(event, name, level):
+    with structlog.testing.capture_logs() as logged:
+        log_event(event)
+    fields = {field.name for field in dataclasses.fields(event)}
+    (line,) = logged
+    assert (line["event"], line["log_level"]) == (name, level)
+    assert set(line) == fields | {"event", "log_level"}
+
+
+@NAMED
+def test_its_fields_are_such_that_any_renderer_takes_them(event, name, level):
+    assert json.loads(json.dumps(event.as_dict())).keys() == event.as_dict().keys()
+
+
+@NAMED
+def test_an_event_cannot_be_changed_by_the_hook_that_gets_it(event, name, level):
+    field = dataclasses.fields(event)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(event, field, None)
+
+
+@NAMED
+def test_an_event_is_made_with_names_only(event, name, level):
+    values = [getattr(event, field.name) for field in dataclasses.fields(event)]
+    with pytest.raises(TypeError):
+        type(event)(*values)
+
+
+def test_partitions_are_logged_as_names_in_order_and_generations_as_numbers():
+    assert EXAMPLES[2][0].as_dict() == {"partitions": ["orders[0]", "orders[2]"], "generation": 5}
+
+
+def test_a_skipped_commit_is_logged_with_both_generations():
+    event = observe.CommitSkipped(
+        generation=GroupGeneration(6, "m"), revocation_generation=G5, held_for_s=0.2, reason="closed"
+    )
+    assert event.as_dict() == {
+        "generation": 6,
+        "revocation_generation": 5,
+        "held_for_s": 0.2,
+        "reason": "closed",
+    }
+
+
+def test_counters_start_at_nothing_and_are_listed_by_name():
+    counters = Counters()
+    counts = counters.as_dict()
+    assert counts.pop("generation_id") == -1
+    assert set(counts.values()) == {0}
+    counters.committed += 2
+    assert counters.as_dict()["committed"] == 2
+    assert set(counters.as_dict()) == {field.name for field in dataclasses.fields(Counters)}

@@ -1,0 +1,150 @@
+"""The recovery table: each row has a failure that reaches it, and none could go without changing an answer."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from eos_client.core.producer_recovery import (
+    OVERDUE,
+    RECOVERY_RULES,
+    ProducerFailure,
+    RecoveryAction,
+    RecoveryRule,
+    TransactionalRequest,
+    recovery_for,
+)
+
+R, A = TransactionalRequest, RecoveryAction
+
+# What was seen (facts-kafka.md 3c): the request, the error, its flags; and what must be done.
+SEEN = [
+    # produce() and delivery
+    (R.FLUSH, "UNKNOWN_PRODUCER_ID", {"abortable": True}, A.ABORT_AND_CONTINUE),
+    (R.PRODUCE, "OUT_OF_ORDER_SEQUENCE_NUMBER", {"fatal": True}, A.REBUILD_PRODUCER),
+    (R.PRODUCE, "OUT_OF_ORDER_SEQUENCE_NUMBER", {"abortable": True}, A.ABORT_AND_CONTINUE),
+    (R.PRODUCE, "_MSG_TIMED_OUT", {"abortable": True}, A.ABORT_AND_CONTINUE),
+    (R.PRODUCE, "_QUEUE_FULL", {}, A.ABORT_AND_CONTINUE),
+    (R.PRODUCE, "TOPIC_AUTHORIZATION_FAILED", {"abortable": True}, A.STOP_UNFIT),
+    (R.PRODUCE, "_STATE", {}, A.CORRECT_CALL),
+    # sending offsets
+    (R.SEND_OFFSETS, "ILLEGAL_GENERATION", {"abortable": True}, A.ABORT_AND_CONTINUE),
+    (R.SEND_OFFSETS, "UNKNOWN_MEMBER_ID", {"abortable": True}, A.ABORT_AND_CONTINUE),
+    (R.SEND_OFFSETS, "FENCED_INSTANCE_ID", {"abortable": True}, A.ABORT_AND_CONTINUE),
+    (R.SEND_OFFSETS, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True}, A.REBUILD_PRODUCER),
+    (R.SEND_OFFSETS, "INVALID_PRODUCER_ID_MAPPING", {"fatal": True}, A.REBUILD_PRODUCER),
+    (R.SEND_OFFSETS, "INVALID_TXN_STATE", {"fatal": True}, A.REBUILD_PRODUCER),
+    (R.SEND_OFFSETS, "GROUP_AUTHORIZATION_FAILED", {"abortable": True}, A.STOP_UNFIT),
+    (R.SEND_OFFSETS, OVERDUE, {}, A.REBUILD_PRODUCER),
+    # committing
+    (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True}, A.ABORT_AND_CONTINUE),
+    (R.COMMIT, "_TIMED_OUT", {"retriable": True}, A.RESOLVE_UNKNOWN),
+    (R.COMMIT, OVERDUE, {}, A.RESOLVE_UNKNOWN),
+    (R.COMMIT, "_STATE", {}, A.CORRECT_CALL),
+    (R.COMMIT, "_STATE", {"fatal": True}, A.RESOLVE_UNKNOWN),
+    (R.COMMIT, "INVALID_TXN_STATE", {"fatal": True}, A.RESOLVE_UNKNOWN),
+    # aborting
+    (R.ABORT, "_TIMED_OUT", {"retriable": True}, A.REBUILD_PRODUCER),
+    (R.ABORT, OVERDUE, {}, A.REBUILD_PRODUCER),
+    (R.ABORT, "COORDINATOR_NOT_AVAILABLE", {}, A.REBUILD_PRODUCER),
+    # starting
+    (R.INIT, "_TIMED_OUT", {"retriable": True}, A.RETRY),
+    (R.INIT, "CONCURRENT_TRANSACTIONS", {"retriable": True}, A.RETRY),
+    (R.INIT, OVERDUE, {}, A.REBUILD_PRODUCER),
+    (R.INIT, "_TIMED_OUT", {"retriable": True, "fatal": True}, A.REBUILD_PRODUCER),
+    (R.INIT, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", {"fatal": True}, A.STOP_UNFIT),
+    (R.INIT, "INVALID_TRANSACTION_TIMEOUT", {"fatal": True}, A.STOP_UNFIT),
+    (R.INIT, "_NOT_CONFIGURED", {}, A.STOP_FATAL),
+    (R.BEGIN, "_NOT_CONFIGURED", {}, A.STOP_FATAL),
+    (R.BEGIN, "_STATE", {}, A.CORRECT_CALL),
+]
+
+
+@pytest.mark.parametrize(("request_", "code", "flags", "action"), SEEN)
+def test_what_was_seen_is_answered_with(request_, code, flags, action):
+    rule = recovery_for(ProducerFailure(request_, code, **flags))
+    assert rule.action is action, rule.reason
+
+
+FENCES = ["_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"]
+
+
+@pytest.mark.parametrize("code", FENCES)
+@pytest.mark.parametrize("request_", R)
+def test_a_pinned_id_fenced_within_its_timeout_stops_so_that_two_instances_never_fight(code, request_):
+    failure = ProducerFailure(request_, code, fatal=True, transaction_age_s=1.0, transaction_timeout_s=10.0)
+    assert recovery_for(failure).action is A.STOP_FENCED
+
+
+@pytest.mark.parametrize("code", FENCES)
+@pytest.mark.parametrize(
+    "explained", [{"generated_id": True}, {"transaction_age_s": 10.0}, {"transaction_age_s": 11.0}]
+)
+def test_a_fence_that_a_timeout_can_explain_is_recovered_from(code, explained):
+    known = {"fatal": True, "transaction_timeout_s": 10.0, **explained}
+    for request_ in R:
+        wanted = A.RESOLVE_UNKNOWN if request_ is R.COMMIT else A.REBUILD_PRODUCER
+        assert recovery_for(ProducerFailure(request_, code, **known)).action is wanted, request_
+
+
+def every_failure():
+    """Every request, every code that a row names and one that none does, every flag, young and old, both kinds of id."""
+    codes = {"ILLEGAL_GENERATION", "_STATE", OVERDUE, "INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_TOPIC_OR_PART", "_FENCED"}
+    truth = (False, True)
+    for request_, code, fatal, abortable, retriable, generated_id in itertools.product(
+        R, sorted(codes), truth, truth, truth, truth
+    ):
+        if code == OVERDUE and (fatal or abortable or retriable):
+            continue  # our own code: the library has not answered, so it has set no flag
+        for age_s in (0.0, 60.0):
+            yield ProducerFailure(
+                request_,
+                code,
+                fatal=fatal,
+                abortable=abortable,
+                retriable=retriable,
+                transaction_age_s=age_s,
+                transaction_timeout_s=60.0,
+                generated_id=generated_id,
+            )
+
+
+def answer(failure: ProducerFailure, rules: list[RecoveryRule]) -> RecoveryAction | None:
+    return next((rule.action for rule in rules if rule.applies(failure)), None)
+
+
+def test_each_row_is_reached_and_answers_what_no_other_row_would():
+    failures = list(every_failure())
+    table = {}
+    for index, removed in enumerate(RECOVERY_RULES):
+        rest = [rule for rule in RECOVERY_RULES if rule is not removed]
+        reached = [f for f in failures if recovery_for(f) is removed]
+        changed = [f for f in reached if answer(f, rest) is not removed.action]
+        table[f"{index + 1} {removed.action.name}: {removed.reason}"] = (len(reached), len(changed))
+    for name, (reached, changed) in table.items():
+        print(f"{changed:>5} of {reached:>5} answers change without row {name}")
+    assert all(changed for _, changed in table.values()), table
+
+
+def test_each_row_is_reached_by_something_that_was_seen():
+    seen = {recovery_for(ProducerFailure(request_, code, **flags)) for request_, code, flags, _ in SEEN}
+    fenced = recovery_for(ProducerFailure(R.PRODUCE, "_FENCED", fatal=True))
+    assert seen | {fenced} == set(RECOVERY_RULES)
+
+
+def test_what_may_have_taken_effect_is_never_aborted_retried_or_forgotten():
+    for failure in every_failure():
+        if failure.request is R.COMMIT and not failure.abortable:
+            allowed = {A.RESOLVE_UNKNOWN, A.STOP_FENCED, A.STOP_UNFIT, A.CORRECT_CALL}
+            assert recovery_for(failure).action in allowed, failure
+
+
+def test_a_finished_handle_is_never_used_again():
+    for failure in every_failure():
+        if failure.fatal or failure.code == OVERDUE:
+            assert recovery_for(failure).action not in {A.RETRY, A.ABORT_AND_CONTINUE, A.CORRECT_CALL}, failure
+
+
+def test_each_row_gives_a_reason_of_its_own():
+    assert len({rule.reason for rule in RECOVERY_RULES}) == len(RECOVERY_RULES)

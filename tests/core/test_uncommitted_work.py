@@ -1,0 +1,98 @@
+"""Which records were handed over and are not committed, by partition."""
+
+from __future__ import annotations
+
+from eos_client.core.model import InputPosition
+from eos_client.core.uncommitted_work import UncommittedWork
+from tests.core.gate_language import P0, P1, classic
+
+G4, G5 = classic(4), classic(5)
+
+
+def handed_over(*spans):
+    work = UncommittedWork()
+    for partition, first, following, generation in spans:
+        work.handed_over(partition, first, following, generation)
+    return work
+
+
+def test_nothing_is_uncommitted_at_first():
+    assert dict(UncommittedWork().positions) == {}
+
+
+def test_a_partition_remembers_its_first_record_its_newest_and_the_generation_of_the_first():
+    work = handed_over((P0, 10, 20, G4), (P0, 20, 25, G5), (P1, 3, 4, G5))
+    assert dict(work.positions) == {P0: InputPosition(10, 25, G4), P1: InputPosition(3, 4, G5)}
+
+
+def test_the_leader_epoch_is_that_of_the_newest_record():
+    work = UncommittedWork()
+    work.handed_over(P0, 10, 20, G4, 7)
+    work.handed_over(P0, 20, 30, G4, 8)
+    assert work.positions[P0].leader_epoch == 8
+
+
+def test_gaps_of_aborted_or_compacted_records_do_not_matter():
+    assert handed_over((P0, 10, 20, G4), (P0, 35, 36, G4)).positions[P0] == InputPosition(10, 36, G4)
+
+
+def test_records_that_an_application_seeks_back_to_are_uncommitted_too():
+    position = handed_over((P0, 10, 20, G4), (P0, 5, 8, G4)).positions[P0]
+    assert position.first_offset <= 5, f"a rewind to {position.first_offset} would not read 5 to 7 again"
+    assert position.next_offset >= position.first_offset, "a negative number of records"
+
+
+def test_records_taken_back_are_not_part_of_the_work():
+    work = handed_over((P0, 10, 20, G4), (P1, 1, 2, G4))
+    work.taken_back(P0, 15)
+    assert work.positions[P0] == InputPosition(10, 15, G4)
+    work.taken_back(P0, 10)
+    assert set(work.positions) == {P1}
+
+
+def test_taking_back_what_was_never_handed_over_changes_nothing():
+    work = handed_over((P0, 10, 20, G4))
+    work.taken_back(P0, 20)
+    work.taken_back(P1, 0)
+    assert dict(work.positions) == {P0: InputPosition(10, 20, G4)}
+
+
+def test_a_partial_commit_leaves_the_rest_with_the_generation_of_its_beginning():
+    work = handed_over((P0, 10, 20, G4))
+    work.committed_up_to(P0, 15)
+    assert work.positions[P0] == InputPosition(15, 20, G4)
+    work.committed_up_to(P0, 15)
+    work.committed_up_to(P0, 3)
+    assert work.positions[P0] == InputPosition(15, 20, G4)
+    work.committed_up_to(P0, 20)
+    assert P0 not in work.positions
+
+
+def test_a_commit_beyond_the_work_ends_it_and_one_of_another_partition_does_not():
+    work = handed_over((P0, 10, 20, G4))
+    work.committed_up_to(P1, 99)
+    assert P0 in work.positions
+    work.committed_up_to(P0, 99)
+    assert P0 not in work.positions
+
+
+def test_forgetting_drops_only_what_it_names():
+    work = handed_over((P0, 10, 20, G4), (P1, 1, 2, G4))
+    work.forget([P0])
+    work.forget([P0])
+    assert set(work.positions) == {P1}
+
+
+def test_after_all_was_committed_or_rewound_new_records_begin_anew():
+    work = handed_over((P0, 10, 20, G4), (P1, 1, 2, G4))
+    work.clear()
+    assert dict(work.positions) == {}
+    work.handed_over(P0, 20, 21, G5)
+    assert work.positions[P0] == InputPosition(20, 21, G5)
+
+
+def test_clearing_does_not_empty_what_a_commit_is_about_to_send():
+    work = handed_over((P0, 10, 20, G4))
+    sent = work.positions
+    work.clear()
+    assert dict(sent) == {P0: InputPosition(10, 20, G4)}

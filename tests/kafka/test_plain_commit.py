@@ -1,0 +1,191 @@
+"""`commit()` without a transaction: what the gate holds back is sent later, what is not ours is never sent."""
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+
+from eos_client.core.commit_gate import RevocationEnded
+from eos_client.errors import CommitRefusedError
+from tests.kafka.kafka_support import PROTOCOLS, Stage, values, wait_for
+from tests.verification.protocols import GroupProtocol
+
+
+@pytest.fixture
+def stage(kafka_broker):
+    with Stage(kafka_broker.bootstrap_servers) as made:
+        yield made
+
+
+@pytest.fixture(params=PROTOCOLS, ids=lambda protocol: protocol.value)
+def any_stage(kafka_broker, request):
+    with Stage(kafka_broker.bootstrap_servers, request.param) as made:
+        yield made
+
+
+def close_the_gate(consumer):
+    """Store the group's present generation as that of a revocation, as the revoke callback does."""
+    consumer.gate.observe(RevocationEnded(frozenset(), consumer.snapshot().generation))
+
+
+def shared(stage, first, second):
+    return len(stage.assigned(first)) == 1 and stage.assigned(second)
+
+
+def share_with_a_newcomer(stage, consumer, seen=None):
+    """Let another member take one of the two partitions; returns it."""
+    newcomer = stage.raw_consumer()
+    wait_for(
+        lambda: shared(stage, consumer, newcomer),
+        "the rebalance",
+        lambda: (seen if seen is not None else []).extend(consumer.consume(100, 0.05)),
+        lambda: newcomer.consume(100, 0.05),
+    )
+    return newcomer
+
+
+def test_a_closed_gate_sends_nothing_and_the_next_allowed_commit_covers_it(any_stage):
+    stage = any_stage
+    stage.load(5)
+    consumer = stage.subscribed()
+    stage.collect(consumer, 10)
+    close_the_gate(consumer)
+    assert consumer.commit(asynchronous=False) == []
+    assert consumer.commit() is None
+    assert stage.committed() == {0: None, 1: None}
+    (skipped, *_) = stage.named("commit_skipped")
+    assert skipped.generation.same_membership(skipped.revocation_generation)
+    stage.move_generation(consumer)
+    if stage.protocol is not GroupProtocol.EAGER:  # there everything is revoked, and committed, on the way
+        consumer.commit(asynchronous=False)
+    assert stage.committed() == {0: 5, 1: 5}
+
+
+def test_an_allowed_commit_of_one_partition_covers_what_is_pending_for_another(stage):
+    stage.load(5)
+    consumer = stage.subscribed()
+    stage.collect(consumer, 10)
+    close_the_gate(consumer)
+    assert consumer.commit(offsets=[TopicPartition(stage.source, 0, 2)], asynchronous=False) == []
+    stage.move_generation(consumer)
+    sent = consumer.commit(offsets=[TopicPartition(stage.source, 1, 3)], asynchronous=False)
+    assert {p.partition: p.offset for p in sent} == {0: 2, 1: 3}
+    assert stage.committed() == {0: 2, 1: 3}
+
+
+def test_pending_offsets_are_committed_inside_the_revoke_callback(any_stage):
+    stage = any_stage
+    stage.load(5)
+    consumer = stage.subscribed()
+    stage.collect(consumer, 10)
+    close_the_gate(consumer)
+    assert consumer.commit(asynchronous=False) == []
+    newcomer = share_with_a_newcomer(stage, consumer)
+    (left,) = {0, 1} - stage.assigned(consumer)
+    assert stage.committed()[left] == 5
+    assert values(newcomer.consume(10, 0.2)) == []
+
+
+def test_a_commit_with_nothing_new_sends_nothing_through_a_closed_gate(stage):
+    stage.load(5)
+    consumer = stage.subscribed()
+    stage.collect(consumer, 10)
+    consumer.commit(offsets=[TopicPartition(stage.source, p, 5) for p in range(2)], asynchronous=False)
+    consumer.commit(offsets=[TopicPartition(stage.source, p, 1) for p in range(2)], asynchronous=False)
+    close_the_gate(consumer)
+    consumer.commit()
+    consumer.poll(0.2)
+    assert stage.committed() == {0: 1, 1: 1}
+
+
+def test_records_that_wait_to_be_handed_over_are_not_committed(stage):
+    stage.load(5)
+    consumer = stage.subscribed()
+    stage.collect(consumer, 1)
+    for _ in range(5):
+        consumer.serve_callbacks()
+    consumer.commit(asynchronous=False)
+    with pytest.raises(KafkaException) as nothing:
+        consumer.commit(asynchronous=False)
+    assert nothing.value.args[0].name() == "_NO_OFFSET"
+    assert sorted(offset or 0 for offset in stage.committed().values()) == [0, 1]
+
+
+def test_a_commit_for_a_partition_of_somebody_else_is_refused(any_stage):
+    stage = any_stage
+    stage.load(5)
+    consumer = stage.subscribed()
+    messages = stage.collect(consumer, 10)
+    newcomer = share_with_a_newcomer(stage, consumer)
+    (left,) = {0, 1} - stage.assigned(consumer)
+    theirs = next(m for m in messages if m.partition() == left)
+    if stage.protocol is not GroupProtocol.EAGER:  # there it has moved, and a bystander would shuffle the partitions
+        stage.move_generation(consumer, lambda: newcomer.poll(0.02))
+    with pytest.raises(CommitRefusedError, match=str(left)):
+        consumer.commit(message=theirs, asynchronous=False)
+    assert consumer.commit(message=theirs) is None
+    assert stage.named("commit_refused")
+    assert stage.committed()[left] is None
+
+
+def test_a_refused_commit_is_a_kafka_exception(stage):
+    stage.load(5)
+    consumer = stage.subscribed()
+    messages = stage.collect(consumer, 10)
+    share_with_a_newcomer(stage, consumer)
+    (left,) = {0, 1} - stage.assigned(consumer)
+    with pytest.raises(KafkaException):
+        consumer.commit(message=next(m for m in messages if m.partition() == left), asynchronous=False)
+
+
+def test_offsets_stored_before_a_partition_left_do_not_stop_later_commits(any_stage):
+    stage = any_stage
+    stage.load(5)
+    consumer = stage.subscribed(enable_auto_offset_store=False)
+    for message in stage.collect(consumer, 10):
+        consumer.store_offsets(message=message)
+    share_with_a_newcomer(stage, consumer)
+    (kept,) = stage.assigned(consumer)
+    wait_for(
+        lambda: stage.committed()[kept] == 5,
+        "the offsets of what is still ours to be committed",
+        lambda: consumer.commit(asynchronous=False),
+        lambda: consumer.poll(0.05),
+    )
+    assert stage.committed() == {kept: 5, 1 - kept: None}
+
+
+def test_an_application_that_commits_in_its_own_on_revoke_still_does(any_stage):
+    stage = any_stage
+    stage.load(5)
+
+    def on_revoke(consumer, partitions):
+        if partitions:
+            consumer.commit(asynchronous=False)
+
+    consumer = stage.subscribed(callbacks={"on_revoke": on_revoke})
+    stage.collect(consumer, 10)
+    newcomer = share_with_a_newcomer(stage, consumer)
+    assert stage.committed() == {0: 5, 1: 5}
+    assert values(newcomer.consume(10, 0.2)) == []
+
+
+def test_offsets_held_back_before_a_transaction_are_not_stuck_after_it(stage):
+    """The session owns the consumer's work from the first transaction on; what was pending must not be forgotten."""
+    stage.load(5)
+    producer, consumer = stage.producer(), stage.subscribed()
+    stage.collect(consumer, 10)
+    with producer.transaction(consumer):
+        pass
+    stage.load(1, start=5)
+    stage.collect(consumer, 2)
+    close_the_gate(consumer)
+    assert consumer.commit(asynchronous=False) == []
+    share_with_a_newcomer(stage, consumer)
+    (kept,) = stage.assigned(consumer)
+    stage.load(1, start=6)
+    stage.collect(consumer, 1)
+    wait_for(
+        lambda: stage.committed()[kept] == 7,
+        "later commits to go through",
+        lambda: consumer.commit(asynchronous=False),
+        lambda: consumer.poll(0.05),
+    )

@@ -1,0 +1,105 @@
+"""A member that stalls beyond its session and comes back: it steals nothing, repeats nothing, loses nothing."""
+
+import signal
+
+import pytest
+
+from tests.kafka.kafka_support import PROTOCOLS, Member, Stage, wait_for
+
+
+@pytest.fixture(params=PROTOCOLS, ids=lambda protocol: protocol.value)
+def stage(kafka_broker, request):
+    with Stage(kafka_broker.bootstrap_servers, request.param) as made:
+        yield made
+
+
+PROLOGUE = """
+from eos_client import EosConsumer, EosProducer
+events = []
+names = lambda: [e.name for e in events]
+consumer = EosConsumer(SETTINGS["consumer"], hook=events.append)
+producer = EosProducer(SETTINGS["producer"], hook=events.append)
+producer.init_transactions()
+consumer.subscribe([SETTINGS["source"]])
+
+def copy(txn, timeout_s=0.1):
+    batch = consumer.consume(100, timeout_s)
+    for message in batch:
+        txn.produce(SETTINGS["sink"], message.value())
+    return len(batch)
+"""
+EPILOGUE = """
+say([txn.outcome.value, txn.reason])
+while True:
+    with producer.transaction(consumer) as txn:
+        copy(txn)
+"""
+STALLS_IN_ITS_BLOCK = f"""{PROLOGUE}
+with producer.transaction(consumer) as txn:
+    count = 0
+    while count < 10:
+        count += copy(txn)
+    say("stalling")
+    await_go()
+{EPILOGUE}"""
+IS_ASSIGNED_AGAIN_IN_ITS_BLOCK = f"""{PROLOGUE}
+with producer.transaction(consumer) as txn:
+    count = 0
+    while count < 10:
+        count += copy(txn)
+    say("stalling")
+    await_go()
+    while names()[-2:] != ["partitions_lost", "partitions_assigned"] or not consumer.assignment():
+        copy(txn, 0.02)
+{EPILOGUE}"""
+
+
+@pytest.mark.parametrize(
+    "program", [STALLS_IN_ITS_BLOCK, IS_ASSIGNED_AGAIN_IN_ITS_BLOCK], ids=["ends its block at once", "is back before"]
+)
+def test_a_member_frozen_beyond_its_session_aborts_and_goes_on_where_the_group_is(stage, program):
+    written = stage.load(5)
+    with Member(stage, program) as frozen:
+        assert frozen.said() == "stalling"
+        frozen.signal(signal.SIGSTOP)
+        producer = stage.producer()
+        with stage.subscribed() as heir:
+            stage.copy_until(producer, heir, lambda: stage.committed() == {0: 5, 1: 5})
+        wait_for(lambda: not stage.members(), "the group to be empty")
+        frozen.signal(signal.SIGCONT)
+        frozen.go()
+        outcome, reason = frozen.said()
+        assert outcome == "aborted", reason
+        written += stage.load(2, start=5)
+        wait_for(lambda: stage.committed() == {0: 7, 1: 7}, "the returned member to go on")
+        wait_for(lambda: len(stage.outputs()) >= len(written), "its outputs")
+    assert sorted(stage.outputs()) == sorted(written)
+
+
+def test_a_member_back_before_its_loss_was_served_cannot_commit_what_the_group_gave_away(stage):
+    """The metadata is that of the new membership already, the records are those of the old one."""
+    written = stage.load(5)
+    with Member(stage, STALLS_IN_ITS_BLOCK) as frozen:
+        assert frozen.said() == "stalling"
+        frozen.signal(signal.SIGSTOP)
+        wait_for(lambda: not stage.members(), "the session to end")
+        frozen.signal(signal.SIGCONT)
+        frozen.go()
+        outcome, reason = frozen.said()
+        assert outcome == "aborted", reason
+        wait_for(lambda: stage.committed() == {0: 5, 1: 5}, "the records to be processed again")
+        wait_for(lambda: len(stage.outputs()) >= len(written), "its outputs")
+    assert sorted(stage.outputs()) == sorted(written)
+
+
+def test_the_survivor_of_a_killed_member_writes_its_records_once(stage):
+    written = stage.load(5)
+    producer, survivor = stage.producer(), stage.subscribed()
+    wait_for(lambda: stage.assigned(survivor) == {0, 1}, "all partitions", lambda: survivor.poll(0))
+    with Member(stage, STALLS_IN_ITS_BLOCK.replace("count < 10", "count < 5")) as killed:
+        stage.copy_until(producer, survivor, lambda: len(stage.assigned(survivor)) == 1)
+        written += stage.load(5, start=5)
+        assert killed.said() == "stalling"
+        killed.signal(signal.SIGKILL)
+        stage.copy_until(producer, survivor, lambda: stage.committed() == {0: 10, 1: 10})
+    assert sorted(stage.outputs()) == sorted(written)
