@@ -59,6 +59,10 @@ class WrongThreadError(EosError, RuntimeError):
     """A client was called from a thread that does not own it: call it from its owner's thread."""
 
 
+class ClientClosedError(EosError, RuntimeError):
+    """The client was closed: build another one."""
+
+
 class TransactionStateError(EosError, RuntimeError):
     """The transactional calls came in an impossible order: correct the calling code."""
 

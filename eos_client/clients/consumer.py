@@ -10,13 +10,13 @@ from eos_client.clients.plain_commit import Offsets, PlainCommits
 from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.consumer import ConfluentConsumer
+from eos_client.confluent.failures import commit_refused, misplaced_call
 from eos_client.core.commit_gate import CommitDecision, CommitGate, GateSettings
 from eos_client.core.model import InputPartition
-from eos_client.errors import CommitRefusedError, TransactionStateError
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from eos_client.listeners.compose import RebalanceCallback
 from eos_client.observe import Counters, EventHook, log_event
-from eos_client.ports import RevocationWork
+from eos_client.ports import MembershipSnapshot, RevocationWork
 
 
 class EosConsumer(ConfluentConsumer):
@@ -43,8 +43,8 @@ class EosConsumer(ConfluentConsumer):
         self.gate = CommitGate(gate)
         self.counters = counters or Counters()
         self._hook = hook
-        self._session: TransactionSession | None = None
-        self._plain = PlainCommits(self, self._send_now, hook, time.monotonic)
+        self.session: TransactionSession | None = None
+        self.plain = PlainCommits(self, self._send_now, hook, time.monotonic)
 
     def subscribe(
         self,
@@ -54,22 +54,20 @@ class EosConsumer(ConfluentConsumer):
         on_lost: RebalanceCallback | None = None,
     ) -> None:
         """Join the group. The application's callbacks run inside ours (``eos_client.listeners.compose``)."""
+        for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
+            if callback is not None and not callable(callback):
+                raise TypeError(f"{name} expects a callable, not {callback!r}")
         ours = RevocationListener(self.gate, _CurrentWork(self), hook=self._hook, counters=self.counters)
         theirs = ApplicationCallbacks(self, on_assign, on_revoke, on_lost)
         self._subscribe(topics, ComposedListener(ours, theirs))
 
-    @property
-    def work(self) -> RevocationWork:
-        """What is committed before a revocation: the transaction, or the pending plain offsets."""
-        return self._session or self._plain
-
     def join_transaction(self, session: TransactionSession) -> TransactionSession:
         """Let ``session`` own this consumer's uncommitted work from now on."""
-        if self._session is not None and self._session.is_open:
-            raise TransactionStateError(
+        if self.session is not None and self.session.is_open:
+            raise misplaced_call(
                 "this consumer's records are in an open transaction of another producer: end that one first"
             )
-        self._session = session
+        self.session = session
         return session
 
     # -- plain commits -------------------------------------------------------------------------------------------
@@ -84,40 +82,40 @@ class EosConsumer(ConfluentConsumer):
         Raises CommitRefusedError for offsets of partitions that are no longer ours; an asynchronous call only logs it,
         as confluent_kafka's does. May serve rebalance callbacks.
         """
-        if self._session is not None and self._session.is_open:
-            raise TransactionStateError(
+        if self.session is not None and self.session.is_open:
+            raise misplaced_call(
                 "commit() with an open transaction: its offsets are sent inside it; end the transaction instead"
             )
         if self._listener is None:
             return self._raw_commit(message=message, offsets=offsets, asynchronous=asynchronous)
         requested = self._requested(message, offsets)
-        if not requested and not self._plain.pending:
-            return self._raw_commit(asynchronous=asynchronous)
-        ruling = self._plain.rule(requested)
+        if not requested and not self.plain.pending:
+            self.nothing_to_commit(asynchronous=asynchronous)
+            return None
+        ruling = self.plain.rule(requested)
         if ruling.decision is CommitDecision.COMMIT:
-            return self._send({**self._plain.pending, **requested}, asynchronous=asynchronous)
+            return self._send({**self.plain.pending, **requested}, asynchronous=asynchronous)
         if ruling.decision is CommitDecision.ABORT and not asynchronous:
-            raise CommitRefusedError(
-                f"nothing was committed for {', '.join(map(str, sorted(requested)))}: {ruling.reason} "
-                f"(row {ruling.row}). Drop the records of partitions that have left; the group delivers them again."
+            raise commit_refused(
+                f"nothing was committed for {', '.join(map(str, sorted(requested)))}: {ruling.reason} (row {ruling.row})."
             )
         return None if asynchronous else []
 
-    def _requested(self, message: Any, offsets: list[Any] | None) -> dict[InputPartition, int]:
+    def _requested(self, message: Any, offsets: list[Any] | None) -> dict[InputPartition, Any]:
         if message is not None:
-            return {InputPartition(message.topic(), message.partition()): message.offset() + 1}
+            offsets = [self.offset_after(message)]
         if offsets is not None:
-            return {InputPartition(p.topic, p.partition): p.offset for p in offsets}
+            return {InputPartition(p.topic, p.partition): p for p in offsets}
         if str(self._settings.get("enable.auto.offset.store", "true")).lower() == "false":
             return dict(self._stored)
-        return {p: position.next_offset for p, position in self.positions.items()}
+        return dict(self.handed_over_offsets())
 
     def _send(self, offsets: Offsets, *, asynchronous: bool) -> list[Any] | None:
-        sent = self._raw_commit(offsets=self.with_offsets(offsets), asynchronous=asynchronous)
-        for partition, offset in offsets.items():
-            self._plain.pending.pop(partition, None)
+        sent = self._raw_commit(offsets=list(offsets.values()), asynchronous=asynchronous)
+        for partition, place in offsets.items():
+            self.plain.pending.pop(partition, None)
             self._stored.pop(partition, None)
-            self._work.committed_up_to(partition, offset)
+            self._work.committed_up_to(partition, place.offset)
         return sent
 
     def _send_now(self, offsets: Offsets) -> None:
@@ -125,22 +123,30 @@ class EosConsumer(ConfluentConsumer):
 
 
 class _CurrentWork:
-    """RevocationWork that follows the consumer from plain commits to transactions."""
+    """RevocationWork of both kinds: the open transaction, and plain offsets that are pending beside it."""
 
     def __init__(self, consumer: EosConsumer) -> None:
         self._consumer = consumer
 
-    def snapshot(self) -> Any:
+    @property
+    def _both(self) -> list[RevocationWork]:
+        session, plain = self._consumer.session, self._consumer.plain
+        return [plain] if session is None else [session, plain]
+
+    def snapshot(self) -> MembershipSnapshot:
         return self._consumer.snapshot()
 
     def uncommitted(self) -> frozenset[InputPartition]:
-        return self._consumer.work.uncommitted()
+        return frozenset().union(*(work.uncommitted() for work in self._both))
 
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
-        self._consumer.work.commit_before_revoke(partitions)
+        for work in self._both:
+            work.commit_before_revoke(partitions)
 
     def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
-        self._consumer.work.abort_before_revoke(partitions, reason)
+        for work in self._both:
+            work.abort_before_revoke(partitions, reason)
 
     def departed(self, partitions: frozenset[InputPartition]) -> None:
-        self._consumer.work.departed(partitions)
+        for work in self._both:
+            work.departed(partitions)

@@ -6,7 +6,7 @@ The next allowed commit covers the pending offsets, or the one inside the revoke
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling
 from eos_client.core.model import InputPartition, InputPosition
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from eos_client.clients.consumer import EosConsumer
 
 _SERVE_ROUNDS_MAX = 3
-Offsets = Mapping[InputPartition, int]
+Offsets = Mapping[InputPartition, Any]
+"""By partition, what confluent_kafka calls a TopicPartition: offset, and metadata and leader epoch where known."""
 
 
 class PlainCommits:
@@ -32,7 +33,7 @@ class PlainCommits:
         self._hook = hook
         self._clock = clock
         self._held_since: float | None = None
-        self.pending: dict[InputPartition, int] = {}
+        self.pending: dict[InputPartition, Any] = {}
 
     def rule(self, requested: Offsets) -> CommitRuling:
         """Ask the gate about ``requested`` and what is pending; a skip is noted and logged here."""
@@ -53,11 +54,11 @@ class PlainCommits:
     def _ask(self, offsets: Offsets) -> tuple[CommitRuling, MembershipSnapshot]:
         snapshot = self._consumer.snapshot()
         generation = snapshot.generation
-        known = self._consumer.positions
+        known = self._consumer.positions_of_ours
         attempt = CommitAttempt(
             positions={
-                p: known[p] if p in known else InputPosition(offset, offset, self._consumer.proven)
-                for p, offset in offsets.items()
+                p: known[p] if p in known else InputPosition(place.offset, place.offset, self._consumer.proven)
+                for p, place in offsets.items()
             },
             snapshot=generation,
             callbacks_served=generation.same_membership(self._consumer.proven),
@@ -95,7 +96,7 @@ class PlainCommits:
 
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
         """Commit what is pending for the departing partitions."""
-        due = {p: offset for p, offset in self.pending.items() if p in partitions}
+        due = {p: place for p, place in self.pending.items() if p in partitions}
         if not due or self._ask(due)[0].decision is not CommitDecision.COMMIT:
             return
         try:
@@ -115,4 +116,5 @@ class PlainCommits:
             self._hook(CommitRefused(partitions=left, row=3, reason="the partitions left before they could be sent"))
         for partition in left:
             del self.pending[partition]
-        self._consumer.forget(partitions)
+        if self._consumer.session is None:
+            self._consumer.forget(partitions)

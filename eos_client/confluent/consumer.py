@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from eos_client.config import safe_consumer_settings
 from eos_client.confluent.failures import consumer_errors
@@ -37,7 +37,7 @@ class ConfluentConsumer(GroupMember):
         self._work = UncommittedWork()
         self._rewind_goals: dict[InputPartition, tuple[int, int]] | None = None
         self._rewound: dict[InputPartition, tuple[int, int, int]] = {}
-        self._stored: dict[InputPartition, int] = {}
+        self._stored: dict[InputPartition, TopicPartition] = {}
         self._drained = False
         self._closed = False
 
@@ -46,13 +46,17 @@ class ConfluentConsumer(GroupMember):
         """Uncommitted work by partition."""
         return self._work.positions
 
+    @property
+    def positions_of_ours(self) -> InputPositions:
+        """Uncommitted work of the partitions that have not left since it was consumed."""
+        return self._work.ours
+
     # -- consuming -----------------------------------------------------------------------------------------------
 
     @owned(claims=True)
     def poll(self, timeout: float = -1) -> Any:
         """Return one record, an error event, or None after ``timeout`` seconds; serves callbacks."""
-        batch = self._fetch(1, timeout) if not self._carried else self._take_carried(1)
-        self._hand_over(batch)
+        batch = self._next(1, timeout)
         return batch[0] if batch else None
 
     @owned(claims=True)
@@ -61,12 +65,16 @@ class ConfluentConsumer(GroupMember):
 
         Every record returned counts as processed at the next commit.
         """
-        batch = self._fetch(num_messages, timeout) if not self._carried else self._take_carried(num_messages)
-        self._hand_over(batch)
-        return batch
+        return self._next(num_messages, timeout)
 
-    def _take_carried(self, count: int) -> list[Any]:
-        batch, self._carried = self._carried[:count], self._carried[count:]
+    def _next(self, count: int, timeout: float) -> list[Any]:
+        if self._prove_soon:
+            self.serve_callbacks(drain=True)
+        if self._carried and count > 0:
+            batch, self._carried = self._carried[:count], self._carried[count:]
+        else:
+            batch = self._fetch(count, timeout)
+        self._hand_over(batch)
         return batch
 
     def _fetch(self, count: int, timeout: float) -> list[Any]:
@@ -80,8 +88,6 @@ class ConfluentConsumer(GroupMember):
         if before is not None and self._drained:
             self._proven = before
         if self._left_in_call:
-            for partition in self._left_in_call:
-                self._rewound.pop(partition, None)
             batch = self._without_departed(batch)
         if self._rewind_goals is not None:
             self._carried += batch
@@ -95,7 +101,7 @@ class ConfluentConsumer(GroupMember):
         return batch
 
     def _ask(self, count: int, timeout: float) -> list[Any]:
-        if count > 1:
+        if count != 1:
             batch: list[Any] = self._raw.consume(count, timeout)
             return batch
         message = self._raw.poll(timeout)
@@ -138,6 +144,15 @@ class ConfluentConsumer(GroupMember):
                 self._work.taken_back(run.partition, run.first_offset)
         self._carried = [*batch, *self._carried]
 
+    def _forget_departed(self, keys: frozenset[InputPartition]) -> None:
+        super()._forget_departed(keys)
+        self._work.departed(keys)
+        for key in keys:
+            self._stored.pop(key, None)
+            self._rewound.pop(key, None)
+            if self._rewind_goals is not None:
+                self._rewind_goals.pop(key, None)
+
     # -- serving callbacks ---------------------------------------------------------------------------------------
 
     @owned(claims=True)
@@ -151,6 +166,7 @@ class ConfluentConsumer(GroupMember):
             self._fetch_for_later(1, 0)
             return
         before = self.snapshot().generation
+        self._prove_soon = False
         pausing = self._assigned - self._paused
         self._raw.pause(to_kafka(pausing))
         try:
@@ -159,8 +175,12 @@ class ConfluentConsumer(GroupMember):
                     self._proven = before
                     break
         finally:
-            # A pause outlives revocation: resume exactly what was paused, also what has left by now.
-            self._raw.resume(to_kafka(pausing))
+            self._resume_after(pausing)
+
+    def _resume_after(self, pausing: frozenset[InputPartition]) -> None:
+        # A pause outlives revocation: resume what was paused, also what has left by now, but for what the application
+        # has paused in a callback meanwhile.
+        self._raw.resume(to_kafka(pausing - self._paused))
 
     @owned(claims=True)
     def wait_while_paused(self, limit_s: float) -> None:
@@ -170,7 +190,7 @@ class ConfluentConsumer(GroupMember):
         try:
             self._fetch_for_later(1, limit_s)
         finally:
-            self._raw.resume(to_kafka(pausing))
+            self._resume_after(pausing)
 
     def prefetch(self) -> None:
         """Take records that are there already, for a later ``consume``; serves callbacks."""
@@ -220,7 +240,7 @@ class ConfluentConsumer(GroupMember):
         for run in (r for r in runs(self._carried) if not r.is_error):
             first, _ = goals.get(run.partition, (run.first_offset, 0))
             goals[run.partition] = (first, run.next_offset)
-        for partition, position in self.positions.items():
+        for partition, position in self._work.ours.items():
             _, reached = goals.get(partition, (0, 0))
             goals[partition] = (position.first_offset, max(reached, position.next_offset))
         return goals
@@ -248,10 +268,6 @@ class ConfluentConsumer(GroupMember):
                 raise KafkaException(p.error)
         return {InputPartition(p.topic, p.partition): p.offset for p in answer if p.offset >= 0}
 
-    def with_offsets(self, offsets: Mapping[InputPartition, int]) -> list[TopicPartition]:
-        """Return ``offsets`` as confluent_kafka wants them."""
-        return [TopicPartition(p.topic, p.partition, offset) for p, offset in offsets.items()]
-
     @owned()
     def _raw_commit(
         self, *, message: Any = None, offsets: list[TopicPartition] | None = None, asynchronous: bool = True
@@ -268,24 +284,54 @@ class ConfluentConsumer(GroupMember):
         """Store offsets for the next ``commit()`` without arguments (``enable.auto.offset.store=false``)."""
         if message is not None:
             self._raw.store_offsets(message=message)
-            self._stored[InputPartition(message.topic(), message.partition())] = message.offset() + 1
+            self._stored[InputPartition(message.topic(), message.partition())] = self.offset_after(message)
         else:
             self._raw.store_offsets(offsets=offsets)
-            self._stored.update({InputPartition(p.topic, p.partition): p.offset for p in offsets or ()})
+            self._stored.update({InputPartition(p.topic, p.partition): p for p in offsets or ()})
+
+    @staticmethod
+    def offset_after(message: Any) -> TopicPartition:
+        """Return the offset that says ``message`` was processed."""
+        epoch = message.leader_epoch()
+        place = (message.topic(), message.partition(), message.offset() + 1)
+        return TopicPartition(*place) if epoch is None else TopicPartition(*place, leader_epoch=epoch)
+
+    def handed_over_offsets(self) -> dict[InputPartition, TopicPartition]:
+        """Return the offsets that say everything handed over was processed, of partitions that are ours."""
+        return {
+            p: TopicPartition(p.topic, p.partition, position.next_offset) for p, position in self._work.ours.items()
+        }
+
+    def nothing_to_commit(self, *, asynchronous: bool) -> None:
+        """Say so as confluent_kafka does: it raises for a synchronous call only."""
+        if not asynchronous:
+            raise KafkaException(KafkaError(KafkaError._NO_OFFSET))  # noqa: SLF001  # a public local code
 
     # -- what the application does itself ------------------------------------------------------------------------
 
     @owned()
     def seek(self, partition: TopicPartition) -> None:
         """Continue at ``partition.offset``; records of it that wait to be handed over are dropped."""
+        self._raw.seek(partition)
         key = InputPartition(partition.topic, partition.partition)
         self._carried = [m for m in self._carried if InputPartition(m.topic(), m.partition()) != key]
         self._rewound.pop(key, None)
-        self._raw.seek(partition)
+
+    @owned()
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return the next offset that is handed over, also where records wait that the library has counted already."""
+        positions: list[TopicPartition] = self._raw.position(partitions)
+        waiting = {r.partition: r.first_offset for r in reversed(list(runs(self._carried))) if not r.is_error}
+        for position in positions:
+            first = waiting.get(InputPartition(position.topic, position.partition))
+            if first is not None:
+                position.offset = first
+        return positions
 
     @owned()
     def unsubscribe(self) -> None:
         """Leave the subscription; the revoke callback runs in a later ``poll`` or in ``close``."""
+        self._prove_before_leaving()
         self._raw.unsubscribe()
 
     @owned()
@@ -293,9 +339,15 @@ class ConfluentConsumer(GroupMember):
         """Leave the group; runs the revoke callback."""
         if self._closed:
             return
+        self._prove_before_leaving()
         self._closed = True
         self._raw.close()
         self._raise_callback_error()
+
+    def _prove_before_leaving(self) -> None:
+        # The revoke callback commits open work only under a proven epoch (row 8).
+        if self._is_member_epoch and self._work.ours:
+            self.serve_callbacks(drain=True)
 
     def close_within(self, limit_s: float) -> bool:
         """Close, waiting ``limit_s`` seconds at most; returns whether leaving the group was confirmed."""

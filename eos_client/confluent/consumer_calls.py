@@ -46,12 +46,6 @@ class OwnedConsumer:
         return assigned
 
     @owned()
-    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return the client library's positions, which may run ahead of what the application has processed."""
-        positions: list[TopicPartition] = self._raw.position(partitions)
-        return positions
-
-    @owned()
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Read committed offsets; waits for pending transactional ones (KIP-447). ``timeout`` in seconds."""
         with consumer_errors("committed()"):

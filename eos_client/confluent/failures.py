@@ -138,6 +138,22 @@ def overdue_error(failure: ProducerFailure, budget_s: float, transactional_id: s
     return producer_error(failure, error, transactional_id)
 
 
+def commit_refused(message: str) -> KafkaCommitRefusedError:
+    """Return the refusal of a commit by our own gate; code that knows rebalances knows ILLEGAL_GENERATION."""
+    return KafkaCommitRefusedError(KafkaError(KafkaError.ILLEGAL_GENERATION, message), message)
+
+
+def must_abort(message: str) -> KafkaAbortableError:
+    """Return the error for a transaction that cannot be committed for a reason of our own."""
+    error = KafkaError(KafkaError._STATE, message, txn_requires_abort=True)  # noqa: SLF001  # a public local code
+    return KafkaAbortableError(error, message)
+
+
+def misplaced_call(message: str) -> KafkaTransactionStateError:
+    """Return the error for a call at the wrong time."""
+    return KafkaTransactionStateError(KafkaError(KafkaError._STATE, message), message)  # noqa: SLF001
+
+
 def _way_out(rule: RecoveryRule) -> str:
     return {
         RecoveryAction.RETRY: "Call it again",

@@ -5,7 +5,7 @@ Callbacks run inside ``poll`` and ``consume``, in the thread that polls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +40,7 @@ class GroupMember(OwnedConsumer):
         self._assigned: frozenset[InputPartition] = frozenset()
         self._left_in_call: frozenset[InputPartition] = frozenset()
         self._paused: frozenset[InputPartition] = frozenset()
+        self._prove_soon = False
         self._carried: list[Any] = []
         self._callback_error: BaseException | None = None
         self._listener: RebalanceListener | None = None
@@ -68,9 +69,10 @@ class GroupMember(OwnedConsumer):
         generation = self._generations.read(metadata, self._raw.memberid)
         return MembershipSnapshot(metadata, replace(generation, is_member_epoch=self._is_member_epoch))
 
-    def _subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
+    @owned()
+    def _subscribe(self, topics: list[str], listener: RebalanceListener) -> None:
+        self._raw.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
         self._listener = listener
-        self._raw.subscribe(list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     # The binding (un)assigns by itself after a callback that did not. What a callback raises is kept until the client
     # library has returned: raised inside, the records that it had collected would be dropped behind our back.
@@ -78,10 +80,13 @@ class GroupMember(OwnedConsumer):
     def _on_assign(self, _: Any, partitions: list[TopicPartition]) -> None:
         keys = keys_of(partitions)
         self._assigned |= keys
+        self._note_generation()
         self._guarded(lambda listener: listener.on_assigned(partitions))
 
     def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
         keys = keys_of(partitions)
+        if not self._is_member_epoch:
+            self._note_generation()
         self._guarded(lambda listener: listener.on_revoked(partitions))
         self._forget_departed(keys)
 
@@ -90,6 +95,16 @@ class GroupMember(OwnedConsumer):
         self._assigned -= keys
         self._guarded(lambda listener: listener.on_lost(partitions))
         self._forget_departed(keys)
+
+    def _note_generation(self) -> None:
+        """Classic members cannot rejoin before a callback has returned: the generation inside it is proven.
+
+        A KIP-848 member can, so its epoch is proven by a drain before the next record is handed over.
+        """
+        if self._is_member_epoch:
+            self._prove_soon = True
+        else:
+            self._proven = self.snapshot().generation
 
     def _guarded(self, tell: Callable[[RebalanceListener], None]) -> None:
         if self._listener is None:

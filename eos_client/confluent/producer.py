@@ -8,12 +8,13 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
+from eos_client.confluent.failures import must_abort
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.producer_handle import ProducerFactory, ProducerHandle
 from eos_client.confluent.thread_ownership import owned
 from eos_client.core.model import InputPositions, ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
-from eos_client.errors import AbortableError, RebuildProducerError
+from eos_client.errors import ClientClosedError
 from eos_client.observe import Counters, EventHook, log_event
 from eos_client.ports import MembershipSnapshot, OutputRecord
 
@@ -58,7 +59,7 @@ class ConfluentProducer(ProducerHandle):
         """Add input offsets to the transaction, fenced by the group (KIP-447)."""
         generation = decode(group_metadata)
         if generation is not None and not generation.is_fenced:
-            raise AbortableError(
+            raise must_abort(
                 f"the group metadata names no member ({generation}): brokers accept such a commit without "
                 "any fence (KIP-447). Subscribe, poll until partitions are assigned, and read the metadata then."
             )
@@ -92,6 +93,11 @@ class ConfluentProducer(ProducerHandle):
 
     def _end(self, request: TransactionalRequest, timeout: float) -> None:
         limit_s = timeout if timeout >= 0 else self.limits.commit_timeout_s
+        if request is TransactionalRequest.COMMIT:
+            # Here and not inside the call, so that delivery callbacks run in the caller's thread.
+            began_at = self._clock()
+            self._flush(limit_s, _SLICE_S)
+            limit_s = max(_SLICE_S, limit_s - (self._clock() - began_at))
         ended = getattr(self._raw, request.value)
         self._bounded(request, lambda: ended(limit_s), limit_s)
         self._began_at = None
@@ -139,7 +145,7 @@ class ConfluentProducer(ProducerHandle):
         deadline = self._clock() + limit_s
         while not self._queued(topic, record, options):
             if self._clock() > deadline:
-                raise AbortableError(
+                raise must_abort(
                     f"the local queue stayed full for {limit_s:g} s{self._errors.clause()}. Abort, rewind and go on."
                 )
             self.poll(_QUEUE_WAIT_S)
@@ -157,7 +163,7 @@ class ConfluentProducer(ProducerHandle):
         """
         left = self._flush(timeout_s, _WORKING_SLICE_S if meanwhile else _SLICE_S, meanwhile)
         if left:
-            raise AbortableError(
+            raise must_abort(
                 f"{left} outputs of transactional.id {self.transactional_id!r} were not acknowledged within "
                 f"{timeout_s:g} s{self._errors.clause()}. Abort, rewind and go on."
             )
@@ -215,7 +221,7 @@ class ConfluentProducer(ProducerHandle):
         """Leave the handle; an open transaction is left to ``transaction.timeout.ms`` or the next init."""
         if self._raw is not None:
             self._leave_handle_behind()
-        self._finished = RebuildProducerError(f"the producer {self.transactional_id!r} is closed")
+        self._finished = ClientClosedError(f"the producer {self.transactional_id!r} is closed: build another one")
         return True
 
     def __len__(self) -> int:

@@ -28,6 +28,7 @@ from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.model import ProducerLimits
 from eos_client.core.producer_recovery import OVERDUE, ProducerFailure, TransactionalRequest
 from eos_client.errors import (
+    ClientClosedError,
     ClusterUnavailableError,
     EosError,
     ProducerFencedError,
@@ -106,6 +107,8 @@ class ProducerHandle:
         Waits ``timeout`` seconds, or ``start_timeout_s`` when negative. Raises ClusterUnavailableError when no broker
         answers, ClusterUnfitError with the real reason when one does, ProducerFencedError, FatalClientError.
         """
+        if isinstance(self._finished, ClientClosedError):
+            raise self._finished
         if self._finished is not None:
             self._replace_handle()
         self._init(timeout if timeout >= 0 else self.limits.start_timeout_s)

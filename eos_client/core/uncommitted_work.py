@@ -17,11 +17,17 @@ class UncommittedWork:
 
     def __init__(self) -> None:
         self._positions: dict[InputPartition, InputPosition] = {}
+        self._departed: set[InputPartition] = set()
 
     @property
     def positions(self) -> InputPositions:
-        """The uncommitted positions. Do not keep: it is the live mapping."""
+        """The uncommitted positions, of departed partitions too. Do not keep: it is the live mapping."""
         return self._positions
+
+    @property
+    def ours(self) -> InputPositions:
+        """The uncommitted positions that nobody else can have taken over since."""
+        return {p: position for p, position in self._positions.items() if p not in self._departed}
 
     def handed_over(
         self,
@@ -33,10 +39,19 @@ class UncommittedWork:
     ) -> None:
         """Note that records ``first_offset`` .. ``next_offset - 1`` went to the application."""
         known = self._positions.get(partition)
-        if known is None:
+        if known is None or partition in self._departed:
+            # What was consumed before it left is its heir's by now: going back there would double it.
+            self._departed.discard(partition)
             self._positions[partition] = InputPosition(first_offset, next_offset, generation, leader_epoch)
         else:
-            self._positions[partition] = replace(known, next_offset=next_offset, leader_epoch=leader_epoch)
+            first = min(known.first_offset, first_offset)
+            self._positions[partition] = replace(
+                known, first_offset=first, next_offset=next_offset, leader_epoch=leader_epoch
+            )
+
+    def departed(self, partitions: Iterable[InputPartition]) -> None:
+        """Note that ``partitions`` left: their positions only tell the gate now what must not be committed."""
+        self._departed.update(p for p in partitions if p in self._positions)
 
     def taken_back(self, partition: InputPartition, offset: int) -> None:
         """Note that the records from ``offset`` on were not processed after all."""
@@ -62,7 +77,9 @@ class UncommittedWork:
         """Drop ``partitions``: their records are nobody's business here any more."""
         for partition in partitions:
             self._positions.pop(partition, None)
+            self._departed.discard(partition)
 
     def clear(self) -> None:
         """Note that all of it was committed or rewound."""
         self._positions = {}
+        self._departed = set()

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eos_client.confluent.admin import ClusterAdmin, GroupDescription, TopicDescription
 from eos_client.confluent.topic_records import GroupOffsets, TopicLoader, read_topic
@@ -21,8 +21,6 @@ def transactional_producer(cluster: Any) -> Producer:
 
 
 def commit_offsets(cluster: Any, group: str, topic: str, offset: int) -> None:
-    from confluent_kafka import Consumer, TopicPartition
-
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group})
     consumer.commit(offsets=[TopicPartition(topic, 1, offset)], asynchronous=False)
     consumer.close()

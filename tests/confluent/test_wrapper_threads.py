@@ -1,0 +1,134 @@
+"""No method of the real wrappers waits for another thread: each is refused while the owner is inside ``poll``."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import TopicPartition
+
+from eos_client import EosConsumer, EosProducer
+from eos_client.errors import WrongThreadError
+from tests.confluent.threads import PATIENCE_S, Elsewhere, elsewhere
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+HERE = TopicPartition("orders", 0, 0)
+CONSUMER_CALLS: dict[str, tuple[Any, ...]] = {
+    "assign": ([],),
+    "assignment": (),
+    "close": (),
+    "cluster_id": (0.01,),
+    "commit": (),
+    "committed": ([HERE], 0.01),
+    "consume": (2, 0.01),
+    "consumer_group_metadata": (),
+    "get_watermark_offsets": (HERE, 0.01),
+    "incremental_assign": ([],),
+    "incremental_unassign": ([],),
+    "list_topics": (None, 0.01),
+    "memberid": (),
+    "offsets_for_times": ([HERE], 0.01),
+    "pause": ([HERE],),
+    "poll": (0.01,),
+    "position": ([HERE],),
+    "resume": ([HERE],),
+    "seek": (HERE,),
+    "set_sasl_credentials": ("user", "secret"),
+    "store_offsets": (None, [HERE]),
+    "subscribe": (["orders"],),
+    "unassign": (),
+    "unsubscribe": (),
+    # and our own
+    "committed_offsets": ([], 0.01),
+    "prefetch": (),
+    "put_back": ([],),
+    "rewind": (),
+    "serve_callbacks": (),
+    "snapshot": (),
+    "wait_while_paused": (0.01,),
+}
+PRODUCER_CALLS: dict[str, tuple[Any, ...]] = {
+    "abort_transaction": (0.01,),
+    "begin_transaction": (),
+    "close": (),
+    "cluster_id": (0.01,),
+    "commit_transaction": (0.01,),
+    "flush": (0.01,),
+    "init_transactions": (0.01,),
+    "list_topics": (None, 0.01),
+    "poll": (0.01,),
+    "produce": ("orders", b"v"),
+    "produce_batch": ("orders", []),
+    "purge": (),
+    "send_offsets_to_transaction": ([], b"", 0.01),
+    "set_sasl_credentials": ("user", "secret"),
+}
+
+
+@pytest.mark.parametrize(
+    ("library", "calls"), [(confluent_kafka.Consumer, CONSUMER_CALLS), (confluent_kafka.Producer, PRODUCER_CALLS)]
+)
+def test_every_method_of_the_librarys_client_is_tried(library, calls):
+    methods = {name for name in dir(library) if not name.startswith("_") and callable(getattr(library, name))}
+    assert methods - set(calls) == set()
+
+
+POLL_S = 1.0
+
+
+@pytest.fixture
+def polled_consumer():
+    """A consumer that another thread polls until the test is over."""
+    consumer = EosConsumer({**NOWHERE, "group.id": "billing"})
+    polling, over = threading.Event(), threading.Event()
+
+    def poll() -> None:
+        polling.set()
+        while not over.is_set():
+            consumer.poll(POLL_S)
+        consumer.close()
+
+    owner = Elsewhere(poll)
+    assert polling.wait(PATIENCE_S)
+    time.sleep(0.05)
+    yield consumer
+    over.set()
+    owner.outcome()
+
+
+def test_while_the_owner_polls_every_call_to_the_consumer_is_refused_at_once(polled_consumer):
+    let_in, waited = [], []
+    for name, arguments in CONSUMER_CALLS.items():
+        began_at = time.monotonic()
+        try:
+            getattr(polled_consumer, name)(*arguments)
+        except WrongThreadError:
+            pass
+        except Exception:  # noqa: BLE001  # it got through to the client library
+            let_in.append(name)
+        else:
+            let_in.append(name)
+        if time.monotonic() - began_at > POLL_S / 2:
+            waited.append(name)
+    assert (let_in, waited) == ([], [])
+
+
+def test_every_call_to_a_producer_from_another_thread_is_refused_at_once():
+    producer = EosProducer({**NOWHERE, "transactional.id": "billing-0"})
+    with pytest.raises(confluent_kafka.KafkaException):
+        producer.begin_transaction()  # not initialised, but this thread has it now
+    let_in = []
+    for name, arguments in PRODUCER_CALLS.items():
+        try:
+            elsewhere(lambda call=getattr(producer, name), given=arguments: call(*given))
+        except WrongThreadError:
+            continue
+        except Exception as error:  # noqa: BLE001  # it got through to the client library
+            let_in.append(f"{name}: {type(error).__name__}")
+        else:
+            let_in.append(name)
+    producer.close()
+    assert let_in == []
