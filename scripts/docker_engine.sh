@@ -21,15 +21,16 @@ possible() {
 
 # apt would start a system-wide engine; ours is to be the only one, and to end.
 install_engine() {
-    local policy=/usr/sbin/policy-rc.d ours=false
+    local log=$1 policy=/usr/sbin/policy-rc.d ours=false installed=0
+    say "installing docker.io"
     if [ ! -e "$policy" ]; then
         ours=true
         printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy"
     fi
-    local installed=0
-    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends docker.io; } \
-        </dev/null >&2 || installed=$?
+    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends docker.io; } \
+        </dev/null >"$log" 2>&1 || installed=$?
     if $ours; then rm -f "$policy"; fi
+    [ "$installed" = 0 ] || { say "docker.io could not be installed:"; tail -n 20 "$log" >&2; }
     return "$installed"
 }
 
@@ -40,10 +41,10 @@ start() {
         return
     fi
     reason=$(possible) || { say "$reason"; return 1; }
-    if ! command -v dockerd >/dev/null || ! command -v docker >/dev/null; then
-        install_engine || { say "docker.io could not be installed"; return 1; }
-    fi
     mkdir -p "$dir"
+    if ! command -v dockerd >/dev/null || ! command -v docker >/dev/null; then
+        install_engine "$dir/apt.log" || { rm -rf "$dir"; return 1; }
+    fi
     [ -e /sys/class/net/docker0 ] || touch "$dir/made-bridge"
     # Published ports go through the engine's own proxy, so the machine's packet filter stays as it is.
     setsid dockerd --data-root "$dir/data" --exec-root "$dir/exec" --pidfile "$dir/docker.pid" \

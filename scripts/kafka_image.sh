@@ -21,8 +21,9 @@ ensure_debootstrap() {
     command -v debootstrap >/dev/null && return
     command -v apt-get >/dev/null || fail "debootstrap is missing: install it with the system's package manager"
     say "installing debootstrap"
-    { apt-get update -qq && apt-get install -y -qq --no-install-recommends debootstrap; } </dev/null >&2 \
-        || fail "debootstrap could not be installed: apt-get install debootstrap"
+    local said
+    said=$({ apt-get update && apt-get install -y --no-install-recommends debootstrap; } 2>&1 </dev/null) \
+        || { tail -n 20 <<<"$said" >&2; fail "debootstrap could not be installed"; }
 }
 
 # Prints the tar of the Debian root, made now if it is not cached.

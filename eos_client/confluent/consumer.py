@@ -6,23 +6,28 @@ run a revoke callback and then return what it had collected before.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError, KafkaException, TopicPartition
 
 from eos_client.config import safe_consumer_settings
 from eos_client.confluent.failures import consumer_errors
 from eos_client.confluent.group_member import ConsumerFactory, GroupMember, to_kafka
 from eos_client.confluent.handle_thread import HandleThread, OverdueError
 from eos_client.confluent.record_runs import last_good, runs
+from eos_client.confluent.start_offsets import StartOffsets
 from eos_client.confluent.thread_ownership import owned
 from eos_client.core.model import InputPartition, InputPositions
 from eos_client.core.uncommitted_work import UncommittedWork
-from eos_client.errors import FatalClientError
+from eos_client.errors import CommitRefusedError, EosError, FatalClientError
+from eos_client.ports import keys_of
 
 _SEEK_ATTEMPTS_MAX = 3
 _DRAIN_ROUNDS_MAX = 10
+_STABLE_TIMEOUT_S = 0.5
+_GROUP_DECIDES = (OFFSET_INVALID, OFFSET_STORED)
 _DRAIN_STEP = 100
 _PREFETCH_STEP = 500
 _PREFETCH_MAX = 20_000
@@ -39,6 +44,7 @@ class ConfluentConsumer(GroupMember):
         self._rewound: dict[InputPartition, tuple[int, int, int]] = {}
         self._stored: dict[InputPartition, TopicPartition] = {}
         self._drained = False
+        self._starts = StartOffsets(self, time.monotonic)
         self._closed = False
 
     @property
@@ -93,8 +99,8 @@ class ConfluentConsumer(GroupMember):
             self._carried += batch
             batch = []
             self.rewind()
-        elif self._rewound:
-            batch = self._without_stale(batch)
+        else:
+            batch = self._starts.admit(self._without_stale(batch) if self._rewound else batch)
         if self._callback_error is not None:
             self._carried += batch
             self._raise_callback_error()
@@ -144,8 +150,12 @@ class ConfluentConsumer(GroupMember):
                 self._work.taken_back(run.partition, run.first_offset)
         self._carried = [*batch, *self._carried]
 
+    def _expect_start(self, keys: frozenset[InputPartition]) -> None:
+        self._starts.assigned(keys)
+
     def _forget_departed(self, keys: frozenset[InputPartition]) -> None:
         super()._forget_departed(keys)
+        self._starts.settled(keys)
         self._work.departed(keys)
         for key in keys:
             self._stored.pop(key, None)
@@ -167,8 +177,7 @@ class ConfluentConsumer(GroupMember):
             return
         before = self.snapshot().generation
         self._prove_soon = False
-        pausing = self._assigned - self._paused
-        self._raw.pause(to_kafka(pausing))
+        pausing = self._pause_for_a_while()
         try:
             for _ in range(_DRAIN_ROUNDS_MAX):
                 if not self._fetch_for_later(_DRAIN_STEP, 0):
@@ -177,16 +186,20 @@ class ConfluentConsumer(GroupMember):
         finally:
             self._resume_after(pausing)
 
+    def _pause_for_a_while(self) -> frozenset[InputPartition]:
+        pausing = self._assigned - self._paused - self._starts.waiting
+        self._raw.pause(to_kafka(pausing))
+        return pausing
+
     def _resume_after(self, pausing: frozenset[InputPartition]) -> None:
         # A pause outlives revocation: resume what was paused, also what has left by now, but for what the application
         # has paused in a callback meanwhile.
-        self._raw.resume(to_kafka(pausing - self._paused))
+        self._raw.resume(to_kafka(pausing - self._paused - self._starts.waiting))
 
     @owned(claims=True)
     def wait_while_paused(self, limit_s: float) -> None:
         """Consume nothing for up to ``limit_s`` seconds and serve callbacks."""
-        pausing = self._assigned - self._paused
-        self._raw.pause(to_kafka(pausing))
+        pausing = self._pause_for_a_while()
         try:
             self._fetch_for_later(1, limit_s)
         finally:
@@ -202,6 +215,46 @@ class ConfluentConsumer(GroupMember):
         batch = self._fetch(count, timeout)
         self._carried += batch
         return len(batch)
+
+    # -- where a partition starts (Steering) ---------------------------------------------------------------------
+
+    def stable_offsets(self, partitions: Iterable[InputPartition]) -> Mapping[InputPartition, int] | None:
+        """Return the committed offsets; None while any of them is pending or cannot be read."""
+        try:
+            return self.committed_offsets(partitions, _STABLE_TIMEOUT_S)
+        except KafkaException as error:
+            if isinstance(error, EosError) and not isinstance(error, CommitRefusedError):
+                raise
+            return None
+
+    def steer(self, partition: InputPartition, offset: int) -> None:
+        """Continue ``partition`` at ``offset``."""
+        self._seek(partition, offset)
+
+    def hold_back(self, partitions: frozenset[InputPartition]) -> None:
+        """Fetch nothing of ``partitions``, which the application may have paused too."""
+        if partitions:
+            self._raw.pause(to_kafka(partitions))
+
+    def let_go(self, partitions: frozenset[InputPartition]) -> None:
+        """Fetch ``partitions`` again, unless the application has paused them."""
+        self._raw.resume(to_kafka(partitions - self._paused))
+
+    @owned()
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Set the assignment by hand; offsets of such a consumer carry no group fence."""
+        self._raw.assign(partitions)
+        self._starts.settled(self._chosen(partitions))
+
+    @owned()
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Add to the assignment, from an ``on_assign`` callback of a cooperative group."""
+        self._raw.incremental_assign(partitions)
+        self._starts.settled(self._chosen(partitions))
+
+    @staticmethod
+    def _chosen(partitions: list[TopicPartition]) -> frozenset[InputPartition]:
+        return keys_of(p for p in partitions if p.offset not in _GROUP_DECIDES)
 
     # -- settling ------------------------------------------------------------------------------------------------
 
@@ -314,6 +367,7 @@ class ConfluentConsumer(GroupMember):
         """Continue at ``partition.offset``; records of it that wait to be handed over are dropped."""
         self._raw.seek(partition)
         key = InputPartition(partition.topic, partition.partition)
+        self._starts.settled([key])
         self._carried = [m for m in self._carried if InputPartition(m.topic(), m.partition()) != key]
         self._rewound.pop(key, None)
 

@@ -20,19 +20,9 @@ class OwnedConsumer:
     _ownership: ThreadOwnership
 
     @owned()
-    def assign(self, partitions: list[TopicPartition]) -> None:
-        """Set the assignment by hand; offsets of such a consumer carry no group fence."""
-        self._raw.assign(partitions)
-
-    @owned()
     def unassign(self) -> None:
         """Drop the assignment."""
         self._raw.unassign()
-
-    @owned()
-    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Add to the assignment, from an ``on_assign`` callback of a cooperative group."""
-        self._raw.incremental_assign(partitions)
 
     @owned()
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:

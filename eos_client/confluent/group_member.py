@@ -81,6 +81,7 @@ class GroupMember(OwnedConsumer):
         keys = keys_of(partitions)
         self._assigned |= keys
         self._note_generation()
+        self._expect_start(keys)
         self._guarded(lambda listener: listener.on_assigned(partitions))
 
     def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
@@ -95,6 +96,9 @@ class GroupMember(OwnedConsumer):
         self._assigned -= keys
         self._guarded(lambda listener: listener.on_lost(partitions))
         self._forget_departed(keys)
+
+    def _expect_start(self, keys: frozenset[InputPartition]) -> None:
+        """``keys`` will start at the group's offset, unless the application's callback chooses another."""
 
     def _note_generation(self) -> None:
         """Classic members cannot rejoin before a callback has returned: the generation inside it is proven.

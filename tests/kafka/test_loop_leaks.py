@@ -1,0 +1,89 @@
+"""What a loop opened is closed with it: threads of Python and of the client library, sockets and files."""
+
+import gc
+import threading
+from pathlib import Path
+
+import pytest
+
+from eos_client import EosConfig, ExactlyOnceLoop
+from eos_client.errors import ClusterUnavailableError, ConfigurationError
+from tests.kafka.loop_support import EventLog, Job, await_true
+
+OWN = Path("/proc/self")
+pytestmark = pytest.mark.skipif(not (OWN / "task").exists(), reason="counts threads and handles by /proc")
+
+
+def threads():
+    """Threads of the process, the client library's own included."""
+    return len(list((OWN / "task").iterdir()))
+
+
+def handles():
+    return len(list((OWN / "fd").iterdir()))
+
+
+class Opened:
+    """What is open now; `await_closed` waits until there is no more than that again."""
+
+    def __init__(self):
+        gc.collect()
+        self._threads, self._handles = threads(), handles()
+
+    def await_closed(self):
+        gc.collect()
+        await_true(
+            lambda: threads() <= self._threads and handles() <= self._handles,
+            f"no more than {self._threads} threads and {self._handles} handles",
+            15,
+        )
+        assert not [t.name for t in threading.enumerate() if t.name.startswith("eos-")]
+
+
+def test_loops_that_worked_leave_no_thread_and_no_connection(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(40)
+        job.committed()
+        opened = Opened()
+        for _ in range(3):
+            running = job.start()
+            job.await_committed()
+            running.stop()
+            assert job.members() == 0
+        opened.await_closed()
+
+
+def test_a_loop_that_failed_leaves_no_thread_and_no_connection(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(4)
+        job.committed()
+        opened = Opened()
+        assert job.start(lambda record: 1 / 0).ended() is not None
+        opened.await_closed()
+
+
+def test_loops_that_were_never_run_leave_nothing():
+    config = EosConfig({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, group_id="nobody")
+    opened = Opened()
+    for _ in range(3):
+        with ExactlyOnceLoop(config, ["in"], lambda record: None, hook=EventLog()):
+            pass
+    opened.await_closed()
+
+
+def test_a_loop_that_found_no_cluster_leaves_nothing():
+    config = EosConfig({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, group_id="nobody", start_timeout_s=1)
+    opened = Opened()
+    with pytest.raises(ClusterUnavailableError):
+        ExactlyOnceLoop(config, ["in"], lambda record: None, hook=EventLog()).run()
+    opened.await_closed()
+
+
+def test_a_loop_whose_producer_is_refused_leaves_no_consumer():
+    config = EosConfig(
+        {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, group_id="nobody", producer={"no.such.property": 1}
+    )
+    opened = Opened()
+    with pytest.raises(ConfigurationError):
+        ExactlyOnceLoop(config, ["in"], lambda record: None, hook=EventLog())
+    opened.await_closed()
