@@ -30,9 +30,7 @@ check: $(READY) ## ruff, mypy, pyright, import-linter
 	@$(BIN)/lint-imports
 
 bench: $(READY) ## every figure the docs claim, as tables
-	@$(BIN)/python tests/benchmarks/throughput.py $(BENCH)
-	@$(BIN)/python tests/benchmarks/gate_cost.py
-	@$(BIN)/python tests/benchmarks/refused_commits.py
+	@$(BIN)/python -m tests.benchmarks $(BENCH)
 
 soak: $(READY) ## 60 s of faults for each broker version and protocol
 	@$(BIN)/python tests/verification/soak.py $(SOAK)

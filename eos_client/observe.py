@@ -32,7 +32,7 @@ class Event:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, frozenset):
-        return sorted(str(item) for item in value)
+        return _ranges(value)
     if isinstance(value, GroupGeneration):
         return value.generation_id
     if isinstance(value, (InputPartition, BaseException)):
@@ -173,6 +173,20 @@ class RecordDeadLettered(Event):
     offset: int
     error: str
     dead_letter_topic: str
+
+
+def _ranges(partitions: frozenset[InputPartition]) -> str:
+    """Return partitions for people: ``orders[0-3,7]``, whether there are four or five hundred."""
+    by_topic: dict[str, list[list[int]]] = {}
+    for topic, number in sorted(partitions):
+        spans = by_topic.setdefault(topic, [])
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return " ".join(
+        f"{topic}[{','.join(str(a) if a == b else f'{a}-{b}' for a, b in spans)}]" for topic, spans in by_topic.items()
+    )
 
 
 class EventHook(Protocol):

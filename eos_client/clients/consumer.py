@@ -97,7 +97,8 @@ class EosConsumer(ConfluentConsumer):
             return self._send({**self.plain.pending, **requested}, asynchronous=asynchronous)
         if ruling.decision is CommitDecision.ABORT and not asynchronous:
             raise commit_refused(
-                f"nothing was committed for {', '.join(map(str, sorted(requested)))}: {ruling.reason} (row {ruling.row})."
+                f"nothing was committed for {', '.join(map(str, sorted(requested)))}: {ruling.reason} "
+                f"(row {ruling.row})."
             )
         return None if asynchronous else []
 

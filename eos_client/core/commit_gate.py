@@ -177,7 +177,7 @@ class Question:
 
     def names_any(self, partitions: frozenset[InputPartition]) -> bool:
         """Whether the attempt covers one of ``partitions``."""
-        return not partitions.isdisjoint(self.attempt.positions)
+        return bool(partitions) and not partitions.isdisjoint(self.attempt.positions)
 
     @property
     def on_revocation_generation(self) -> bool:
@@ -190,9 +190,15 @@ class Question:
     @property
     def moved_unserved(self) -> bool:
         """Whether the membership changed since a record was consumed, and a callback may still wait that says why."""
-        snapshot = self.attempt.snapshot
-        moved = not all(p.generation.same_membership(snapshot) for p in self.attempt.positions.values())
-        return moved and not self.attempt.callbacks_served
+        if self.attempt.callbacks_served:
+            return False
+        known_same = None
+        for position in self.attempt.positions.values():
+            if position.generation is not known_same:
+                if not position.generation.same_membership(self.attempt.snapshot):
+                    return True
+                known_same = position.generation
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,22 @@ def test_group_offsets_are_read_without_joining_the_group(cluster: Any, stable: 
     assert described == GroupDescription("empty", "classic", 0)
 
 
+def test_only_a_stable_read_waits_for_offsets_of_an_open_transaction(cluster: Any) -> None:
+    topic, group = cluster.topic("pending", partitions=3), f"{cluster.prefix}-group"
+    member = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group})
+    producer = transactional_producer(cluster)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction([TopicPartition(topic, 1, 5)], member.consumer_group_metadata(), 20)
+    with GroupOffsets(cluster.bootstrap_servers, group, stable=False) as offsets:
+        assert offsets.read(topic, 3) == {0: 0, 1: 0, 2: 0}
+    with GroupOffsets(cluster.bootstrap_servers, group, stable=True) as offsets:
+        with pytest.raises(ClusterUnavailableError, match=f"offsets of {topic} could not be read within 1 s"):
+            offsets.read(topic, 3, timeout_s=1.0)
+        producer.commit_transaction(20)
+        assert offsets.read(topic, 3) == {0: 0, 1: 5, 2: 0}
+    member.close()
+
+
 def test_an_unseen_group_is_none(cluster: Any) -> None:
     assert cluster.admin.group(f"{cluster.prefix}-never-seen") is None
 

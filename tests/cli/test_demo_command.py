@@ -37,6 +37,27 @@ def test_the_demo_ends_with_the_verdict_exactly_once(
     assert "\x1b" not in demo.out
 
 
+def test_a_demo_whose_workers_cannot_run_fails_with_their_reason(
+    cluster: Any, lines_file: Path, eos_client: Any
+) -> None:
+    beyond_the_brokers_limit = ["--config", "transaction.timeout.ms=900001"]
+    demo = eos_client(
+        "demo", "--bootstrap", cluster.bootstrap_servers, "--input", str(lines_file), *beyond_the_brokers_limit
+    )
+    assert demo.wait(120) == 12
+    assert "w1 ended by itself" in demo.out or "w2 ended by itself" in demo.out
+    assert "transaction.timeout" in demo.out.lower() or "transaction timeout" in demo.out.lower()
+    assert demo.out.splitlines()[-1].startswith("NOT EXACTLY ONCE")
+    assert "Traceback" not in demo.err
+
+
+def test_an_unsafe_setting_is_refused_before_anything_is_started(eos_client: Any) -> None:
+    demo = eos_client("demo", "--config", "enable.auto.commit=true")
+    assert demo.wait() == 4
+    assert "enable.auto.commit='true' breaks exactly-once" in demo.err
+    assert demo.out == ""
+
+
 def test_an_interrupted_demo_stops_its_workers_and_removes_its_topics(
     cluster: Any, lines_file: Path, eos_client: Any
 ) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from eos_client.observe import CommitSkipped, PartitionsAssigned, TransactionCommitted
-from tests.kafka.loop_support import PROTOCOLS, Job, await_true
+from tests.kafka.loop_support import COOPERATIVE, PROTOCOLS, Job, await_true
 
 STORM_JOINS = 3
 
@@ -56,5 +56,24 @@ def test_every_policy_keeps_exactly_once_while_loops_join_and_leave(kafka_broker
         job.await_committed()
         steady.stop()
         job.assert_exactly_once()
-        if protocol == "cooperative":  # under KIP-848 the gate opens again within one round trip
-            assert steady.events.of(CommitSkipped), "the gate was never closed"
+
+
+def test_sends_no_commit_between_a_revocation_and_the_next_generation(kafka_broker):
+    with Job(kafka_broker) as job:
+        steady = job.start(kafka=COOPERATIVE, commit_interval_s=0.01)
+        steady.events.wait_for(PartitionsAssigned)
+        # The next generation needs the guest, which hears of it only by its next heartbeat.
+        guest = job.start(kafka={**COOPERATIVE, "heartbeat.interval.ms": 2000})
+
+        def gate_closed():
+            job.load(4)
+            return steady.events.of(CommitSkipped)
+
+        await_true(gate_closed, "a commit was skipped")
+        skipped = steady.events.of(CommitSkipped)[0]
+        assert skipped.generation == skipped.revocation_generation
+        job.await_committed()
+        steady.stop()
+        guest.stop()
+        assert steady.loop.counters.aborted == 0
+        job.assert_exactly_once()

@@ -18,6 +18,7 @@ from eos_client.cli.demo.scenario import Scenario, StalledError
 from eos_client.cli.demo.verdict import Job, Verdict, reach_verdict
 from eos_client.cli.demo.worker import Worker
 from eos_client.cli.failures import NotExactlyOnceError
+from eos_client.config import EosConfig
 from eos_client.confluent.admin import ClusterAdmin
 from eos_client.confluent.topic_records import GroupOffsets
 from eos_client.errors import ClusterUnavailableError
@@ -87,8 +88,9 @@ def run_demo(options: DemoOptions, console: Console) -> None:
     """Play the demo and print its verdict.
 
     :raises NotExactlyOnceError: the verdict is not "exactly once".
-    :raises EosError: the demo could not be played: no cluster, no input, no embedded Kafka.
+    :raises EosError: the demo could not be played: unsafe settings, no cluster, no input, no embedded Kafka.
     """
+    EosConfig({**options.settings, "bootstrap.servers": options.bootstrap_servers or "embedded"}, group_id="demo")
     lines = open_input(options.input_name)
     with _cluster(options, console) as bootstrap_servers:
         _Session(options, console, lines, bootstrap_servers).play()

@@ -1,0 +1,299 @@
+"""The source keeps house rules (style.md), as a test: sizes, names, units, no leftovers, no dead files."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+PACKAGE = "eos_client"
+# listeners/ and integration/ are reached through links inside the package; here they are looked at once, as they are.
+ROOTS = {"eos_client": PACKAGE, "listeners": f"{PACKAGE}.listeners", "integration": f"{PACKAGE}.integration"}
+
+MODULE_LINES_MAX = 350
+FUNCTION_LINES_MAX = 70
+FUNCTION_LINES_PREFERRED = 40
+LONG_FUNCTIONS_MAX = 6  # how many may exceed the preferred length; only ever lower this
+
+BANNED_WORDS = {"utils", "util", "helpers", "helper", "manager", "impl"}
+BANNED_NAMES = {"data", "info", "handler", "process"}  # alone they say nothing; as part of a name they may
+BANNED_PROSE = ("exactly-once delivery", "exactly once delivery")
+
+LIMIT_WORDS = {"timeout", "limit", "interval", "backoff", "delay", "budget", "max", "min"}
+UNITS = {"s", "ms", "max", "min", "bytes", "mb", "kb", "lines", "records", "rounds", "attempts"}
+# Names that are confluent_kafka's or pytest's, in methods that are called in their stead.
+THEIR_NAMES = {"timeout"}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file."""
+
+    path: Path
+    name: str
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @cached_property
+    def comments(self) -> list[tuple[int, str]]:
+        tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
+        return [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
+
+    def at(self, line: int) -> str:
+        return f"{self.path.relative_to(REPOSITORY)}:{line}"
+
+
+def _modules() -> Iterator[Module]:
+    for root, package in ROOTS.items():
+        links = {path for path in (REPOSITORY / root).iterdir() if path.is_symlink()}
+        for path in sorted((REPOSITORY / root).rglob("*.py")):
+            if links.isdisjoint(path.parents) and "__pycache__" not in path.parts:
+                parts = path.relative_to(REPOSITORY / root).with_suffix("").parts
+                yield Module(path, ".".join((package, *(part for part in parts if part != "__init__"))))
+
+
+MODULES = list(_modules())
+EACH = pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def functions(module: Module) -> Iterator[Function]:
+    yield from (node for node in ast.walk(module.tree) if isinstance(node, Function))
+
+
+def length(function: Function) -> int:
+    return (function.end_lineno or function.lineno) - function.lineno + 1
+
+
+def defined_names(module: Module) -> Iterator[tuple[int, str]]:
+    """Every name that the module gives to something."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, Function | ast.ClassDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+
+
+def words(name: str) -> list[str]:
+    """``commitTimeout_s`` is made of commit, timeout and s."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
+
+
+def test_there_is_source_to_look_at_and_nothing_is_looked_at_twice():
+    assert len(MODULES) > 40
+    assert len({module.path.resolve() for module in MODULES}) == len(MODULES)
+    assert {"eos_client", "eos_client.core.commit_gate", "eos_client.listeners.compose", "eos_client.integration"} < {
+        module.name for module in MODULES
+    }
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------
+
+
+@EACH
+def test_a_module_fits_in_one_head(module):
+    assert len(module.text.splitlines()) <= MODULE_LINES_MAX
+
+
+@EACH
+def test_no_function_is_longer_than_a_page(module):
+    long = [f"{module.at(f.lineno)} {f.name}: {length(f)} lines" for f in functions(module)]
+    assert [each for each, f in zip(long, functions(module), strict=True) if length(f) > FUNCTION_LINES_MAX] == []
+
+
+def test_few_functions_are_longer_than_preferred():
+    long = [
+        f"{module.at(f.lineno)} {f.name}: {length(f)} lines"
+        for module in MODULES
+        for f in functions(module)
+        if length(f) > FUNCTION_LINES_PREFERRED
+    ]
+    assert len(long) <= LONG_FUNCTIONS_MAX, "\n".join(long)
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+@EACH
+def test_a_module_opens_with_why_it_exists(module):
+    docstring = ast.get_docstring(module.tree)
+    assert docstring, f"{module.at(1)} has no docstring"
+    assert len(docstring.splitlines()) <= 8 or module.name.startswith("eos_client.core"), "the essay belongs to the core"
+
+
+@EACH
+def test_every_public_class_and_function_says_what_it_means(module):
+    nameless = [
+        f"{module.at(node.lineno)} {node.name}"
+        for node in module.tree.body
+        if isinstance(node, Function | ast.ClassDef)
+        and not node.name.startswith("_")
+        and ast.get_docstring(node) is None
+    ]
+    assert nameless == []
+
+
+@EACH
+def test_no_name_is_an_empty_word(module):
+    empty = [f"{module.at(line)} {name}" for line, name in defined_names(module) if BANNED_WORDS & set(words(name))]
+    empty += [f"{module.at(line)} {name}" for line, name in defined_names(module) if name.lstrip("_") in BANNED_NAMES]
+    empty += [f"module {module.name}" for part in module.name.split(".") if part in BANNED_WORDS | BANNED_NAMES]
+    assert empty == []
+
+
+@EACH
+def test_nothing_promises_exactly_once_delivery(module):
+    said = " ".join(module.text.lower().split())
+    assert [phrase for phrase in BANNED_PROSE if phrase in said] == []
+
+
+def limits(module: Module) -> Iterator[tuple[int, str]]:
+    """Public names of something that ends: parameters, fields and constants with a number or none as their type."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, Function) and (not node.name.startswith("_") or node.name == "__init__"):
+            arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            yield from ((a.lineno, a.arg) for a in arguments if _is_number(a.annotation))
+        elif isinstance(node, ast.ClassDef):
+            for field in node.body:
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                    if _is_number(field.annotation):
+                        yield field.lineno, field.target.id
+    for node in module.tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            if isinstance(node.value.value, int | float) and not isinstance(node.value.value, bool):
+                yield from ((node.lineno, target.id) for target in node.targets if isinstance(target, ast.Name))
+
+
+def _is_number(annotation: ast.expr | None) -> bool:
+    return annotation is not None and bool({"int", "float"} & set(re.findall(r"\w+", ast.unparse(annotation))))
+
+
+@EACH
+def test_a_limit_ends_in_its_unit(module):
+    unitless = [
+        f"{module.at(line)} {name}"
+        for line, name in limits(module)
+        if LIMIT_WORDS & set(words(name)) and words(name)[-1] not in UNITS and name not in THEIR_NAMES
+    ]
+    assert unitless == []
+
+
+# -- leftovers -------------------------------------------------------------------------------------------------------
+
+
+@EACH
+def test_nothing_is_left_to_be_done_later(module):
+    marks = re.compile(r"\b(TODO|FIXME|XXX|HACK|WIP)\b")
+    assert [module.at(n) for n, line in enumerate(module.text.splitlines(), 1) if marks.search(line)] == []
+
+
+CODE = (ast.Assign, ast.AugAssign, ast.Import, ast.ImportFrom, ast.Return, ast.Raise, ast.Delete, ast.Assert, ast.Call)
+
+
+def is_code(comment: str) -> bool:
+    """Whether a comment is a statement that was put to sleep."""
+    text = comment.lstrip("#").strip()
+    if re.match(r"(noqa|type:|pyright:|pragma:|--|!)", text):
+        return False
+    if re.match(r"(if|for|while|with|def|class|try|else|elif|except)\b.*:$", text):
+        return True
+    try:
+        (statement,) = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return False
+    return isinstance(statement.value if isinstance(statement, ast.Expr) else statement, CODE)
+
+
+@EACH
+def test_no_code_is_put_to_sleep_in_comments(module):
+    assert [f"{module.at(line)} {text}" for line, text in module.comments if is_code(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("comment", "code"),
+    [
+        ("# self.commit()", True),
+        ("# offset = 3", True),
+        ("# return None", True),
+        ("# if done:", True),
+        ("# import time", True),
+        ("# confluent_kafka gives None here", False),
+        ("# Callbacks queue up behind fetched records.", False),
+        ("# noqa: SLF001", False),
+        ("# type: ignore[assignment]", False),
+        ("# one", False),
+        ("# if the gate is closed: wait", False),
+    ],
+)
+def test_sleeping_code_is_told_from_prose(comment, code):
+    assert is_code(comment) is code
+
+
+# -- dead files ------------------------------------------------------------------------------------------------------
+
+
+def mentioned() -> str:
+    """All of what could bring a module to life: imports, and names of modules and files in text."""
+    texts = [(REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")]
+    for module in MODULES:
+        package = module.name if module.path.name == "__init__.py" else module.name.rpartition(".")[0]
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Import):
+                texts += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                base = node.module or ""
+                if node.level:
+                    parent = package.split(".")[: len(package.split(".")) - node.level + 1]
+                    base = ".".join([*parent, *([base] if base else [])])
+                texts += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"[\w./]+", node.value):
+                texts.append(node.value)
+    return "\n".join(texts)
+
+
+def test_every_module_is_used_by_the_source_itself():
+    used = mentioned()
+    dead = [
+        module.name
+        for module in MODULES
+        if module.path.name not in {"__init__.py", "__main__.py"}
+        and not re.search(rf"\b{re.escape(module.name)}\b", used)
+        and not re.search(rf"(^|/){re.escape(module.path.name)}$", used, re.MULTILINE)
+    ]
+    assert dead == []
+
+
+def test_no_package_is_empty():
+    empty = [
+        str(path.relative_to(REPOSITORY))
+        for root in ROOTS
+        for path in (REPOSITORY / root).rglob("*")
+        if path.is_dir() and path.name != "__pycache__" and not any(path.glob("*"))
+    ]
+    assert empty == []
+
+
+def test_every_public_name_is_shown_to_the_type_checkers():
+    # tests/typing/api.py uses the public names as an application would; mypy and pyright read it.
+    public = ast.parse((REPOSITORY / "eos_client/__init__.py").read_text(encoding="utf-8"))
+    (names,) = (ast.literal_eval(n.value) for n in public.body if isinstance(n, ast.Assign))
+    api = (REPOSITORY / "tests/typing/api.py").read_text(encoding="utf-8")
+    assert [name for name in names if not re.search(rf"\b{name}\b", api)] == []

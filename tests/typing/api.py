@@ -1,0 +1,237 @@
+"""Every public name, used as an application would use it. Never run: mypy and pyright read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from confluent_kafka import KafkaException, Message, TopicPartition
+from typing_extensions import assert_type
+
+import eos_client
+from eos_client import (
+    CommitDecision,
+    CommitGate,
+    EosConfig,
+    EosConsumer,
+    EosProducer,
+    ExactlyOnceLoop,
+    GroupGeneration,
+    Outcome,
+    OutputRecord,
+    errors,
+    listeners,
+)
+from eos_client.clients import Transaction
+from eos_client.core.commit_gate import (
+    Assigned,
+    CommitAttempt,
+    CommitRuling,
+    GatePolicy,
+    GateScope,
+    GateSettings,
+    Lost,
+    RevocationEnded,
+    RevocationStarted,
+    WorkSettled,
+)
+from eos_client.core.model import InputPartition, InputPosition, ProducerLimits
+from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
+from eos_client.observe import CommitSkipped, Counters, Event, TransactionCommitted, log_event
+from eos_client.testing import EmbeddedKafka
+
+KAFKA: dict[str, Any] = {"bootstrap.servers": "localhost:9092"}
+
+
+# -- the loop --------------------------------------------------------------------------------------------------------
+
+
+def price(record: Message) -> Iterator[OutputRecord]:
+    yield OutputRecord("invoices", value=record.value(), key=record.key())
+    yield OutputRecord(value=b"v", key="k", headers=[("h", b"1")], partition=3, timestamp_ms=1_700_000_000_000)
+    yield OutputRecord("invoices", value=None, headers={"h": "text"})
+
+
+def as_bytes(record: Message) -> list[bytes]:
+    return [record.value() or b""]
+
+
+def nothing(record: Message) -> None:
+    del record
+
+
+def run_until_stopped() -> None:
+    with ExactlyOnceLoop(EosConfig(KAFKA, group_id="billing"), ["orders"], price) as loop:
+        assert_type(loop, ExactlyOnceLoop)
+        assert_type(loop.run(), None)
+        assert_type(loop.counters, Counters)
+        assert_type(loop.counters.as_dict(), dict[str, int])
+
+
+def stop_from_elsewhere(loop: ExactlyOnceLoop) -> None:
+    loop.stop()
+    loop.stop("the reason")
+    loop.close()
+
+
+def with_every_option() -> ExactlyOnceLoop:
+    config = EosConfig(
+        KAFKA,
+        group_id="billing",
+        transactional_id="billing-0",
+        consumer={"max.poll.interval.ms": 60_000},
+        producer={"linger.ms": 5},
+        commit_interval_s=0.5,
+        max_records=10_000,
+        batch_size=1000,
+        poll_timeout_s=0.2,
+        hold_limit_s=3,
+        commit_timeout_s=5.0,
+        start_timeout_s=20.0,
+        recovery_timeout_s=30.0,
+        shutdown_timeout_s=5.0,
+        scope="partition",
+        policy="block",
+        commit_validation="assignment_epoch",
+        on_error="dead_letter",
+        dead_letter_topic="orders-dead",
+        transform_attempts_max=3,
+        transform_backoff_s=0.5,
+    )
+    assert_type(config.consumer_config(), dict[str, Any])
+    assert_type(config.producer_config(), dict[str, Any])
+    assert_type(config.gate_settings(), GateSettings)
+    assert_type(config.open_limit_s, float)
+    ExactlyOnceLoop(config, ("orders", "refunds"), nothing)
+    return ExactlyOnceLoop(config, ["orders"], as_bytes, output_topic="invoices", hook=observe)
+
+
+def observe(event: Event) -> None:
+    assert_type(event.name, str)
+    assert_type(event.as_dict(), dict[str, Any])
+    if isinstance(event, CommitSkipped):
+        assert_type(event.revocation_generation, GroupGeneration)
+        assert_type(event.held_for_s, float)
+    elif isinstance(event, TransactionCommitted):
+        assert_type(event.records_in, int)
+    log_event(event)
+
+
+# -- an existing loop with the wrappers ------------------------------------------------------------------------------
+
+
+def mine(consumer: EosConsumer, partitions: list[TopicPartition]) -> None:
+    consumer.commit(asynchronous=False)
+    del partitions
+
+
+def existing_loop() -> None:
+    consumer = EosConsumer({**KAFKA, "group.id": "billing"})
+    producer = EosProducer({**KAFKA, "transactional.id": "billing-0"})
+    consumer.subscribe(["orders"], on_revoke=mine)
+    producer.init_transactions()
+    while True:
+        with producer.transaction(consumer) as txn:
+            assert_type(txn, Transaction)
+            for message in consumer.consume(500, 0.1):
+                txn.produce("invoices", value=message.value(), key=message.key())
+                txn.produce("invoices", b"v", "k", headers=[("h", b"1")], partition=1, timestamp_ms=1)
+        assert_type(txn.outcome, Outcome | None)
+        assert_type(txn.reason, str)
+        if txn.outcome is Outcome.ABORTED:
+            break
+    consumer.close()
+    producer.close()
+
+
+def as_confluent_kafka() -> None:
+    with EosConsumer(KAFKA, gate=GateSettings(), hook=observe, **{"group.id": "billing"}) as consumer:
+        consumer.subscribe(["orders"], on_assign=mine, on_revoke=mine, on_lost=mine)
+        message = consumer.poll(1.0)
+        consumer.commit(message=message)
+        assert_type(consumer.commit(offsets=[TopicPartition("orders", 0, 3)], asynchronous=False), list[Any] | None)
+        assert_type(consumer.assignment(), list[TopicPartition])
+        assert_type(consumer.position([TopicPartition("orders", 0)]), list[TopicPartition])
+        assert_type(consumer.committed([TopicPartition("orders", 0)], 1.0), list[TopicPartition])
+        consumer.seek(TopicPartition("orders", 0, 0))
+        consumer.pause([TopicPartition("orders", 0)])
+        consumer.resume([TopicPartition("orders", 0)])
+        assert_type(consumer.memberid(), str)
+        assert_type(consumer.counters, Counters)
+        metadata = consumer.consumer_group_metadata()
+    producer = EosProducer({**KAFKA}, limits=ProducerLimits(commit_timeout_s=2.0))
+    producer.init_transactions(10.0)
+    producer.begin_transaction()
+    producer.produce("invoices", value=b"v", key=b"k", on_delivery=print)
+    assert_type(producer.flush(1.0), int)
+    assert_type(producer.poll(0), int)
+    assert_type(len(producer), int)
+    producer.send_offsets_to_transaction([TopicPartition("orders", 0, 4)], metadata, 1.0)
+    producer.commit_transaction(1.0)
+    producer.abort_transaction()
+    assert_type(producer.transactional_id, str)
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+
+def heed_errors(loop: ExactlyOnceLoop) -> None:
+    try:
+        loop.run()
+    except errors.TransformError as error:
+        assert_type((error.topic, error.partition, error.offset), tuple[str, int, int])
+    except (errors.ClusterUnavailableError, errors.ClusterUnfitError):
+        pass
+    except (errors.ProducerFencedError, errors.FatalClientError):
+        raise
+    except errors.EosError as error:
+        print(error)
+
+
+def heed_kafka_exceptions(producer: EosProducer) -> None:
+    try:
+        producer.commit_transaction()
+    except errors.UnknownOutcomeError:
+        producer.init_transactions()
+    except errors.AbortableError:
+        producer.abort_transaction()
+    except KafkaException as error:
+        print(error.args[0])
+
+
+# -- the gate --------------------------------------------------------------------------------------------------------
+
+
+def ask_the_gate() -> str:
+    gate = CommitGate(GateSettings(scope=GateScope.PARTITION, policy=GatePolicy.HOLD, hold_limit_s=1.0))
+    partition = InputPartition("orders", 0)
+    now = GroupGeneration(5, "member-1")
+    gate.observe(Assigned(frozenset({partition})))
+    gate.observe(RevocationStarted(frozenset({partition})))
+    gate.observe(RevocationEnded(frozenset({partition}), now, frozenset()))
+    gate.observe(Lost(frozenset({partition})))
+    gate.observe(WorkSettled())
+    ruling = gate.decide(CommitAttempt({partition: InputPosition(3, 9, now)}, now, held_for_s=0.2))
+    assert_type(ruling, CommitRuling)
+    assert_type(ruling.decision, CommitDecision)
+    assert_type((ruling.row, ruling.reason), tuple[int, str])
+    assert_type(gate.counters.skips_needed, int)
+    if ruling.decision is CommitDecision.COMMIT:
+        return "send"
+    if ruling.decision is CommitDecision.SKIP:
+        return "hold"
+    return "abort" if ruling.decision is CommitDecision.ABORT else "serve callbacks"
+
+
+def compose(consumer: EosConsumer) -> ComposedListener:
+    ours = RevocationListener(consumer.gate, consumer.work, hook=observe, counters=Counters())
+    assert_type(listeners.RevocationListener, type[RevocationListener])
+    return ComposedListener(ours, ApplicationCallbacks(consumer, on_revoke=mine))
+
+
+def a_broker_for_tests() -> None:
+    with EmbeddedKafka(version="4.3.1", properties={"group.initial.rebalance.delay.ms": "0"}) as kafka:
+        assert_type(kafka.bootstrap_servers, str)
+
+
+assert_type(eos_client.__all__, list[str])
