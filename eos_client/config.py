@@ -95,16 +95,19 @@ SAFE_PRODUCER: Settings = {
     "reconnect.backoff.ms": 10,
 }
 
+# The spellings of a boolean that librdkafka takes, in lower case.
+_YES = frozenset({"true", "t", "1"})
+_NO = frozenset({"false", "f", "0"})
 _REFUSED: tuple[tuple[str, frozenset[str], str, str], ...] = (
     (
         "enable.auto.commit",
-        frozenset({"true"}),
+        _YES,
         "offsets would be committed outside the transaction, whatever became of the outputs",
         "leave it out",
     ),
     (
         "auto.commit.enable",
-        frozenset({"true"}),
+        _YES,
         "offsets would be committed outside the transaction, whatever became of the outputs",
         "leave it out",
     ),
@@ -114,12 +117,14 @@ _REFUSED: tuple[tuple[str, frozenset[str], str, str], ...] = (
         "aborted input would be processed, and a new owner would not wait for pending offsets (KIP-447)",
         "leave it out or set read_committed",
     ),
-    ("enable.idempotence", frozenset({"false"}), "a retried write would be doubled", "leave it out"),
+    ("enable.idempotence", _NO, "a retried write would be doubled", "leave it out"),
     ("acks", frozenset({"0", "1"}), "an acknowledged write could be lost with its leader", "set all"),
     ("request.required.acks", frozenset({"0", "1"}), "an acknowledged write could be lost with its leader", "set all"),
 )
 
 _COUNTS = frozenset({"max_records", "batch_size"})
+_TRANSACTION_TIMEOUT_MS = 10_000
+_DELIVERY_TIMEOUTS = ("message.timeout.ms", "delivery.timeout.ms")
 _POLL_LIMIT = "max.poll.interval.ms"
 
 
@@ -152,12 +157,20 @@ def safe_producer_settings(settings: Settings, shortest_timeout_s: float = 0.0) 
             "commit interval + hold limit + commit timeout): the broker would fence the producer in mid-transaction. "
             "Raise it, or lower the limits."
         )
-    generated = {"transactional.id": f"eos-{uuid.uuid4()}", "transaction.timeout.ms": max(10_000, needed_ms)}
+    if "transactional.id" in settings and not settings["transactional.id"]:
+        raise ConfigurationError(
+            f'"transactional.id"={settings["transactional.id"]!r} names no producer: there would be no transactions. '
+            "Leave it out to have one generated, or set a name."
+        )
+    # librdkafka refuses a delivery timeout that is longer than the transaction's.
+    longest_ms = max((int(v) for v in map(settings.get, _DELIVERY_TIMEOUTS) if str(v).isdigit()), default=0)
+    timeout_ms = max(_TRANSACTION_TIMEOUT_MS, needed_ms, longest_ms)
+    generated = {"transactional.id": f"eos-{uuid.uuid4()}", "transaction.timeout.ms": timeout_ms}
     return {**_left_out(SAFE_PRODUCER, settings), **_left_out(generated, settings), **settings}
 
 
 def _left_out(defaults: Settings, settings: Settings) -> dict[str, Any]:
-    aliases = {"acks": "request.required.acks", "enable.auto.commit": "auto.commit.enable"}
+    aliases = {"acks": "request.required.acks"}
     return {k: v for k, v in defaults.items() if k not in settings and aliases.get(k) not in settings}
 
 
@@ -219,6 +232,8 @@ class EosConfig:
         self._check_numbers()
         if not self.kafka.get("bootstrap.servers"):
             raise ConfigurationError('"bootstrap.servers" is missing. Set it to host:port of one or more brokers.')
+        if self.transactional_id == "":
+            raise ConfigurationError("transactional_id='' names no producer. Leave it out to have one generated.")
         if not self.group_id:
             raise ConfigurationError("group_id is empty. Name the consumer group.")
         _check_agreement("group.id", self.group_id, {**self.kafka, **self.consumer})
@@ -245,8 +260,10 @@ class EosConfig:
     def _check_numbers(self) -> None:
         for name in (f.name for f in fields(self) if f.name.endswith(("_s", "_max")) or f.name in _COUNTS):
             value = getattr(self, name)
-            if not isinstance(value, (int, float)) or isinstance(value, bool) or value <= 0:
-                raise ConfigurationError(f"{name}={value!r} must be a number greater than 0.")
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
+                raise ConfigurationError(f"{name}={value!r} must be a number greater than 0, and not infinite.")
+            if not name.endswith("_s") and not isinstance(value, int):
+                raise ConfigurationError(f"{name}={value!r} must be a whole number.")
 
     def _check_transform_time(self) -> None:
         longest_s = (self.transform_attempts_max - 1) * self.transform_backoff_s

@@ -54,8 +54,8 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     transactional_id: Annotated[
         str | None, typer.Option(metavar="ID", help="Pin it, one per worker; generated when left out.")
     ] = None,
-    commit_interval: Annotated[
-        float, typer.Option(metavar="S", help="Seconds of work in one transaction.", min=0.001)
+    commit_interval_s: Annotated[
+        float, typer.Option("--commit-interval", metavar="S", help="Seconds of work in one transaction.", min=0.001)
     ] = 0.1,
     config: Config = None,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look on stderr.")] = LogFormat.CONSOLE,
@@ -77,7 +77,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
                 input_topics=parse_names(sources, option="--from"),
                 output_topic=target,
                 transactional_id=transactional_id,
-                commit_interval_s=commit_interval,
+                commit_interval_s=commit_interval_s,
                 settings=parse_settings(config or ()),
                 progress_interval_s=_JSON_PROGRESS_S if as_json else _CONSOLE_PROGRESS_S,
             )

@@ -42,9 +42,7 @@ class TestAgainstTheInstalledLibrary:
     def test_a_kip_848_consumer_has_its_member_id_from_the_start_and_no_epoch(self, instance):
         with consumer(group_protocol="consumer", **instance) as client:
             found = decode(client.consumer_group_metadata())
-            assert found == GroupGeneration(
-                -1, client.memberid(), "billing", instance.get("group_instance_id")
-            )
+            assert found == GroupGeneration(-1, client.memberid(), "billing", instance.get("group_instance_id"))
             assert found.member_id
 
     def test_a_member_of_the_librarys_own_mock_cluster_shows_its_epoch_and_its_member_id(self):

@@ -30,9 +30,7 @@ EXAMPLES = [
     ),
     (observe.PartitionsLost(partitions=PARTITIONS, uncommitted=PARTITIONS), "partitions_lost", "warning"),
     (
-        observe.TransactionCommitted(
-            records_in=3, records_out=4, duration_s=0.1, generation=G5, inside_revoke=True
-        ),
+        observe.TransactionCommitted(records_in=3, records_out=4, duration_s=0.1, generation=G5, inside_revoke=True),
         "transaction_committed",
         "debug",
     ),

@@ -38,6 +38,7 @@ from eos_client.core.commit_gate import (
 from eos_client.core.model import InputPartition, InputPosition, ProducerLimits
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from eos_client.observe import CommitSkipped, Counters, Event, TransactionCommitted, log_event
+from eos_client.ports import RevocationWork
 from eos_client.testing import EmbeddedKafka
 
 KAFKA: dict[str, Any] = {"bootstrap.servers": "localhost:9092"}
@@ -145,7 +146,9 @@ def existing_loop() -> None:
 
 
 def as_confluent_kafka() -> None:
-    with EosConsumer(KAFKA, gate=GateSettings(), hook=observe, **{"group.id": "billing"}) as consumer:
+    keywords: dict[str, Any] = {"group.id": "billing"}
+    with EosConsumer(KAFKA, gate=GateSettings(), hook=observe, **keywords) as consumer:
+        assert_type(consumer, EosConsumer)
         consumer.subscribe(["orders"], on_assign=mine, on_revoke=mine, on_lost=mine)
         message = consumer.poll(1.0)
         consumer.commit(message=message)
@@ -159,6 +162,8 @@ def as_confluent_kafka() -> None:
         assert_type(consumer.memberid(), str)
         assert_type(consumer.counters, Counters)
         metadata = consumer.consumer_group_metadata()
+    with EosProducer(KAFKA) as other:
+        assert_type(other, EosProducer)
     producer = EosProducer({**KAFKA}, limits=ProducerLimits(commit_timeout_s=2.0))
     producer.init_transactions(10.0)
     producer.begin_transaction()
@@ -223,8 +228,8 @@ def ask_the_gate() -> str:
     return "abort" if ruling.decision is CommitDecision.ABORT else "serve callbacks"
 
 
-def compose(consumer: EosConsumer) -> ComposedListener:
-    ours = RevocationListener(consumer.gate, consumer.work, hook=observe, counters=Counters())
+def compose(consumer: EosConsumer, work: RevocationWork) -> ComposedListener:
+    ours = RevocationListener(consumer.gate, work, hook=observe, counters=Counters())
     assert_type(listeners.RevocationListener, type[RevocationListener])
     return ComposedListener(ours, ApplicationCallbacks(consumer, on_revoke=mine))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -42,7 +43,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--versions", nargs="+", default=list(VERSIONS))
     parser.add_argument("--protocols", nargs="+", default=[protocol.value for protocol in GroupProtocol])
-    parser.add_argument("--logs", type=Path, default=None, help="directory for the workers' logs")
+    parser.add_argument(
+        "--logs",
+        type=Path,
+        default=None,
+        help="directory for the workers' logs and, where a run fails, a copy of the broker's data",
+    )
     return parser.parse_args(arguments)
 
 
@@ -81,6 +87,8 @@ def run_all(options: argparse.Namespace, seed: int, logs: Path) -> list[FaultOut
                     run = FaultRun(contender, GroupProtocol(name), options.seconds, seed, pinned or always_pinned)
                     outcome = perform(run, broker, logs / version / f"{contender.value}-{name}")
                     outcomes.append(outcome)
+                    if not outcome.judgement.passed and contender is Contender.OURS:
+                        shutil.copytree(broker.directory, outcome.worker_logs / "broker", dirs_exist_ok=True)
                     print(outcome.explain(), end="\n\n", flush=True)
                 seed += 1
     return outcomes

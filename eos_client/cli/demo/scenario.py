@@ -98,14 +98,16 @@ class Scenario:
             code = worker.wait(max(0.1, deadline - time.monotonic()))
             if code != 0:
                 how = "had to be killed" if code is None else f"ended with status {code}"
-                complaints.append(f"{worker.name} {how} after SIGTERM. {worker.tally.failure}".rstrip())
+                complaints.append(f"{worker.name} {how}")
+                if code is not None:
+                    self._display.note(f"{worker.name} {how} when it was stopped: {worker.tally.failure}")
         return complaints
 
     def _start(self, *workers: Worker) -> None:
         for worker in workers:
             worker.start()
             again = " again" if worker.tally.lives > 1 else ""
-            pid = worker.process.pid if worker.process else 0
+            pid = worker.child.pid if worker.child else 0
             self._display.note(f"{worker.name} started{again} (process {pid})")
 
     def _kill_at_work(self, victim: Worker) -> int:

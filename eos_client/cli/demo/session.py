@@ -137,7 +137,8 @@ class _Session:
             self._delete_topics()
             raise
         if not passed:
-            raise NotExactlyOnceError(f"the verdict is not exactly once. Look at {job.input_topic}, {job.output_topic}")
+            kept = f". Kept: {job.input_topic}, {job.output_topic}" if self._options.bootstrap_servers else ""
+            raise NotExactlyOnceError(f"the verdict is not exactly once: the tables above say why{kept}")
         if not self._options.keep_topics:
             self._delete_topics()
 
@@ -161,7 +162,7 @@ class _Session:
                     scenario.play()
             except StalledError as stalled:
                 display.note(f"given up: {stalled}")
-                complaints.append(str(stalled))
+                complaints.append("the run was given up")
             finally:
                 complaints += scenario.stop()
         display.note("all workers have left; reading both topics back")

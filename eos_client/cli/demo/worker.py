@@ -91,21 +91,21 @@ class Worker:
     name: str
     options: Sequence[str]
     tally: Tally = field(default_factory=Tally)
-    process: subprocess.Popen[str] | None = None
+    child: subprocess.Popen[str] | None = None
     log_tail: deque[str] = field(default_factory=lambda: deque(maxlen=_LOG_TAIL_LINES))
     _reader: threading.Thread | None = None
 
     @property
     def is_running(self) -> bool:
         """Whether its process lives."""
-        return self.process is not None and self.process.poll() is None
+        return self.child is not None and self.child.poll() is None
 
     @property
     def state(self) -> str:
         """What a person should read: waiting, joining, running, stopped, killed or failed."""
-        if self.process is None:
+        if self.child is None:
             return "waiting"
-        code = self.process.poll()
+        code = self.child.poll()
         if code is None:
             return "running" if self.tally.partitions else "joining"
         if code == 0:
@@ -117,12 +117,12 @@ class Worker:
         job = f"{Path(invoice.__file__)}:{invoice.invoice.__name__}"
         command = [sys.executable, "-m", "eos_client", "run", job, *self.options, "--log-format", "json", "--verbose"]
         self.tally.begin_life()
-        self.process = subprocess.Popen(  # noqa: S603  our own program
+        self.child = subprocess.Popen(  # noqa: S603  our own program
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
-        assert self.process.stderr is not None  # noqa: S101  PIPE was asked for
+        assert self.child.stderr is not None  # noqa: S101  PIPE was asked for
         self._reader = threading.Thread(
-            target=self._read_log, args=(self.process.stderr,), name=f"log-of-{self.name}", daemon=True
+            target=self._read_log, args=(self.child.stderr,), name=f"log-of-{self.name}", daemon=True
         )
         self._reader.start()
 
@@ -132,15 +132,15 @@ class Worker:
 
     def terminate(self) -> None:
         """SIGTERM, without waiting: it should finish or abort, leave the group and exit 0."""
-        if self.process is not None and self.is_running:
-            self.process.send_signal(signal.SIGTERM)
+        if self.child is not None and self.is_running:
+            self.child.send_signal(signal.SIGTERM)
 
     def wait(self, timeout_s: float) -> int | None:
         """Return the exit status, or ``None`` if it had to be killed after ``timeout_s``."""
-        if self.process is None:
+        if self.child is None:
             return 0
         try:
-            code: int | None = self.process.wait(timeout_s)
+            code: int | None = self.child.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
             code = None
@@ -148,9 +148,9 @@ class Worker:
         return code
 
     def _end(self, number: signal.Signals, timeout_s: float) -> None:
-        if self.process is not None:
-            self.process.send_signal(number)
-            self.process.wait(timeout_s)
+        if self.child is not None:
+            self.child.send_signal(number)
+            self.child.wait(timeout_s)
             self._finish_log()
 
     def _finish_log(self) -> None:
