@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+KAFKA_VERSION ?= 4.3.1
 
 .PHONY: demo test check bench soak kafka-image clean help
 
@@ -36,7 +37,7 @@ soak: $(READY) ## 60 s of faults for each broker version and protocol
 	@$(BIN)/python tests/verification/soak.py $(SOAK)
 
 kafka-image: $(READY) ## build the broker image where no registry has it
-	@scripts/kafka_image.sh
+	@scripts/kafka_image.sh $(KAFKA_VERSION)
 
 clean: ## remove what make has made, but for the downloaded brokers
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .runs

@@ -163,7 +163,7 @@ def safe_producer_settings(settings: Settings, shortest_timeout_s: float = 0.0) 
             "Leave it out to have one generated, or set a name."
         )
     # librdkafka refuses a delivery timeout that is longer than the transaction's.
-    longest_ms = max((int(v) for v in map(settings.get, _DELIVERY_TIMEOUTS) if str(v).isdigit()), default=0)
+    longest_ms = max((int(str(v)) for v in map(settings.get, _DELIVERY_TIMEOUTS) if str(v).isdigit()), default=0)
     timeout_ms = max(_TRANSACTION_TIMEOUT_MS, needed_ms, longest_ms)
     generated = {"transactional.id": f"eos-{uuid.uuid4()}", "transaction.timeout.ms": timeout_ms}
     return {**_left_out(SAFE_PRODUCER, settings), **_left_out(generated, settings), **settings}

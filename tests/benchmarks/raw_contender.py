@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Message, Producer
 
 from tests.benchmarks.contender_arguments import BATCH_RECORDS, COMMIT_INTERVAL_S, parse
 from tests.benchmarks.measure import Window
@@ -17,17 +18,36 @@ from tests.benchmarks.measure import Window
 CALL_TIMEOUT_S = 30.0
 POLL_TIMEOUT_S = 0.05
 
+Write = Callable[[Producer, str, list[Message]], int]
 
-def copy_for(consumer: Consumer, producer: Producer, sink: str, seconds: float) -> int:
+
+def write_values(producer: Producer, sink: str, messages: list[Message]) -> int:
+    """Produce the values; how many records that were."""
+    count = 0
+    for message in messages:
+        if message.error() is None:
+            producer.produce(sink, message.value())
+            count += 1
+    return count
+
+
+def write_keyed(producer: Producer, sink: str, messages: list[Message]) -> int:
+    """Produce values and keys; how many records that were."""
+    count = 0
+    for message in messages:
+        if message.error() is None:
+            producer.produce(sink, message.value(), message.key())
+            count += 1
+    return count
+
+
+def copy_for(consumer: Consumer, producer: Producer, sink: str, write: Write, seconds: float) -> int:
     """Consume and produce until the time is over; how many records that were."""
     count = 0
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:
         messages = consumer.consume(BATCH_RECORDS, POLL_TIMEOUT_S)
-        for message in messages:
-            if message.error() is None:
-                producer.produce(sink, message.value(), message.key())
-                count += 1
+        count += write(producer, sink, messages)
         producer.poll(0)
     return count
 
@@ -53,13 +73,14 @@ def main(arguments: list[str]) -> int:
     )
     producer.init_transactions(CALL_TIMEOUT_S)
     consumer.subscribe([options.source])
+    write = write_keyed if options.keyed else write_values
     window = Window(options.seconds, options.records)
     count = 0
     while not (count and window.committed(count)):
         producer.begin_transaction()
         count = 0
         while not count:
-            count = copy_for(consumer, producer, options.sink, COMMIT_INTERVAL_S)
+            count = copy_for(consumer, producer, options.sink, write, COMMIT_INTERVAL_S)
         positions = [place for place in consumer.position(consumer.assignment()) if place.offset >= 0]
         producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), CALL_TIMEOUT_S)
         producer.commit_transaction(CALL_TIMEOUT_S)

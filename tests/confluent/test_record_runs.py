@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -119,7 +120,7 @@ MESSAGES = st.lists(
 def test_runs_cover_every_batch_once_in_order_and_name_its_records(batch):
     split = found(batch)
     assert [i for each in split for i in range(each.start, each.stop)] == list(range(len(batch)))
-    for before, after in zip(split, split[1:], strict=False):
+    for before, after in itertools.pairwise(split):
         assert before.partition != after.partition
     for each in split:
         part = batch[each.start : each.stop]

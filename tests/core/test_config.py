@@ -151,14 +151,16 @@ def test_a_limit_that_is_no_positive_number_is_refused_by_name_and_value(name, v
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_limit_that_never_ends_is_refused_because_everything_that_waits_has_a_limit(value):
     for name in NUMBERS:
+        options: dict[str, Any] = {name: value}
         with pytest.raises(ConfigurationError, match=name):
-            config(**{name: value})
+            config(**options)
 
 
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_count_that_is_no_whole_number_is_refused_by_name_and_value(name):
+    options: dict[str, Any] = {name: 1.5}
     with pytest.raises(ConfigurationError) as refusal:
-        config(**{name: 1.5})
+        config(**options)
     assert_says(refusal.value, f"{name}=1.5")
 
 
@@ -253,7 +255,11 @@ def test_unknown_settings_pass_through_untouched():
 
 
 def test_a_consumers_own_settings_stay_with_the_consumer_and_a_producers_with_the_producer():
-    accepted = {"enable.auto.commit": "false", "isolation.level": "read_committed", "group.id": "billing"}
+    accepted: dict[str, Any] = {
+        "enable.auto.commit": "false",
+        "isolation.level": "read_committed",
+        "group.id": "billing",
+    }
     accepted |= {"enable.idempotence": "true", "acks": "all", "request.required.acks": "all"}
     accepted |= {"transactional.id": "t", "transaction.timeout.ms": 60_000, "max.poll.interval.ms": 60_000}
     accepted |= {"auto.commit.enable": "false"}

@@ -53,8 +53,10 @@ class Heard(logging.Handler):
 
 def heard(client: type, settings: Mapping[str, Any]) -> list[str]:
     """Build ``client`` and return what it says about its configuration."""
-    logger, ear = logging.Logger("librdkafka"), Heard()
-    logger.addHandler(ear)
+    logger, ear = logging.getLogger("tests.librdkafka"), Heard()
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    logger.handlers[:] = [ear]
     made = client({**settings, "debug": "conf", "log_level": 7, "logger": logger})
     made.poll(0.01)
     made.close()

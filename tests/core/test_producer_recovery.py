@@ -20,7 +20,7 @@ R, A = TransactionalRequest, RecoveryAction
 
 # What was seen (facts-kafka.md 3c): the request, the error, its flags; and what must be done.
 SEEN = [
-    # produce() and delivery
+    # producing and delivery
     (R.FLUSH, "UNKNOWN_PRODUCER_ID", {"abortable": True}, A.ABORT_AND_CONTINUE),
     (R.PRODUCE, "OUT_OF_ORDER_SEQUENCE_NUMBER", {"fatal": True}, A.REBUILD_PRODUCER),
     (R.PRODUCE, "OUT_OF_ORDER_SEQUENCE_NUMBER", {"abortable": True}, A.ABORT_AND_CONTINUE),
@@ -89,7 +89,7 @@ def test_a_fence_that_a_timeout_can_explain_is_recovered_from(code, explained):
 
 
 def every_failure():
-    """Every request, every code that a row names and one that none does, every flag, young and old, both kinds of id."""
+    """Every request, codes that rows name and one that none does, every flag, young and old, both kinds of id."""
     codes = {"ILLEGAL_GENERATION", "_STATE", OVERDUE, "INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_TOPIC_OR_PART", "_FENCED"}
     truth = (False, True)
     for request_, code, fatal, abortable, retriable, generated_id in itertools.product(
@@ -122,9 +122,9 @@ def test_each_row_is_reached_and_answers_what_no_other_row_would():
         reached = [f for f in failures if recovery_for(f) is removed]
         changed = [f for f in reached if answer(f, rest) is not removed.action]
         table[f"{index + 1} {removed.action.name}: {removed.reason}"] = (len(reached), len(changed))
-    for name, (reached, changed) in table.items():
-        print(f"{changed:>5} of {reached:>5} answers change without row {name}")
-    assert all(changed for _, changed in table.values()), table
+    for name, (reaching, changing) in table.items():
+        print(f"{changing:>5} of {reaching:>5} answers change without row {name}")
+    assert all(changing for _, changing in table.values()), table
 
 
 def test_each_row_is_reached_by_something_that_was_seen():

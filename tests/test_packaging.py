@@ -1,0 +1,144 @@
+"""What is installed is what was tested: one package, real files in place of the links, typed, with its program."""
+
+from __future__ import annotations
+
+import configparser
+import importlib.util
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+LINKED = ("listeners", "integration")
+IMPORT_ALL = """
+import pathlib, pkgutil, sys
+import eos_client, eos_client.listeners, eos_client.integration
+home = pathlib.Path(sys.argv[1])
+for module in (eos_client, eos_client.listeners, eos_client.integration):
+    path = pathlib.Path(module.__file__)
+    assert home in path.parents, path
+assert eos_client.listeners.RevocationListener.__module__ == "eos_client.listeners.revocation"
+print(" ".join(eos_client.__all__))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The project's wheel, built as pip builds it, from this checkout."""
+    built = tmp_path_factory.mktemp("wheel")
+    # The build backend comes from the index unless it is installed already.
+    at_hand = ["--no-build-isolation"] if importlib.util.find_spec("hatchling") else []
+    command = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--quiet", "--wheel-dir", str(built), *at_hand]
+    ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    (path,) = built.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+def text(wheel, ending):
+    (name,) = (name for name in wheel.namelist() if name.endswith(ending))
+    return wheel.read(name).decode()
+
+
+def test_the_wheel_puts_one_package_on_the_path_and_nothing_else(wheel):
+    tops = {name.split("/")[0] for name in wheel.namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"eos_client"}
+
+
+@pytest.mark.parametrize("linked", LINKED)
+def test_the_linked_folders_are_real_files_inside_the_package(wheel, linked):
+    source = {path.relative_to(REPOSITORY / linked).as_posix() for path in (REPOSITORY / linked).rglob("*.py")}
+    packed = {name for name in wheel.namelist() if name.startswith(f"eos_client/{linked}/")}
+    assert {name.removeprefix(f"eos_client/{linked}/") for name in packed} >= source
+    for name in packed:
+        entry = wheel.getinfo(name)
+        assert (entry.external_attr >> 16) & 0o170000 in {0, 0o100000}, f"{name} is not a regular file"
+        if name.endswith(".py"):
+            assert wheel.read(name) == (REPOSITORY / name.removeprefix("eos_client/")).read_bytes()
+
+
+def test_every_source_file_of_the_package_is_in_the_wheel(wheel):
+    package = REPOSITORY / "eos_client"
+    source = {f"eos_client/{path.relative_to(package).as_posix()}" for path in package.rglob("*.py")}
+    assert source - set(wheel.namelist()) == set()
+
+
+def test_nothing_but_the_package_slips_in(wheel):
+    strange = [
+        name
+        for name in wheel.namelist()
+        if "__pycache__" in name or name.endswith((".pyc", ".log")) or "/tests/" in name or name.startswith("tests/")
+    ]
+    assert strange == []
+
+
+def test_the_package_says_that_it_is_typed(wheel):
+    assert "eos_client/py.typed" in wheel.namelist()
+
+
+def test_the_program_and_the_pytest_plugin_are_announced_and_exist(wheel):
+    announced = configparser.ConfigParser()
+    announced.read_string(text(wheel, "entry_points.txt"))
+    assert dict(announced["console_scripts"]) == {"eos-client": "eos_client.cli:main"}
+    assert dict(announced["pytest11"]) == {"eos_client": "eos_client.testing.pytest_plugin"}
+    assert {"eos_client/cli/__init__.py", "eos_client/testing/pytest_plugin.py"} <= set(wheel.namelist())
+
+
+def test_a_plain_install_asks_for_the_kafka_client_the_logger_and_the_retries_and_nothing_else(wheel):
+    required = [line for line in text(wheel, "METADATA").splitlines() if line.startswith("Requires-Dist: ")]
+    plain = [line.removeprefix("Requires-Dist: ") for line in required if "extra ==" not in line]
+    assert {re.split(r"[^\w-]", line)[0] for line in plain} == {"confluent-kafka", "structlog", "tenacity"}
+
+
+def test_what_is_installed_can_be_imported_without_the_checkout(wheel, tmp_path):
+    wheel.extractall(tmp_path)
+    ran = subprocess.run(
+        [sys.executable, "-c", IMPORT_ALL, str(tmp_path)],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "ExactlyOnceLoop" in ran.stdout
+
+
+@pytest.mark.parametrize("linked", LINKED)
+def test_the_folders_at_the_root_cannot_be_imported_as_a_second_copy(linked):
+    ran = subprocess.run(
+        [sys.executable, "-c", f"import {linked}"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode != 0
+    assert f"ImportError: import eos_client.{linked}, not {linked}" in ran.stderr
+
+
+@pytest.mark.parametrize("linked", LINKED)
+def test_the_folders_at_the_root_are_links_inside_the_package(linked):
+    link = REPOSITORY / "eos_client" / linked
+    assert link.is_symlink(), "a checkout without link support cannot be used (CONTRIBUTING)"
+    assert link.resolve() == REPOSITORY / linked
+
+
+@pytest.mark.parametrize("import_as", ["eos_client", "eos_client.cli", "eos_client.testing"])
+def test_a_plain_install_imports_without_any_extra(import_as):
+    blocked = "import sys; sys.modules.update(dict.fromkeys(['rich', 'typer', 'pyspark', 'docker', 'testcontainers']))"
+    ran = subprocess.run(
+        [sys.executable, "-c", f"{blocked}; import {import_as}"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
