@@ -83,7 +83,7 @@ class LoopProgress:
             {
                 "records_in_per_s": _rate("records_in", before, now, elapsed_s),
                 "records_out_per_s": _rate("records_out", before, now, elapsed_s),
-                "partitions": sorted(map(str, self._partitions)),
+                "partitions": len(self._partitions),
                 **now,
             }
         )

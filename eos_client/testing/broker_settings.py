@@ -12,7 +12,14 @@ from eos_client.errors import EmbeddedKafkaError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+DEFAULT_VERSION = "4.3.1"
+"""The Kafka version of a broker that is not told another."""
+
 HOST = "127.0.0.1"
+"""Where embedded brokers listen."""
+
+CHEAP_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true")
+"""Java options that start a broker in seconds and keep it small, at some cost in throughput."""
 
 DEVELOPMENT_PROPERTIES: Mapping[str, str] = {
     "offsets.topic.num.partitions": "4",

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from eos_client.errors import EmbeddedKafkaError
 from eos_client.testing.broker_settings import (
+    CHEAP_JVM,
+    DEFAULT_VERSION,
     HOST,
     BrokerListeners,
     as_environment,
@@ -14,8 +16,7 @@ from eos_client.testing.broker_settings import (
     new_cluster_id,
     refuse_owned_properties,
 )
-from eos_client.testing.docker_engine import new_container
-from eos_client.testing.embedded_kafka import CHEAP_JVM, DEFAULT_VERSION
+from eos_client.testing.docker_engine import engine_errors, new_container
 from eos_client.testing.free_ports import free_ports
 from eos_client.testing.readiness import serves_clients
 
@@ -86,20 +87,19 @@ class ContainerKafka:
         """Start the container; returns when the broker in it serves clients. Pulls the image first if need be."""
         if self._container is not None:
             raise EmbeddedKafkaError("the broker's container is started already: use restart(), or another instance")
-        from docker.errors import DockerException  # noqa: PLC0415  part of the optional test dependencies
-
         for tries_left in reversed(range(_PORT_TRIES_MAX)):
             self._container = new_container(self.version)
             self.image = self._container.image
             self._listeners = self._configure(self._container)
             try:
-                self._container.start()
-                self._await_ready()
-            except DockerException as error:
+                with engine_errors(f"a container of {self.image} could not be started"):
+                    self._container.start()
+                    self._await_ready()
+            except EmbeddedKafkaError as error:
                 self._remove()
                 if self._port is None and tries_left and any(text in str(error) for text in _PORT_TAKEN):
                     continue
-                raise EmbeddedKafkaError(_start_failure(self.image, error)) from error
+                raise
             except BaseException:
                 self._remove()
                 raise
@@ -111,25 +111,28 @@ class ContainerKafka:
         if self._container is None:
             return
         try:
-            if self.running:
-                self._started()[1].stop(timeout=round(timeout_s))
+            with engine_errors(f"the container of {self.image} could not be stopped"):
+                if self.running:
+                    self._started()[1].stop(timeout=round(timeout_s))
         finally:
             self._remove()
 
     def kill(self) -> None:
         """SIGKILL the broker; its data stay in the stopped container, so that `restart` finds them."""
         container = self._started()[1]
-        if self.running:
-            container.kill()
-            container.wait()
+        with engine_errors(f"the container of {self.image} could not be killed"):
+            if self.running:
+                container.kill()
+                container.wait()
 
     def restart(self, timeout_s: float = 10.0) -> None:
         """Start the broker again on the same port and data, after a clean shutdown if it still runs."""
         container = self._started()[1]
-        if self.running:
-            container.stop(timeout=round(timeout_s))
-        container.start()
-        self._await_ready()
+        with engine_errors(f"the container of {self.image} could not be restarted"):
+            if self.running:
+                container.stop(timeout=round(timeout_s))
+            container.start()
+            self._await_ready()
 
     def log_tail(self, lines: int = 40) -> str:
         """Return the last lines of the broker's log; after `stop`, of what it was."""
@@ -185,7 +188,9 @@ class ContainerKafka:
     def _remove(self) -> None:
         """Nothing of the broker is left after this, and the connection to the engine is closed."""
         container, self._container, self._listeners = self._container, None, None
-        if container is not None:
+        if container is None:
+            return
+        with engine_errors(f"the container of {self.image} could not be removed"):
             self._last_tail = _log_tail(container, _ERROR_LINES)
             container.stop()
 
@@ -198,13 +203,3 @@ def _log_tail(container: DockerContainer, lines: int) -> str:
     except ContainerStartException:
         return ""
     return logs.decode(errors="replace")
-
-
-def _start_failure(image: str, error: Exception) -> str:
-    hint = (
-        ": testcontainers could not get the image of its reaper; where no registry is reachable set "
-        "TESTCONTAINERS_RYUK_DISABLED=true"
-        if "ryuk" in str(error)
-        else ""
-    )
-    return f"a container of {image} could not be started{hint}. The engine said: {error}"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from eos_client.errors import EmbeddedKafkaError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from docker.models.images import ImageCollection
     from testcontainers.core.container import DockerContainer
 
@@ -22,6 +25,10 @@ LOCAL_IMAGE = "eos-client/kafka"
 
 
 _ANSWER_TIMEOUT_S = 10
+_REAPER_HINT = (
+    " (testcontainers could not get the image of its reaper; "
+    "where no registry is reachable, set TESTCONTAINERS_RYUK_DISABLED=true)"
+)
 
 
 def engine_version() -> str | None:
@@ -41,30 +48,40 @@ def engine_version() -> str | None:
         return None
 
 
+@contextmanager
+def engine_errors(what_failed: str) -> Iterator[None]:
+    """Turn whatever the Docker engine or the way to it raises into an `EmbeddedKafkaError`, which keeps it as cause."""
+    try:
+        from docker.errors import DockerException  # noqa: PLC0415  part of the optional test dependencies
+    except ImportError as error:
+        raise EmbeddedKafkaError("a container needs testcontainers: pip install 'eos-client[test]'") from error
+    try:
+        yield
+    except (DockerException, OSError) as error:
+        hint = _REAPER_HINT if "ryuk" in str(error) else ""
+        raise EmbeddedKafkaError(f"{what_failed}{hint}. The engine said: {error}") from error
+
+
 def new_container(version: str) -> DockerContainer:
     """Prepare a container with an image of this Kafka version, which is pulled if the engine does not have it.
 
     Raises `EmbeddedKafkaError` if no engine answers or the image cannot be had.
     """
-    try:
-        from docker.errors import DockerException  # noqa: PLC0415  part of the optional test dependencies
-        from testcontainers.core.container import DockerContainer  # noqa: PLC0415
-    except ImportError as error:
-        raise EmbeddedKafkaError("a container needs testcontainers: pip install 'eos-client[test]'") from error
     configured = os.environ.get(IMAGE_VARIABLE)
-    try:
+    with engine_errors("no Docker engine answers: start one, or use --kafka=process"):
+        from testcontainers.core.container import DockerContainer  # noqa: PLC0415  optional, as is docker
+
         container = DockerContainer(tagged(configured or OFFICIAL_IMAGE, version))
         images = container.get_docker_client().client.images
-    except (DockerException, OSError) as error:
-        raise EmbeddedKafkaError(f"no Docker engine answers: start one, or use --kafka=process ({error})") from error
     try:
-        if not _has(images, container.image):
-            images.pull(container.image)
-    except (DockerException, OSError) as error:
+        with engine_errors(_no_image(container.image, version)):
+            if not _has(images, container.image):
+                images.pull(container.image)
+    except EmbeddedKafkaError:
         local = f"{LOCAL_IMAGE}:{version}"
         if configured or not _has(images, local):
             container.stop()
-            raise EmbeddedKafkaError(_no_image(container.image, version, error)) from error
+            raise
         container.image = local
         _do_without_reaper(images)
     return container
@@ -94,9 +111,9 @@ def _do_without_reaper(images: ImageCollection) -> None:
         testcontainers_config.ryuk_disabled = True
 
 
-def _no_image(image: str, version: str, error: Exception) -> str:
+def _no_image(image: str, version: str) -> str:
     return (
         f"a Docker engine answers, but the image {image} is not there and cannot be pulled: "
         f"make kafka-image KAFKA_VERSION={version} builds {LOCAL_IMAGE}:{version} without a registry, "
-        f"{IMAGE_VARIABLE} names another image, --kafka=process does without. The engine said: {error}"
+        f"{IMAGE_VARIABLE} names another image, --kafka=process does without"
     )

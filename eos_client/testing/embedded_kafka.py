@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from typing import TYPE_CHECKING
 
 from eos_client.errors import EmbeddedKafkaError
 from eos_client.testing.broker_directory import BrokerDirectory
 from eos_client.testing.broker_settings import (
+    CHEAP_JVM,
+    DEFAULT_VERSION,
     HOST,
     BrokerListeners,
     as_properties_file,
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-DEFAULT_VERSION = "4.3.1"
-"""The Kafka version of a broker that is not told another."""
+__all__ = ["DEFAULT_VERSION", "EmbeddedKafka"]
 
 _FORMAT_TIMEOUT_S = 60.0
 _KILL_TIMEOUT_S = 30.0
@@ -44,7 +44,6 @@ _READY_POLL_S = 0.05
 _ERROR_LINES = 60
 _PORT_TRIES_MAX = 3
 _PORT_TAKEN = "Address already in use"
-CHEAP_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.awt.headless=true")
 _LOG = "-Dorg.slf4j.simpleLogger."
 _LOG_TIMES = (f"{_LOG}showDateTime=true", f"{_LOG}dateTimeFormat=[yyyy-MM-dd HH:mm:ss,SSS]")
 
@@ -202,37 +201,22 @@ class EmbeddedKafka:
         """Give the data directory its cluster id and feature levels, as ``kafka-storage format`` does."""
         arguments = ("format", "--cluster-id", new_cluster_id(), "--config", str(files.properties))
         command = self._java_command("kafka.tools.StorageTool", *arguments, options=(f"{_LOG}defaultLogLevel=warn",))
-        try:
-            formatted = subprocess.run(  # noqa: S603  arguments are ours
-                command,
-                cwd=files.base,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                timeout=_FORMAT_TIMEOUT_S,
-                check=False,
-            )
-        except (OSError, subprocess.SubprocessError) as error:
+        exit_code = self._run(command, files).exit_code(wait_s=_FORMAT_TIMEOUT_S)
+        if exit_code != 0:
+            ended = f"did not end in {_FORMAT_TIMEOUT_S:g} s" if exit_code is None else f"exit code {exit_code}"
             raise EmbeddedKafkaError(
-                f"the data directory of Kafka {self.version} cannot be formatted: {error}"
-            ) from error
-        if formatted.returncode != 0:
-            tail = "\n".join(formatted.stdout.splitlines()[-_ERROR_LINES:])
-            raise EmbeddedKafkaError(
-                f"Kafka {self.version} does not accept its settings (exit code {formatted.returncode}): "
-                f"check the broker properties. It said:\n{tail}"
+                f"Kafka {self.version} does not accept its settings (formatting its storage: {ended}): "
+                f"check the broker properties. It said:\n{files.log_tail(_ERROR_LINES)}"
             )
 
     def _launch(self, files: BrokerDirectory) -> None:
-        command = self._java_command("kafka.Kafka", str(files.properties), options=_LOG_TIMES)
-        predecessor, self._process = (
-            self._process,
-            KeptProcess(command, log_path=files.log, paths=files.removable),
-        )
+        self._run(self._java_command("kafka.Kafka", str(files.properties), options=_LOG_TIMES), files)
+
+    def _run(self, command: list[str], files: BrokerDirectory) -> KeptProcess:
+        predecessor, self._process = self._process, KeptProcess(command, log_path=files.log, paths=files.removable)
         if predecessor is not None:
             predecessor.dismiss()  # only now: somebody must look after the directory all the time
+        return self._process
 
     def _java_command(self, main_class: str, *arguments: str, options: tuple[str, ...]) -> list[str]:
         return [

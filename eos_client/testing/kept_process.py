@@ -7,9 +7,10 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from eos_client.errors import EmbeddedKafkaError
 
@@ -25,8 +26,9 @@ class KeptProcess:
     """Starts ``command`` with its output in ``log_path``; removes ``paths`` if this process dies without `dismiss`."""
 
     def __init__(self, command: Sequence[str], *, log_path: Path, paths: Sequence[Path]) -> None:
-        self._unread = b""
+        self.pid = 0
         self._exit_code: int | None = None
+        self._reading = threading.Lock()
         self._keeper = subprocess.Popen(  # noqa: S603  our own interpreter and script
             [
                 *(sys.executable, "-I", "-S", str(_KEEPER), str(os.getpid()), str(log_path)),
@@ -39,22 +41,20 @@ class KeptProcess:
             cwd=log_path.parent,  # where a crashing Java leaves its report
             start_new_session=True,  # Ctrl-C in a terminal is for the application, not for its broker
         )
-        self.pid = self._await_start()
-
-    def _await_start(self) -> int:
-        line = self._read_line(_KEEPER_START_TIMEOUT_S)
-        if line is None or not line.startswith("started "):
+        if self._has_news(_KEEPER_START_TIMEOUT_S):
+            self._take_news()
+        if not self.pid:
             self._keeper.kill()
             said = self._keeper.communicate()[1].decode(errors="replace")
-            raise EmbeddedKafkaError(f"the broker's process could not be started: {line or ''} {said}")
-        return int(line.split()[1])
+            raise EmbeddedKafkaError(f"{command[0]} could not be started: {said.strip() or 'its keeper is silent'}")
 
     def exit_code(self, wait_s: float = 0.0) -> int | None:
         """Return the exit code (negative: the signal that ended it); None if it still runs after ``wait_s``."""
-        if self._exit_code is None:
-            line = self._read_line(wait_s)
-            if line is not None:
-                self._exit_code = int(line.split()[1]) if line.startswith("exited ") else -signal.SIGKILL
+        deadline = time.monotonic() + wait_s
+        while self._exit_code is None and self._has_news(max(0.0, deadline - time.monotonic())):
+            with self._reading:  # threads may ask at the same time
+                if self._exit_code is None and self._has_news(0.0):
+                    self._take_news()
         return self._exit_code
 
     def send_signal(self, signum: int) -> None:
@@ -72,22 +72,29 @@ class KeptProcess:
                 self._keeper.wait(_KEEPER_END_TIMEOUT_S)
             except (OSError, subprocess.TimeoutExpired):
                 self._keeper.kill()
-        self._keeper.communicate()
-        if self._exit_code is None:
-            self._exit_code = -signal.SIGKILL
+        with self._reading:
+            if self._exit_code is None:
+                self._exit_code = -signal.SIGKILL
+            self._keeper.communicate()
 
-    def _read_line(self, wait_s: float) -> str | None:
-        """Read the keeper's next line; "" if the keeper has ended without one; None if nothing came in time."""
-        stdout = self._keeper.stdout
-        if stdout is None or stdout.closed:
-            return ""
-        deadline = time.monotonic() + wait_s
-        while b"\n" not in self._unread:
-            if not select.select([stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                return None
-            chunk = os.read(stdout.fileno(), 4096)
-            if not chunk:
-                return ""
-            self._unread += chunk
-        line, self._unread = self._unread.split(b"\n", 1)
-        return line.decode()
+    def _has_news(self, wait_s: float) -> bool:
+        poller = select.poll()  # not select(): the application may have more than 1024 files open
+        poller.register(self._news(), select.POLLIN)
+        return bool(poller.poll(round(wait_s * 1000)))
+
+    def _take_news(self) -> None:
+        """Read what the keeper wrote; its lines are short, so a pipe keeps them whole."""
+        said = os.read(self._news().fileno(), 4096)
+        for line in said.decode().splitlines():
+            event, number = line.split()
+            if event == "started":
+                self.pid = int(number)
+            else:
+                self._exit_code = int(number)
+        if not said:
+            self._exit_code = -signal.SIGKILL  # with the keeper goes what it kept
+
+    def _news(self) -> IO[bytes]:
+        if self._keeper.stdout is None:
+            raise EmbeddedKafkaError("the broker's keeper was started without a pipe")
+        return self._keeper.stdout

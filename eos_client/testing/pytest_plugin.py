@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
+from eos_client.testing.broker_settings import DEFAULT_VERSION
 from eos_client.testing.container_kafka import ContainerKafka
 from eos_client.testing.docker_engine import engine_version
-from eos_client.testing.embedded_kafka import DEFAULT_VERSION, EmbeddedKafka
+from eos_client.testing.embedded_kafka import EmbeddedKafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

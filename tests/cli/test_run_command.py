@@ -65,7 +65,7 @@ def test_progress_is_one_json_line_each_second_with_totals(cluster: Any, upper_f
     worker.wait_for(lambda: len([r for r in reports() if r["records_in"] == 500]) >= 2, "second progress line")
     assert worker.terminate() == 0
     final = reports()[-1]
-    assert (final["records_in"], final["records_out"], final["partitions"]) == (500, 500, [f"{source}[0]"])
+    assert (final["records_in"], final["records_out"], final["partitions"]) == (500, 500, 1)
     assert final["committed"] >= 1
     assert final["generation_id"] >= 1
 

@@ -9,9 +9,12 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
 from eos_client.confluent.failures import (
+    commit_refused,
     configuration_errors,
     consumer_errors,
     kafka_error,
+    misplaced_call,
+    must_abort,
     overdue_error,
     producer_error,
     with_error,
@@ -162,6 +165,21 @@ def test_a_call_that_did_not_return_is_named_with_its_budget(request_, kind):
     assert error.args[0].code() == KafkaError._TIMED_OUT
     assert f"{request_.value} did not return within 4.5 s" in str(error)
     assert "'b-0'" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "code", "abort"),
+    [
+        (commit_refused("not ours"), errors.CommitRefusedError, KafkaError.ILLEGAL_GENERATION, False),
+        (must_abort("not ours"), errors.AbortableError, KafkaError._STATE, True),
+        (misplaced_call("not ours"), errors.TransactionStateError, KafkaError._STATE, False),
+    ],
+)
+def test_refusals_of_our_own_can_be_caught_like_the_librarys(raised, kind, code, abort):
+    assert isinstance(raised, kind)
+    assert isinstance(raised, KafkaException)
+    assert (raised.args[0].code(), raised.args[0].txn_requires_abort()) == (code, abort)
+    assert str(raised) == raised.args[0].str() == "not ours"
 
 
 class TestKafkaErrorInside:

@@ -120,6 +120,8 @@ def all_worlds():
         ):
             if held_for_s and (revocation is None or revoking):
                 continue  # a hold begins with a skip, and never lasts into a question that rows 1 to 5 answer anyway
+            if (consumed[0] is None and fate_a != "ours") or (consumed[1] is None and fate_b != "ours"):
+                continue  # nobody asks about it
             yield World(
                 {name: at for name, at in zip("ab", consumed, strict=True) if at is not None},
                 now,

@@ -38,7 +38,7 @@ def test_no_commit_passes_that_is_not_ours_unfenced_or_stale():
         derandomize=True,
         database=None,
         deadline=None,
-        max_examples=60,
+        max_examples=40,
         stateful_step_count=40,
         suppress_health_check=list(HealthCheck),
     )

@@ -98,8 +98,26 @@ def test_an_event_is_made_with_names_only(event, name, level):
         type(event)(*values)
 
 
-def test_partitions_are_logged_as_names_in_order_and_generations_as_numbers():
-    assert EXAMPLES[2][0].as_dict() == {"partitions": ["orders[0]", "orders[2]"], "generation": 5}
+def test_generations_are_logged_as_numbers():
+    assert EXAMPLES[2][0].as_dict() == {"partitions": "orders[0,2]", "generation": 5}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "logged"),
+    [
+        ([], ""),
+        ([("orders", 3)], "orders[3]"),
+        ([("orders", n) for n in (3, 1, 2, 0, 7)], "orders[0-3,7]"),
+        ([("orders", n) for n in (2, 10, 11)], "orders[2,10-11]"),
+        ([("refunds", 0), ("orders", 0), ("orders", 1)], "orders[0-1] refunds[0]"),
+        ([("orders", n) for n in range(500)], "orders[0-499]"),
+    ],
+)
+def test_partitions_are_logged_in_order_and_briefly_however_many_there_are(partitions, logged):
+    event = observe.PartitionsLost(
+        partitions=frozenset(InputPartition(*each) for each in partitions), uncommitted=frozenset()
+    )
+    assert event.as_dict() == {"partitions": logged, "uncommitted": ""}
 
 
 def test_a_skipped_commit_is_logged_with_both_generations():

@@ -37,9 +37,40 @@ def test_gaps_of_aborted_or_compacted_records_do_not_matter():
 
 
 def test_records_that_an_application_seeks_back_to_are_uncommitted_too():
-    position = handed_over((P0, 10, 20, G4), (P0, 5, 8, G4)).positions[P0]
-    assert position.first_offset <= 5, f"a rewind to {position.first_offset} would not read 5 to 7 again"
-    assert position.next_offset >= position.first_offset, "a negative number of records"
+    assert handed_over((P0, 10, 20, G4), (P0, 5, 8, G4)).positions[P0] == InputPosition(5, 8, G4)
+
+
+def test_what_departed_is_still_shown_to_the_gate_but_is_ours_no_more():
+    work = handed_over((P0, 10, 20, G4), (P1, 1, 2, G4))
+    work.departed([P0])
+    assert set(work.positions) == {P0, P1}
+    assert set(work.ours) == {P1}
+
+
+def test_a_partition_that_comes_back_begins_anew_and_its_old_records_are_not_gone_back_to():
+    work = handed_over((P0, 10, 20, G4))
+    work.departed([P0])
+    work.handed_over(P0, 40, 45, G5)
+    assert dict(work.ours) == {P0: InputPosition(40, 45, G5)}
+    assert dict(work.positions) == {P0: InputPosition(40, 45, G5)}
+
+
+def test_a_departure_without_uncommitted_records_leaves_no_mark():
+    work = UncommittedWork()
+    work.departed([P0])
+    work.handed_over(P0, 10, 20, G4)
+    work.handed_over(P0, 20, 30, G5)
+    assert dict(work.ours) == {P0: InputPosition(10, 30, G4)}
+
+
+def test_a_departure_is_over_when_its_work_is_forgotten_or_settled():
+    for over in (lambda work: work.forget([P0]), UncommittedWork.clear):
+        work = handed_over((P0, 10, 20, G4))
+        work.departed([P0])
+        over(work)
+        assert dict(work.positions) == {}
+        work.handed_over(P0, 20, 30, G5)
+        assert set(work.ours) == {P0}
 
 
 def test_records_taken_back_are_not_part_of_the_work():

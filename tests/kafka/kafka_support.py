@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import select
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from eos_client import EosConsumer, EosProducer, Outcome
 from eos_client.core.model import ProducerLimits
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 WAIT_S = 20.0
+RAW_CLOSE_S = 5.0
 _CALLBACKS = frozenset({"error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger"})
 _ROOT = Path(__file__).parents[2]
 SESSION_S = 2.0
@@ -53,6 +58,26 @@ def dotted(settings: dict[str, Any]) -> dict[str, Any]:
 def values(messages: Iterable[Any]) -> list[str]:
     """The values of the messages, end-of-partition events left out."""
     return [m.value().decode() for m in messages if m.error() is None]
+
+
+class Intercepted:
+    """A raw client some of whose methods the test replaces; each gets the client first, then the call's arguments."""
+
+    def __init__(self, raw: Any, replacements: dict[str, Callable[..., Any]]) -> None:
+        self.raw = raw
+        self._replacements = replacements
+
+    def __getattr__(self, name: str) -> Any:
+        replacement = self._replacements.get(name)
+        return getattr(self.raw, name) if replacement is None else functools.partial(replacement, self.raw)
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+
+def intercepting(client: Callable[[dict[str, Any]], Any], **replacements: Callable[..., Any]) -> Callable[..., Any]:
+    """The `factory` of a wrapper whose raw client is `client` with some of its methods replaced."""
+    return lambda settings: Intercepted(client(settings), replacements)
 
 
 class Stage:
@@ -116,7 +141,7 @@ class Stage:
         """Another member of the group, subscribed to the source or to `topic`."""
         made = Consumer(self.consumer_settings(enable_auto_commit=False, isolation_level="read_committed", **more))
         made.subscribe([topic or self.source])
-        self._closing.callback(made.close)
+        self._closing.callback(self._close_raw, made)
         return made
 
     def producer(self, *, factory: Any = None, limits: ProducerLimits = LIMITS, **more: Any) -> EosProducer:
@@ -126,6 +151,13 @@ class Stage:
         self._closing.callback(made.close)
         made.init_transactions()
         return made
+
+    @staticmethod
+    def _close_raw(made: Consumer) -> None:
+        # librdkafka's close() was seen to wait for ever; a bystander that hangs is not what a test is about.
+        closing = threading.Thread(target=made.close, daemon=True)
+        closing.start()
+        closing.join(RAW_CLOSE_S)
 
     @staticmethod
     def _close_consumer(consumer: EosConsumer) -> None:

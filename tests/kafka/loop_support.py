@@ -243,7 +243,10 @@ class Job:
     def start(self, transform=copy, **options):
         """A loop that runs in a thread."""
         events = EventLog()
-        running = LoopThread(self.loop(transform, events=events, **options), events)
+        return self.start_loop(self.loop(transform, events=events, **options), events)
+
+    def start_loop(self, loop, events):
+        running = LoopThread(loop, events)
         self._threads.append(running)
         self._ending.callback(running.ended)
         self._ending.callback(running.loop.stop)

@@ -3,6 +3,7 @@
 import ast
 import inspect
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -22,7 +23,7 @@ def stubbed_methods(theirs):
     """The stub's methods of that class by name; of an overloaded one, every variant."""
     module = ast.parse(STUB.read_text())
     (found,) = (n for n in module.body if isinstance(n, ast.ClassDef) and n.name == theirs.__name__)
-    methods = {}
+    methods: dict[str, list[ast.arguments]] = {}
     for node in found.body:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             methods.setdefault(node.name, []).append(node.args)
@@ -91,18 +92,24 @@ def both_producers(nowhere):
 
 
 def test_is_constructed_from_a_dict_from_keywords_or_from_both_with_the_keywords_winning(nowhere):
-    given = {**nowhere, "group.id": "from the dict"}
+    given: dict[str, Any] = {**nowhere, "group.id": "from the dict"}
+    keyword: dict[str, Any] = {"group.id": "from the dict"}
     for consumer in (
         EosConsumer(given),
         EosConsumer(**given),
-        EosConsumer({**nowhere, "group.id": "not this"}, **{"group.id": "from the dict"}),
+        EosConsumer({**nowhere, "group.id": "not this"}, **keyword),
     ):
         with consumer:
             assert consumer.settings["group.id"] == "from the dict"
     given = {**nowhere, "transactional.id": "from the dict"}
-    for producer in (EosProducer(given), EosProducer(**given), EosProducer(nowhere, **{"transactional.id": "t"})):
+    keyword = {"transactional.id": "from the dict"}
+    for producer in (
+        EosProducer(given),
+        EosProducer(**given),
+        EosProducer({**given, "transactional.id": ""}, **keyword),
+    ):
         with producer:
-            assert producer.transactional_id in {"from the dict", "t"}
+            assert producer.transactional_id == "from the dict"
 
 
 def test_leaves_the_callers_dict_alone(nowhere):
@@ -133,13 +140,12 @@ def test_an_unknown_property_is_refused_with_their_exception_and_code(theirs, ou
 
 def test_a_missing_group_id_is_the_value_error_that_it_is_in_theirs(nowhere):
     for cls in (Consumer, EosConsumer):
-        with pytest.raises(ValueError, match="group.id"):
+        with pytest.raises(ValueError, match=r"group\.id"):
             cls(nowhere)
 
 
 MISUSED_CONSUMER = {
     "subscribe to a str": lambda c: c.subscribe("orders"),
-    "subscribe to a non-str": lambda c: c.subscribe([1]),
     "an on_assign that is no function": lambda c: c.subscribe(["orders"], on_assign=1),
     "consume a negative number": lambda c: c.consume(-1, 0.05),
     "consume too many": lambda c: c.consume(1_000_001, 0.05),
@@ -202,7 +208,8 @@ def test_what_needs_no_broker_answers_as_theirs_does(both_consumers, both_produc
     assert isinstance(ours.consumer_group_metadata(), type(theirs.consumer_group_metadata()))
     assert type(ours.memberid()) in {type(theirs.memberid()), str}
     for producer in both_producers:
-        assert bool(producer) and producer.flush(0) == 0
+        assert bool(producer)
+        assert producer.flush(0) == 0
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,12 @@ def cluster_id_of(bootstrap_servers):
     return AdminClient({"bootstrap.servers": bootstrap_servers}).list_topics(timeout=10).cluster_id
 
 
+def commands_with(text):
+    """The command lines of all running processes in which `text` stands."""
+    running = subprocess.run(["ps", "-eo", "args", "-ww"], capture_output=True, text=True, check=True).stdout
+    return "\n".join(line for line in running.splitlines() if text in line)
+
+
 def keeper_of(pid):
     """The parent of a process."""
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()[1])
@@ -123,6 +129,15 @@ def test_ends_with_its_starter_though_a_forked_child_holds_the_same_files(alive,
     finally:
         os.kill(child_pid, signal.SIGKILL)
         starter.wait()
+
+
+def test_a_starter_killed_while_it_starts_a_broker_leaves_nothing(tmp_path, eventually):
+    starter = subprocess.Popen([sys.executable, "-c", STARTS_A_BROKER], env={**os.environ, "TMPDIR": str(tmp_path)})
+    eventually(lambda: "StorageTool" in commands_with(str(tmp_path)), "the storage is being formatted")
+    starter.kill()
+    starter.wait()
+    eventually(lambda: not list(tmp_path.iterdir()), "the directory is removed")
+    eventually(lambda: not commands_with(str(tmp_path)), "no process is left")
 
 
 def test_a_dead_brokers_directory_goes_with_its_starter_too(alive, eventually):

@@ -4,9 +4,10 @@ import signal
 import time
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.observe import ProducerRebuilt, TransactionCommitted
-from tests.kafka.loop_support import Job, await_true
+from tests.kafka.loop_support import EventLog, Job, await_true
 from tests.verification.checker import BROKER_ATOMICITY_HOLE
 
 LOG_LINES = 20_000
@@ -107,3 +108,36 @@ def test_sigterm_while_the_producer_is_being_rebuilt_ends_within_the_shutdown_bu
         began_at = time.monotonic()
         process.ended(70)
         assert time.monotonic() - began_at < 3 + 2
+
+
+class OutdatedSeeks:
+    """A consumer whose first seeks meet a rebalance that is under way: librdkafka answers "outdated" then."""
+
+    def __init__(self, raw, times):
+        self._raw = raw
+        self.left = times
+
+    def __getattr__(self, name):
+        return getattr(self._raw, name)
+
+    def seek(self, partition):
+        if self.left:
+            self.left -= 1
+            raise KafkaException(KafkaError(KafkaError._OUTDATED))
+        self._raw.seek(partition)
+
+
+def test_a_rewind_that_meets_a_rebalance_is_tried_again(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(20)
+        events = EventLog()
+        loop = job.loop(lambda record: [record.value(), b"x" * refused_once(record)], events=events, on_error="skip")
+        loop._consumer._raw = seeks = OutdatedSeeks(loop._consumer._raw, 2)
+        running = job.start_loop(loop, events)
+        await_true(lambda: job.committed() == 20 or not running.running, "all inputs committed")
+        running.stop()
+        assert seeks.left == 0
+
+
+def refused_once(record):
+    return 2_000_000 if record.value() == b"7" else 1

@@ -174,7 +174,7 @@ def test_offsets_of_partitions_that_left_unassigned_are_never_dropped(stage):
 
 def test_in_revoke_the_generation_is_the_one_that_the_protocol_says(stage):
     """KIP-848 and classic eager still show the old one, classic cooperative already the new one."""
-    seen = {}
+    seen: dict[str, int] = {}
 
     def on_revoke(consumer, partitions):
         if partitions:

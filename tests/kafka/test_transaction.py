@@ -1,6 +1,9 @@
 """One `with producer.transaction(consumer)` block on a real broker: committed, aborted, held, and what is visible."""
 
+import contextlib
+
 import pytest
+from confluent_kafka import TopicPartition
 
 from eos_client import EosProducer, Outcome
 from eos_client.core.commit_gate import GatePolicy, GateSettings, RevocationEnded
@@ -63,11 +66,17 @@ def test_an_exception_in_the_block_aborts_and_the_records_come_again(any_stage):
     stage = any_stage
     written = stage.load(10)
     producer, consumer = stage.producer(), stage.subscribed()
-    with pytest.raises(ZeroDivisionError), producer.transaction(consumer) as txn:
-        for message in stage.collect(consumer, 15):
-            txn.produce(stage.sink, b"must not be seen")
-        producer.flush(WAIT_S)
-        raise ZeroDivisionError
+    txn = producer.transaction(consumer)
+
+    def block():
+        with txn:
+            for _ in stage.collect(consumer, 15):
+                txn.produce(stage.sink, b"must not be seen")
+            producer.flush(WAIT_S)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        block()
     assert txn.outcome is Outcome.ABORTED
     assert "ZeroDivisionError" in txn.reason
     assert stage.outputs() == []
@@ -88,7 +97,7 @@ def test_an_abort_goes_back_to_the_first_uncommitted_record_not_further(stage):
     with producer.transaction(consumer):
         committed = stage.collect(consumer, 7)
     for _ in range(3):
-        with pytest.raises(ZeroDivisionError), producer.transaction(consumer):
+        with contextlib.suppress(ZeroDivisionError), producer.transaction(consumer):
             stage.collect(consumer, 5)
             raise ZeroDivisionError
     with producer.transaction(consumer):
@@ -218,9 +227,9 @@ def test_a_plain_commit_is_possible_again_after_the_transaction(stage):
 
 def test_producing_before_init_transactions_says_what_to_do(stage):
     consumer = stage.subscribed()
-    with EosProducer({"bootstrap.servers": stage.bootstrap}) as producer:
-        with pytest.raises(TransactionStateError), producer.transaction(consumer) as txn:
-            txn.produce(stage.sink, b"")
+    producer = EosProducer({"bootstrap.servers": stage.bootstrap})
+    with producer, pytest.raises(TransactionStateError), producer.transaction(consumer) as txn:
+        txn.produce(stage.sink, b"")
 
 
 def test_a_producer_may_serve_another_consumer_once_its_transaction_is_over(stage):
@@ -235,3 +244,33 @@ def test_a_producer_may_serve_another_consumer_once_its_transaction_is_over(stag
             txn.produce(stage.sink, message.value())
     settle(stage, producer, second)
     assert sorted(stage.outputs()) == sorted(written)
+
+
+def test_an_abort_after_going_back_by_hand_goes_to_the_first_record_taken_since(stage):
+    stage.load([20, 0])
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer):
+        stage.collect(consumer, 10)
+    with contextlib.suppress(ZeroDivisionError), producer.transaction(consumer):
+        stage.collect(consumer, 5)
+        consumer.seek(TopicPartition(stage.source, 0, 3))
+        assert [m.offset() for m in stage.collect(consumer, 2)] == [3, 4]
+        raise ZeroDivisionError
+    with producer.transaction(consumer) as txn:
+        again = stage.collect(consumer, 17)
+        assert consumer.consume(10, 0.2) == []
+    assert [m.offset() for m in again] == list(range(3, 20))
+    assert txn.outcome is Outcome.COMMITTED
+    assert stage.committed()[0] == 20
+
+
+def test_a_seek_after_an_abort_wins_over_the_rewind(stage):
+    stage.load([20, 0])
+    producer, consumer = stage.producer(), stage.subscribed()
+    with contextlib.suppress(ZeroDivisionError), producer.transaction(consumer):
+        stage.collect(consumer, 5)
+        raise ZeroDivisionError
+    consumer.seek(TopicPartition(stage.source, 0, 15))
+    assert [m.offset() for m in stage.collect(consumer, 5)] == [15, 16, 17, 18, 19]
+    consumer.seek(TopicPartition(stage.source, 0, 2))
+    assert [m.offset() for m in stage.collect(consumer, 18)] == list(range(2, 20))

@@ -8,8 +8,14 @@ from tests.kafka.kafka_support import PROTOCOLS, Member, Stage, wait_for
 
 
 @pytest.fixture(params=PROTOCOLS, ids=lambda protocol: protocol.value)
-def stage(kafka_broker, request):
+def any_stage(kafka_broker, request):
     with Stage(kafka_broker.bootstrap_servers, request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def stage(kafka_broker):
+    with Stage(kafka_broker.bootstrap_servers) as made:
         yield made
 
 
@@ -54,10 +60,15 @@ with producer.transaction(consumer) as txn:
 {EPILOGUE}"""
 
 
-@pytest.mark.parametrize(
-    "program", [STALLS_IN_ITS_BLOCK, IS_ASSIGNED_AGAIN_IN_ITS_BLOCK], ids=["ends its block at once", "is back before"]
-)
-def test_a_member_frozen_beyond_its_session_aborts_and_goes_on_where_the_group_is(stage, program):
+def test_a_member_frozen_beyond_its_session_aborts_and_goes_on_where_the_group_is(any_stage):
+    is_overtaken_by_an_heir(any_stage, STALLS_IN_ITS_BLOCK)
+
+
+def test_a_frozen_member_that_is_assigned_again_inside_its_block_aborts_too(stage):
+    is_overtaken_by_an_heir(stage, IS_ASSIGNED_AGAIN_IN_ITS_BLOCK)
+
+
+def is_overtaken_by_an_heir(stage, program):
     written = stage.load(5)
     with Member(stage, program) as frozen:
         assert frozen.said() == "stalling"
@@ -76,8 +87,9 @@ def test_a_member_frozen_beyond_its_session_aborts_and_goes_on_where_the_group_i
     assert sorted(stage.outputs()) == sorted(written)
 
 
-def test_a_member_back_before_its_loss_was_served_cannot_commit_what_the_group_gave_away(stage):
+def test_a_member_back_before_its_loss_was_served_cannot_commit_what_the_group_gave_away(any_stage):
     """The metadata is that of the new membership already, the records are those of the old one."""
+    stage = any_stage
     written = stage.load(5)
     with Member(stage, STALLS_IN_ITS_BLOCK) as frozen:
         assert frozen.said() == "stalling"

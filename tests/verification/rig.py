@@ -18,8 +18,8 @@ from tests.verification.worker_pool import OwnExit, WorkerPool
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-FIRST_OUTPUT_TIMEOUT_S = 45.0
-DRAIN_TIMEOUT_S = 60.0
+FIRST_OUTPUT_TIMEOUT_S = 90.0
+DRAIN_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)

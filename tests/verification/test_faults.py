@@ -16,9 +16,9 @@ from tests.verification.commands import Contender
 from tests.verification.fault_run import FaultRun, perform
 from tests.verification.protocols import LATEST_VERSION, VERSIONS, GroupProtocol
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
-SECONDS = 14.0
+SECONDS = 10.0
 SEED = 3
 NAIVE_SEEDS = (1, 2, 3)
 

@@ -20,14 +20,14 @@ from tests.verification.brokers import RunningBroker, proxied_broker
 from tests.verification.protocols import LATEST_VERSION, GroupProtocol
 from tests.verification.topics import create_topics
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 RECORDS = 200
 COMMITTED = 100
 PENDING = 150
 REBALANCES = 6
 CALL_TIMEOUT_S = 30.0
-TRANSACTION_TIMEOUT_MS = 60_000
+TRANSACTION_TIMEOUT_MS = 600_000
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ def broker() -> Iterator[ScriptedBroker]:
 
 
 def read_exactly(connection: socket.socket, count: int) -> bytes:
-    connection.settimeout(10)
+    connection.settimeout(30)
     collected = bytearray()
     while len(collected) < count:
         chunk = connection.recv(1 << 16)
@@ -63,7 +63,7 @@ def read_exactly(connection: socket.socket, count: int) -> bytes:
     return bytes(collected)
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 5.0) -> bool:
+def wait_for(condition: Callable[[], bool], timeout_s: float = 30.0) -> bool:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         if condition():
@@ -77,10 +77,13 @@ def test_adds_the_round_trip_time_it_was_given(broker: ScriptedBroker, added_rtt
     with KafkaProxy(broker.port, added_rtt_s=added_rtt_s) as proxy:
         client = socket.create_connection(("127.0.0.1", proxy.port))
         frame = frames.end_txn(1, transactional_id="t", commits=True)
-        started_s = time.monotonic()
-        client.sendall(frame)
-        assert read_exactly(client, len(frame)) == frame
-        assert added_rtt_s <= time.monotonic() - started_s < added_rtt_s + 0.05
+        took_s = []
+        for _ in range(5):
+            started_s = time.monotonic()
+            client.sendall(frame)
+            assert read_exactly(client, len(frame)) == frame
+            took_s.append(time.monotonic() - started_s)
+        assert added_rtt_s <= min(took_s) < added_rtt_s + 0.05
         client.close()
 
 
@@ -160,7 +163,7 @@ def test_what_a_closing_client_has_sent_still_arrives(broker: ScriptedBroker) ->
         client = socket.create_connection(("127.0.0.1", proxy.port))
         client.sendall(frame)
         client.close()
-        assert broker.closed.wait(5)
+        assert broker.closed.wait(30)
     assert bytes(broker.received) == frame
 
 
@@ -169,7 +172,7 @@ def test_a_broker_that_is_down_shows_as_a_closed_connection() -> None:
         dead_port = unused.getsockname()[1]
     with KafkaProxy(dead_port) as proxy:
         client = socket.create_connection(("127.0.0.1", proxy.port))
-        client.settimeout(5)
+        client.settimeout(30)
         assert client.recv(10) == b""
         client.close()
 

@@ -15,9 +15,9 @@ from tests.verification.protocols import LATEST_VERSION
 from tests.verification.segments import Fates, fates
 from tests.verification.topics import Loader, Watcher, create_topics, read_all, read_history
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 TOPIC = "fates"
 
 

@@ -15,9 +15,9 @@ from tests.verification.checker import History, Stored
 from tests.verification.protocols import TRANSACTION_TIMEOUT_MS
 from tests.verification.segments import Fates, fates
 
-ANSWER_TIMEOUT_S = 15.0
-FLUSH_TIMEOUT_S = 30.0
-READ_BACK_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 30.0
+FLUSH_TIMEOUT_S = 60.0
+READ_BACK_TIMEOUT_S = 120.0
 LOAD_TICK_S = 0.01
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Command = Callable[[int], Sequence[str]]
 REPOSITORY = Path(__file__).resolve().parents[2]
-LEAVE_TIMEOUT_S = 20.0
+LEAVE_TIMEOUT_S = 45.0
 RESTART_DELAY_S = 0.5
 OWN_EXITS_MAX = 100
 PR_SET_PDEATHSIG = 1
@@ -57,6 +57,7 @@ class WorkerPool:
         self._frozen: set[int] = set()
         self._leaving: list[tuple[int, subprocess.Popen[bytes], float]] = []
         self._restart_at_s: dict[int, float] = {}
+        self._log_starts: dict[subprocess.Popen[bytes], int] = {}
         self._started_s = time.monotonic()
         self.own_exits: list[OwnExit] = []
         self.starts = 0
@@ -94,7 +95,7 @@ class WorkerPool:
             return
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
         with self.log_path(slot).open("ab") as log:
-            self._running[slot] = subprocess.Popen(
+            process = subprocess.Popen(
                 list(self._command(slot)),
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -102,6 +103,8 @@ class WorkerPool:
                 env=environment,
                 preexec_fn=_die_with_parent,  # noqa: PLW1509  it only makes one system call
             )
+            self._log_starts[process] = log.tell()
+        self._running[slot] = process
         self.starts += 1
 
     def kill(self, slot: int) -> None:
@@ -158,7 +161,10 @@ class WorkerPool:
                 self.start(slot)
 
     def _collect_leaving(self) -> None:
-        """A worker that answers SIGTERM with another status than 0, or not in time, is on record as well."""
+        """A worker that answers SIGTERM with another status than 0, or not in time, is on record as well.
+
+        Not one that was asked before it had said a word: SIGTERM ends a program that is still being loaded.
+        """
         for leaving in tuple(self._leaving):
             slot, process, due_s = leaving
             status = process.poll()
@@ -168,8 +174,12 @@ class WorkerPool:
                 process.kill()
                 process.wait()
             self._leaving.remove(leaving)
-            if status != 0:
+            unheard = status == -signal.SIGTERM and self._is_silent(slot, process)
+            if status != 0 and not unheard:
                 self._record_exit(slot, -signal.SIGKILL if status is None else status)
+
+    def _is_silent(self, slot: int, process: subprocess.Popen[bytes]) -> bool:
+        return self.log_path(slot).stat().st_size <= self._log_starts[process]
 
     def _record_exit(self, slot: int, status: int) -> None:
         at_s = time.monotonic() - self._started_s

@@ -90,7 +90,7 @@ class Display:
             if worker.tally.lives:
                 tally = worker.tally
                 parts.append(
-                    f"{worker.name} {worker.state} gen {tally.generation_id} owns {len(tally.partitions)}: "
+                    f"{worker.name} {worker.state} gen {tally.generation_id} owns {tally.partitions}: "
                     f"{tally.committed} committed, {tally.skipped} skipped, {tally.aborted} aborted"
                 )
         return " | ".join(parts)
@@ -119,7 +119,7 @@ def workers_table(workers: Sequence[Worker]) -> Table:
             worker.name,
             worker.state,
             str(tally.generation_id) if tally.generation_id > 0 else "",
-            str(len(tally.partitions)),
+            str(tally.partitions),
             *_figures(worker),
         )
     table.add_section()

@@ -72,16 +72,16 @@ class Scenario:
         self._start(first, victim)
         self._until(lambda: self._has_committed(plan.join_at))
         self._start(third)
-        self._until(lambda: bool(third.tally.partitions))
-        note(f"{third.name} has joined and owns {len(third.tally.partitions)} partitions")
+        self._until(lambda: third.tally.partitions > 0)
+        note(f"{third.name} has joined and owns {third.tally.partitions} partitions")
         feed.release(plan.released_after_join)
-        self._until(lambda: self._has_committed(plan.kill_at) and bool(victim.tally.partitions))
+        self._until(lambda: self._has_committed(plan.kill_at) and victim.tally.partitions > 0)
         owned = self._kill_at_work(victim)
         note(f"{victim.name} killed (SIGKILL) while it owned {owned} partitions")
         self._until_after(plan.restart_after_s)
         self._start(victim)
-        self._until(lambda: bool(victim.tally.partitions))
-        note(f"{victim.name} is back and owns {len(victim.tally.partitions)} partitions")
+        self._until(lambda: victim.tally.partitions > 0)
+        note(f"{victim.name} is back and owns {victim.tally.partitions} partitions")
         feed.release(1.0)
         self._until(lambda: feed.is_done and self._progress.committed >= feed.total)
         note(f"all {feed.total:,} records are committed")
@@ -115,7 +115,7 @@ class Scenario:
         before = victim.tally.committed
         self._until(lambda: victim.tally.committed > before or self._has_committed(1.0))
         time.sleep(self._plan.into_transaction_s)
-        owned = len(victim.tally.partitions)
+        owned = victim.tally.partitions
         victim.kill()
         return owned
 

@@ -38,7 +38,7 @@ class Tally:
     records_out: int = 0
     records_per_s: int = 0
     generation_id: int = -1
-    partitions: frozenset[str] = frozenset()
+    partitions: int = 0
     failure: str = ""
     incidents: deque[str] = field(default_factory=deque)
 
@@ -49,7 +49,7 @@ class Tally:
 
     def end_life(self) -> None:
         """Forget what only a living process has."""
-        self.partitions = frozenset()
+        self.partitions = 0
         self.records_per_s = 0
 
     def note(self, entry: Mapping[str, Any]) -> None:
@@ -59,7 +59,6 @@ class Tally:
                 self.committed += 1
                 self.records_in += entry["records_in"]
                 self.records_out += entry["records_out"]
-                self.generation_id = entry["generation"]
             case "commit_skipped":
                 self.skipped += 1
             case "transaction_aborted":
@@ -71,12 +70,10 @@ class Tally:
                 self.incidents.append(f"rebuilt its producer: {entry['reason']}")
             case "partitions_assigned":
                 self.rebalances += 1
-                self.generation_id = entry["generation"]
-                self.partitions |= set(entry["partitions"])
-            case "partitions_revoked" | "partitions_lost":
-                self.partitions -= set(entry["partitions"])
             case "loop_progress":
                 self.records_per_s = entry["records_in_per_s"]
+                self.generation_id = entry["generation_id"]
+                self.partitions = entry["partitions"]
             case "command_failed":
                 self.failure = entry["message"]
 

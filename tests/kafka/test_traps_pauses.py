@@ -1,0 +1,85 @@
+"""Pausing is a means of ours and of the application's: neither undoes the other's, and none outlives its partition."""
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from tests.kafka.kafka_support import Stage, values, wait_for
+
+
+@pytest.fixture
+def stage(kafka_broker):
+    with Stage(kafka_broker.bootstrap_servers) as made:
+        yield made
+
+
+def places(stage, partitions):
+    return [TopicPartition(stage.source, p) for p in partitions]
+
+
+def drain(consumer):
+    for _ in range(3):
+        consumer.serve_callbacks(drain=True)
+
+
+def test_what_the_application_paused_stays_paused_and_the_rest_flows_after_a_drain(stage):
+    stage.load(1)
+    consumer = stage.subscribed()
+    stage.collect(consumer, 2)
+    consumer.pause(places(stage, [0]))
+    written = stage.load(3, start=1)
+    drain(consumer)
+    consumer.wait_while_paused(0.1)
+    assert values(stage.collect(consumer, 3)) == ["1-1", "1-2", "1-3"]
+    assert consumer.consume(10, 0.3) == []
+    consumer.resume(places(stage, [0]))
+    assert values(stage.collect(consumer, 3)) == written[:3]
+
+
+def test_what_the_application_resumed_flows_after_a_drain(stage):
+    stage.load(1)
+    consumer = stage.subscribed()
+    stage.collect(consumer, 2)
+    consumer.pause(places(stage, [0, 1]))
+    drain(consumer)
+    consumer.resume(places(stage, [0, 1]))
+    stage.load(1, start=1)
+    drain(consumer)
+    assert sorted(values(stage.collect(consumer, 2))) == ["0-1", "1-1"]
+
+
+def test_a_partition_that_a_callback_pauses_during_the_drain_stays_paused(stage):
+    stage.load(1)
+    paused: list[int] = []
+
+    def on_revoke(consumer, partitions):
+        if partitions and not paused:
+            paused.extend({0, 1} - {p.partition for p in partitions})
+            consumer.pause(places(stage, paused))
+
+    consumer = stage.subscribed(callbacks={"on_revoke": on_revoke})
+    stage.collect(consumer, 2)
+    consumer.commit(asynchronous=False)
+    newcomer = stage.raw_consumer()
+    wait_for(
+        lambda: paused and stage.assigned(newcomer),
+        "the rebalance",
+        lambda: consumer.serve_callbacks(drain=True),
+        lambda: newcomer.poll(0.02),
+    )
+    stage.load(2, start=1)
+    drain(consumer)
+    assert consumer.consume(10, 0.5) == []
+    consumer.resume(places(stage, paused))
+    assert values(stage.collect(consumer, 2)) == [f"{paused[0]}-1", f"{paused[0]}-2"]
+
+
+def test_records_that_waited_when_the_drain_began_are_handed_over_once_and_in_order(stage):
+    written = stage.load(500)
+    consumer = stage.subscribed()
+    got = stage.collect(consumer, 10)
+    while len(got) < len(written):
+        consumer.serve_callbacks(drain=True)
+        got += stage.collect(consumer, min(90, len(written) - len(got)))
+    assert consumer.consume(10, 0.2) == []
+    for partition in range(2):
+        assert [m.offset() for m in got if m.partition() == partition] == list(range(500))
