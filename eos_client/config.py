@@ -93,6 +93,8 @@ SAFE_PRODUCER: Settings = {
     # Back-to-back transactions meet CONCURRENT_TRANSACTIONS and wait this long; librdkafka's default is 100.
     "retry.backoff.ms": 10,
     "reconnect.backoff.ms": 10,
+    # How long an output to a missing topic waits before it fails; librdkafka's 30000 outlives the transaction.
+    "topic.metadata.propagation.max.ms": 5000,
 }
 
 # The spellings of a boolean that librdkafka takes, in lower case.
@@ -291,7 +293,9 @@ class EosConfig:
         check_settings(self.kafka)
         own = {k: v for k, v in self.kafka.items() if k not in CONSUMER_ONLY}
         pinned = {} if self.transactional_id is None else {"transactional.id": self.transactional_id}
-        settings = safe_producer_settings({**own, **self.producer, **pinned}, self.open_limit_s)
+        # The loop wants no report of a success; of a failure it keeps the reason.
+        watched = {"delivery.report.only.error": True}
+        settings = safe_producer_settings({**watched, **own, **self.producer, **pinned}, self.open_limit_s)
         if self.transactional_id is None:
             del settings["transactional.id"]
         return settings

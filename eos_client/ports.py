@@ -205,6 +205,11 @@ class TransactionalProducer(Protocol):
         """How long transactional work may take."""
         ...
 
+    @property
+    def gives_up(self) -> bool:
+        """Whether waiting for the cluster has come to its end."""
+        ...
+
     def begin_transaction(self) -> None: ...  # noqa: D102
 
     def enqueue(self, topic: str, record: OutputRecord) -> None:

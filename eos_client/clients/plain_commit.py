@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling
+from eos_client.clients.gate_attempts import SERVE_ROUNDS_MAX, GateAttempts
+from eos_client.core.commit_gate import CommitDecision, CommitRuling
 from eos_client.core.model import InputPartition, InputPosition
 from eos_client.errors import EosError
-from eos_client.observe import CommitRefused, CommitSkipped, EventHook
+from eos_client.observe import CommitRefused, EventHook
 from eos_client.ports import MembershipSnapshot
 
 if TYPE_CHECKING:
     from eos_client.clients.consumer import EosConsumer
 
-_SERVE_ROUNDS_MAX = 3
 Offsets = Mapping[InputPartition, Any]
 """By partition, what confluent_kafka calls a TopicPartition: offset, and metadata and leader epoch where known."""
 
@@ -31,58 +31,32 @@ class PlainCommits:
         self._consumer = consumer
         self._send = send
         self._hook = hook
-        self._clock = clock
-        self._held_since: float | None = None
+        self._attempts = GateAttempts(consumer, hook, clock)
         self.pending: dict[InputPartition, Any] = {}
 
     def rule(self, requested: Offsets) -> CommitRuling:
         """Ask the gate about ``requested`` and what is pending; a skip is noted and logged here."""
         offsets = {**self.pending, **requested}
-        for _ in range(_SERVE_ROUNDS_MAX):
+        for _ in range(SERVE_ROUNDS_MAX):
             ruling, snapshot = self._ask(offsets)
             if ruling.decision is not CommitDecision.SERVE_CALLBACKS:
                 break
             self._consumer.serve_callbacks(drain=True)
         if ruling.decision is CommitDecision.COMMIT:
-            self._held_since = None
+            self._attempts.ended()
         elif ruling.decision is CommitDecision.ABORT:
-            self._refused(requested, ruling)
+            self._attempts.ended()
+            self._hook(CommitRefused(partitions=frozenset(requested), row=ruling.row, reason=ruling.reason))
         else:
-            self._keep(offsets, ruling, snapshot)
+            self.pending.update(offsets)
+            self._attempts.skipped(ruling, snapshot)
         return ruling
 
     def _ask(self, offsets: Offsets) -> tuple[CommitRuling, MembershipSnapshot]:
-        snapshot = self._consumer.snapshot()
-        generation = snapshot.generation
-        known = self._consumer.positions_of_ours
-        attempt = CommitAttempt(
-            positions={
-                p: known[p] if p in known else InputPosition(place.offset, place.offset, self._consumer.proven)
-                for p, place in offsets.items()
-            },
-            snapshot=generation,
-            callbacks_served=generation.same_membership(self._consumer.proven),
-            held_for_s=0.0 if self._held_since is None else self._clock() - self._held_since,
+        known, proven = self._consumer.positions_of_ours, self._consumer.proven
+        return self._attempts.ask(
+            {p: known.get(p) or InputPosition(place.offset, place.offset, proven) for p, place in offsets.items()}
         )
-        return self._consumer.gate.decide(attempt), snapshot
-
-    def _keep(self, offsets: Offsets, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
-        self.pending.update(offsets)
-        if self._held_since is None:
-            self._held_since = self._clock()
-        revocation = self._consumer.gate.state.revocation
-        self._hook(
-            CommitSkipped(
-                generation=snapshot.generation,
-                revocation_generation=revocation.generation if revocation else snapshot.generation,
-                held_for_s=self._clock() - self._held_since,
-                reason=ruling.reason,
-            )
-        )
-
-    def _refused(self, requested: Offsets, ruling: CommitRuling) -> None:
-        self._held_since = None
-        self._hook(CommitRefused(partitions=frozenset(requested), row=ruling.row, reason=ruling.reason))
 
     # -- RevocationWork --------------------------------------------------------------------------------------------
 

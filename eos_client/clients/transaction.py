@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from eos_client.clients.gate_attempts import SERVE_ROUNDS_MAX, GateAttempts
 from eos_client.clients.unknown_outcome import ask_the_log
 from eos_client.core.commit_gate import (
-    CommitAttempt,
     CommitDecision,
     CommitGate,
     CommitRuling,
@@ -23,7 +23,6 @@ from eos_client.core.commit_gate import (
 from eos_client.core.model import InputPartition, InputPositions, Outcome
 from eos_client.errors import AbortableError, EosError, RebuildProducerError, UnknownOutcomeError
 from eos_client.observe import (
-    CommitSkipped,
     Counters,
     EventHook,
     TransactionAborted,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from eos_client.clients.consumer import EosConsumer
     from eos_client.clients.producer import EosProducer
 
-_SERVE_ROUNDS_MAX = 3
 _BLOCK_SLICE_S = 0.02
 
 
@@ -71,7 +69,7 @@ class TransactionSession:
         self.last = Ending(Outcome.COMMITTED, "nothing was done yet")
         self._open = False
         self._records_out = 0
-        self._held_since: float | None = None
+        self._attempts = GateAttempts(consumer, hook, clock)
         self._failure: EosError | None = None
 
     def joins(self, consumer: EosConsumer) -> bool:
@@ -86,7 +84,7 @@ class TransactionSession:
     @property
     def is_held(self) -> bool:
         """Whether the gate keeps the transaction open beyond its time."""
-        return self._held_since is not None
+        return self._attempts.is_held
 
     @property
     def commits_when_generation_moves(self) -> bool:
@@ -122,7 +120,7 @@ class TransactionSession:
         """Commit, hold or abort what is open. Raises what the caller has to decide: fenced, unfit, fatal, unknown."""
         self._raise_failure()
         if not self._open and not self._consumer.positions:
-            self._held_since = None
+            self._attempts.ended()
             return Ending(Outcome.COMMITTED, "nothing to do")
         try:
             self.last = self._end()
@@ -170,7 +168,7 @@ class TransactionSession:
     def _rule(self) -> tuple[CommitRuling, MembershipSnapshot]:
         """Ask the gate until it gives a verdict; serving callbacks may end the transaction meanwhile."""
         before = self.last
-        for _ in range(_SERVE_ROUNDS_MAX):
+        for _ in range(SERVE_ROUNDS_MAX):
             ruling, snapshot = self._ask()
             if ruling.decision is CommitDecision.SERVE_CALLBACKS:
                 self._consumer.serve_callbacks(drain=True)
@@ -185,14 +183,7 @@ class TransactionSession:
         return ruling, snapshot
 
     def _ask(self) -> tuple[CommitRuling, MembershipSnapshot]:
-        snapshot = self._consumer.snapshot()
-        attempt = CommitAttempt(
-            positions=self._consumer.positions,
-            snapshot=snapshot.generation,
-            callbacks_served=snapshot.generation.same_membership(self._consumer.proven),
-            held_for_s=self._held_for_s(),
-        )
-        return self._gate.decide(attempt), snapshot
+        return self._attempts.ask(self._consumer.positions)
 
     def _block(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> tuple[CommitRuling, MembershipSnapshot]:
         """Stay in poll until the gate opens; its hold limit ends this (row 7)."""
@@ -209,22 +200,9 @@ class TransactionSession:
         return ruling, snapshot
 
     def _hold(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> Ending:
-        if self._held_since is None:
-            self._held_since = self._clock()
         self.counters.skipped += 1
-        revocation = self._gate.state.revocation
-        self._hook(
-            CommitSkipped(
-                generation=snapshot.generation,
-                revocation_generation=revocation.generation if revocation else snapshot.generation,
-                held_for_s=self._held_for_s(),
-                reason=ruling.reason,
-            )
-        )
+        self._attempts.skipped(ruling, snapshot)
         return Ending(Outcome.SKIPPED, ruling.reason, ruling.row)
-
-    def _held_for_s(self) -> float:
-        return 0.0 if self._held_since is None else self._clock() - self._held_since
 
     def _commit(
         self, snapshot: MembershipSnapshot, began_at: float, ruling: CommitRuling, *, inside_revoke: bool
@@ -271,6 +249,17 @@ class TransactionSession:
         self.last = self._abort(reason)
         return self.last
 
+    def give_up(self, reason: str) -> None:
+        """Abort on the way out: nothing is rebuilt and nothing rewound, because nothing will be read any more.
+
+        Raises what the abort raised; then the coordinator's time-out, or the next instance, ends the transaction.
+        """
+        if self._open:
+            self._settled()
+            self.counters.aborted += 1
+            self._hook(TransactionAborted(reason=reason, row=0, records_in=_count(self._consumer.positions)))
+            self._producer.abort_transaction(self._producer.limits.commit_timeout_s)
+
     def _abort(self, reason: str, row: int = 0, *, inside_revoke: bool = False) -> Ending:
         try:
             if self._open:
@@ -282,6 +271,7 @@ class TransactionSession:
 
     def _start_over(self, error: RebuildProducerError, *, inside_revoke: bool = False) -> Ending:
         """Replace the handle: no commit was sent, so init_transactions aborts whatever is open."""
+        self._open = False
         self._producer.rebuild()
         self._rewind(inside_revoke=inside_revoke, reason=str(error), row=0)
         return Ending(Outcome.ABORTED, str(error))
@@ -300,7 +290,7 @@ class TransactionSession:
         self._gate.observe(WorkSettled())
         self._open = False
         self._records_out = 0
-        self._held_since = None
+        self._attempts.ended()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

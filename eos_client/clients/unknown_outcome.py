@@ -46,7 +46,7 @@ def _committed(
 ) -> dict[InputPartition, int]:
     limit_s = producer.limits.recovery_timeout_s
     retrying = tenacity.Retrying(
-        stop=tenacity.stop_after_delay(limit_s),
+        stop=lambda state: producer.gives_up or tenacity.stop_after_delay(limit_s)(state),
         wait=tenacity.wait_exponential(multiplier=0.1, max=2.0),
         retry=tenacity.retry_if_not_exception_type(EosError),
     )

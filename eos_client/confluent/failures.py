@@ -114,15 +114,17 @@ def with_error(failure: ProducerFailure, error: KafkaError) -> ProducerFailure:
     )
 
 
-def producer_error(failure: ProducerFailure, error: KafkaError, transactional_id: str) -> errors.EosError:
-    """Name ``error`` for what the producer's owner must do."""
+def producer_error(
+    failure: ProducerFailure, error: KafkaError, transactional_id: str, clause: str = ""
+) -> errors.EosError:
+    """Name ``error`` for what the producer's owner must do. ``clause`` ends the sentence that says what happened."""
     request = failure.request.value
     if failure.request is TransactionalRequest.PRODUCE and failure.code in _RECORD_ERRORS and not failure.fatal:
         return KafkaOutputRefusedError(
             error, f"the output cannot be written: {error.str()} ({error.name()}). Correct it."
         )
     rule = recovery_for(failure)
-    what = f"{request} of transactional.id {transactional_id!r} failed with {error.name()}: {error.str()}"
+    what = f"{request} of transactional.id {transactional_id!r} failed with {error.name()}: {error.str()}{clause}"
     message = f"{what}. {_way_out(rule)}"
     if rule.action is RecoveryAction.ABORT_AND_CONTINUE and failure.code in _REFUSED_OFFSETS:
         return KafkaCommitRefusedError(error, message)

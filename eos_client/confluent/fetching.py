@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import tenacity
 from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.confluent.failures import consumer_errors
@@ -22,6 +23,8 @@ from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import CommitRefusedError, EosError, FatalClientError
 
 _SEEK_ATTEMPTS_MAX = 3
+_SEEK_LIMIT_S = 5.0
+_SEEK_AGAIN_S = 0.05
 _DRAIN_ROUNDS_MAX = 10
 _DRAIN_STEP = 100
 _PREFETCH_STEP = 500
@@ -232,8 +235,16 @@ class FetchingConsumer(GroupMember):
         return goals
 
     def _seek(self, partition: InputPartition, offset: int) -> None:
+        place = TopicPartition(partition.topic, partition.partition, offset)
+        # A rebalance that begins meanwhile pauses partitions inside the library, which makes the seek outdated.
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(KafkaException),
+            stop=tenacity.stop_after_delay(_SEEK_LIMIT_S),
+            wait=tenacity.wait_fixed(_SEEK_AGAIN_S),
+            reraise=True,
+        )
         try:
-            self._raw.seek(TopicPartition(partition.topic, partition.partition, offset))
+            retrying(self._raw.seek, place)
         except KafkaException as error:
             raise FatalClientError(
                 f"{partition} could not be rewound to {offset} ({error}): its next records would be lost to this "

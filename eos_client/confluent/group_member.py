@@ -63,6 +63,11 @@ class GroupMember(OwnedConsumer):
         return self._proven
 
     @owned()
+    def serve_errors(self) -> None:
+        """Let the client library report, before the first subscription, why it is not connected."""
+        self._raw.poll(0)
+
+    @owned()
     def snapshot(self) -> MembershipSnapshot:
         """Read the group metadata now."""
         metadata = self._raw.consumer_group_metadata()

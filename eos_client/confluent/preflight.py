@@ -30,6 +30,7 @@ def require_topics(consumer: ConfluentConsumer, topics: Sequence[str], limit_s: 
     try:
         known = consumer.list_topics(timeout=limit_s).topics
     except KafkaException as error:
+        consumer.serve_errors()
         raise unreachable(consumer.settings, limit_s, consumer.last_errors) from error
     _require(known, (t for t in topics if not t.startswith("^")), "input")
 

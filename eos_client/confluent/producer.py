@@ -112,7 +112,7 @@ class ConfluentProducer(ProducerHandle):
         try:
             self._raw.produce(topic, *args, **kwargs)
         except KafkaException as exception:
-            raise self._failed(TransactionalRequest.PRODUCE, exception) from exception
+            raise self._failed(TransactionalRequest.PRODUCE, exception, f" (topic {topic!r})") from exception
 
     @property
     def outlet(self) -> Callable[..., None]:

@@ -6,7 +6,9 @@ epoch, which fences the old one and ends its transaction (KIP-360).
 
 from __future__ import annotations
 
+import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -39,12 +41,14 @@ from eos_client.observe import Counters, EventHook, ProducerRebuilt
 
 # A call is given its own timeout first; only what outlives that by this much is left behind.
 _GRACE_S = 0.5
-_INIT_ATTEMPT_S = 5.0
+_INIT_ATTEMPT_S = 1.0
 
 
 def _destroy(raw: Any) -> None:
-    raw.purge()  # close() waits for outstanding records without any limit
-    raw.close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that it could not end its transaction is why it is left
+        raw.purge()  # close() waits for outstanding records without any limit
+        raw.close()
 
 
 ProducerFactory = Callable[[dict[str, Any]], Any]
@@ -66,10 +70,13 @@ class ProducerHandle:
     ) -> None:
         self.limits = limits or ProducerLimits()
         self.counters = counters or Counters()
+        self.give_up_at = math.inf
         self._generated_id = "transactional.id" not in settings
         self._settings = safe_producer_settings(settings, shortest_timeout_s)
         self._errors = LastErrors(self._settings.get("error_cb"))
         self._settings["error_cb"] = self._errors
+        if str(self._settings.get("delivery.report.only.error", "")).lower() in {"true", "t", "1"}:
+            self._settings["on_delivery"] = self._errors.watching_deliveries(self._settings.get("on_delivery"))
         self._hook = hook
         self._factory = factory
         self._clock = clock
@@ -111,20 +118,19 @@ class ProducerHandle:
             raise self._finished
         if self._finished is not None:
             self._replace_handle()
-        self._init(timeout if timeout >= 0 else self.limits.start_timeout_s)
+        limit_s = timeout if timeout >= 0 else self.limits.start_timeout_s
+        with self._diagnosed(limit_s):
+            self._init(limit_s)
 
     def _init(self, limit_s: float) -> None:
         deadline = self._clock() + limit_s
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(RetriableError),
-            stop=tenacity.stop_after_delay(limit_s),
+            stop=lambda state: self.gives_up or tenacity.stop_after_delay(limit_s)(state),
             wait=tenacity.wait_exponential(multiplier=0.02, max=1.0),
             reraise=True,
         )
-        try:
-            retrying(self._init_once, deadline)
-        except (RetriableError, RebuildProducerError) as error:
-            raise why_init_failed(self._settings, self._errors, limit_s, error) from error
+        retrying(self._init_once, deadline)
 
     def _init_once(self, deadline: float) -> None:
         attempt_s = min(_INIT_ATTEMPT_S, max(0.1, deadline - self._clock()))
@@ -134,22 +140,38 @@ class ProducerHandle:
     def rebuild(self) -> None:
         """Replace the handle and initialise the new one, which ends the old one's transaction one way or the other.
 
-        Tried for ``recovery_timeout_s``; raises what ``init_transactions`` raises.
+        Tried for ``recovery_timeout_s``, or until ``give_up_at``; raises what ``init_transactions`` raises.
         """
         began_at, reason = self._clock(), str(self._finished or "asked for")
         self._replace_handle()
+        limit_s = self.limits.recovery_timeout_s
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type((ClusterUnavailableError, RebuildProducerError)),
-            stop=tenacity.stop_after_delay(self.limits.recovery_timeout_s),
-            wait=tenacity.wait_exponential(multiplier=0.1, max=2.0),
+            retry=tenacity.retry_if_exception_type((RetriableError, RebuildProducerError)),
+            stop=lambda state: self.gives_up or tenacity.stop_after_delay(limit_s)(state),
+            wait=tenacity.wait_exponential(multiplier=0.1, max=1.0),
             before_sleep=lambda _: self._replace_handle() if self._finished else None,
             reraise=True,
         )
-        retrying(self._init, self.limits.start_timeout_s)
+        with self._diagnosed(limit_s):
+            retrying(self._init, min(limit_s, self.limits.start_timeout_s))
         self.counters.producer_rebuilds += 1
         self._hook(
             ProducerRebuilt(transactional_id=self.transactional_id, reason=reason, duration_s=self._clock() - began_at)
         )
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether waiting for the cluster has come to its end."""
+        return self._clock() >= self.give_up_at
+
+    @contextmanager
+    def _diagnosed(self, limit_s: float) -> Iterator[None]:
+        try:
+            yield
+        except (RetriableError, RebuildProducerError) as error:
+            if self.gives_up:
+                raise ClusterUnavailableError(f"{error} Given up because the process is to stop.") from error
+            raise why_init_failed(self._settings, self._errors, limit_s, error) from error
 
     def _replace_handle(self) -> None:
         self._leave_handle_behind()
@@ -184,9 +206,12 @@ class ProducerHandle:
         except KafkaException as exception:
             raise self._failed(request, exception) from exception
 
-    def _failed(self, request: TransactionalRequest, exception: KafkaException) -> EosError:
+    def _failed(self, request: TransactionalRequest, exception: KafkaException, where: str = "") -> EosError:
         error = kafka_error(exception)
-        return self._remember(producer_error(self._failure(request, error), error, self.transactional_id))
+        named = producer_error(
+            self._failure(request, error), error, self.transactional_id, self._errors.delivery_clause() + where
+        )
+        return self._remember(named)
 
     def _failure(self, request: TransactionalRequest, error: KafkaError | None = None) -> ProducerFailure:
         known = ProducerFailure(
@@ -195,6 +220,7 @@ class ProducerHandle:
             transaction_age_s=self.transaction_age_s,
             transaction_timeout_s=self.transaction_timeout_s,
             generated_id=self._generated_id,
+            transaction_open=self._began_at is not None,
         )
         return known if error is None else with_error(known, error)
 

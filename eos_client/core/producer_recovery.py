@@ -71,6 +71,7 @@ class ProducerFailure:
     transaction_age_s: float = 0.0
     transaction_timeout_s: float = 60.0
     generated_id: bool = False
+    transaction_open: bool = False
 
     @property
     def fenced_by_another(self) -> bool:
@@ -101,6 +102,11 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         lambda f: f.fenced_by_another,
         RecoveryAction.STOP_FENCED,
         "a newer instance has this transactional.id; two instances must never take turns",
+    ),
+    RecoveryRule(
+        lambda f: f.code == "_STATE" and f.request is TransactionalRequest.PRODUCE and f.transaction_open,
+        RecoveryAction.ABORT_AND_CONTINUE,
+        "an earlier output of this transaction was not delivered: librdkafka takes no more, and says only that",
     ),
     RecoveryRule(
         lambda f: f.code == "_STATE" and not f.fatal,

@@ -7,8 +7,7 @@ It only sequences. Whether a commit may be sent is decided in ``core.commit_gate
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eos_client.clients import EosConsumer, EosProducer
@@ -24,6 +23,7 @@ from eos_client.errors import (
     FatalClientError,
     OutputRefusedError,
     RebuildProducerError,
+    TransformError,
     UnknownOutcomeError,
 )
 from eos_client.loop.record_failures import FailedRecords
@@ -41,6 +41,14 @@ _UNFIT = frozenset(
 _STRIDE_MAX = 512
 _BACKOFF_LIMIT_S = 1.0
 _CLOSE_MIN_S = 1.0
+
+
+class _WriteFailedError(Exception):
+    """Carries ``reason`` past the handler of what the application raises."""
+
+    def __init__(self, reason: EosError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 class ExactlyOnceLoop:
@@ -115,6 +123,7 @@ class ExactlyOnceLoop:
     def stop(self, reason: str = "stop() was called") -> None:
         """Ask the loop to stop; returns at once and may be called from any thread or a signal handler."""
         self._stop_reason = self._stop_reason or reason
+        self._producer.give_up_at = self._budget_ends_at()
 
     def close(self) -> None:
         """Leave the group and release the clients, within ``shutdown_timeout_s``. Open work is aborted first."""
@@ -227,11 +236,10 @@ class ExactlyOnceLoop:
                             self._write(record, output)
                     except Exception:  # noqa: BLE001, PERF203  # the thorough way repeats it and names what is wrong
                         self._write(record, output)
-            except EosError:
-                raise
+            except _WriteFailedError as failed:
+                raise failed.reason from failed.reason.__cause__
             except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
-                for output in self._failed.settle(record, error):
-                    self._write(record, output)
+                self._write_instead(record, self._failed.settle(record, error))
         self._session.wrote(simple)
 
     def _write(self, record: Any, output: Any) -> None:
@@ -240,7 +248,16 @@ class ExactlyOnceLoop:
             topic, output = self._addressed(output)
             self._session.produce(topic, output)
         except (OutputRefusedError, TypeError, ValueError) as error:
-            self._settle_refused(record, error)
+            raise _WriteFailedError(self._refused(record, error)) from error
+        except EosError as error:
+            raise _WriteFailedError(error) from error
+
+    def _write_instead(self, record: Any, outputs: Iterable[Any]) -> None:
+        try:
+            for output in outputs:
+                self._write(record, output)
+        except _WriteFailedError as failed:
+            raise failed.reason from failed.reason.__cause__
 
     def _addressed(self, output: Any) -> tuple[str, OutputRecord]:
         if isinstance(output, bytes):
@@ -252,12 +269,16 @@ class ExactlyOnceLoop:
             raise TypeError(f"{output!r} names no topic and the loop has no output_topic; set one of them")
         return topic, output
 
-    def _settle_refused(self, record: Any, error: BaseException) -> None:
-        """Take the record's other outputs out of the transaction; it is settled when it comes again."""
-        self._failed.remember(record, error)
-        raise AbortableError(
-            f"an output of {record.topic()}[{record.partition()}]@{record.offset()} was refused: {error}"
-        ) from error
+    def _refused(self, record: Any, error: BaseException) -> EosError:
+        """Return the error that takes the record's other outputs out again; it is settled when it comes once more."""
+        try:
+            self._failed.remember(record, error)
+        except TransformError as stop:
+            return stop
+        where = f"{record.topic()}[{record.partition()}]@{record.offset()}"
+        abort = AbortableError(f"an output of {where} was refused: {error}")
+        abort.__cause__ = error
+        return abort
 
     def _heed(self, error: Any) -> None:
         if error.name() in _IGNORED:
@@ -307,7 +328,6 @@ class ExactlyOnceLoop:
     def _drain(self) -> None:
         """Finish what is open, or abort it when the gate stays closed for ``shutdown_timeout_s``."""
         deadline = self._budget_ends_at()
-        self._producer.limits = replace(self._producer.limits, recovery_timeout_s=self.config.shutdown_timeout_s)
         ending = self._session.end()
         while ending.outcome is Outcome.SKIPPED and self._clock() < deadline:
             self._consumer.wait_while_paused(self.config.poll_timeout_s)
@@ -317,9 +337,7 @@ class ExactlyOnceLoop:
 
     def _abort_quietly(self) -> None:
         """Abort open work on the way out; the error that brought us here is the one to report."""
-        if not self._session.is_open:
-            return
         try:
-            self._session.abort(self._stop_reason or "the loop was closed")
+            self._session.give_up(self._stop_reason or "the loop was closed")
         except EosError as error:
             self._hook(ClientReported(client="producer", error=f"the last transaction was not aborted: {error}"))

@@ -16,6 +16,8 @@ from eos_client.errors import TransformError
 from eos_client.observe import Counters, EventHook, RecordDeadLettered, RecordSkipped
 from eos_client.ports import Output, OutputRecord, Record, Transform
 
+_ERROR_CHARACTERS_MAX = 1000
+
 Collected = Callable[[Any], list[Output]]
 
 
@@ -69,7 +71,7 @@ class FailedRecords:
 
 def _dead_letter(topic: str, record: Record, error: str) -> OutputRecord:
     origin = {
-        "eos.error": error,
+        "eos.error": error[:_ERROR_CHARACTERS_MAX],
         "eos.topic": record.topic(),
         "eos.partition": str(record.partition()),
         "eos.offset": str(record.offset()),

@@ -49,6 +49,30 @@ def test_topics_are_made_with_leaders_and_can_be_removed(cluster: Any) -> None:
     assert cluster.admin.topics([name]) == {name: None}
 
 
+class _SlowLeaders(ClusterAdmin):
+    """A cluster whose new topic has its leader only when asked for the third time, or never."""
+
+    def __init__(self, *, after: int) -> None:
+        super().__init__("127.0.0.1:1", timeout_s=0.3)
+        self.asked, self.after = 0, after
+
+    def topics(self, names: Any) -> Any:
+        self.asked += 1
+        leaderless = () if self.asked >= self.after else (0,)
+        return {name: TopicDescription(name, 1, 1, 1, leaderless) for name in names}
+
+
+def test_new_topics_are_waited_for_until_they_have_leaders(cluster: Any) -> None:
+    slow = _SlowLeaders(after=3)
+    slow._client = cluster.admin._client
+    slow.create_topics({f"{cluster.prefix}-slow": 1})
+    assert slow.asked == 3
+    never = _SlowLeaders(after=10**9)
+    never._client = cluster.admin._client
+    with pytest.raises(ClusterUnfitError, match=r"have no leader after 0\.3 s"):
+        never.create_topics({f"{cluster.prefix}-never": 1})
+
+
 def test_what_was_loaded_is_read_back_in_order_with_its_headers(cluster: Any) -> None:
     topic = cluster.topic("records", partitions=2)
     with TopicLoader(cluster.bootstrap_servers, topic) as loader:

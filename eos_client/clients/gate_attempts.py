@@ -1,0 +1,66 @@
+"""Asking the gate: a fresh snapshot of our membership, how long the work has been held, and the log of each skip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from eos_client.core.commit_gate import CommitAttempt, CommitRuling
+from eos_client.core.model import InputPositions
+from eos_client.observe import CommitSkipped, EventHook
+from eos_client.ports import MembershipSnapshot
+
+if TYPE_CHECKING:
+    from eos_client.clients.consumer import EosConsumer
+
+SERVE_ROUNDS_MAX = 3
+"""How often callbacks are served for one attempt before a generation that keeps moving counts as a skip."""
+
+
+class GateAttempts:
+    """The attempts to commit one piece of work, from its first skip to its end."""
+
+    def __init__(self, consumer: EosConsumer, hook: EventHook, clock: Callable[[], float]) -> None:
+        self._consumer = consumer
+        self._hook = hook
+        self._clock = clock
+        self._held_since: float | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the gate has kept the work back."""
+        return self._held_since is not None
+
+    @property
+    def held_for_s(self) -> float:
+        """Seconds since the first skip; 0.0 without one."""
+        return 0.0 if self._held_since is None else self._clock() - self._held_since
+
+    def ask(self, positions: InputPositions) -> tuple[CommitRuling, MembershipSnapshot]:
+        """Ask the gate about ``positions`` under our membership as it is now."""
+        snapshot = self._consumer.snapshot()
+        attempt = CommitAttempt(
+            positions=positions,
+            snapshot=snapshot.generation,
+            callbacks_served=snapshot.generation.same_membership(self._consumer.proven),
+            held_for_s=self.held_for_s,
+        )
+        return self._consumer.gate.decide(attempt), snapshot
+
+    def skipped(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
+        """Note and report that nothing was sent."""
+        if self._held_since is None:
+            self._held_since = self._clock()
+        revocation = self._consumer.gate.state.revocation
+        self._hook(
+            CommitSkipped(
+                generation=snapshot.generation,
+                revocation_generation=revocation.generation if revocation else snapshot.generation,
+                held_for_s=self.held_for_s,
+                reason=ruling.reason,
+            )
+        )
+
+    def ended(self) -> None:
+        """Note that the work was committed, aborted or given up."""
+        self._held_since = None
