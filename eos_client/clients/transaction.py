@@ -20,7 +20,7 @@ from eos_client.core.commit_gate import (
     GatePolicy,
     WorkSettled,
 )
-from eos_client.core.model import InputPartition, InputPositions, Outcome
+from eos_client.core.model import InputPartition, Outcome, record_count
 from eos_client.errors import AbortableError, EosError, RebuildProducerError, UnknownOutcomeError
 from eos_client.observe import (
     Counters,
@@ -223,7 +223,7 @@ class TransactionSession:
             return self._abort(str(error), inside_revoke=inside_revoke)
         except RebuildProducerError as error:
             return self._start_over(error, inside_revoke=inside_revoke)
-        records_in = _count(positions)
+        records_in = record_count(positions)
         self.counters.committed += 1
         self.counters.records_in += records_in
         self.counters.records_out += self._records_out
@@ -257,7 +257,7 @@ class TransactionSession:
         if self._open:
             self._settled()
             self.counters.aborted += 1
-            self._hook(TransactionAborted(reason=reason, row=0, records_in=_count(self._consumer.positions)))
+            self._hook(TransactionAborted(reason=reason, row=0, records_in=record_count(self._consumer.positions)))
             self._producer.abort_transaction(self._producer.limits.commit_timeout_s)
 
     def _abort(self, reason: str, row: int = 0, *, inside_revoke: bool = False) -> Ending:
@@ -277,7 +277,7 @@ class TransactionSession:
         return Ending(Outcome.ABORTED, str(error))
 
     def _rewind(self, *, inside_revoke: bool, reason: str, row: int) -> None:
-        records_in = _count(self._consumer.positions)
+        records_in = record_count(self._consumer.positions)
         if inside_revoke:
             self._consumer.rewind_soon()
         else:
@@ -348,7 +348,3 @@ class TransactionSession:
             self._failure = error
             self._settled()
             self._consumer.rewind_soon()
-
-
-def _count(positions: InputPositions) -> int:
-    return sum(p.next_offset - p.first_offset for p in positions.values())

@@ -77,6 +77,11 @@ class InputPosition:
 InputPositions = Mapping[InputPartition, InputPosition]
 
 
+def record_count(positions: InputPositions) -> int:
+    """Return how many offsets ``positions`` span; transaction markers and compacted records count too."""
+    return sum(p.next_offset - p.first_offset for p in positions.values())
+
+
 @dataclass(frozen=True, slots=True)
 class ProducerLimits:
     """How long transactional work may take, in seconds.
