@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from eos_client.core.commit_gate import CommitAttempt, CommitRuling
+from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling
 from eos_client.core.model import InputPositions
 from eos_client.observe import CommitSkipped, EventHook
 from eos_client.ports import MembershipSnapshot
@@ -13,8 +13,7 @@ from eos_client.ports import MembershipSnapshot
 if TYPE_CHECKING:
     from eos_client.clients.consumer import EosConsumer
 
-SERVE_ROUNDS_MAX = 3
-"""How often callbacks are served for one attempt before a generation that keeps moving counts as a skip."""
+_SERVE_ROUNDS_MAX = 3
 
 
 class GateAttempts:
@@ -46,6 +45,24 @@ class GateAttempts:
             held_for_s=self.held_for_s,
         )
         return self._consumer.gate.decide(attempt), snapshot
+
+    def verdict(
+        self, positions: Callable[[], InputPositions], served: Callable[[], bool]
+    ) -> tuple[CommitRuling, MembershipSnapshot]:
+        """Ask, serving callbacks as long as the gate wants them served first (row 8).
+
+        ``served`` says whether the question still stands. A generation that moves again each time ends as
+        SERVE_CALLBACKS, which counts as a skip.
+        """
+        ruling, snapshot = self.ask(positions())
+        for _ in range(_SERVE_ROUNDS_MAX):
+            if ruling.decision is not CommitDecision.SERVE_CALLBACKS:
+                break
+            self._consumer.serve_callbacks(drain=True)
+            if not served():
+                break
+            ruling, snapshot = self.ask(positions())
+        return ruling, snapshot
 
     def skipped(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
         """Note and report that nothing was sent."""

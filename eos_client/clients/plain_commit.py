@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from eos_client.clients.gate_attempts import SERVE_ROUNDS_MAX, GateAttempts
+from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.core.commit_gate import CommitDecision, CommitRuling
-from eos_client.core.model import InputPartition, InputPosition
+from eos_client.core.model import InputPartition, InputPosition, InputPositions
 from eos_client.errors import EosError
 from eos_client.observe import CommitRefused, EventHook
 from eos_client.ports import MembershipSnapshot
@@ -37,11 +37,7 @@ class PlainCommits:
     def rule(self, requested: Offsets) -> CommitRuling:
         """Ask the gate about ``requested`` and what is pending; a skip is noted and logged here."""
         offsets = {**self.pending, **requested}
-        for _ in range(SERVE_ROUNDS_MAX):
-            ruling, snapshot = self._ask(offsets)
-            if ruling.decision is not CommitDecision.SERVE_CALLBACKS:
-                break
-            self._consumer.serve_callbacks(drain=True)
+        ruling, snapshot = self._attempts.verdict(lambda: self._positions(offsets), lambda: True)
         if ruling.decision is CommitDecision.COMMIT:
             self._attempts.ended()
         elif ruling.decision is CommitDecision.ABORT:
@@ -52,11 +48,9 @@ class PlainCommits:
             self._attempts.skipped(ruling, snapshot)
         return ruling
 
-    def _ask(self, offsets: Offsets) -> tuple[CommitRuling, MembershipSnapshot]:
+    def _positions(self, offsets: Offsets) -> InputPositions:
         known, proven = self._consumer.positions_of_ours, self._consumer.proven
-        return self._attempts.ask(
-            {p: known.get(p) or InputPosition(place.offset, place.offset, proven) for p, place in offsets.items()}
-        )
+        return {p: known.get(p) or InputPosition(place.offset, place.offset, proven) for p, place in offsets.items()}
 
     # -- RevocationWork --------------------------------------------------------------------------------------------
 
@@ -71,7 +65,7 @@ class PlainCommits:
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
         """Commit what is pending for the departing partitions."""
         due = {p: place for p, place in self.pending.items() if p in partitions}
-        if not due or self._ask(due)[0].decision is not CommitDecision.COMMIT:
+        if not due or self._attempts.ask(self._positions(due))[0].decision is not CommitDecision.COMMIT:
             return
         try:
             self._send(due)

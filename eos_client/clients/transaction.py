@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eos_client.clients.gate_attempts import SERVE_ROUNDS_MAX, GateAttempts
+from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.clients.unknown_outcome import ask_the_log
 from eos_client.core.commit_gate import (
     CommitDecision,
@@ -168,18 +168,14 @@ class TransactionSession:
     def _rule(self) -> tuple[CommitRuling, MembershipSnapshot]:
         """Ask the gate until it gives a verdict; serving callbacks may end the transaction meanwhile."""
         before = self.last
-        for _ in range(SERVE_ROUNDS_MAX):
-            ruling, snapshot = self._ask()
-            if ruling.decision is CommitDecision.SERVE_CALLBACKS:
-                self._consumer.serve_callbacks(drain=True)
-            elif ruling.decision is CommitDecision.SKIP and self._gate.settings.policy is GatePolicy.BLOCK:
-                ruling, snapshot = self._block(ruling, snapshot)
-                break
-            else:
-                break
+
+        def stands() -> bool:
             self._raise_failure()
-            if self.last is not before:
-                break
+            return self.last is before
+
+        ruling, snapshot = self._attempts.verdict(lambda: self._consumer.positions, stands)
+        if ruling.decision is CommitDecision.SKIP and self._gate.settings.policy is GatePolicy.BLOCK:
+            return self._block(ruling, snapshot)
         return ruling, snapshot
 
     def _ask(self) -> tuple[CommitRuling, MembershipSnapshot]:

@@ -6,7 +6,7 @@ Same methods as confluent_kafka's; it decides nothing about commits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -19,6 +19,9 @@ from eos_client.confluent.record_runs import last_good, runs
 from eos_client.confluent.thread_ownership import owned
 from eos_client.core.model import InputPartition
 from eos_client.ports import keys_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _GROUP_DECIDES = (OFFSET_INVALID, OFFSET_STORED)
 
@@ -187,7 +190,7 @@ class ConfluentConsumer(FetchingConsumer):
             closer.end()
         return True
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
@@ -17,6 +17,9 @@ from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.errors import ClientClosedError
 from eos_client.observe import Counters, EventHook, log_event
 from eos_client.ports import MembershipSnapshot, OutputRecord
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _SLICE_S = 0.2
 _WORKING_SLICE_S = 0.002
@@ -230,7 +233,7 @@ class ConfluentProducer(ProducerHandle):
     def __bool__(self) -> bool:
         return True
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

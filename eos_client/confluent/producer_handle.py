@@ -83,6 +83,7 @@ class ProducerHandle:
         self._ownership = ThreadOwnership("EosProducer")
         self._finished: EosError | None = None
         self._began_at: float | None = None
+        self._raw: Any
         self._raw, self._thread = self._new_handle()
 
     def _new_handle(self) -> tuple[Any, HandleThread]:

@@ -68,7 +68,9 @@ class TestAgainstTheInstalledLibrary:
         assert decode(metadata) == GroupGeneration(generation_id, "m-1", "billing", instance_id or None)
         assert library_error(metadata) is None
 
-    @pytest.mark.parametrize("broken", ["magic", "short", "no end", "too long", "unknown flag", "empty", "head only"])
+    @pytest.mark.parametrize(
+        "broken", ["magic", "short", "no end", "too long", "longer still", "unknown flag", "empty", "head only"]
+    )
     def test_what_the_library_refuses_we_do_not_decode(self, broken):
         good = encoded(5, "m-1", "billing", "billing-1")
         metadata = {
@@ -76,6 +78,7 @@ class TestAgainstTheInstalledLibrary:
             "short": good[:9],
             "no end": good[:-1],
             "too long": encoded(5, "m-1") + b"x",
+            "longer still": good + b"x",
             "unknown flag": good[: -len(b"\0billing-1\0")] + b"\2billing-1\0",
             "empty": b"",
             "head only": good[:11],

@@ -52,6 +52,10 @@ class Client:
         return "topics"
 
     @owned()
+    def described(self):
+        return f"member {self.memberid()}"
+
+    @owned()
     def close(self):
         self._ownership.disown()
 
@@ -131,6 +135,11 @@ def test_the_owner_may_call_from_within_its_callbacks(client):
 def test_a_first_poll_may_call_back_into_the_client(client):
     client.release.set()
     assert elsewhere(lambda: client.poll(callback=client.memberid)) == "m"
+
+
+def test_before_anybody_polls_one_call_may_make_another(client):
+    assert client.described() == "member m"
+    assert elsewhere(client.described) == "member m"
 
 
 def test_before_anybody_polls_any_thread_may_call_one_after_the_other(client):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import os
 import re
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
@@ -119,6 +124,38 @@ def test_a_producer_has_no_use_for(key):
 def test_both_clients_know(key):
     assert not stranger_to(Consumer, key)
     assert not stranger_to(Producer, key)
+
+
+def properties() -> dict[str, str]:
+    """Return every property that librdkafka documents, with C, P or * for whom it concerns."""
+    library = next(Path(confluent_kafka.__file__).parents[1].glob("confluent_kafka.libs/librdkafka*"), None)
+    if library is None:
+        pytest.skip("confluent_kafka was not installed from a wheel with its own librdkafka")
+    libc, librdkafka = ctypes.CDLL(None), ctypes.CDLL(str(library))
+    libc.fdopen.restype = ctypes.c_void_p
+    libc.fclose.argtypes = [ctypes.c_void_p]
+    librdkafka.rd_kafka_conf_properties_show.argtypes = [ctypes.c_void_p]
+    with tempfile.TemporaryFile() as shown:
+        stream = libc.fdopen(os.dup(shown.fileno()), b"w")
+        librdkafka.rd_kafka_conf_properties_show(stream)
+        libc.fclose(stream)
+        shown.seek(0)
+        return dict(re.findall(r"^([\w.]+)\s*\|\s*([CP*]+)\s*\|", shown.read().decode(), re.MULTILINE))
+
+
+# Deprecated, of the share consumer, or function pointers that Python has other names for.
+NOT_LISTED = {"offset.store.method", "offset.store.path", "offset.store.sync.interval.ms", "produce.offset.report"}
+NOT_LISTED |= {"queuing.strategy", "max.poll.records", "share.acknowledgement.mode", "msg_order_cmp"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "listed", "callback"), [("C", CONSUMER_ONLY, "on_commit"), ("P", PRODUCER_ONLY, "on_delivery")]
+)
+def test_no_property_that_only_one_client_knows_is_forgotten(kind, listed, callback):
+    known = {name for name, whose in properties().items() if whose == kind and not name.endswith("_cb")}
+    assert len(known) > 15
+    assert (known - NOT_LISTED) - listed == set()
+    assert listed - known == {callback}
 
 
 def test_neither_client_complains_about_what_it_is_given():

@@ -142,4 +142,4 @@ def test_in_every_small_world_the_gate_answers_as_the_page_does():
         assert as_the_gate_says(world) == expected, world
         reached[expected] += 1
     assert set(reached) == {(rule.decision.name, rule.row) for rule in RULES}
-    assert min(reached.values()) > 100, reached
+    assert min(reached.values()) > 50, reached

@@ -84,6 +84,7 @@ def test_records_taken_back_are_not_part_of_the_work():
 def test_taking_back_what_was_never_handed_over_changes_nothing():
     work = handed_over((P0, 10, 20, G4))
     work.taken_back(P0, 20)
+    work.taken_back(P0, 25)
     work.taken_back(P1, 0)
     assert dict(work.positions) == {P0: InputPosition(10, 20, G4)}
 

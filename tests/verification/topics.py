@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -155,12 +155,28 @@ def ends(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
 
 
 def committed(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int | None]:
-    """The group's committed offsets as they stand now; None where there is none."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    """The group's committed offsets as they stand now; None where there is none.
+
+    Asked by a consumer that never joins: the admin client's own call crashes the process when it meets a coordinator
+    that is still loading (librdkafka 2.16.0).
+    """
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_uncommitted"})
     places = [TopicPartition(topic, number) for number in range(partitions)]
-    asked = ConsumerGroupTopicPartitions(group, places)
-    (future,) = admin.list_consumer_group_offsets([asked]).values()
-    answers = future.result(ANSWER_TIMEOUT_S).topic_partitions
+    deadline_s = time.monotonic() + ANSWER_TIMEOUT_S
+    try:
+        while True:
+            try:
+                answers = consumer.committed(places, ANSWER_TIMEOUT_S)
+                break
+            except KafkaException:  # the coordinator is still loading or moving
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.1)
+    finally:
+        consumer.close()
+    for place in answers:
+        if place.error is not None:
+            raise KafkaException(place.error)
     return {place.partition: place.offset if place.offset >= 0 else None for place in answers}
 
 

@@ -1,0 +1,170 @@
+"""A loop without a broker: scripted clients, a clock that only the test moves, and the real gate settings."""
+
+from dataclasses import dataclass
+
+from eos_client import EosConfig, ExactlyOnceLoop
+from eos_client.clients.transaction import Ending, TransactionSession
+from eos_client.core.commit_gate import CommitGate
+from eos_client.core.model import Outcome
+from eos_client.loop import exactly_once_loop
+
+
+def config(**options):
+    return EosConfig({"bootstrap.servers": "127.0.0.1:1"}, group_id="billing", **options)
+
+
+@dataclass(frozen=True)
+class FakeRecord:
+    """One consumed record."""
+
+    place: int = 0
+    body: bytes = b"body"
+    named: tuple[tuple[str, bytes], ...] | None = None
+
+    def topic(self):
+        return "orders"
+
+    def partition(self):
+        return 2
+
+    def offset(self):
+        return self.place
+
+    def key(self):
+        return b"key"
+
+    def value(self):
+        return self.body
+
+    def headers(self):
+        return None if self.named is None else list(self.named)
+
+    def timestamp(self):
+        return (1, 0)
+
+    def error(self):
+        return None
+
+
+class FakeClock:
+    """Seconds that pass only when somebody spends them; `readings` counts how often it was looked at."""
+
+    def __init__(self):
+        self.now = 100.0
+        self.readings = 0
+
+    def __call__(self):
+        self.readings += 1
+        return self.now
+
+    def spend(self, seconds):
+        self.now += seconds
+
+
+class FakeConsumer:
+    """Hands out `waiting`; polling for nothing takes its whole time."""
+
+    def __init__(self, _settings, *, gate, clock, **_):
+        self.gate = CommitGate(gate)
+        self.positions = {}
+        self.waiting = []
+        self.asked_for = []
+        self._clock = clock
+
+    def poll(self, timeout_s):
+        return next(iter(self.consume(1, timeout_s)), None)
+
+    def consume(self, count, timeout_s):
+        self.asked_for.append(count)
+        batch, self.waiting = self.waiting[:count], self.waiting[count:]
+        self._clock.spend(0.0 if batch else timeout_s)
+        return batch
+
+    def put_back(self, records):
+        self.waiting = [*records, *self.waiting]
+
+    def subscribe(self, topics):
+        pass
+
+    def wait_while_paused(self, seconds):
+        self._clock.spend(seconds)
+
+    def close_within(self, seconds):
+        return True
+
+
+class ScriptedSession(TransactionSession):
+    """Ends as `script` says, then always with a commit; remembers when it was asked and what is held."""
+
+    def __init__(self, consumer, producer, *, clock):
+        super().__init__(consumer, producer, hook=lambda event: None, clock=clock)
+        self.script = []
+        self.ended_at = []
+        self._held = False
+        self.now = clock
+
+    @property
+    def is_held(self):
+        return self._held
+
+    def end(self):
+        self.ended_at.append(self.now())
+        outcome = self.script.pop(0) if self.script else Outcome.COMMITTED
+        self._held = outcome is Outcome.SKIPPED
+        return Ending(outcome, "as scripted")
+
+    def abort(self, reason):
+        self._held = False
+        return Ending(Outcome.ABORTED, reason)
+
+
+class FakeProducer:
+    """Remembers in `written` what was written."""
+
+    transactional_id = "billing-1"
+
+    def __init__(self, _settings, *, clock, **_):
+        self.written = []
+        self._clock = clock
+
+    def session(self, consumer):
+        return ScriptedSession(consumer, self, clock=self._clock)
+
+    def init_transactions(self, timeout_s):
+        pass
+
+    def begin_transaction(self):
+        pass
+
+    def abort_transaction(self, timeout_s):
+        pass
+
+    def outlet(self, topic, value, key=None):
+        self.written.append(value)
+
+    def close(self):
+        pass
+
+
+class Bench:
+    """A loop on fakes, with what a test moves and looks at."""
+
+    def __init__(self, monkeypatch, transform, **options):
+        self.clock = FakeClock()
+
+        def with_clock(client):
+            return lambda *given, **named: client(*given, clock=self.clock, **named)
+
+        monkeypatch.setattr(exactly_once_loop, "EosConsumer", with_clock(FakeConsumer))
+        monkeypatch.setattr(exactly_once_loop, "EosProducer", with_clock(FakeProducer))
+        monkeypatch.setattr(exactly_once_loop, "require_topics", lambda *_: None)
+        monkeypatch.setattr(exactly_once_loop, "require_output_topics", lambda *_: None)
+        self.events = []
+        self.loop = ExactlyOnceLoop(
+            config(**options), ["orders"], transform, output_topic="bills", hook=self.events.append, clock=self.clock
+        )
+        self.consumer, self.producer, self.session = self.loop._consumer, self.loop._producer, self.loop._session
+        self.session.now = lambda: self.clock.now
+
+    def load(self, count):
+        self.consumer.waiting += [FakeRecord(number, b"%d" % number) for number in range(count)]

@@ -1,0 +1,66 @@
+"""The first signal stops the loop, the second has its default action, and the application's handlers come back."""
+
+import signal
+import threading
+
+import pytest
+
+from eos_client.loop.stop_signals import StopSignals
+
+SIGNALS = [signal.SIGTERM, signal.SIGINT]
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """The application's own handlers: what arrives there lands in this list."""
+    arrived = []
+
+    def own(number, frame):
+        arrived.append(number)
+
+    before = {number: signal.signal(number, own) for number in SIGNALS}
+    yield [own, arrived]
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_signal_stops_and_gives_both_their_default_action_back(handlers, number):
+    own, arrived = handlers
+    reasons = []
+    with StopSignals(reasons.append):
+        signal.raise_signal(number)
+        assert reasons == [number.name]
+        assert [signal.getsignal(each) for each in SIGNALS] == [signal.SIG_DFL] * 2
+    assert [signal.getsignal(each) for each in SIGNALS] == [own] * 2
+    assert arrived == []
+
+
+def test_the_default_action_is_back_before_the_loop_is_asked_to_stop():
+    seen = []
+    with StopSignals(lambda reason: seen.append(signal.getsignal(signal.SIGTERM))):
+        signal.raise_signal(signal.SIGTERM)
+    assert seen == [signal.SIG_DFL]
+
+
+def test_the_application_s_handlers_come_back_after_an_error(handlers):
+    own, arrived = handlers
+    with pytest.raises(ZeroDivisionError), StopSignals(lambda reason: None):
+        raise ZeroDivisionError
+    signal.raise_signal(signal.SIGTERM)
+    assert arrived == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGINT) is own
+
+
+def test_outside_the_main_thread_no_handler_is_touched(handlers):
+    own, _ = handlers
+    inside = []
+
+    def work():
+        with StopSignals(lambda reason: None):
+            inside.extend(signal.getsignal(each) for each in SIGNALS)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(10)
+    assert inside == [own] * 2
