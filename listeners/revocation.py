@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from eos_client.core.commit_gate import Assigned, CommitGate, Lost, RevocationEnded, RevocationStarted
+from eos_client.core.model import UNJOINED, InputPartition
 from eos_client.observe import (
     Counters,
     EventHook,
@@ -64,8 +65,13 @@ class RevocationListener:
         else:
             self._work.commit_before_revoke(keys)
         finally:
-            uncommitted = self._work.uncommitted() & keys
+            self._complete(keys)
+
+    def _complete(self, keys: frozenset[InputPartition]) -> None:
+        uncommitted, generation = self._work.uncommitted() & keys, UNJOINED
+        try:
             generation = self._work.snapshot().generation
+        finally:
             self._gate.observe(RevocationEnded(keys, generation, uncommitted))
             self._work.departed(keys)
             self._hook(PartitionsRevoked(partitions=keys, generation=generation, uncommitted=uncommitted))

@@ -11,6 +11,7 @@ from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.consumer import ConfluentConsumer
 from eos_client.confluent.failures import commit_refused, misplaced_call
+from eos_client.confluent.thread_ownership import owned
 from eos_client.core.commit_gate import CommitDecision, CommitGate, GateSettings
 from eos_client.core.model import InputPartition
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
@@ -72,6 +73,7 @@ class EosConsumer(ConfluentConsumer):
 
     # -- plain commits -------------------------------------------------------------------------------------------
 
+    @owned()
     def commit(
         self, message: Any = None, offsets: list[Any] | None = None, asynchronous: bool = True
     ) -> list[Any] | None:

@@ -35,6 +35,10 @@ _T = TypeVar("_T")
 _UNREACHABLE = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})  # noqa: SLF001
 """Codes that mean "nobody answered". librdkafka publishes its local codes with an underscore."""
 _ALL_BROKERS_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
+_COORDINATOR_IS_COMING = frozenset(
+    {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
+)
+_ASK_AGAIN_S = 0.05
 LOG_LEVEL_CRITICAL = 2
 """syslog level: connection failures reach the caller as an error, not as log lines between its own output."""
 
@@ -151,7 +155,7 @@ class ClusterAdmin:
                     f"topics {', '.join(names)} were created but have no leader after {self._timeout_s:g} s: "
                     "look at the brokers' logs"
                 )
-            time.sleep(0.05)
+            time.sleep(_ASK_AGAIN_S)
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics; one that is gone already is no error."""
@@ -173,9 +177,22 @@ class ClusterAdmin:
         return {at.partition: self._answer(future, f"read the end of {topic}").offset for at, future in futures.items()}
 
     def group(self, group_id: str) -> GroupDescription | None:
-        """Describe a consumer group; ``None`` when the cluster has never seen it."""
-        futures = self._client.describe_consumer_groups([group_id], request_timeout=self._timeout_s)
-        group = self._answer_unless(KafkaError.GROUP_ID_NOT_FOUND, futures[group_id], f"describe group {group_id!r}")
+        """Describe a consumer group; ``None`` when the cluster has never seen it.
+
+        A new cluster makes its offsets topic for the first one who asks; the question is repeated until it is there.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return self._group(group_id)
+            except ClusterUnfitError as error:  # noqa: PERF203  twenty times a second
+                if _code_behind(error) not in _COORDINATOR_IS_COMING or time.monotonic() > deadline:
+                    raise
+                time.sleep(_ASK_AGAIN_S)
+
+    def _group(self, group_id: str) -> GroupDescription | None:
+        future = self._client.describe_consumer_groups([group_id], request_timeout=self._timeout_s)[group_id]
+        group = self._answer_unless(KafkaError.GROUP_ID_NOT_FOUND, future, f"describe group {group_id!r}")
         if group is None or group.state.name == "DEAD":  # before KIP-1043 an unknown group was described as dead
             return None
         return GroupDescription(group.state.name.lower(), group.type.name.lower(), len(group.members))
@@ -188,8 +205,7 @@ class ClusterAdmin:
         try:
             return self._answer(future, intent)
         except ClusterUnfitError as error:
-            cause = error.__cause__
-            if isinstance(cause, KafkaException) and cause.args[0].code() == tolerated_code:
+            if _code_behind(error) == tolerated_code:
                 return None
             raise
 
@@ -206,3 +222,8 @@ class ClusterAdmin:
                 f"no broker answered at {self._bootstrap} within {self._timeout_s:g} s ({reason}). "
                 "Check the address, that the broker is running, and its security settings"
             ) from error
+
+
+def _code_behind(error: ClusterUnfitError) -> int | None:
+    cause = error.__cause__
+    return cause.args[0].code() if isinstance(cause, KafkaException) else None

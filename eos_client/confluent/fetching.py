@@ -165,6 +165,7 @@ class FetchingConsumer(GroupMember):
         finally:
             self._resume_after(pausing)
 
+    @owned(claims=True)
     def prefetch(self) -> None:
         """Take records that are there already, for a later ``consume``; serves callbacks."""
         if len(self._carried) < _PREFETCH_MAX:

@@ -25,7 +25,11 @@ class ThreadOwnership:
         self._client = client
         self._owner: threading.Thread | None = None
         self._in_call = threading.RLock()
-        self.ident: int | None = None
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether the calling thread is the owner. By the thread itself: idents are used again."""
+        return self._owner is threading.current_thread()
 
     @contextmanager
     def admit(self, method: str, *, claims: bool) -> Iterator[None]:
@@ -37,7 +41,6 @@ class ThreadOwnership:
         try:
             if claims:
                 self._owner = threading.current_thread()
-                self.ident = threading.get_ident()
             yield
         finally:
             self._in_call.release()
@@ -45,7 +48,6 @@ class ThreadOwnership:
     def disown(self) -> None:
         """Let another thread take over; only for the owner itself."""
         self._owner = None
-        self.ident = None
 
     def _wrong_thread(self, method: str, why: str) -> WrongThreadError:
         return WrongThreadError(
@@ -73,7 +75,7 @@ def owned(*, claims: bool = False) -> Callable[[Callable[Concatenate[S, P], R]],
         @functools.wraps(method)
         def checked(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
             ownership = self._ownership
-            if threading.get_ident() == ownership.ident:
+            if ownership.is_mine:
                 return method(self, *args, **kwargs)
             with ownership.admit(name, claims=claims):
                 return method(self, *args, **kwargs)

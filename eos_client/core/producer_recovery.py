@@ -104,7 +104,9 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "a newer instance has this transactional.id; two instances must never take turns",
     ),
     RecoveryRule(
-        lambda f: f.code == "_STATE" and f.request is TransactionalRequest.PRODUCE and f.transaction_open,
+        lambda f: (
+            f.code == "_STATE" and f.request is TransactionalRequest.PRODUCE and f.transaction_open and not f.fatal
+        ),
         RecoveryAction.ABORT_AND_CONTINUE,
         "an earlier output of this transaction was not delivered: librdkafka takes no more, and says only that",
     ),

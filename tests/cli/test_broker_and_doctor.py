@@ -25,6 +25,7 @@ def test_the_broker_command_serves_clients_at_the_address_it_prints_and_leaves_n
     broker = eos_client("broker", "--property", "log.retention.hours=7")
     address = address_of(broker)
     admin = ClusterAdmin(address)
+    assert admin.group("nobody") is None, "a new cluster has no offsets topic and no coordinator yet"
     assert admin.broker_settings(min(admin.cluster().brokers))["log.retention.hours"] == "7"
     assert broker.terminate() == 0
     assert broker.err.splitlines()[-1] == "stopped"
@@ -49,11 +50,7 @@ def descendants(pid: int) -> Iterator[int]:
 def test_a_broker_that_dies_by_itself_is_an_error_with_the_end_of_its_log(eos_client: Any) -> None:
     broker = eos_client("broker")
     address_of(broker)
-    (java,) = (
-        pid
-        for pid in descendants(broker.process.pid)
-        if b"kafka.Kafka" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    )
+    (java,) = (pid for pid in descendants(broker.process.pid) if Path(f"/proc/{pid}/exe").readlink().name == "java")
     os.kill(java, signal.SIGKILL)
     assert broker.wait() == 11
     assert "the broker died by itself. The end of its log:" in broker.err

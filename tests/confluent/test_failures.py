@@ -102,6 +102,12 @@ def test_its_message_names_the_call_and_the_transactional_id(request_):
     assert f"{request_.value} of transactional.id 'b-0' failed with _TRANSPORT" in message
 
 
+def test_a_clause_that_is_known_besides_ends_the_sentence_of_what_happened():
+    error = KafkaError(KafkaError._TRANSPORT, "the broker says why", txn_requires_abort=True)
+    message = str(producer_error(with_error(failure(R.COMMIT), error), error, "b-0", "; the client last reported X"))
+    assert "_TRANSPORT: the broker says why; the client last reported X. Abort, rewind" in message
+
+
 def test_every_class_of_ours_can_come_out_of_the_seam():
     kinds = {kind for *_, kind, _ in BECOMES}
     assert kinds == {

@@ -10,8 +10,6 @@ import pytest
 from eos_client.config import (
     CONSUMER_ONLY,
     PRODUCER_ONLY,
-    SAFE_CONSUMER,
-    SAFE_PRODUCER,
     EosConfig,
     check_settings,
     safe_consumer_settings,
@@ -211,6 +209,8 @@ def test_what_the_user_leaves_out_gets_the_safe_and_the_fast_value():
         "acks": "all",
         "retry.backoff.ms": 10,
         "reconnect.backoff.ms": 10,
+        "topic.metadata.propagation.max.ms": 5000,
+        "delivery.report.only.error": True,
     }
 
 
@@ -224,11 +224,16 @@ USERS_OWN = [
     ("retry.backoff.ms", 500),
     ("reconnect.backoff.ms", 500),
     ("transaction.timeout.ms", "45000"),
+    ("topic.metadata.propagation.max.ms", 100),
+    ("delivery.report.only.error", False),
 ]
 
 
 def test_the_users_own_values_are_tried_for_every_default():
-    assert {key for key, _ in USERS_OWN} == {*SAFE_CONSUMER, *SAFE_PRODUCER, "transaction.timeout.ms"}
+    assert {key for key, _ in USERS_OWN} == {*config().consumer_config(), *config().producer_config()} - {
+        "bootstrap.servers",
+        "group.id",
+    }
 
 
 @pytest.mark.parametrize(("key", "value"), USERS_OWN)

@@ -6,7 +6,15 @@ import dataclasses
 
 import pytest
 
-from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, InputPosition, Outcome, ProducerLimits
+from eos_client.core.model import (
+    UNJOINED,
+    GroupGeneration,
+    InputPartition,
+    InputPosition,
+    Outcome,
+    ProducerLimits,
+    record_count,
+)
 
 
 @pytest.mark.parametrize(
@@ -46,3 +54,9 @@ def test_values_name_themselves_in_messages():
 
 def test_there_are_three_outcomes():
     assert [each.value for each in Outcome] == ["committed", "skipped", "aborted"]
+
+
+def test_positions_span_the_offsets_from_the_first_to_before_the_next():
+    ten, three = InputPosition(10, 20, UNJOINED), InputPosition(0, 3, UNJOINED)
+    assert record_count({}) == 0
+    assert record_count({InputPartition("orders", 0): ten, InputPartition("orders", 1): three}) == 13

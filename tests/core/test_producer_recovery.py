@@ -28,6 +28,8 @@ SEEN = [
     (R.PRODUCE, "_QUEUE_FULL", {}, A.ABORT_AND_CONTINUE),
     (R.PRODUCE, "TOPIC_AUTHORIZATION_FAILED", {"abortable": True}, A.STOP_UNFIT),
     (R.PRODUCE, "_STATE", {}, A.CORRECT_CALL),
+    (R.PRODUCE, "_STATE", {"transaction_open": True}, A.ABORT_AND_CONTINUE),
+    (R.SEND_OFFSETS, "_STATE", {"transaction_open": True}, A.CORRECT_CALL),
     # sending offsets
     (R.SEND_OFFSETS, "ILLEGAL_GENERATION", {"abortable": True}, A.ABORT_AND_CONTINUE),
     (R.SEND_OFFSETS, "UNKNOWN_MEMBER_ID", {"abortable": True}, A.ABORT_AND_CONTINUE),
@@ -92,8 +94,8 @@ def every_failure():
     """Every request, codes that rows name and one that none does, every flag, young and old, both kinds of id."""
     codes = {"ILLEGAL_GENERATION", "_STATE", OVERDUE, "INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_TOPIC_OR_PART", "_FENCED"}
     truth = (False, True)
-    for request_, code, fatal, abortable, retriable, generated_id in itertools.product(
-        R, sorted(codes), truth, truth, truth, truth
+    for request_, code, fatal, abortable, retriable, generated_id, is_open in itertools.product(
+        R, sorted(codes), truth, truth, truth, truth, truth
     ):
         if code == OVERDUE and (fatal or abortable or retriable):
             continue  # our own code: the library has not answered, so it has set no flag
@@ -107,6 +109,7 @@ def every_failure():
                 transaction_age_s=age_s,
                 transaction_timeout_s=60.0,
                 generated_id=generated_id,
+                transaction_open=is_open,
             )
 
 

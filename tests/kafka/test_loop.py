@@ -36,8 +36,8 @@ def test_commits_when_the_interval_is_over_although_few_records_came(kafka_broke
         for _ in range(3):
             job.load(1)
             job.await_committed()
-        assert len(running.events.of(TransactionCommitted, records_in=1)) == 3
         running.stop()
+        assert len(running.events.of(TransactionCommitted, records_in=1)) == 3
 
 
 def test_commits_at_max_records_long_before_the_interval_is_over(kafka_broker):
@@ -45,8 +45,8 @@ def test_commits_at_max_records_long_before_the_interval_is_over(kafka_broker):
         job.load(1000)
         running = job.start(commit_interval_s=60, max_records=100, batch_size=30)
         job.await_committed()
-        assert [e.records_in for e in running.events.of(TransactionCommitted)] == [100] * 10
         running.stop()
+        assert [e.records_in for e in running.events.of(TransactionCommitted)] == [100] * 10
         job.assert_exactly_once()
 
 
@@ -54,7 +54,12 @@ def test_what_is_open_is_committed_when_the_loop_stops(kafka_broker):
     with Job(kafka_broker) as job:
         job.load(200)
         seen = []
-        running = job.start(lambda record: [seen.append(record) or record.value()], commit_interval_s=60)
+
+        def transform(record):
+            seen.append(record)
+            return [record.value()]
+
+        running = job.start(transform, commit_interval_s=60)
         running.events.wait_for(LoopStarted)
         await_true(lambda: len(seen) == 200, "all records are in the open transaction")
         assert job.committed() == 0

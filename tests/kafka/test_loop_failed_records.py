@@ -1,5 +1,7 @@
 """Records that the transform or the producer does not take: stop, skip or dead letter, never half of a record."""
 
+from typing import Any
+
 import pytest
 
 from eos_client import OutputRecord
@@ -9,6 +11,8 @@ from tests.kafka.loop_support import Job, await_true
 
 BAD = b"7"
 TOO_LARGE = b"x" * 2_000_000
+NO_BYTES: Any = object()
+NO_HEADERS: Any = 42
 
 
 class UnreadableError(Exception):
@@ -224,9 +228,9 @@ def test_an_output_that_only_the_broker_finds_too_large_ends_the_loop_with_the_b
         (42, "not iterable"),
         (b"bare bytes", "it must yield OutputRecord objects or bytes"),
         (OutputRecord(value=b"not in a list"), "not iterable"),
-        ([OutputRecord(value=object())], "object"),
+        ([OutputRecord(value=NO_BYTES)], "object"),
         ([OutputRecord(value=b"v", partition=99)], "partition"),
-        ([OutputRecord(value=b"v", headers=42)], "headers"),
+        ([OutputRecord(value=b"v", headers=NO_HEADERS)], "headers"),
     ],
     ids=["number", "text", "no iterable", "bare bytes", "bare record", "value", "partition", "headers"],
 )

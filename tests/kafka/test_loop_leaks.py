@@ -29,6 +29,7 @@ class Opened:
     def __init__(self):
         gc.collect()
         self._threads, self._handles = threads(), handles()
+        self._known = set(threading.enumerate())
 
     def await_closed(self):
         gc.collect()
@@ -37,7 +38,7 @@ class Opened:
             f"no more than {self._threads} threads and {self._handles} handles",
             15,
         )
-        assert not [t.name for t in threading.enumerate() if t.name.startswith("eos-")]
+        assert not [t.name for t in set(threading.enumerate()) - self._known if t.name.startswith("eos-")]
 
 
 def test_loops_that_worked_leave_no_thread_and_no_connection(kafka_broker):

@@ -15,8 +15,13 @@ def test_open_work_is_committed_inside_the_revoke_callback_when_a_second_loop_jo
         job.hasten_rebalances()
         job.load(400)
         seen = []
+
+        def transform(record):
+            seen.append(record.offset())
+            return [record.value()]
+
         first = job.start(
-            lambda record: [seen.append(record.offset()) or record.value()],
+            transform,
             kafka=PROTOCOLS[protocol],
             commit_interval_s=60,
         )

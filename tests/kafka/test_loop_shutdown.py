@@ -2,10 +2,11 @@
 
 import signal
 import time
+from typing import Any
 
 import pytest
 
-from tests.kafka.loop_support import PROTOCOLS, Job, await_true
+from tests.kafka.loop_support import PROTOCOLS, EventLog, Job, await_true
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -80,4 +81,43 @@ def test_a_killed_loop_with_a_pinned_id_leaves_no_transaction_that_its_successor
         job.await_settled()
         assert time.monotonic() - began_at < 20
         successor.stop()
+        job.assert_exactly_once()
+
+
+class AssignedWhileClosing:
+    """A consumer to which an assignment comes while it closes: librdkafka has no group metadata any more then."""
+
+    def __init__(self, raw):
+        self._raw = raw
+        self._on_assign: Any = None
+        self.assigned = False
+
+    def __getattr__(self, name):
+        return getattr(self._raw, name)
+
+    def subscribe(self, topics, on_assign, **callbacks):
+        self._on_assign = on_assign
+        self._raw.subscribe(topics, on_assign=on_assign, **callbacks)
+
+    def consumer_group_metadata(self):
+        if self.assigned:
+            raise RuntimeError("Consumer group metadata not available")
+        return self._raw.consumer_group_metadata()
+
+    def close(self):
+        self.assigned = True
+        self._on_assign(self._raw, [])
+        self._raw.close()
+
+
+def test_an_assignment_that_comes_while_the_loop_leaves_the_group_is_no_error(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(4)
+        events = EventLog()
+        loop = job.loop(events=events)
+        loop._consumer._raw = consumer = AssignedWhileClosing(loop._consumer._raw)
+        running = job.start_loop(loop, events)
+        job.await_committed()
+        running.stop()
+        assert consumer.assigned
         job.assert_exactly_once()

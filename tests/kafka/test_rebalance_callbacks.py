@@ -113,15 +113,17 @@ def test_after_an_abort_inside_revoke_the_records_come_again_from_the_first_unco
         stage.collect(consumer, 20)
     assert txn.outcome is Outcome.COMMITTED
     stage.load(NUMBER, start=10)
-    expected = list(range(10, 10 + NUMBER))
+    ends = [10 + NUMBER]
     with producer.transaction(consumer):
         stage.collect(consumer, NUMBER + 20)  # more than one partition has: the departing one is in the transaction
         newcomer = stage.raw_consumer()
 
         def collect_through_the_revocation():
             # It asks for more than there is: the revocation comes while it holds all the rest.
+            stage.load(10, start=ends[-1])
+            ends.append(ends[-1] + 10)
             with contextlib.suppress(OwnTroubleError):
-                consumer.consume(10 * NUMBER, 2.0)
+                consumer.consume(10 * NUMBER, 1.0)
 
         wait_for(lambda: failures, "the abort", collect_through_the_revocation)
         wait_for(
@@ -132,12 +134,13 @@ def test_after_an_abort_inside_revoke_the_records_come_again_from_the_first_unco
         )
         (kept,) = stage.assigned(consumer)
         mine = [m for m in again if m.partition() == kept]
-        mine += stage.collect(consumer, NUMBER - len(mine))
+        expected = list(range(10, ends[-1]))
+        mine += stage.collect(consumer, len(expected) - len(mine))
         assert consumer.consume(10, 0.2) == []
     assert stage.named("transaction_aborted")[0].records_in >= NUMBER + 20
     assert [m.offset() for m in mine] == expected
     wait_for(
-        lambda: len([m for m in theirs if m.partition() != kept]) >= NUMBER,
+        lambda: len([m for m in theirs if m.partition() != kept]) >= len(expected),
         "the newcomer's records",
         lambda: theirs.extend(newcomer.consume(100, 0.05)),
     )

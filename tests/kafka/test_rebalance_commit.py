@@ -1,5 +1,7 @@
 """Partitions that leave are committed inside the revoke callback, under all three protocols."""
 
+from typing import Any
+
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -170,6 +172,41 @@ def test_offsets_of_partitions_that_left_unassigned_are_never_dropped(stage):
     mine = stage.assigned(consumer)
     stage.copy_until(producer, consumer, lambda: all(stage.committed()[p] == 5 for p in mine))
     assert sorted(stage.outputs()) == sorted(v for v in written if int(v.split("-")[0]) in mine)
+
+
+def test_an_abort_does_not_go_back_to_what_an_heir_has_processed_meanwhile(stage):
+    """What was taken before a partition left is its heir's, also when it has come back."""
+    stage.load(5)
+    producer, consumer = stage.producer(), stage.subscribed()
+    producer.session(consumer)
+    stage.collect(consumer, 20)
+    newcomer = stage.raw_consumer()
+    theirs: list[Any] = []
+    wait_for(
+        lambda: rebalanced(stage, consumer, newcomer) and len(theirs) >= 10,
+        "the heir to have taken its share",
+        lambda: consumer.serve_callbacks(drain=True),
+        lambda: theirs.extend(newcomer.consume(100, 0.05)),
+    )
+    left = stage.assigned(newcomer)
+    newcomer.commit(asynchronous=False)
+    newcomer.unsubscribe()
+    stage.load(2, start=5)
+    wait_for(
+        lambda: stage.assigned(consumer) == set(range(4)),
+        "all partitions to be back",
+        lambda: consumer.serve_callbacks(drain=True),
+        lambda: newcomer.poll(0),
+    )
+    with producer.transaction(consumer) as txn:
+        stage.collect(consumer, 2 * 2 + 2 * 2)
+    assert txn.outcome is Outcome.ABORTED
+    with producer.transaction(consumer):
+        again = stage.collect(consumer, 2 * 7 + 2 * 2)
+        assert consumer.consume(10, 0.2) == []
+    for partition in range(4):
+        expected = [5, 6] if partition in left else list(range(7))
+        assert [m.offset() for m in again if m.partition() == partition] == expected
 
 
 def test_in_revoke_the_generation_is_the_one_that_the_protocol_says(stage):

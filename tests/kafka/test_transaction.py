@@ -36,8 +36,7 @@ def test_a_committed_block_makes_outputs_and_offsets_visible_together(any_stage)
     assert [event.records_in for event in stage.named("transaction_committed")] == [20]
 
 
-def test_a_loop_of_poll_commits_every_transaction(any_stage):
-    stage = any_stage
+def test_a_loop_of_poll_commits_every_transaction(stage):
     written = stage.load(5)
     producer, consumer = stage.producer(), stage.subscribed()
 

@@ -1,12 +1,15 @@
 """A loop without a broker: scripted clients, a clock that only the test moves, and the real gate settings."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.clients.transaction import Ending, TransactionSession
 from eos_client.core.commit_gate import CommitGate
-from eos_client.core.model import Outcome
+from eos_client.core.model import Outcome, ProducerLimits
 from eos_client.loop import exactly_once_loop
+
+ENDLESS_S = 10_000.0
 
 
 def config(**options):
@@ -59,6 +62,7 @@ class FakeClock:
 
     def spend(self, seconds):
         self.now += seconds
+        assert self.now < ENDLESS_S, "the loop does not end"
 
 
 class FakeConsumer:
@@ -68,6 +72,8 @@ class FakeConsumer:
         self.gate = CommitGate(gate)
         self.positions = {}
         self.waiting = []
+        self.taken = []
+        self.close_error = None
         self.asked_for = []
         self._clock = clock
 
@@ -77,11 +83,16 @@ class FakeConsumer:
     def consume(self, count, timeout_s):
         self.asked_for.append(count)
         batch, self.waiting = self.waiting[:count], self.waiting[count:]
+        self.taken += batch
         self._clock.spend(0.0 if batch else timeout_s)
         return batch
 
     def put_back(self, records):
         self.waiting = [*records, *self.waiting]
+        del self.taken[-len(records) :]
+
+    def rewind(self):
+        self.put_back(list(self.taken))
 
     def subscribe(self, topics):
         pass
@@ -90,6 +101,8 @@ class FakeConsumer:
         self._clock.spend(seconds)
 
     def close_within(self, seconds):
+        if self.close_error is not None:
+            raise self.close_error
         return True
 
 
@@ -98,24 +111,30 @@ class ScriptedSession(TransactionSession):
 
     def __init__(self, consumer, producer, *, clock):
         super().__init__(consumer, producer, hook=lambda event: None, clock=clock)
-        self.script = []
-        self.ended_at = []
+        self._fakes: Any = (consumer, clock)
+        self.script: list[Outcome] = []
+        self.ended_at: list[float] = []
         self._held = False
-        self.now = clock
 
     @property
     def is_held(self):
         return self._held
 
     def end(self):
-        self.ended_at.append(self.now())
+        consumer, clock = self._fakes
+        self.ended_at.append(clock.now)
         outcome = self.script.pop(0) if self.script else Outcome.COMMITTED
         self._held = outcome is Outcome.SKIPPED
+        if outcome is Outcome.ABORTED:
+            consumer.rewind()
+        if outcome is not Outcome.SKIPPED:
+            consumer.taken.clear()
+            self._settled()
         return Ending(outcome, "as scripted")
 
     def abort(self, reason):
-        self._held = False
-        return Ending(Outcome.ABORTED, reason)
+        self.script = [Outcome.ABORTED]
+        return self.end()
 
 
 class FakeProducer:
@@ -125,6 +144,8 @@ class FakeProducer:
 
     def __init__(self, _settings, *, clock, **_):
         self.written = []
+        self.limits = ProducerLimits()
+        self.is_closed = False
         self._clock = clock
 
     def session(self, consumer):
@@ -143,7 +164,7 @@ class FakeProducer:
         self.written.append(value)
 
     def close(self):
-        pass
+        self.is_closed = True
 
 
 class Bench:
@@ -159,12 +180,13 @@ class Bench:
         monkeypatch.setattr(exactly_once_loop, "EosProducer", with_clock(FakeProducer))
         monkeypatch.setattr(exactly_once_loop, "require_topics", lambda *_: None)
         monkeypatch.setattr(exactly_once_loop, "require_output_topics", lambda *_: None)
-        self.events = []
+        self.events: list[Any] = []
         self.loop = ExactlyOnceLoop(
             config(**options), ["orders"], transform, output_topic="bills", hook=self.events.append, clock=self.clock
         )
-        self.consumer, self.producer, self.session = self.loop._consumer, self.loop._producer, self.loop._session
-        self.session.now = lambda: self.clock.now
+        self.consumer: Any = self.loop._consumer
+        self.producer: Any = self.loop._producer
+        self.session: Any = self.loop._session
 
     def load(self, count):
         self.consumer.waiting += [FakeRecord(number, b"%d" % number) for number in range(count)]

@@ -1,5 +1,7 @@
 """What happens to a record that the transform or the producer does not take, and what is written instead."""
 
+from typing import Any
+
 import pytest
 
 from eos_client.errors import TransformError
@@ -8,15 +10,20 @@ from eos_client.observe import Counters, RecordDeadLettered, RecordSkipped
 from tests.loop.fakes import FakeRecord, config
 
 LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
+SHORT_S = 0.001
+TWICE = {"transform_attempts_max": 2, "transform_backoff_s": SHORT_S}
 
 
 class Failures:
     """FailedRecords with what it told and counted."""
 
     def __init__(self, **options):
-        self.events = []
+        self.events: list[Any] = []
         self.counters = Counters()
         self.records = FailedRecords(config(**options), self.events.append, self.counters)
+
+    def settled(self, record, error) -> Any:
+        return self.records.settle(record, error)
 
 
 def fails_until(attempts, *, then):
@@ -50,7 +57,7 @@ def test_skip_writes_nothing_and_says_which_record_and_why():
 
 def test_a_dead_letter_is_the_record_with_its_own_headers_first_then_error_and_origin():
     failures = Failures(**LETTERS)
-    (letter,) = failures.records.settle(FakeRecord(7, b"body", (("trace", b"1"),)), ValueError("bad"))
+    (letter,) = failures.settled(FakeRecord(7, b"body", (("trace", b"1"),)), ValueError("bad"))
     assert (letter.topic, letter.key, letter.value) == ("letters", b"key", b"body")
     assert list(letter.headers) == [
         ("trace", b"1"),
@@ -68,7 +75,7 @@ def test_a_dead_letter_is_the_record_with_its_own_headers_first_then_error_and_o
 def test_a_dead_letter_shortens_an_error_of_any_length_but_not_the_record():
     failures = Failures(**LETTERS)
     body = b"b" * 5000
-    (letter,) = failures.records.settle(FakeRecord(body=body), ValueError("ü" * 2_000_000))
+    (letter,) = failures.settled(FakeRecord(body=body), ValueError("ü" * 2_000_000))
     error = dict(letter.headers)["eos.error"]
     assert error.decode() == "ValueError: " + "ü" * 988
     assert letter.value == body
@@ -81,10 +88,12 @@ def test_stop_calls_the_transform_itself_because_an_abort_takes_half_an_output_o
     assert Failures().records.guarding(transform) is transform
 
 
-@pytest.mark.parametrize("options", [{"on_error": "skip"}, LETTERS, {"transform_attempts_max": 2}])
+@pytest.mark.parametrize(
+    "options", [{"on_error": "skip"}, LETTERS, {"transform_attempts_max": 2, "transform_backoff_s": SHORT_S}]
+)
 def test_elsewhere_a_transform_that_fails_half_way_gives_nothing(options):
     transform, tried = fails_until(9, then=b"whole")
-    guarded = Failures(transform_backoff_s=0, **options).records.guarding(transform)
+    guarded = Failures(**options).records.guarding(transform)
     with pytest.raises(ValueError, match="attempt"):
         guarded(FakeRecord())
     assert len(tried) == options.get("transform_attempts_max", 1)
@@ -92,7 +101,7 @@ def test_elsewhere_a_transform_that_fails_half_way_gives_nothing(options):
 
 def test_a_transform_is_tried_again_and_only_the_last_attempt_s_outputs_count():
     transform, tried = fails_until(3, then=b"whole")
-    guarded = Failures(transform_attempts_max=3, transform_backoff_s=0).records.guarding(transform)
+    guarded = Failures(transform_attempts_max=3, transform_backoff_s=SHORT_S).records.guarding(transform)
     assert guarded(FakeRecord()) == [b"half", b"whole"]
     assert len(tried) == 3
 
@@ -105,7 +114,7 @@ def test_what_is_no_failure_of_the_record_is_not_tried_again():
         raise SystemExit
 
     with pytest.raises(SystemExit):
-        Failures(transform_attempts_max=3, transform_backoff_s=0).records.guarding(transform)(FakeRecord())
+        Failures(transform_attempts_max=3, transform_backoff_s=SHORT_S).records.guarding(transform)(FakeRecord())
     assert len(tried) == 1
 
 

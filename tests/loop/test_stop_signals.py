@@ -27,7 +27,7 @@ def handlers():
 @pytest.mark.parametrize("number", SIGNALS)
 def test_the_first_signal_stops_and_gives_both_their_default_action_back(handlers, number):
     own, arrived = handlers
-    reasons = []
+    reasons: list[str] = []
     with StopSignals(reasons.append):
         signal.raise_signal(number)
         assert reasons == [number.name]
@@ -54,7 +54,7 @@ def test_the_application_s_handlers_come_back_after_an_error(handlers):
 
 def test_outside_the_main_thread_no_handler_is_touched(handlers):
     own, _ = handlers
-    inside = []
+    inside: list[object] = []
 
     def work():
         with StopSignals(lambda reason: None):

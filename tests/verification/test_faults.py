@@ -18,7 +18,7 @@ from tests.verification.protocols import LATEST_VERSION, VERSIONS, GroupProtocol
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
-SECONDS = 10.0
+SECONDS = 9.0
 SEED = 3
 NAIVE_SEEDS = (1, 2, 3)
 

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 RECORDS = 200
 COMMITTED = 100
 PENDING = 150
-REBALANCES = 6
+REBALANCES = 4
 CALL_TIMEOUT_S = 30.0
 TRANSACTION_TIMEOUT_MS = 600_000
 

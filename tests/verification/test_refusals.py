@@ -19,7 +19,7 @@ from tests.verification.wire import Api
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(480)]
 
 ADDED_RTT_S = 0.06
-SECONDS = 14.0
+SECONDS = 12.0
 SEED = 5
 COMMITS_MIN = 30
 REBALANCES_MIN = 3

@@ -23,7 +23,7 @@ LOAD_TICK_S = 0.01
 
 def create_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
     """Create topics with one replica; raises KafkaException if one cannot be created."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
     created = admin.create_topics([NewTopic(name, count, 1) for name, count in partitions.items()])
     for future in created.values():
         future.result(ANSWER_TIMEOUT_S)
@@ -31,7 +31,7 @@ def create_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
 
 def delete_topics(bootstrap: str, names: Sequence[str]) -> None:
     """Delete topics; raises KafkaException if one cannot be deleted."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
     for future in admin.delete_topics(list(names)).values():
         future.result(ANSWER_TIMEOUT_S)
 
