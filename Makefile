@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 KAFKA_VERSION ?= 4.3.1
+# Most tests wait for brokers, not for processors.
+WORKERS ?= 3
 
 .PHONY: demo test check bench soak kafka-image clean help
 
@@ -21,7 +23,7 @@ demo: $(READY) ## the main job on a real embedded Kafka, with a verdict
 	@$(BIN)/eos-client demo $(DEMO)
 
 test: $(READY) ## all tests, on real Kafka
-	@$(BIN)/pytest $(TESTS)
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(TESTS)
 
 check: $(READY) ## ruff, mypy, pyright, import-linter
 	@$(BIN)/ruff check .
@@ -37,7 +39,7 @@ soak: $(READY) ## 60 s of faults for each broker version and protocol
 	@$(BIN)/python tests/verification/soak.py $(SOAK)
 
 kafka-image: $(READY) ## build the broker image where no registry has it
-	@scripts/kafka_image.sh $(KAFKA_VERSION)
+	@PYTHON=$(BIN)/python scripts/kafka_image.sh $(KAFKA_VERSION)
 
 clean: ## remove what make has made, but for the downloaded brokers
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .runs
