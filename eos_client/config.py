@@ -213,7 +213,7 @@ class EosConfig:
     consumer: Settings = field(default_factory=dict)
     producer: Settings = field(default_factory=dict)
     commit_interval_s: float = 0.1
-    max_records: int = 50_000
+    max_records: int = 100_000
     batch_size: int = 500
     poll_timeout_s: float = 0.1
     hold_limit_s: float = 5.0

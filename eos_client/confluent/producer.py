@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _SLICE_S = 0.2
-_WORKING_SLICE_S = 0.002
+_WORKING_SLICE_S = 0.02
 _QUEUE_WAIT_S = 0.05
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from eos_client.confluent.admin import ClusterAdmin, GroupDescription, TopicDescription
 from eos_client.confluent.topic_records import GroupOffsets, TopicLoader, read_topic
@@ -158,6 +158,34 @@ def test_only_a_stable_read_waits_for_offsets_of_an_open_transaction(cluster: An
 
 def test_an_unseen_group_is_none(cluster: Any) -> None:
     assert cluster.admin.group(f"{cluster.prefix}-never-seen") is None
+
+
+class _NewCluster(ClusterAdmin):
+    """A cluster whose group coordinator answers with an error code until it is asked for the third time."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__("127.0.0.1:1", timeout_s=5.0)
+        self.code, self.asked = code, 0
+
+    def _group(self, group_id: str) -> GroupDescription | None:
+        self.asked += 1
+        if self.asked < 3:
+            raise ClusterUnfitError("not now") from KafkaException(KafkaError(self.code))
+        return None
+
+
+@pytest.mark.parametrize("name", ["NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"])
+def test_a_coordinator_that_is_still_coming_is_waited_for(name: str) -> None:
+    new = _NewCluster(getattr(KafkaError, name))
+    assert new.group("anyone") is None
+    assert new.asked == 3
+
+
+def test_any_other_answer_about_a_group_is_given_at_once() -> None:
+    forbidden = _NewCluster(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    with pytest.raises(ClusterUnfitError, match="not now"):
+        forbidden.group("anyone")
+    assert forbidden.asked == 1
 
 
 def test_an_unknown_setting_is_named_at_once() -> None:
