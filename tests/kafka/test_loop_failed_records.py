@@ -36,6 +36,8 @@ def test_stop_ends_the_loop_with_the_record_named_and_nothing_of_its_transaction
 
         def transform(record):
             seen.append(record)
+            if record.value() == BAD:
+                await_true(job.written, "an output of the open transaction is in the log")
             return refuse_bad(record)
 
         error = job.start(transform, commit_interval_s=60).ended()
