@@ -58,7 +58,7 @@ class ConfluentConsumer(FetchingConsumer):
         return batch
 
     def _hand_over(self, batch: list[Any]) -> None:
-        for run in runs(batch):
+        for run in runs(batch, one_topic=self._one_topic):
             if not run.is_error:
                 self._work.handed_over(
                     run.partition, run.first_offset, run.next_offset, self._proven, last_good(batch, run).leader_epoch()
@@ -170,6 +170,7 @@ class ConfluentConsumer(FetchingConsumer):
             return
         self._prove_before_leaving()
         self._closed = True
+        self._leaving = True
         self._raw.close()
         self._raise_callback_error()
 

@@ -41,6 +41,8 @@ class GroupMember(OwnedConsumer):
         self._left_in_call: frozenset[InputPartition] = frozenset()
         self._paused: frozenset[InputPartition] = frozenset()
         self._prove_soon = False
+        self._leaving = False
+        self._one_topic = False
         self._carried: list[Any] = []
         self._callback_error: BaseException | None = None
         self._listener: RebalanceListener | None = None
@@ -70,19 +72,28 @@ class GroupMember(OwnedConsumer):
     @owned()
     def snapshot(self) -> MembershipSnapshot:
         """Read the group metadata now."""
-        metadata = self._raw.consumer_group_metadata()
+        try:
+            metadata = self._raw.consumer_group_metadata()
+        except RuntimeError:
+            if not self._leaving:
+                raise
+            return MembershipSnapshot(None, UNJOINED)  # the library has none any more once it leaves the group
         generation = self._generations.read(metadata, self._raw.memberid)
         return MembershipSnapshot(metadata, replace(generation, is_member_epoch=self._is_member_epoch))
 
     @owned()
     def _subscribe(self, topics: list[str], listener: RebalanceListener) -> None:
         self._raw.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        # Only for the first subscription: records of an earlier one may still be on their way later.
+        self._one_topic = self._listener is None and len(topics) == 1 and not topics[0].startswith("^")
         self._listener = listener
 
     # The binding (un)assigns by itself after a callback that did not. What a callback raises is kept until the client
     # library has returned: raised inside, the records that it had collected would be dropped behind our back.
 
     def _on_assign(self, _: Any, partitions: list[TopicPartition]) -> None:
+        if self._leaving:
+            return  # the library still offers what it will take back before close() returns
         keys = keys_of(partitions)
         self._assigned |= keys
         self._note_generation()

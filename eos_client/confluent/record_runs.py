@@ -19,12 +19,12 @@ class RecordRun(NamedTuple):
     is_error: bool
 
 
-def runs(batch: Sequence[Any]) -> Iterator[RecordRun]:
-    """Split ``batch`` where the partition changes."""
+def runs(batch: Sequence[Any], *, one_topic: bool = False) -> Iterator[RecordRun]:
+    """Split ``batch`` where the partition changes. ``one_topic``: all of it is known to be of one topic."""
     start = 0
     topic = partition = None
     for index, message in enumerate(batch):
-        if message.partition() != partition or message.topic() != topic:
+        if message.partition() != partition or not (one_topic or message.topic() == topic):
             if index:
                 yield _run(batch, start, index)
             start, topic, partition = index, message.topic(), message.partition()

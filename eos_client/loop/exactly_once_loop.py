@@ -131,10 +131,12 @@ class ExactlyOnceLoop:
             return
         self._closed = True
         self._abort_quietly()
-        left = self._consumer.close_within(max(_CLOSE_MIN_S, self._budget_ends_at() - self._clock()))
-        self._producer.close()
-        reason = self._stop_reason or "closed"
-        self._hook(LoopStopped(reason=reason if left else f"{reason}; leaving the group was not confirmed in time"))
+        reason, left = self._stop_reason or "closed", False
+        try:
+            left = self._consumer.close_within(max(_CLOSE_MIN_S, self._budget_ends_at() - self._clock()))
+        finally:
+            self._producer.close()
+            self._hook(LoopStopped(reason=reason if left else f"{reason}; leaving the group was not confirmed in time"))
 
     def __enter__(self) -> Self:
         return self

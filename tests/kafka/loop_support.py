@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by its documentation, not by __all__
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -122,12 +122,14 @@ class LoopProcess:
             cwd=REPOSITORY,
             env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         )
+        assert self._process.stdout is not None
+        self._output = self._process.stdout
         self.said = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self):
-        for line in self._process.stdout:
+        for line in self._output:
             self.said.append(json.loads(line))
 
     def of(self, what):
@@ -161,7 +163,7 @@ class LoopProcess:
         self._process.kill()
         self._process.wait()
         self._reader.join(ANSWER_S)
-        self._process.stdout.close()
+        self._output.close()
 
 
 class Job:
