@@ -49,8 +49,8 @@ class RevocationListener:
     def on_revoked(self, partitions: list[Any], /, between: Callable[[], None] = _nothing) -> None:
         """Run ``between``, commit the open work, close the gate.
 
-        When ``between`` raises, its part of the work is in doubt: the open work is aborted instead, the revocation is
-        completed, and only then the exception goes on.
+        When ``between`` raises, its part of the work is in doubt: open work that covers a departing partition is
+        aborted instead, the revocation is completed, and only then the exception goes on.
         """
         keys = keys_of(partitions)
         if not keys:

@@ -51,8 +51,8 @@ class GateAttempts:
     ) -> tuple[CommitRuling, MembershipSnapshot]:
         """Ask, serving callbacks as long as the gate wants them served first (row 8).
 
-        ``served`` says whether the question still stands. A generation that moves again each time ends as
-        SERVE_CALLBACKS, which counts as a skip.
+        ``served`` says whether the question still stands. A generation that moves again each time counts as a skip,
+        which ends at the hold limit like any other (row 7).
         """
         ruling, snapshot = self.ask(positions())
         for _ in range(_SERVE_ROUNDS_MAX):
@@ -62,7 +62,13 @@ class GateAttempts:
             if not served():
                 break
             ruling, snapshot = self.ask(positions())
+        if ruling.decision is CommitDecision.SERVE_CALLBACKS and self.held_for_s > self._hold_limit_s:
+            ruling = CommitRuling(CommitDecision.ABORT, 7, "the generation kept moving for longer than the hold limit")
         return ruling, snapshot
+
+    @property
+    def _hold_limit_s(self) -> float:
+        return self._consumer.gate.settings.hold_limit_s
 
     def skipped(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
         """Note and report that nothing was sent."""
