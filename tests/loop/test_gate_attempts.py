@@ -1,6 +1,7 @@
 """Asking the gate when its answer keeps being "serve callbacks first"."""
 
 from types import SimpleNamespace
+from typing import Any
 
 from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.core.commit_gate import Assigned, CommitDecision, CommitGate, GateSettings
@@ -31,7 +32,8 @@ class RestlessConsumer:
 
 
 def test_a_generation_that_keeps_moving_is_a_skip_and_ends_at_the_hold_limit():
-    consumer, now = RestlessConsumer(), SimpleNamespace(s=0.0)
+    consumer: Any = RestlessConsumer()
+    now = SimpleNamespace(s=0.0)
     attempts = GateAttempts(consumer, lambda _: None, lambda: now.s)
     positions = {ORDERS: InputPosition(0, 1, GroupGeneration(1, "m"))}
 
