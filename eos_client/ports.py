@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import GroupGeneration, InputPartition, InputPositions, ProducerLimits
 
 Header = tuple[str, "str | bytes | None"]
@@ -141,8 +142,18 @@ class GroupConsumer(Protocol):
     """A group member that remembers which of its records are not committed yet."""
 
     @property
+    def gate(self) -> CommitGate:
+        """The commit gate of this member."""
+        ...
+
+    @property
     def positions(self) -> InputPositions:
         """Uncommitted work by partition."""
+        ...
+
+    @property
+    def positions_of_ours(self) -> InputPositions:
+        """Uncommitted work of the partitions that have not left since it was consumed."""
         ...
 
     @property
@@ -173,6 +184,10 @@ class GroupConsumer(Protocol):
 
     def settle(self) -> None:
         """All uncommitted work was committed."""
+        ...
+
+    def forget(self, partitions: Iterable[InputPartition]) -> None:
+        """Drop the uncommitted positions of ``partitions``."""
         ...
 
     def rewind(self) -> None:
@@ -211,6 +226,11 @@ class TransactionalProducer(Protocol):
         ...
 
     def begin_transaction(self) -> None: ...  # noqa: D102
+
+    @property
+    def outlet(self) -> Callable[..., None]:
+        """The client library's own ``produce``, for the hot loop; what it raises is named by ``enqueue``."""
+        ...
 
     def enqueue(self, topic: str, record: OutputRecord) -> None:
         """Queue one output, waiting for room in the local queue."""

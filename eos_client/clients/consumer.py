@@ -69,6 +69,7 @@ class EosConsumer(ConfluentConsumer):
                 "this consumer's records are in an open transaction of another producer: end that one first"
             )
         self.session = session
+        self.plain.beside_transactions = True
         return session
 
     # -- plain commits -------------------------------------------------------------------------------------------

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling
 from eos_client.core.model import InputPositions
 from eos_client.observe import CommitSkipped, EventHook
-from eos_client.ports import MembershipSnapshot
-
-if TYPE_CHECKING:
-    from eos_client.clients.consumer import EosConsumer
+from eos_client.ports import GroupConsumer, MembershipSnapshot
 
 _SERVE_ROUNDS_MAX = 3
 
@@ -19,7 +15,7 @@ _SERVE_ROUNDS_MAX = 3
 class GateAttempts:
     """The attempts to commit one piece of work, from its first skip to its end."""
 
-    def __init__(self, consumer: EosConsumer, hook: EventHook, clock: Callable[[], float]) -> None:
+    def __init__(self, consumer: GroupConsumer, hook: EventHook, clock: Callable[[], float]) -> None:
         self._consumer = consumer
         self._hook = hook
         self._clock = clock

@@ -6,17 +6,14 @@ The next allowed commit covers the pending offsets, or the one inside the revoke
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.core.commit_gate import CommitDecision, CommitRuling
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
 from eos_client.errors import EosError
 from eos_client.observe import CommitRefused, EventHook
-from eos_client.ports import MembershipSnapshot
-
-if TYPE_CHECKING:
-    from eos_client.clients.consumer import EosConsumer
+from eos_client.ports import GroupConsumer, MembershipSnapshot
 
 Offsets = Mapping[InputPartition, Any]
 """By partition, what confluent_kafka calls a TopicPartition: offset, and metadata and leader epoch where known."""
@@ -26,12 +23,13 @@ class PlainCommits:
     """The pending offsets of a consumer without a transaction. Fulfils RevocationWork."""
 
     def __init__(
-        self, consumer: EosConsumer, send: Callable[[Offsets], None], hook: EventHook, clock: Callable[[], float]
+        self, consumer: GroupConsumer, send: Callable[[Offsets], None], hook: EventHook, clock: Callable[[], float]
     ) -> None:
         self._consumer = consumer
         self._send = send
         self._hook = hook
         self._attempts = GateAttempts(consumer, hook, clock)
+        self.beside_transactions = False
         self.pending: dict[InputPartition, Any] = {}
 
     def rule(self, requested: Offsets) -> CommitRuling:
@@ -84,5 +82,5 @@ class PlainCommits:
             self._hook(CommitRefused(partitions=left, row=3, reason="the partitions left before they could be sent"))
         for partition in left:
             del self.pending[partition]
-        if self._consumer.session is None:
+        if not self.beside_transactions:
             self._consumer.forget(partitions)

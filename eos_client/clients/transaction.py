@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.clients.unknown_outcome import ask_the_log
@@ -29,11 +28,7 @@ from eos_client.observe import (
     TransactionCommitted,
     log_event,
 )
-from eos_client.ports import MembershipSnapshot, OutputRecord
-
-if TYPE_CHECKING:
-    from eos_client.clients.consumer import EosConsumer
-    from eos_client.clients.producer import EosProducer
+from eos_client.ports import GroupConsumer, MembershipSnapshot, OutputRecord, TransactionalProducer
 
 _BLOCK_SLICE_S = 0.02
 
@@ -52,8 +47,8 @@ class TransactionSession:
 
     def __init__(
         self,
-        consumer: EosConsumer,
-        producer: EosProducer,
+        consumer: GroupConsumer,
+        producer: TransactionalProducer,
         *,
         hook: EventHook = log_event,
         counters: Counters | None = None,
@@ -72,7 +67,7 @@ class TransactionSession:
         self._attempts = GateAttempts(consumer, hook, clock)
         self._failure: EosError | None = None
 
-    def joins(self, consumer: EosConsumer) -> bool:
+    def joins(self, consumer: GroupConsumer) -> bool:
         """Whether this session is the one of ``consumer``."""
         return self._consumer is consumer
 
