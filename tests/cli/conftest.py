@@ -35,7 +35,14 @@ class Command:
     def __init__(self, arguments: list[str], folder: Path) -> None:
         self.out_path, self.err_path = folder / f"{uuid4().hex}.out", folder / f"{uuid4().hex}.err"
         with self.out_path.open("w") as out, self.err_path.open("w") as err:
-            self.process = subprocess.Popen([sys.executable, *arguments], stdout=out, stderr=err, cwd=folder)
+            # Ctrl-C as at a terminal, also where the tests themselves run in the background, which ignores it.
+            self.process = subprocess.Popen(
+                [sys.executable, *arguments],
+                stdout=out,
+                stderr=err,
+                cwd=folder,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+            )
 
     @property
     def out(self) -> str:
