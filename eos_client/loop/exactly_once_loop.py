@@ -236,7 +236,9 @@ class ExactlyOnceLoop:
                             simple += 1
                         else:
                             self._write(record, output)
-                    except Exception:  # noqa: BLE001, PERF203  # the thorough way repeats it and names what is wrong
+                    except _WriteFailedError:  # noqa: PERF203  # a try costs nothing where nothing is raised
+                        raise
+                    except Exception:  # noqa: BLE001  # the thorough way repeats it and names what is wrong
                         self._write(record, output)
             except _WriteFailedError as failed:
                 raise failed.reason from failed.reason.__cause__
