@@ -11,6 +11,8 @@ from eos_client.errors import ClusterUnavailableError, ConfigurationError
 from tests.kafka.loop_support import EventLog, Job, await_true
 
 OWN = Path("/proc/self")
+# The tests' own clients open and close connections as they like; one leaked loop leaves at least four threads.
+SLACK = 3
 pytestmark = pytest.mark.skipif(not (OWN / "task").exists(), reason="counts threads and handles by /proc")
 
 
@@ -41,7 +43,7 @@ class Opened:
     def _is_closed(self):
         gc.collect()  # the tests' own admin clients end with their last reference
         ours = [t for t in set(threading.enumerate()) - self._known if t.name.startswith("eos-")]
-        return not ours and threads() <= self._threads and handles() <= self._handles
+        return not ours and threads() <= self._threads + SLACK and handles() <= self._handles + SLACK
 
 
 def work_once(job):
