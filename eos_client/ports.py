@@ -76,14 +76,6 @@ class MembershipSnapshot:
     generation: GroupGeneration
 
 
-class Clock(Protocol):
-    """Where time comes from; tests pass their own."""
-
-    def __call__(self) -> float:
-        """Return monotonic seconds."""
-        ...
-
-
 class NamedPartition(Protocol):
     """What a rebalance callback gets: confluent_kafka's ``TopicPartition``."""
 
