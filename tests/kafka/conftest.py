@@ -11,6 +11,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.kafka.kafka_support import PROTOCOLS, Stage
+
 WAIT_S = 20.0
 
 
@@ -78,3 +80,15 @@ def run_pytest(tmp_path):
         return ran.returncode, ran.stdout + ran.stderr
 
     return run
+
+
+@pytest.fixture
+def stage(kafka_broker):
+    with Stage(kafka_broker.bootstrap_servers) as made:
+        yield made
+
+
+@pytest.fixture(params=PROTOCOLS, ids=lambda protocol: protocol.value)
+def any_stage(kafka_broker, request):
+    with Stage(kafka_broker.bootstrap_servers, request.param) as made:
+        yield made

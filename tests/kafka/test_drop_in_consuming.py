@@ -5,13 +5,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from tests.kafka.kafka_support import WAIT_S, Stage, values, wait_for
-
-
-@pytest.fixture
-def stage(kafka_broker):
-    with Stage(kafka_broker.bootstrap_servers) as made:
-        yield made
+from tests.kafka.kafka_support import WAIT_S, values, wait_for
 
 
 def test_poll_and_consume_deliver_every_record_in_order_and_none_twice(stage):

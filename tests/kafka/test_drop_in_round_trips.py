@@ -19,16 +19,10 @@ from confluent_kafka import (
 import eos_client
 from eos_client import EosConsumer, EosProducer
 from eos_client.errors import AbortableError, RebuildProducerError
-from tests.kafka.kafka_support import WAIT_S, Stage, wait_for
+from tests.kafka.kafka_support import WAIT_S, wait_for
 
 THEIRS = (confluent_kafka.Consumer, confluent_kafka.Producer)
 OURS = (eos_client.EosConsumer, eos_client.EosProducer)
-
-
-@pytest.fixture
-def stage(kafka_broker):
-    with Stage(kafka_broker.bootstrap_servers) as made:
-        yield made
 
 
 def in_transaction(producer, topic, **record):

@@ -7,20 +7,8 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.core.commit_gate import RevocationEnded
 from eos_client.errors import CommitRefusedError
-from tests.kafka.kafka_support import PROTOCOLS, Stage, values, wait_for
+from tests.kafka.kafka_support import values, wait_for
 from tests.verification.protocols import GroupProtocol
-
-
-@pytest.fixture
-def stage(kafka_broker):
-    with Stage(kafka_broker.bootstrap_servers) as made:
-        yield made
-
-
-@pytest.fixture(params=PROTOCOLS, ids=lambda protocol: protocol.value)
-def any_stage(kafka_broker, request):
-    with Stage(kafka_broker.bootstrap_servers, request.param) as made:
-        yield made
 
 
 def close_the_gate(consumer):

@@ -7,7 +7,7 @@ is made to on every assignment.
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.kafka.kafka_support import WAIT_S, Stage, intercepting, values
+from tests.kafka.kafka_support import WAIT_S, intercepting, values
 
 
 def subscribe_and_forget_the_offsets(raw, topics, on_assign, **callbacks):
@@ -21,12 +21,6 @@ def subscribe_and_forget_the_offsets(raw, topics, on_assign, **callbacks):
 
 
 FORGETFUL = intercepting(Consumer, subscribe=subscribe_and_forget_the_offsets)
-
-
-@pytest.fixture
-def stage(kafka_broker):
-    with Stage(kafka_broker.bootstrap_servers) as made:
-        yield made
 
 
 @pytest.fixture

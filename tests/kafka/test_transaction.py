@@ -8,19 +8,7 @@ from confluent_kafka import TopicPartition
 from eos_client import EosProducer, Outcome
 from eos_client.core.commit_gate import GatePolicy, GateSettings, RevocationEnded
 from eos_client.errors import TransactionStateError
-from tests.kafka.kafka_support import PROTOCOLS, WAIT_S, Stage, settle, values, wait_for
-
-
-@pytest.fixture
-def stage(kafka_broker):
-    with Stage(kafka_broker.bootstrap_servers) as made:
-        yield made
-
-
-@pytest.fixture(params=PROTOCOLS, ids=lambda protocol: protocol.value)
-def any_stage(kafka_broker, request):
-    with Stage(kafka_broker.bootstrap_servers, request.param) as made:
-        yield made
+from tests.kafka.kafka_support import WAIT_S, settle, values, wait_for
 
 
 def test_a_committed_block_makes_outputs_and_offsets_visible_together(any_stage):

@@ -5,7 +5,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eos_client import Outcome
 from eos_client.errors import UnknownOutcomeError
-from tests.kafka.kafka_support import WAIT_S, Stage, intercepting, values, wait_for
+from tests.kafka.kafka_support import WAIT_S, intercepting, values, wait_for
 
 
 class UnansweredCommit:
@@ -24,12 +24,6 @@ class UnansweredCommit:
             raw.commit_transaction(*arguments)
         if sends is not None:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer to EndTxn", retriable=True))
-
-
-@pytest.fixture
-def stage(kafka_broker):
-    with Stage(kafka_broker.bootstrap_servers) as made:
-        yield made
 
 
 @pytest.fixture

@@ -1,15 +1,8 @@
 """Pausing is a means of ours and of the application's: neither undoes the other's, and none outlives its partition."""
 
-import pytest
 from confluent_kafka import TopicPartition
 
-from tests.kafka.kafka_support import Stage, values, wait_for
-
-
-@pytest.fixture
-def stage(kafka_broker):
-    with Stage(kafka_broker.bootstrap_servers) as made:
-        yield made
+from tests.kafka.kafka_support import values, wait_for
 
 
 def places(stage, partitions):

@@ -2,22 +2,7 @@
 
 import signal
 
-import pytest
-
-from tests.kafka.kafka_support import PROTOCOLS, Member, Stage, wait_for
-
-
-@pytest.fixture(params=PROTOCOLS, ids=lambda protocol: protocol.value)
-def any_stage(kafka_broker, request):
-    with Stage(kafka_broker.bootstrap_servers, request.param) as made:
-        yield made
-
-
-@pytest.fixture
-def stage(kafka_broker):
-    with Stage(kafka_broker.bootstrap_servers) as made:
-        yield made
-
+from tests.kafka.kafka_support import Member, wait_for
 
 PROLOGUE = """
 from eos_client import EosConsumer, EosProducer

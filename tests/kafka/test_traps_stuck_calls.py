@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, Producer
 from eos_client import Outcome
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import RebuildProducerError, UnknownOutcomeError
-from tests.kafka.kafka_support import WAIT_S, Stage, intercepting, wait_for
+from tests.kafka.kafka_support import WAIT_S, intercepting, wait_for
 
 BUDGET_S = 0.5
 # What a call may take beyond its own timeout, on a machine with other things to do.
@@ -39,12 +39,6 @@ class StuckCall:
     def _close(self, raw, *arguments):
         self.destroyed.append(raw)
         return raw.close(*arguments)
-
-
-@pytest.fixture
-def stage(kafka_broker):
-    with Stage(kafka_broker.bootstrap_servers) as made:
-        yield made
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 import pytest
 from confluent_kafka import Consumer
 
-from tests.kafka.kafka_support import Member, Stage
+from tests.kafka.kafka_support import Member
 
 CALLS = {
     "assign": "[]",
@@ -50,12 +50,6 @@ polls = threading.Event()
 threading.Thread(target=poll, name="poller", daemon=True).start()
 polls.wait()
 """
-
-
-@pytest.fixture
-def stage(kafka_broker):
-    with Stage(kafka_broker.bootstrap_servers) as made:
-        yield made
 
 
 def test_the_list_of_calls_is_complete():
