@@ -228,6 +228,10 @@ class TransactionalProducer(Protocol):
         """Queue one output, waiting for room in the local queue."""
         ...
 
+    def poll(self, timeout: float = -1) -> int:
+        """Serve delivery reports; returns how many events were served."""
+        ...
+
     def flush_outputs(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
         """Wait until every output is acknowledged; raises AbortableError when some are not in time.
 

@@ -50,6 +50,8 @@ class ConfluentConsumer(FetchingConsumer):
     def _next(self, count: int, timeout: float) -> list[Any]:
         if self._prove_soon:
             self.serve_callbacks(drain=True)
+        if 0 < len(self._carried) < count:  # serving callbacks leaves single records here: no batch for who wants many
+            self._fetch_for_later(count - len(self._carried), 0)
         if self._carried and count > 0:
             batch, self._carried = self._carried[:count], self._carried[count:]
         else:

@@ -1,8 +1,9 @@
-"""Consecutive records of one partition, found with two cheap calls a record: the loop runs this on every batch."""
+"""Consecutive records of one partition, found without Python code for each record: this runs on every batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from eos_client.core.model import InputPartition
@@ -22,14 +23,14 @@ class RecordRun(NamedTuple):
 def runs(batch: Sequence[Any], *, one_topic: bool = False) -> Iterator[RecordRun]:
     """Split ``batch`` where the partition changes. ``one_topic``: all of it is known to be of one topic."""
     start = 0
-    topic = partition = None
-    for index, message in enumerate(batch):
-        if message.partition() != partition or not (one_topic or message.topic() == topic):
-            if index:
-                yield _run(batch, start, index)
-            start, topic, partition = index, message.topic(), message.partition()
-    if batch:
-        yield _run(batch, start, len(batch))
+    for _, run in groupby(batch, type(batch[0]).partition if one_topic and batch else _place):
+        stop = start + len(list(run))
+        yield _run(batch, start, stop)
+        start = stop
+
+
+def _place(message: Any) -> tuple[str, int]:
+    return message.topic(), message.partition()
 
 
 def _run(batch: Sequence[Any], start: int, stop: int) -> RecordRun:

@@ -4,6 +4,9 @@ librdkafka (2.16, ``rd_kafka_assignment_apply_offsets``) forgets that an offset 
 changes while OffsetFetch is answered UNSTABLE_OFFSET_COMMIT: it then starts at ``auto.offset.reset``, and everything is
 processed a second time, or, with ``latest``, never. So the first record of a partition is let through only when the
 stable committed offset is known and says so (KIP-447: a new owner never starts from an offset about to move).
+
+Until then the drain does not pause it: paused while it looks up ``auto.offset.reset``, the library looks again half a
+second later (``rd_kafka_toppar_handle_Offset``, "outdated"), and goes back to there if it was paused once more since.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ class Steering(Protocol):
 
 
 class StartOffsets:
-    """The partitions whose first record has not come yet, and those that wait for a pending offset."""
+    """The partitions whose first record has not come yet, and those of them that wait for a pending offset."""
 
     def __init__(self, steering: Steering, clock: Callable[[], float]) -> None:
         self._steering = steering
@@ -52,22 +55,24 @@ class StartOffsets:
 
     @property
     def waiting(self) -> frozenset[InputPartition]:
-        """Partitions that are held back until their offset is stable."""
-        return frozenset(self._waiting)
+        """Partitions whose first record was not let through yet: nobody else may pause or resume them."""
+        return frozenset(self._unchecked)
 
     def assigned(self, partitions: Iterable[InputPartition]) -> None:
         """``partitions`` will start at the group's offset."""
-        self._unchecked.update(partitions)
+        started = frozenset(partitions)
+        self._unchecked.update(started)
+        self._steering.let_go(started)  # a drain's pause outlives the revocation that came in the midst of it
 
     def settled(self, partitions: Iterable[InputPartition]) -> None:
         """``partitions`` have left, or the application has chosen where they start."""
-        held = self.waiting & frozenset(partitions)
+        held = self._waiting.keys() & frozenset(partitions)
         for partition in partitions:
             self._unchecked.discard(partition)
             self._expected.pop(partition, None)
             self._waiting.pop(partition, None)
         if held:
-            self._steering.let_go(held)
+            self._steering.let_go(frozenset(held))
 
     def admit(self, batch: list[Any]) -> list[Any]:
         """Return the records that may be handed over; steers what started elsewhere."""

@@ -7,7 +7,7 @@ It only sequences. Whether a commit may be sent is decided in ``core.commit_gate
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from eos_client.clients import EosConsumer, EosProducer
@@ -21,15 +21,14 @@ from eos_client.errors import (
     ConfigurationError,
     EosError,
     FatalClientError,
-    OutputRefusedError,
     RebuildProducerError,
-    TransformError,
     UnknownOutcomeError,
 )
 from eos_client.loop.record_failures import FailedRecords
+from eos_client.loop.record_outputs import RecordOutputs
 from eos_client.loop.stop_signals import StopSignals
 from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event
-from eos_client.ports import OutputRecord, Transform
+from eos_client.ports import Transform
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -41,14 +40,6 @@ _UNFIT = frozenset(
 _STRIDE_MAX = 512
 _BACKOFF_LIMIT_S = 1.0
 _CLOSE_MIN_S = 1.0
-
-
-class _WriteFailedError(Exception):
-    """Carries ``reason`` past the handler of what the application raises."""
-
-    def __init__(self, reason: EosError) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
 
 
 class ExactlyOnceLoop:
@@ -77,8 +68,6 @@ class ExactlyOnceLoop:
         self._output_topic = output_topic
         self._hook = hook
         self._clock = clock
-        self._failed = FailedRecords(config, hook, self.counters)
-        self._transform = self._failed.guarding(transform)
         self._consumer = EosConsumer(
             config.consumer_config(), gate=config.gate_settings(), hook=hook, counters=self.counters
         )
@@ -90,6 +79,8 @@ class ExactlyOnceLoop:
             shortest_timeout_s=config.open_limit_s,
         )
         self._session = self._producer.session(self._consumer)
+        failed = FailedRecords(config, hook, self.counters)
+        self._outputs = RecordOutputs(transform, failed, self._session, output_topic)
         self._stop_reason: str | None = None
         self._began_at: float | None = None
         self._records = 0
@@ -199,11 +190,12 @@ class ExactlyOnceLoop:
 
     def _work_on(self, batch: list[Any]) -> None:
         """Transform ``batch`` in strides; what does not fit in before the commit is due goes back to the consumer."""
+        batch = self._without_events(batch)
         done = 0
         while done < len(batch):
             began_at = self._clock()
             stride = batch[done : done + self._stride]
-            self._work_on_stride(stride)
+            self._outputs.write(stride)
             done += len(stride)
             self._records += len(stride)
             self._adapt_stride(self._clock() - began_at)
@@ -218,71 +210,13 @@ class ExactlyOnceLoop:
         else:
             self._stride = min(_STRIDE_MAX, self._stride * 2)
 
-    def _work_on_stride(self, stride: list[Any]) -> None:
-        transform, default_topic, produce = self._transform, self._output_topic, self._session.outlet()
-        simple = 0
-        for record in stride:
+    def _without_events(self, batch: list[Any]) -> list[Any]:
+        if not batch or not any(map(type(batch[0]).error, batch)):
+            return batch
+        for record in batch:
             if record.error() is not None:
                 self._heed(record.error())
-                continue
-            try:
-                for output in transform(record) or ():
-                    try:
-                        if isinstance(output, bytes):
-                            produce(default_topic, output)
-                            simple += 1
-                        elif output.headers is None and output.partition is None and output.timestamp_ms is None:
-                            produce(output.topic or default_topic, output.value, output.key)
-                            simple += 1
-                        else:
-                            self._write(record, output)
-                    except _WriteFailedError:  # noqa: PERF203  # a try costs nothing where nothing is raised
-                        raise
-                    except Exception:  # noqa: BLE001  # the thorough way repeats it and names what is wrong
-                        self._write(record, output)
-            except _WriteFailedError as failed:
-                raise failed.reason from failed.reason.__cause__
-            except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
-                self._write_instead(record, self._failed.settle(record, error))
-        self._session.wrote(simple)
-
-    def _write(self, record: Any, output: Any) -> None:
-        """Write one output of any kind, waiting for room in the local queue, and say what is wrong with it."""
-        try:
-            topic, output = self._addressed(output)
-            self._session.produce(topic, output)
-        except (OutputRefusedError, TypeError, ValueError) as error:
-            raise _WriteFailedError(self._refused(record, error)) from error
-        except EosError as error:
-            raise _WriteFailedError(error) from error
-
-    def _write_instead(self, record: Any, outputs: Iterable[Any]) -> None:
-        try:
-            for output in outputs:
-                self._write(record, output)
-        except _WriteFailedError as failed:
-            raise failed.reason from failed.reason.__cause__
-
-    def _addressed(self, output: Any) -> tuple[str, OutputRecord]:
-        if isinstance(output, bytes):
-            output = OutputRecord(value=output)
-        if not isinstance(output, OutputRecord):
-            raise TypeError(f"the transform gave {output!r}; it must yield OutputRecord objects or bytes")
-        topic = output.topic or self._output_topic
-        if topic is None:
-            raise TypeError(f"{output!r} names no topic and the loop has no output_topic; set one of them")
-        return topic, output
-
-    def _refused(self, record: Any, error: BaseException) -> EosError:
-        """Return the error that takes the record's other outputs out again; it is settled when it comes once more."""
-        try:
-            self._failed.remember(record, error)
-        except TransformError as stop:
-            return stop
-        where = f"{record.topic()}[{record.partition()}]@{record.offset()}"
-        abort = AbortableError(f"an output of {where} was refused: {error}")
-        abort.__cause__ = error
-        return abort
+        return [record for record in batch if record.error() is None]
 
     def _heed(self, error: Any) -> None:
         if error.name() in _IGNORED:

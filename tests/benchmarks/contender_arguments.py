@@ -6,6 +6,7 @@ import argparse
 
 COMMIT_INTERVAL_S = 0.1
 BATCH_RECORDS = 500
+TRANSFORM, INLINE, KEYED = FORMS = ("transform", "inline", "keyed")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -17,7 +18,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--to", dest="sink", required=True)
     parser.add_argument("--records", type=int, required=True, help="how many the input holds")
     parser.add_argument("--seconds", type=float, required=True, help="how long to measure")
-    parser.add_argument("--keyed", action="store_true", help="write the key as well, not the value alone")
+    parser.add_argument("--form", choices=FORMS, default=TRANSFORM, help="how a record becomes an output")
     parser.add_argument("--config", action="append", default=[])
     options = parser.parse_args(arguments)
     options.config = dict(pair.split("=", 1) for pair in options.config)

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from typing import Any
 
-from confluent_kafka import Message
-
-from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
+from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.observe import Event, TransactionCommitted
-from tests.benchmarks.contender_arguments import BATCH_RECORDS, COMMIT_INTERVAL_S, parse
+from tests.benchmarks.contender_arguments import BATCH_RECORDS, COMMIT_INTERVAL_S, KEYED, parse
 from tests.benchmarks.measure import Window
-
-
-def copy_value(record: Message) -> tuple[Any, ...]:
-    """The trivial transform: its value."""
-    return (record.value(),)
-
-
-def copy_keyed(record: Message) -> Iterator[OutputRecord]:
-    """The record with its key."""
-    yield OutputRecord(value=record.value(), key=record.key())
+from tests.benchmarks.transforms import copy_keyed, copy_value
 
 
 def main(arguments: list[str]) -> int:
@@ -40,7 +27,7 @@ def main(arguments: list[str]) -> int:
         if isinstance(event, TransactionCommitted) and window.committed(event.records_in):
             loop.stop()
 
-    copy = copy_keyed if options.keyed else copy_value
+    copy = copy_keyed if options.form == KEYED else copy_value
     with ExactlyOnceLoop(config, [options.source], copy, output_topic=options.sink, hook=note) as loop:
         loop.run()
     print(window.measurement().to_json())

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from eos_client import OutputRecord
+from eos_client import ExactlyOnceLoop, OutputRecord
 from eos_client.errors import FatalClientError, OutputRefusedError, TransformError
-from eos_client.observe import RecordDeadLettered, RecordSkipped
-from tests.kafka.loop_support import Job, await_true
+from eos_client.observe import RecordDeadLettered, RecordSkipped, TransactionAborted
+from tests.kafka.loop_support import EventLog, Job, await_true, copy
 
 BAD = b"7"
 TOO_LARGE = b"x" * 2_000_000
@@ -40,7 +40,9 @@ def test_stop_ends_the_loop_with_the_record_named_and_nothing_of_its_transaction
                 await_true(job.written, "an output of the open transaction is in the log")
             return refuse_bad(record)
 
-        error = job.start(transform, commit_interval_s=60).ended()
+        running = job.start(transform, commit_interval_s=60)
+        error = running.ended()
+        assert running.events.of(TransactionAborted), "told to the coordinator, not left to its time-out"
         (bad,) = [m for m in seen if m.value() == BAD]
         assert type(error) is TransformError
         assert (error.topic, error.partition, error.offset) == (job.source, bad.partition(), bad.offset())
@@ -102,16 +104,17 @@ def test_a_dead_letter_is_the_record_unchanged_with_its_origin_and_the_error_in_
 def test_a_dead_letter_is_in_the_same_transaction_as_everything_else(kafka_broker):
     with Job(kafka_broker, partitions=1) as job:
         dead = job.more_topics("dead")
-        job.load(20)
+        job.load(12)
 
         def transform(record):
             if record.value() == b"12":
-                await_true(lambda: job.written(dead) and job.written() >= 11, "the outputs before are in the log")
                 raise SystemExit("the process ends here")  # no Exception: nobody's record failure
             return refuse_bad(record)
 
-        error = job.start(transform, on_error="dead_letter", dead_letter_topic=dead, commit_interval_s=60).ended()
-        assert isinstance(error, SystemExit)
+        ending = job.start(transform, on_error="dead_letter", dead_letter_topic=dead, commit_interval_s=60)
+        await_true(lambda: job.written(dead) and job.written() >= 11, "the outputs before are in the log")
+        job.load(8)
+        assert isinstance(ending.ended(), SystemExit)
         assert job.values(dead, isolation="read_uncommitted") == [BAD]
         assert job.values(isolation="read_uncommitted") == all_but_bad(12)
         assert job.values(dead) == []
@@ -249,8 +252,7 @@ def test_an_output_of_an_unknown_kind_names_itself_and_its_record(kafka_broker, 
 def test_an_output_without_any_topic_says_which_setting_is_missing(kafka_broker):
     with Job(kafka_broker) as job:
         job.load(1)
-        loop = job.loop()
-        loop._output_topic = None
+        loop = ExactlyOnceLoop(job.config(), [job.source], copy, hook=EventLog())
         with pytest.raises(TransformError, match="output_topic"):
             loop.run()
 

@@ -38,6 +38,18 @@ def test_a_loop_of_poll_commits_every_transaction(stage):
     assert stage.named("transaction_aborted") == []
 
 
+def test_a_backlog_is_taken_in_batches_of_the_size_that_was_asked_for(any_stage):
+    """What the end of a block fetches while it serves callbacks must not become the whole of the next batch."""
+    stage = any_stage
+    stage.load(1000)
+    producer, consumer = stage.producer(), stage.subscribed()
+    taken: list[int] = []
+    while sum(taken) < 2000:
+        with producer.transaction(consumer):
+            taken.append(len(consumer.consume(100, 1.0)))
+    assert len(taken) <= 2 * 2000 / 100
+
+
 def test_nothing_of_an_open_block_is_visible(stage):
     stage.load(3)
     producer, consumer = stage.producer(), stage.subscribed()

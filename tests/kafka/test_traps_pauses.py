@@ -1,5 +1,7 @@
 """Pausing is a means of ours and of the application's: neither undoes the other's, and none outlives its partition."""
 
+import time
+
 from confluent_kafka import TopicPartition
 
 from tests.kafka.kafka_support import values, wait_for
@@ -64,6 +66,24 @@ def test_a_partition_that_a_callback_pauses_during_the_drain_stays_paused(stage)
     assert consumer.consume(10, 0.5) == []
     consumer.resume(places(stage, paused))
     assert values(stage.collect(consumer, 2)) == [f"{paused[0]}-1", f"{paused[0]}-2"]
+
+
+def test_a_partition_that_was_drained_while_it_started_does_not_go_back_to_its_start(any_stage):
+    """librdkafka repeats a look-up of `auto.offset.reset` that a pause overtook, half a second later."""
+    stage = any_stage
+    stage.load(1)
+    consumer = stage.subscribed()
+    got: list[str] = []
+    wait_for(
+        lambda: len(got) >= 2,
+        "the first records",
+        lambda: consumer.serve_callbacks(drain=True),
+        lambda: got.extend(values(consumer.consume(10, 0.002))),
+    )
+    drain(consumer)
+    late = time.monotonic() + 1.0
+    wait_for(lambda: time.monotonic() > late, "a second", lambda: got.extend(values(consumer.consume(10, 0.05))))
+    assert sorted(got) == ["0-0", "1-0"]
 
 
 def test_records_that_waited_when_the_drain_began_are_handed_over_once_and_in_order(stage):

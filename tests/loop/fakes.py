@@ -160,6 +160,9 @@ class FakeProducer:
     def abort_transaction(self, timeout_s):
         pass
 
+    def poll(self, timeout_s):
+        pass
+
     def outlet(self, topic, value, key=None):
         self.written.append(value)
 

@@ -1,0 +1,169 @@
+"""Records become outputs in order, whatever form the transform gives them, and a failure is its own record's."""
+
+from typing import Any, cast
+
+import pytest
+
+from eos_client import OutputRecord
+from eos_client.errors import AbortableError, OutputRefusedError, TransformError
+from eos_client.loop.record_failures import FailedRecords
+from eos_client.loop.record_outputs import RecordOutputs
+from eos_client.observe import Counters
+from tests.loop.fakes import FakeRecord, config
+
+LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
+
+
+class Pen:
+    """A session that remembers what was written; `full` and `refused` are values that it does not take."""
+
+    def __init__(self):
+        self.written: list[Any] = []
+        self.full: set[bytes] = set()
+        self.refused: set[bytes] = set()
+        self.counted = 0
+
+    def outlet(self):
+        def produce(topic, value, key=None):
+            if topic is None:
+                raise TypeError("topic")
+            if value in self.full:
+                raise BufferError
+            self._take(topic, value)
+
+        return produce
+
+    def _take(self, topic, value):
+        if value in self.refused:
+            raise OutputRefusedError("too large")
+        self.written.append(value if topic == "bills" else (topic, value))
+
+    def wrote(self, count):
+        self.counted += count
+
+    def produce(self, topic, record):
+        self._take(topic, record.value)
+        self.counted += 1
+
+    def serve_deliveries(self):
+        pass
+
+
+class Writing:
+    """RecordOutputs on a pen."""
+
+    def __init__(self, transform, default_topic="bills", **options):
+        self.session = cast("Any", Pen())
+        self.calls: list[int] = []
+
+        def noting(record):
+            self.calls.append(record.offset())
+            return transform(record)
+
+        failed = FailedRecords(config(**options), lambda event: None, Counters())
+        self._outputs = RecordOutputs(noting, failed, self.session, default_topic)
+
+    def write(self, count):
+        self._outputs.write([FakeRecord(n, b"%d" % n) for n in range(count)])
+        return self.session.written
+
+
+def value(record):
+    return (record.value(),)
+
+
+def values(*numbers):
+    return [b"%d" % n for n in numbers]
+
+
+FORMS = {
+    "tuple": value,
+    "list": lambda record: [record.value()],
+    "generator": lambda record: iter(value(record)),
+    "record": lambda record: [OutputRecord(value=record.value())],
+    "with a header": lambda record: [OutputRecord(value=record.value(), headers=[("a", b"1")])],
+    "mixed": lambda record: [OutputRecord(value=record.value())] if record.offset() % 2 else value(record),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_output_is_written_in_order_and_counted(form):
+    writing = Writing(FORMS[form])
+    assert writing.write(5) == values(0, 1, 2, 3, 4)
+    assert writing.session.counted == 5
+    assert writing.calls == [0, 1, 2, 3, 4]
+
+
+def test_records_may_have_no_output_or_many():
+    writing = Writing(lambda record: None if record.offset() == 1 else [record.value()] * record.offset())
+    assert writing.write(4) == values(2, 2, 3, 3, 3)
+    assert writing.session.counted == 5
+
+
+@pytest.mark.parametrize("at", [0, 2, 4])
+@pytest.mark.parametrize("form", ["tuple", "generator", "record"])
+def test_what_finds_the_queue_full_is_written_in_its_place(form, at):
+    writing = Writing(FORMS[form])
+    writing.session.full = {b"%d" % at}
+    assert writing.write(5) == values(0, 1, 2, 3, 4)
+    assert writing.session.counted == 5
+
+
+@pytest.mark.parametrize("at", [0, 2, 4])
+def test_a_record_whose_transform_raises_leaves_the_others_in_order_and_none_runs_twice(at):
+    def transform(record):
+        if record.offset() == at:
+            raise ValueError("bad")
+        return value(record)
+
+    writing = Writing(transform, **LETTERS)
+    written = writing.write(5)
+    assert written == [("letters", b"%d" % n) if n == at else b"%d" % n for n in range(5)]
+    assert writing.calls == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("form", ["tuple", "generator", "record"])
+def test_a_refused_output_is_blamed_on_its_own_record_which_is_settled_when_it_comes_again(form):
+    writing = Writing(FORMS[form], **LETTERS)
+    writing.session.refused = {b"2"}
+    with pytest.raises(AbortableError, match=r"orders\[2\]@2 was refused"):
+        writing.write(5)
+    assert writing.session.written == values(0, 1)
+    writing.session.written.clear()
+    writing.session.refused.clear()
+    assert writing.write(5) == [b"0", b"1", ("letters", b"2"), b"3", b"4"]
+
+
+@pytest.mark.parametrize("form", ["tuple", "generator"])
+def test_stop_names_the_record_whose_output_was_refused(form):
+    writing = Writing(FORMS[form])
+    writing.session.refused = {b"3"}
+    with pytest.raises(TransformError) as caught:
+        writing.write(5)
+    assert caught.value.offset == 3
+
+
+def test_stop_names_the_record_on_which_a_yielding_transform_raises():
+    def transform(record):
+        yield record.value()
+        if record.offset() == 3:
+            raise KeyError("customer")
+
+    writing = Writing(transform)
+    with pytest.raises(TransformError) as caught:
+        writing.write(5)
+    assert caught.value.offset == 3
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("wrong", [None, "text", 7, bytearray(b"b")])
+def test_what_is_no_output_is_refused_even_if_the_client_library_would_take_it(wrong):
+    writing = Writing(lambda record: (wrong,))
+    with pytest.raises(TransformError, match="OutputRecord objects or bytes"):
+        writing.write(2)
+    assert writing.session.written == []
+
+
+def test_values_without_a_topic_say_which_of_two_things_to_set():
+    with pytest.raises(TransformError, match="output_topic"):
+        Writing(value, default_topic=None).write(1)
