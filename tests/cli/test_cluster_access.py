@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from eos_client.confluent.admin import ClusterAdmin, GroupDescription, TopicDescription
 from eos_client.confluent.topic_records import GroupOffsets, TopicLoader, read_topic
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, ConfigurationError
+from tests.kafka.kafka_support import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -35,7 +36,8 @@ def test_a_cluster_tells_its_brokers_and_their_settings(cluster: Any) -> None:
 
 def test_a_missing_topic_is_none_and_is_not_created_by_asking(cluster: Any) -> None:
     name = f"{cluster.prefix}-nowhere"
-    assert cluster.admin.topics([name]) == {name: None}
+    # The controller has removed it; a broker's metadata follows.
+    wait_for(lambda: cluster.admin.topics([name]) == {name: None}, "the topic to be gone")
     assert cluster.admin.topics([name]) == {name: None}
 
 
