@@ -88,5 +88,48 @@ class TransformError(EosError):
         self.offset = offset
 
 
+class RunFencedError(EosError):
+    """A newer Spark driver runs this sink: let this query end, and do not restart it beside the other one."""
+
+
+class FrameSchemaError(ConfigurationError):
+    """The frame given to the Spark sink has a column missing or of the wrong type: correct the named column."""
+
+
+class BatchLedgerError(EosError):
+    """The Spark sink's ledger does not fit this micro-batch; nothing of it was written. Each subclass says what to do.
+
+    ``adopt_ledger=True`` makes the sink start its ledger anew at the current batch, where that is said to be a way out.
+    """
+
+
+class LedgerMissingError(BatchLedgerError):
+    """Entries are missing though batches were written: nobody knows which. Adopt, once you know the topic's state."""
+
+
+class LedgerForeignError(BatchLedgerError):
+    """The ledger belongs to another query (or the checkpoint was deleted): use another ``sink_id``, or adopt it."""
+
+
+class LedgerAheadError(BatchLedgerError):
+    """The ledger is past this batch (an old checkpoint, or a driver left behind): restore the newest checkpoint."""
+
+
+class LedgerRegressionError(BatchLedgerError):
+    """The ledger is behind what this run has seen committed: look for lost offsets on the cluster, then adopt."""
+
+
+class LedgerUnreadableError(BatchLedgerError):
+    """An entry was not written by this sink, or by a newer version of it: give the sink a ``sink_id`` of its own."""
+
+
+class SlotsChangedError(BatchLedgerError):
+    """The number of slots changed while a batch is half written: finish it with the old number, then change it."""
+
+
+class BatchContentError(BatchLedgerError):
+    """A re-run batch has other rows than were committed: make the query deterministic, or stage its batches."""
+
+
 class EmbeddedKafkaError(EosError):
     """The embedded broker could not be started or has died; the message carries the tail of its log."""

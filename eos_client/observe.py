@@ -220,3 +220,46 @@ class Counters:
     def as_dict(self) -> dict[str, int]:
         """Return all counts by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkRunStarted(Event):
+    """A Spark driver holds the lease of its sink and has fenced every slot.
+
+    ``run``: this driver's number. ``ledger``: what was done with the ledger (ready, initialise, resize, adopt).
+    """
+
+    sink_id: str
+    query_id: str
+    run: int
+    slots: int
+    ledger: str
+    generation: GroupGeneration
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkBatchWritten(Event):
+    """All slots of a micro-batch are committed, and so is the batch-complete marker.
+
+    ``slots_skipped``: committed by an earlier attempt. ``seconds``: on the driver, by step; those of the tasks are
+    the longest of any slot, prefixed with ``task_``.
+    """
+
+    sink_id: str
+    batch_id: int
+    rows: int
+    slots_written: int
+    slots_skipped: int
+    duration_s: float
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkRunFenced(Event):
+    """This driver has lost its sink to a newer one, or to the group; its query ends."""
+
+    level: ClassVar[str] = "error"
+    sink_id: str
+    run: int
+    reason: str

@@ -33,6 +33,7 @@ class StoredRecord:
     offset: int
     value: bytes
     headers: Mapping[str, bytes]
+    key: bytes | None = None
 
 
 class TopicLoader:
@@ -226,4 +227,4 @@ def _stored(message: Message, unfinished: set[int], end_offsets: Mapping[int, in
         return None
     pairs = cast("list[tuple[str, bytes | None]]", message.headers() or [])  # its stub allows what it takes, not gives
     headers = {name: value or b"" for name, value in pairs}
-    return StoredRecord(partition, offset, message.value() or b"", headers)
+    return StoredRecord(partition, offset, message.value() or b"", headers, message.key())

@@ -49,6 +49,21 @@ EXAMPLES = [
     ),
     (observe.ClientReported(client="consumer", error="_TRANSPORT"), "client_reported", "warning"),
     (
+        observe.SparkRunStarted(
+            sink_id="i", query_id="q", run=2, slots=4, ledger="ready", generation=G5, duration_s=0.4
+        ),
+        "spark_run_started",
+        "info",
+    ),
+    (
+        observe.SparkBatchWritten(
+            sink_id="i", batch_id=7, rows=9, slots_written=3, slots_skipped=1, duration_s=0.2, seconds={"job": 0.1}
+        ),
+        "spark_batch_written",
+        "info",
+    ),
+    (observe.SparkRunFenced(sink_id="i", run=2, reason="newer"), "spark_run_fenced", "error"),
+    (
         observe.RecordSkipped(topic="orders", partition=1, offset=9, error="ValueError: no"),
         "record_skipped",
         "error",

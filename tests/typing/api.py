@@ -36,8 +36,9 @@ from eos_client.core.commit_gate import (
     WorkSettled,
 )
 from eos_client.core.model import InputPartition, InputPosition, ProducerLimits
+from eos_client.integration.spark import EosKafkaSink, SinkProgress
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
-from eos_client.observe import CommitSkipped, Counters, Event, TransactionCommitted, log_event
+from eos_client.observe import CommitSkipped, Counters, Event, SparkBatchWritten, TransactionCommitted, log_event
 from eos_client.ports import RevocationWork
 from eos_client.testing import EmbeddedKafka
 
@@ -240,3 +241,48 @@ def a_broker_for_tests() -> None:
 
 
 assert_type(eos_client.__all__, list[str])
+
+
+# -- Spark -----------------------------------------------------------------------------------------------------------
+
+
+def executor_step(step: str, slot: int, batch_id: int) -> None:
+    del step, slot, batch_id
+
+
+def driver_step(step: str, batch_id: int) -> None:
+    del step, batch_id
+
+
+def spark_sink(stream: Any) -> None:
+    sink = EosKafkaSink("localhost:9092", "invoices", sink_id="invoices")
+    stream.writeStream.foreachBatch(sink).option("checkpointLocation", "/checkpoints/invoices").start()
+    progress = sink.progress()
+    assert_type(progress, SinkProgress | None)
+    if progress is not None:
+        assert_type(progress.last, SparkBatchWritten | None)
+        assert_type(progress.rows, int)
+        assert_type(progress.as_dict(), dict[str, Any])
+    assert_type(sink.close(), None)
+
+
+def spark_sink_with_every_option() -> EosKafkaSink:
+    return EosKafkaSink(
+        "localhost:9092",
+        "invoices",
+        sink_id="invoices",
+        slots=8,
+        config={"compression.type": "lz4", "transaction.timeout.ms": 120_000},
+        stable_input="stage",
+        stage_dir="/stage",
+        order_by=["partition", "offset"],
+        adopt_ledger=True,
+        ledger_topic="eos-ledger",
+        query_id="invoices-v1",
+        start_timeout_s=20.0,
+        commit_timeout_s=10,
+        sibling_timeout_s=5.0,
+        hook=observe,
+        on_step=executor_step,
+        on_driver_step=driver_step,
+    )

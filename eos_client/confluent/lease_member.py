@@ -1,0 +1,174 @@
+"""The driver's membership in a Spark sink's ledger group: a static member that fetches nothing.
+
+It is a classic member on purpose: there the newest driver with this ``group.instance.id`` wins at once, while KIP-848
+refuses it until the old one's session ends (UNRELEASED_INSTANCE_ID). A lease is held once: after a revocation or a loss
+the member unsubscribes inside the callback, before librdkafka could rejoin and fence its own successor.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+
+from eos_client.config import PRODUCER_ONLY
+from eos_client.confluent.failures import configuration_errors, kafka_error
+from eos_client.confluent.group_metadata import GenerationReader
+from eos_client.core.batch_ledger import LedgerEntry
+from eos_client.core.commit_gate import Assigned, CommitGate, Lost, RevocationEnded, RevocationStarted
+from eos_client.core.model import UNJOINED
+from eos_client.errors import ClusterUnavailableError, RunFencedError
+from eos_client.ports import MembershipSnapshot, keys_of
+
+_JOIN_SLICE_S = 0.05
+_COMMIT_ATTEMPTS_MAX = 50
+_COMMIT_PAUSE_S = 0.1
+# A fenced member's plain commit often fails with _FATAL instead of the reason.
+_FENCED = frozenset(
+    {"_FATAL", "FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH", "_FENCED"}
+)
+_DEFAULTS: Mapping[str, Any] = {"reconnect.backoff.ms": 10, "retry.backoff.ms": 10}
+
+
+class LeaseMember:
+    """One membership, from joining to its end. Everything is called from one thread, the callbacks too."""
+
+    def __init__(
+        self, settings: Mapping[str, Any], group_id: str, instance_id: str, topic: str, gate: CommitGate
+    ) -> None:
+        self._topic = topic
+        self._gate = gate
+        self._generations = GenerationReader()
+        self._assigned = False
+        self._leaving = False
+        self.ended: str | None = None
+        shared = {k: v for k, v in settings.items() if k not in PRODUCER_ONLY}
+        with configuration_errors("lease"):
+            self._raw = Consumer(
+                {
+                    **_DEFAULTS,
+                    **shared,
+                    "group.id": group_id,
+                    "group.instance.id": instance_id,
+                    "group.protocol": "classic",
+                    "partition.assignment.strategy": "range",
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "error",
+                    "error_cb": self._on_error,
+                }
+            )
+
+    def join(self, limit_s: float) -> None:
+        """Take the lease: return once the ledger's partitions are assigned.
+
+        Raises ClusterUnavailableError after ``limit_s`` seconds, RunFencedError when a newer driver came meanwhile.
+        """
+        self._raw.subscribe([self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        deadline = time.monotonic() + limit_s
+        while not self._assigned:
+            self.serve(_JOIN_SLICE_S)
+            if self.ended is not None:
+                raise RunFencedError(self.ended)
+            if time.monotonic() > deadline:
+                raise ClusterUnavailableError(
+                    f"the lease on the ledger topic {self._topic!r} was not granted within {limit_s:g} s: the group's "
+                    "coordinator does not answer, or this client may not read the group."
+                )
+
+    def serve(self, timeout_s: float = 0.0) -> None:
+        """Run pending callbacks and take note of errors."""
+        if self.ended is not None:
+            return
+        try:
+            message = self._raw.poll(timeout_s)
+        except KafkaException as exception:
+            self._on_error(kafka_error(exception))
+            return
+        error = None if message is None else message.error()
+        if error is not None:
+            self._on_error(error)
+
+    def snapshot(self) -> MembershipSnapshot:
+        """Read the group metadata now."""
+        try:
+            metadata = self._raw.consumer_group_metadata()
+        except RuntimeError:
+            return MembershipSnapshot(None, UNJOINED)
+        return MembershipSnapshot(metadata, self._generations.read(metadata, self._raw.memberid))
+
+    def commit(self, entries: Mapping[int, LedgerEntry]) -> None:
+        """Commit ``entries`` by partition, in one request that the broker checks against our generation.
+
+        Raises RunFencedError when it is not ours any more, ClusterUnavailableError when nobody answers.
+        """
+        offsets = [TopicPartition(self._topic, p, e.next_batch, metadata=e.encode()) for p, e in entries.items()]
+        for attempt in range(_COMMIT_ATTEMPTS_MAX):
+            error = self._commit_once(offsets)
+            if error is None:
+                return
+            if error.name() in _FENCED or error.fatal():
+                self.end(f"the group refused this driver's commit with {error.name()}")
+                raise RunFencedError(f"{self.ended}: a newer driver runs this sink. Let this query end.")
+            self.serve()
+            if self.ended is not None:
+                raise RunFencedError(self.ended)
+            if attempt == _COMMIT_ATTEMPTS_MAX - 1:
+                raise ClusterUnavailableError(
+                    f"the ledger in {self._topic!r} could not be committed: {error.name()}: {error.str()}"
+                )
+            time.sleep(_COMMIT_PAUSE_S)
+
+    def _commit_once(self, offsets: list[TopicPartition]) -> KafkaError | None:
+        try:
+            answer = self._raw.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as exception:
+            return kafka_error(exception)
+        return next((at.error for at in answer or [] if at.error is not None), None)
+
+    def end(self, reason: str) -> None:
+        """End the lease for good: nothing is asked of the group any more."""
+        if self.ended is None:
+            self.ended = reason
+
+    def close(self) -> None:
+        """Stop; a static member leaves no trace until its session ends."""
+        self._leaving = True
+        self._raw.close()
+
+    # -- callbacks, inside serve() ---------------------------------------------------------------------------------
+
+    def _on_assign(self, _: Any, partitions: list[TopicPartition]) -> None:
+        if self._leaving or self.ended is not None:
+            return
+        paused = [TopicPartition(p.topic, p.partition, OFFSET_END) for p in partitions]
+        self._raw.assign(paused)
+        self._raw.pause(paused)
+        self._gate.observe(Assigned(keys_of(partitions)))
+        self._assigned = True
+
+    def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
+        if self._leaving:
+            return
+        keys = keys_of(partitions)
+        self._gate.observe(RevocationStarted(keys))
+        self._gate.observe(RevocationEnded(keys, self.snapshot().generation, uncommitted=keys))
+        self._leave("the group revoked the lease")
+
+    def _on_lost(self, _: Any, partitions: list[TopicPartition]) -> None:
+        if self._leaving:
+            return
+        keys = keys_of(partitions)
+        self._gate.observe(Lost(keys, uncommitted=keys))
+        self._leave("the lease was lost (no contact with the group for longer than its session)")
+
+    def _leave(self, reason: str) -> None:
+        self.end(reason)
+        with suppress(KafkaException, RuntimeError):
+            self._raw.unsubscribe()
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal() or error.name() in {"_FATAL", "FENCED_INSTANCE_ID"}:
+            self.end(f"the group fenced this driver: {error.str()}")

@@ -1,0 +1,96 @@
+"""Reads a Spark sink's ledger as an outsider that never joins the group.
+
+``isolation.level=read_committed`` makes librdkafka ask for stable offsets: an answer waits for open transactions that
+hold offsets of these partitions (KIP-447), so what is read cannot move by a transaction that was begun before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from eos_client.config import PRODUCER_ONLY
+from eos_client.confluent.failures import configuration_errors, kafka_error
+from eos_client.confluent.ledger_topic import MARKER_PARTITION, partition_of_slot
+from eos_client.core.batch_ledger import LedgerEntry, decode_entry
+from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
+
+_ATTEMPT_S = 5.0
+_PAUSE_S = 0.02
+_REFUSALS = frozenset({"GROUP_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART"})
+
+
+class LedgerReader:
+    """Committed ledger entries of one sink. Belongs to one thread at a time.
+
+    ``stable=False`` does not wait for open transactions: what it reads may be about to move.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], group_id: str, topic: str, *, stable: bool = True) -> None:
+        self._topic = topic
+        shared = {k: v for k, v in settings.items() if k not in PRODUCER_ONLY}
+        with configuration_errors("ledger reader"):
+            self._raw = Consumer(
+                {
+                    "reconnect.backoff.ms": 10,
+                    "retry.backoff.ms": 10,
+                    **shared,
+                    "group.id": group_id,
+                    "enable.auto.commit": False,
+                    "isolation.level": "read_committed" if stable else "read_uncommitted",
+                }
+            )
+
+    def slots(self, slots: Iterable[int], timeout_s: float) -> dict[int, LedgerEntry]:
+        """Return the entries of ``slots``; a slot without one is left out.
+
+        Raises ClusterUnavailableError after ``timeout_s`` seconds, LedgerUnreadableError for foreign metadata.
+        """
+        by_partition = {partition_of_slot(slot): slot for slot in slots}
+        return {by_partition[p]: entry for p, entry in self._read(list(by_partition), timeout_s).items()}
+
+    def marker(self, timeout_s: float) -> LedgerEntry | None:
+        """Return the batch-complete marker; None before the first driver wrote it."""
+        return self._read([MARKER_PARTITION], timeout_s).get(MARKER_PARTITION)
+
+    def slot_and_marker(self, slot: int, timeout_s: float) -> tuple[LedgerEntry | None, LedgerEntry | None]:
+        """Return both in one answer."""
+        found = self._read([partition_of_slot(slot), MARKER_PARTITION], timeout_s)
+        return found.get(partition_of_slot(slot)), found.get(MARKER_PARTITION)
+
+    def _read(self, partitions: list[int], timeout_s: float) -> dict[int, LedgerEntry]:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                left_s = max(0.1, min(_ATTEMPT_S, deadline - time.monotonic()))
+                answer = self._raw.committed([TopicPartition(self._topic, p) for p in partitions], left_s)
+                return {at.partition: decode_entry(at.offset, at.metadata) for at in answer if _found(at)}
+            except KafkaException as exception:
+                self._may_repeat(exception, deadline, timeout_s)
+            time.sleep(_PAUSE_S)
+
+    def _may_repeat(self, exception: KafkaException, deadline: float, timeout_s: float) -> None:
+        error = kafka_error(exception)
+        if error.name() in _REFUSALS:
+            raise ClusterUnfitError(
+                f"the ledger in topic {self._topic!r} cannot be read: {error.name()}: {error.str()}. Let this client "
+                "describe the topic and read the group."
+            ) from exception
+        if time.monotonic() > deadline:
+            raise ClusterUnavailableError(
+                f"the ledger in topic {self._topic!r} could not be read within {timeout_s:g} s: {error.name()}: "
+                f"{error.str()}"
+            ) from exception
+
+    def close(self) -> None:
+        """Give up the connections."""
+        self._raw.close()
+
+
+def _found(at: TopicPartition) -> bool:
+    if at.error is not None:
+        raise KafkaException(at.error)
+    return at.offset >= 0

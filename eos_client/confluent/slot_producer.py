@@ -1,0 +1,82 @@
+"""The transactional producer of one slot of a Spark sink.
+
+Slots move between Python workers, so a handle must be quick to start: librdkafka looks for the coordinator again only
+every 500 ms, but at once when ``init_transactions`` is repeated.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from eos_client.config import CONSUMER_ONLY
+from eos_client.confluent.failures import kafka_error
+from eos_client.confluent.ledger_topic import partition_of_slot
+from eos_client.confluent.producer import ConfluentProducer
+from eos_client.core.batch_ledger import LedgerEntry
+from eos_client.core.model import ProducerLimits
+from eos_client.core.producer_recovery import TransactionalRequest
+from eos_client.errors import EosError
+from eos_client.observe import EventHook, log_event
+
+_INIT_ATTEMPT_S = 0.03
+_RUN_FENCED = frozenset({"FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"})
+_MEMBER_UNKNOWN = "UNKNOWN_MEMBER_ID"
+
+QUEUE_DEFAULTS: Mapping[str, Any] = {
+    # A slot is written in one go: room for a large one, few wake-ups, no report of what went well.
+    "queue.buffering.max.messages": 1_000_000,
+    "linger.ms": 20,
+    "delivery.report.only.error": True,
+}
+
+
+class SlotProducer(ConfluentProducer):
+    """One producer handle; ``writer`` is its name in the ledger entries that it writes."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        transactional_id: str,
+        *,
+        limits: ProducerLimits,
+        hook: EventHook = log_event,
+    ) -> None:
+        shared = {k: v for k, v in settings.items() if k not in CONSUMER_ONLY}
+        super().__init__({**QUEUE_DEFAULTS, **shared, "transactional.id": transactional_id}, limits=limits, hook=hook)
+        self.writer = uuid.uuid4().hex[:16]
+
+    def _init_once(self, deadline: float) -> None:
+        attempt_s = min(_INIT_ATTEMPT_S, max(0.01, deadline - self._clock()))
+        raw = self._raw
+        self._bounded(TransactionalRequest.INIT, lambda: raw.init_transactions(attempt_s), attempt_s)
+
+    def produce_named(self, topic: str, value: bytes | None, key: bytes | None, **options: Any) -> None:
+        """Queue a record; raises BufferError when the local queue is full, else an error named for what to do."""
+        try:
+            self._raw.produce(topic, value, key, **options)
+        except KafkaException as exception:
+            raise self._failed(TransactionalRequest.PRODUCE, exception, f" (topic {topic!r})") from exception
+
+    def send_entry(self, topic: str, slot: int, entry: LedgerEntry, group_metadata: bytes, timeout_s: float) -> None:
+        """Add the slot's new ledger entry to the transaction, fenced by the driver's lease (KIP-447)."""
+        at = TopicPartition(topic, partition_of_slot(slot), entry.next_batch, metadata=entry.encode())
+        self.send_offsets_to_transaction([at], group_metadata, timeout_s)
+
+    def disown(self) -> None:
+        """Let another thread use the handle."""
+        self._ownership.disown()
+
+
+def is_run_fenced(error: EosError, *, first_attempt: bool) -> bool:
+    """Whether the group refused the driver's membership: its run is over.
+
+    UNKNOWN_MEMBER_ID can also mean a broken producer mapping (KAFKA-14370), so a first attempt is repeated.
+    """
+    if not isinstance(error, KafkaException):
+        return False
+    code = kafka_error(error).name()
+    return code in _RUN_FENCED or (code == _MEMBER_UNKNOWN and not first_attempt)

@@ -1,0 +1,235 @@
+"""The ledger of a Spark sink: which micro-batch each slot has committed, and what that means for the next one.
+
+Theory of operation. A slot's entry is the committed offset of one partition of the ledger topic: the offset is the next
+batch, the metadata string says whose it is. It moves in the very transaction that writes the slot's records, so entry
+and records never disagree. Spark runs at most its last batch again (``MicroBatchExecution.populateStartOffsets``), so
+one entry per slot is history enough: past the batch means written, one further that somebody's checkpoint is old.
+``SLOT_RULES`` decides one slot of one batch, first match wins; ``batch_ledger_start`` does so for a starting query.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from eos_client.errors import (
+    BatchContentError,
+    BatchLedgerError,
+    LedgerAheadError,
+    LedgerForeignError,
+    LedgerMissingError,
+    LedgerRegressionError,
+    LedgerUnreadableError,
+    SlotsChangedError,
+)
+
+CODEC_VERSION = 1
+METADATA_BYTES_MAX = 4096
+"""``offset.metadata.max.bytes`` of every broker that was not told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkIdentity:
+    """What all entries of one ledger agree on. ``query_id`` is Spark's, from the checkpoint."""
+
+    query_id: str
+    slots: int
+    slot_function: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotContent:
+    """What one slot of one batch held: row count, and the sum of the rows' hashes (64 bits, whatever their order)."""
+
+    rows: int
+    fingerprint: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One slot's entry, or the batch-complete marker.
+
+    ``next_batch``: the first batch that is not committed. ``content``: of the last committed one, None where no batch
+    was (or by another number of slots). ``writer``: the producer handle that wrote it. ``run``: the driver's number;
+    each driver that takes the lease takes the next one.
+    """
+
+    next_batch: int
+    identity: SinkIdentity
+    content: SlotContent | None = None
+    writer: str = ""
+    run: int = 0
+
+    def encode(self) -> str:
+        """Return the metadata string; the offset that goes with it is ``next_batch``."""
+        fields: dict[str, object] = {
+            "eos": CODEC_VERSION,
+            "query": self.identity.query_id,
+            "slots": self.identity.slots,
+            "fn": self.identity.slot_function,
+            "writer": self.writer,
+            "run": self.run,
+        }
+        if self.content is not None:
+            fields |= {"rows": self.content.rows, "sum": self.content.fingerprint}
+        text = json.dumps(fields, separators=(",", ":"))
+        if len(text.encode()) > METADATA_BYTES_MAX:
+            raise LedgerUnreadableError(
+                f"a ledger entry of {len(text.encode())} bytes exceeds {METADATA_BYTES_MAX}: shorten query_id."
+            )
+        return text
+
+
+def decode_entry(offset: int, metadata: str | None) -> LedgerEntry:
+    """Return the entry in a committed offset; raises LedgerUnreadableError for what this sink did not write."""
+    try:
+        fields = json.loads(metadata or "")
+        version = fields["eos"]
+        if version != CODEC_VERSION:
+            raise LedgerUnreadableError(
+                f"a ledger entry has format {version!r}, this version of the sink knows {CODEC_VERSION}: "
+                "run the version that wrote it."
+            )
+        identity = SinkIdentity(_text(fields["query"]), _number(fields["slots"]), _number(fields["fn"]))
+        content = SlotContent(_number(fields["rows"]), _number(fields["sum"])) if "rows" in fields else None
+        return LedgerEntry(_number(offset), identity, content, _text(fields["writer"]), _number(fields["run"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise LedgerUnreadableError(
+            f"the committed offset {offset} with metadata {metadata!r:.120} is no entry of a Spark sink: the group or "
+            "the topic is used by somebody else. Give the sink a sink_id and a ledger_topic of its own."
+        ) from error
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError(f"{value!r} is no count")
+    return value
+
+
+class SlotDecision(Enum):
+    """What to do with one slot of one batch."""
+
+    WRITE = "write"
+    SKIP = "skip"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotQuestion:
+    """One slot of one batch, with the entry that was read for it.
+
+    ``floor``: the lowest ``next_batch`` that the entry may have, from what this run has seen committed. ``content``:
+    what the batch holds now; None before its rows were looked at.
+    """
+
+    entry: LedgerEntry | None
+    identity: SinkIdentity
+    batch_id: int
+    floor: int = 0
+    content: SlotContent | None = None
+
+    @property
+    def known(self) -> LedgerEntry:
+        """The entry, for the rows below the one that asks whether there is any."""
+        if self.entry is None:
+            raise LookupError("no entry was read")
+        return self.entry
+
+    @property
+    def committed(self) -> bool:
+        """Whether this very batch was committed."""
+        return self.known.next_batch == self.batch_id + 1
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRule:
+    """One row: when it applies, what it decides, which error a refusal is, why, and the way out."""
+
+    row: int
+    applies: Callable[[SlotQuestion], bool]
+    decision: SlotDecision
+    reason: str
+    error: type[BatchLedgerError] = BatchLedgerError
+
+
+_REFUSE = SlotDecision.REFUSE
+_ADOPT = "start once with adopt_ledger=True, after checking what the output topic holds"
+
+SLOT_RULES: tuple[SlotRule, ...] = (
+    SlotRule(
+        1,
+        lambda q: q.entry is None,
+        _REFUSE,
+        "its ledger entry is gone (deleted, or expired: offsets.retention.minutes), so nobody knows whether it was "
+        f"written. If nothing else wrote it, {_ADOPT}",
+        LedgerMissingError,
+    ),
+    SlotRule(
+        2,
+        lambda q: q.known.identity.query_id != q.identity.query_id,
+        _REFUSE,
+        "the ledger belongs to another query; a deleted checkpoint makes another query too, and its batch ids start "
+        f"again. Give this query a sink_id of its own, or {_ADOPT}",
+        LedgerForeignError,
+    ),
+    SlotRule(
+        3,
+        lambda q: q.known.identity != q.identity,
+        _REFUSE,
+        "the ledger was written with another number of slots (or slot function). Restart the query",
+        SlotsChangedError,
+    ),
+    SlotRule(
+        4,
+        lambda q: q.known.next_batch < q.floor,
+        _REFUSE,
+        "the ledger went back behind what this run has seen committed: the group's offsets were reset or lost. Find "
+        f"out why, then {_ADOPT}",
+        LedgerRegressionError,
+    ),
+    SlotRule(
+        5,
+        lambda q: q.known.next_batch > q.batch_id + 1,
+        _REFUSE,
+        "the ledger is past this batch: the checkpoint is an old copy, or this driver was left behind. Restore the "
+        "newest checkpoint, or let this query end",
+        LedgerAheadError,
+    ),
+    SlotRule(
+        6,
+        lambda q: q.committed and None not in (q.content, q.known.content) and q.content != q.known.content,
+        _REFUSE,
+        "the batch was committed with other rows than this re-run has: the query is not deterministic (rand(), uuid(), "
+        'a changed source or lookup). Make it so, or set stable_input="stage"; the '
+        "batch in hand can only be finished with the rows that it had first",
+        BatchContentError,
+    ),
+    SlotRule(7, lambda q: q.committed, SlotDecision.SKIP, "this batch was committed before"),
+    SlotRule(8, lambda _: True, SlotDecision.WRITE, "this batch was not committed"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRuling:
+    """A decision with the row that made it. ``error`` is the class to raise for a refusal."""
+
+    decision: SlotDecision
+    row: int
+    reason: str
+    error: type[BatchLedgerError]
+
+
+def decide_slot(question: SlotQuestion, rules: tuple[SlotRule, ...] = SLOT_RULES) -> SlotRuling:
+    """Return the ruling of the first rule that applies."""
+    for rule in rules:
+        if rule.applies(question):
+            return SlotRuling(rule.decision, rule.row, rule.reason, rule.error)
+    raise LookupError(f"no rule applies to {question!r}: the table must end with a rule that always does")

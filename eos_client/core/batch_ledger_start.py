@@ -1,0 +1,165 @@
+"""What a query that starts does with the ledger that it finds, as one table: first match wins.
+
+It is decided for the whole ledger at once. An entry for every slot is there from the first start on, so a missing one
+is never normal; and no batch begins before all slots have the one before it, so entries that differ by more were lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from eos_client.core.batch_ledger import SLOT_RULES, LedgerEntry, SinkIdentity
+from eos_client.errors import BatchLedgerError, SlotsChangedError
+
+
+class StartDecision(Enum):
+    """What a query that starts does with the ledger that it finds."""
+
+    READY = "ready"
+    INITIALISE = "initialise"
+    RESIZE = "resize"
+    ADOPT = "adopt"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class StartQuestion:
+    """A whole ledger at the start of a query whose first batch is ``batch_id``; ``entries`` by slot.
+
+    ``marker``: the batch-complete marker, if there is one.
+    """
+
+    entries: Mapping[int, LedgerEntry]
+    identity: SinkIdentity
+    batch_id: int
+    marker: LedgerEntry | None = None
+    adopt: bool = False
+
+    @property
+    def live(self) -> dict[int, LedgerEntry]:
+        """The entries in force: those beyond the recorded number of slots are retired."""
+        return {slot: entry for slot, entry in self.entries.items() if slot < entry.identity.slots}
+
+    @property
+    def recorded_slots(self) -> int:
+        """The number of slots that the ledger was written with; the wanted one while it is empty."""
+        return max((entry.identity.slots for entry in self.live.values()), default=self.identity.slots)
+
+    @property
+    def missing(self) -> bool:
+        """Whether some slot of the recorded number has no entry."""
+        return any(slot not in self.live for slot in range(self.recorded_slots))
+
+    @property
+    def foreign(self) -> bool:
+        """Whether some entry in force is another query's."""
+        return any(e.identity.query_id != self.identity.query_id for e in self.live.values())
+
+    @property
+    def ahead(self) -> bool:
+        """Whether some entry is past this batch."""
+        return any(e.next_batch > self.batch_id + 1 for e in self.live.values())
+
+    @property
+    def regressed(self) -> bool:
+        """Whether some entry went back: no batch begins before all slots have the one before it."""
+        behind = {e.next_batch for e in self.live.values() if e.next_batch <= self.batch_id}
+        marker = self.marker
+        complete = marker.next_batch if marker and marker.identity.query_id == self.identity.query_id else 0
+        return len(behind) > 1 or any(e.next_batch < complete for e in self.live.values())
+
+    @property
+    def unlike(self) -> bool:
+        """Whether some entry in force was written with another number of slots, or slot function."""
+        return any(e.identity != self.identity for e in self.live.values())
+
+    @property
+    def unusable(self) -> bool:
+        """Whether only an explicit adoption can make something of the ledger."""
+        return self.missing or self.foreign or self.ahead or self.regressed
+
+    @property
+    def half_written(self) -> bool:
+        """Whether some slots have committed this batch and others have not."""
+        return len({e.next_batch > self.batch_id for e in self.live.values()}) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class StartRule:
+    """One row for a starting query."""
+
+    row: int
+    applies: Callable[[StartQuestion], bool]
+    decision: StartDecision
+    slot_row: int = 0
+    """For a refusal: the row of ``SLOT_RULES`` that names the error and the way out."""
+
+
+_STOP = StartDecision.REFUSE
+
+START_RULES: tuple[StartRule, ...] = (
+    StartRule(1, lambda q: not q.entries and q.batch_id == 0, StartDecision.INITIALISE),
+    StartRule(2, lambda q: q.adopt and q.unusable, StartDecision.ADOPT),
+    StartRule(3, lambda q: q.missing, _STOP, slot_row=1),
+    StartRule(4, lambda q: q.foreign, _STOP, slot_row=2),
+    StartRule(5, lambda q: q.ahead, _STOP, slot_row=5),
+    StartRule(6, lambda q: q.regressed, _STOP, slot_row=4),
+    StartRule(7, lambda q: not q.unlike, StartDecision.READY),
+    StartRule(8, lambda q: q.half_written, _STOP, slot_row=3),
+    StartRule(9, lambda _: True, StartDecision.RESIZE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StartPlan:
+    """What to commit before the first batch (nothing, when READY), and what the ledger then says, by slot."""
+
+    decision: StartDecision
+    row: int
+    commits: Mapping[int, LedgerEntry]
+    entries: Mapping[int, LedgerEntry]
+
+
+def plan_start(question: StartQuestion, rules: tuple[StartRule, ...] = START_RULES) -> StartPlan:
+    """Return the plan of the first rule that applies; raises the BatchLedgerError of a refusal."""
+    rule = next(rule for rule in rules if rule.applies(question))
+    if rule.decision is StartDecision.REFUSE:
+        raise _refusal(rule, question)
+    if rule.decision is StartDecision.READY:
+        return StartPlan(rule.decision, rule.row, {}, question.live)
+    entries = {slot: _started(question, slot) for slot in range(question.identity.slots)}
+    retired = {
+        slot: LedgerEntry(question.batch_id, question.identity)
+        for slot in question.entries
+        if slot >= question.identity.slots
+    }
+    return StartPlan(rule.decision, rule.row, {**entries, **retired}, entries)
+
+
+def _started(question: StartQuestion, slot: int) -> LedgerEntry:
+    """Return the entry that ``slot`` starts with: what was committed of this batch stays committed."""
+    found = question.live.get(slot)
+    if found is not None and found.identity == question.identity and found.next_batch == question.batch_id + 1:
+        return found
+    whole = not question.unusable and all(e.next_batch > question.batch_id for e in question.live.values())
+    return LedgerEntry(question.batch_id + (whole and bool(question.live)), question.identity)
+
+
+def _refusal(rule: StartRule, question: StartQuestion) -> BatchLedgerError:
+    named = next(each for each in SLOT_RULES if each.row == rule.slot_row)
+    if named.error is SlotsChangedError:
+        return SlotsChangedError(
+            f"batch {question.batch_id} is half written with {question.recorded_slots} slots, now "
+            f"{question.identity.slots} are asked for: start with slots={question.recorded_slots} until the batch is "
+            "whole, then change the number."
+        )
+    return named.error(f"batch {question.batch_id} cannot be written: {named.reason}.")
+
+
+def marker_of(found: LedgerEntry | None, identity: SinkIdentity, run: int) -> LedgerEntry:
+    """Return the batch-complete marker that announces ``run``; its batch is a hint, the slots are the truth."""
+    if found is None or found.identity.query_id != identity.query_id:
+        return LedgerEntry(0, identity, run=run)
+    return replace(found, identity=identity, run=run)

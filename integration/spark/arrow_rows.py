@@ -1,0 +1,107 @@
+"""From Arrow columns to records: the hot path of a task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from eos_client.core.batch_ledger import SlotContent
+from eos_client.errors import BatchContentError, RetriableError
+from eos_client.integration.spark.rows import FINGERPRINT, HEADERS, KEY, PARTITION, TOPIC, VALUE
+from eos_client.integration.spark.slots import slot_of
+
+_ROOM_WAIT_S = 0.05
+_FINGERPRINT_MODULUS = 1 << 64
+
+Produce = Callable[..., None]
+WaitForRoom = Callable[[], Any]
+
+
+_total: Any = pc.sum  # pyright: ignore[reportAttributeAccessIssue]  # pyarrow makes its functions when imported
+
+
+class ContentCount:
+    """Adds up what a slot holds, whatever the order of its rows."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._sum = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count one Arrow batch."""
+        if batch.num_rows:
+            self._rows += batch.num_rows
+            self._sum += _total(batch.column(FINGERPRINT)).as_py()
+
+    @property
+    def content(self) -> SlotContent:
+        """What was counted so far."""
+        return SlotContent(self._rows, self._sum % _FINGERPRINT_MODULUS)
+
+
+def check_slot(batch: pa.RecordBatch, slot: int, slots: int) -> None:
+    """Refuse rows that are not of this slot: the slot function differs between Spark and Python, or was bypassed."""
+    if not batch.num_rows:
+        return
+    key = batch.column(KEY)[0].as_py() if KEY in batch.schema.names else None
+    belongs = slot_of(key, batch.column(VALUE)[0].as_py(), slots)
+    if belongs != slot:
+        raise BatchContentError(
+            f"a row of slot {belongs} came to slot {slot}: the rows were redistributed between the sink and its tasks. "
+            "Nothing was written; report the Spark version and its settings."
+        )
+
+
+class RecordWriter:
+    """Hands the rows of Arrow batches to a producer's ``produce``, waiting for room in its queue."""
+
+    def __init__(self, topic: str, produce: Produce, wait_for_room: WaitForRoom, limit_s: float) -> None:
+        self._topic = topic
+        self._produce = produce
+        self._wait_for_room = wait_for_room
+        self._limit_s = limit_s
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Queue every row; raises what ``produce`` raises, RetriableError when the queue stays full."""
+        names = batch.schema.names
+        values = batch.column(VALUE).to_pylist()
+        keys: list[bytes | None] = batch.column(KEY).to_pylist() if KEY in names else [None] * len(values)
+        if {TOPIC, PARTITION, HEADERS}.isdisjoint(names):
+            self._write_plain(values, keys)
+            return
+        columns = [
+            batch.column(name).to_pylist() if name in names else [None] * len(values)
+            for name in (TOPIC, PARTITION, HEADERS)
+        ]
+        for value, key, topic, partition, headers in zip(values, keys, *columns, strict=True):
+            options: dict[str, Any] = {}
+            if partition is not None:
+                options["partition"] = partition
+            if headers is not None:
+                options["headers"] = [(h["key"], h["value"]) for h in headers if h is not None]
+            self._write_one(topic or self._topic, value, key, options)
+
+    def _write_plain(self, values: list[bytes | None], keys: list[bytes | None]) -> None:
+        produce, topic = self._produce, self._topic
+        pairs: Iterator[tuple[bytes | None, bytes | None]] = iter(zip(values, keys, strict=True))
+        for value, key in pairs:
+            try:
+                produce(topic, value, key)
+            except BufferError:  # noqa: PERF203  # free where nothing is raised, from Python 3.11
+                self._write_one(topic, value, key, {})
+
+    def _write_one(self, topic: str, value: bytes | None, key: bytes | None, options: dict[str, Any]) -> None:
+        deadline = time.monotonic() + self._limit_s
+        while True:
+            try:
+                self._produce(topic, value, key, **options)
+            except BufferError as error:  # noqa: PERF203  # it is the queue that is waited for
+                if time.monotonic() > deadline:
+                    raise RetriableError(f"the local queue stayed full for {self._limit_s:g} s: {error}") from error
+                self._wait_for_room()
+            else:
+                return

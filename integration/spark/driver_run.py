@@ -1,0 +1,279 @@
+"""One run of one sink on its driver: from the lease to the last batch.
+
+Start: join as the newest driver -> announce the run -> fence every slot -> read the ledger -> make it fit. Each batch:
+ask the gate -> one Spark job -> ask the gate -> commit the batch-complete marker under the lease, which is the only
+fence for tasks that found their slot written.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+
+from eos_client.confluent.ledger_topic import MARKER_PARTITION, ensure_ledger_topic, partition_of_slot
+from eos_client.confluent.preflight import require_output_topics
+from eos_client.confluent.slot_producer import SlotProducer
+from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
+from eos_client.core.batch_ledger_start import StartPlan, StartQuestion, marker_of, plan_start
+from eos_client.errors import EosError, RunFencedError
+from eos_client.integration.spark import preflight
+from eos_client.integration.spark.lease import Lease
+from eos_client.integration.spark.progress import SinkProgress
+from eos_client.integration.spark.rows import distributed, travelling
+from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
+from eos_client.integration.spark.slots import SLOT_FUNCTION_VERSION
+from eos_client.integration.spark.spark_query import RunningQuery
+from eos_client.integration.spark.staging import Stage
+from eos_client.integration.spark.status import STATUS_SCHEMA, SlotStatus, check_statuses
+from eos_client.integration.spark.task import SlotTask
+from eos_client.integration.spark.worker_clients import new_reader
+from eos_client.observe import EventHook, SparkRunFenced, SparkRunStarted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_FENCING_THREADS_MAX = 16
+
+
+class DriverRun:
+    """The lease, what the ledger says, and the batches since."""
+
+    def __init__(
+        self,
+        settings: SinkSettings,
+        query: RunningQuery,
+        *,
+        hook: EventHook,
+        on_step: StepObserver | None,
+        on_driver_step: DriverStepObserver | None,
+    ) -> None:
+        self.query = query
+        self.settings = settings
+        self.progress = SinkProgress(settings.sink_id, query.query_id)
+        self._hook = hook
+        self._on_step = on_step
+        self._on_driver_step = on_driver_step
+        self._identity = SinkIdentity(query.query_id, settings.slots, SLOT_FUNCTION_VERSION)
+        self._lease = Lease(settings)
+        self._stage = Stage(settings, query) if settings.stable_input else None
+        self._run = 0
+        self._floors: tuple[int, ...] = ()
+
+    # -- start -------------------------------------------------------------------------------------------------------
+
+    def start(self, frame: DataFrame, batch_id: int) -> None:
+        """Take the sink over, from any driver that had it, for a query whose first batch is ``batch_id``.
+
+        Raises ConfigurationError, ClusterUnfitError, ClusterUnavailableError, BatchLedgerError, RunFencedError.
+        """
+        began_at = time.perf_counter()
+        settings = self.settings
+        preflight.check_spark()
+        preflight.check_driver()
+        preflight.check_query(self.query)
+        travelling(frame, settings.order_by)
+        preflight.check_cluster(settings)
+        preflight.check_executors(frame, settings.slots)
+        room = ensure_ledger_topic(
+            settings.bootstrap_servers,
+            settings.config_for_admin,
+            settings.ledger_topic,
+            settings.slots,
+            timeout_s=settings.start_timeout_s,
+        )
+        # A query that is refused anyway must not push out the driver that is at work; nothing is fenced yet, so an
+        # orphan's transaction may hold a stable answer back.
+        self._plan(room, batch_id, stable=False)
+        self._lease.acquire()
+        plan = self._take_over(room, batch_id)
+        self._hook(
+            SparkRunStarted(
+                sink_id=settings.sink_id,
+                query_id=self.query.query_id,
+                run=self._run,
+                slots=settings.slots,
+                ledger=plan.decision.value,
+                generation=self._lease.generation,
+                duration_s=round(time.perf_counter() - began_at, 3),
+            )
+        )
+        self._announce("lease_held", batch_id)
+
+    def _plan(self, room: int, batch_id: int, *, stable: bool) -> StartPlan:
+        settings = self.settings
+        reader = new_reader(settings, stable=stable)
+        try:
+            marker = reader.marker(settings.start_timeout_s)
+            entries = reader.slots(range(room), settings.start_timeout_s)
+        finally:
+            reader.close()
+        return plan_start(StartQuestion(entries, self._identity, batch_id, marker, adopt=settings.adopt_ledger))
+
+    def _take_over(self, room: int, batch_id: int) -> StartPlan:
+        """Announce the run before fencing: a zombie's tasks look for it before they take a slot."""
+        reader = new_reader(self.settings)
+        try:
+            marker = reader.marker(self.settings.start_timeout_s)
+        finally:
+            reader.close()
+        self._run = 1 + (0 if marker is None else marker.run)
+        announced = marker_of(marker, self._identity, self._run)
+        self._lease.commit({MARKER_PARTITION: announced})
+        self._fence_slots(room)
+        plan = self._plan(room, batch_id, stable=True)
+        if plan.commits:
+            whole = min(entry.next_batch for entry in plan.entries.values())
+            commits = {partition_of_slot(slot): entry for slot, entry in plan.commits.items()}
+            self._lease.commit({**commits, MARKER_PARTITION: self._marker(whole)})
+        self._floors = tuple(plan.entries[slot].next_batch for slot in range(self.settings.slots))
+        return plan
+
+    def _marker(self, next_batch: int, rows: int = 0) -> LedgerEntry:
+        return LedgerEntry(next_batch, self._identity, SlotContent(rows, 0), run=self._run)
+
+    def _fence_slots(self, room: int) -> None:
+        """Take every slot once, also those no longer used: it ends what an older run has left open there."""
+        with ThreadPoolExecutor(min(room, _FENCING_THREADS_MAX), "eos-fence") as pool:
+            for fenced in [pool.submit(self._fence_slot, slot) for slot in range(room)]:
+                fenced.result()
+
+    def _fence_slot(self, slot: int) -> None:
+        settings = self.settings
+        producer = SlotProducer(settings.producer, settings.transactional_id(slot), limits=settings.limits)
+        try:
+            producer.init_transactions()
+            if slot == 0:
+                require_output_topics(producer, [settings.topic], settings.start_timeout_s)
+        finally:
+            producer.close()
+
+    # -- each batch --------------------------------------------------------------------------------------------------
+
+    def write(self, frame: DataFrame, batch_id: int) -> None:
+        """Write one micro-batch; raises RunFencedError, BatchLedgerError, or what Spark raises for its job."""
+        clock = _Clock()
+        try:
+            snapshot = self._lease.ask(batch_id)
+            clock.lap("gate")
+            rows = travelling(frame, self.settings.order_by)
+            if self._stage is not None:
+                rows = self._stage.stable(rows, batch_id)
+                clock.lap("stage")
+            task = SlotTask(
+                self.settings,
+                self._identity,
+                batch_id,
+                self._run,
+                snapshot.group_metadata,
+                self._floors,
+                self._on_step,
+            )
+            statuses = self._run_job(rows, task)
+            clock.lap("job")
+            self._announce("job_done", batch_id)
+            self._lease.ask(batch_id)
+            self._lease.commit({MARKER_PARTITION: self._marker(batch_id + 1, sum(s.rows for s in statuses))})
+            clock.lap("marker")
+        except RunFencedError as error:
+            self._hook(SparkRunFenced(sink_id=self.settings.sink_id, run=self._run, reason=str(error)))
+            raise
+        self._floors = (batch_id + 1,) * self.settings.slots
+        event = self.progress.count(batch_id, statuses, clock.seconds)
+        self._hook(event)
+        self._announce("marker_committed", batch_id)
+
+    def _run_job(self, rows: DataFrame, task: SlotTask) -> list[SlotStatus]:
+        slots = self.settings.slots
+        found = distributed(rows, slots).mapInArrow(_task_function(task), STATUS_SCHEMA).collect()
+        if not found and rows.isEmpty():
+            # Spark runs no task at all for a frame that it knows to be empty, but the ledger must move all the same.
+            nothing = rows.sparkSession.range(0, slots, 1, slots)
+            found = nothing.mapInArrow(_task_function(task, empty=True), STATUS_SCHEMA).collect()
+        return check_statuses((SlotStatus.decode(row["slot"], row["status"]) for row in found), slots)
+
+    def _announce(self, step: str, batch_id: int) -> None:
+        if self._on_driver_step is not None:
+            self._on_driver_step(step, batch_id)
+
+    def close(self) -> None:
+        """Release the lease."""
+        self._lease.release()
+
+
+class _Clock:
+    """Seconds by step."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._at = time.perf_counter()
+
+    def lap(self, step: str) -> None:
+        now = time.perf_counter()
+        self.seconds[step] = round(now - self._at, 6)
+        self._at = now
+
+
+def _task_function(task: SlotTask, *, empty: bool = False) -> Any:
+    """Return what Spark pickles: nothing in it but a plain value. ``empty``: the rows only give the tasks a cause."""
+
+    def write_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415  # executors only
+
+        context = TaskContext.get()
+        if context is None:
+            raise LookupError("not inside a Spark task")
+        rows = iter(()) if empty else batches
+        status = task.write(context.partitionId(), rows, first_attempt=context.attemptNumber() == 0)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([status.slot], pa.int32()), pa.array([status.encode()], pa.string())],
+            names=["slot", "status"],
+        )
+
+    return write_slot
+
+
+_RUNS: dict[tuple[str, str], DriverRun] = {}
+_SUPERSEDED: deque[RunningQuery] = deque(maxlen=1000)
+_LOCK = threading.Lock()
+
+
+def current_run(settings: SinkSettings) -> DriverRun | None:
+    """Return this process's run of the sink, if there is one."""
+    return _RUNS.get((settings.bootstrap_servers, settings.sink_id))
+
+
+def enter_run(run: DriverRun, settings: SinkSettings, frame: DataFrame, batch_id: int) -> DriverRun:
+    """Start ``run`` and make it this process's run of the sink; the one before it is closed."""
+    key = (settings.bootstrap_servers, settings.sink_id)
+    with _LOCK:
+        before = _RUNS.pop(key, None)
+        if before is not None:
+            before.close()
+            if before.query != run.query:
+                _SUPERSEDED.append(before.query)
+        if run.query in _SUPERSEDED:
+            raise RunFencedError(
+                f"another query of this process has taken sink {settings.sink_id!r} over: let this query end."
+            )
+        try:
+            run.start(frame, batch_id)
+        except EosError:
+            run.close()
+            raise
+        _RUNS[key] = run
+    return run
+
+
+def leave_run(settings: SinkSettings) -> None:
+    """Close this process's run of the sink, if there is one."""
+    with _LOCK:
+        run = _RUNS.pop((settings.bootstrap_servers, settings.sink_id), None)
+    if run is not None:
+        run.close()

@@ -1,0 +1,180 @@
+"""The driver's lease on its sink, serviced by a thread of its own while the batch runs.
+
+Only that thread touches the group member: any other one that called it during a poll would hang the process. It asks
+the commit gate too, so callbacks, membership and verdict belong together.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from eos_client.confluent.lease_member import LeaseMember
+from eos_client.core.batch_ledger import LedgerEntry
+from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitGate
+from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, InputPosition
+from eos_client.errors import ClusterUnavailableError, EosError, RunFencedError
+from eos_client.integration.spark.settings import SinkSettings
+from eos_client.ports import MembershipSnapshot
+
+_SERVE_INTERVAL_S = 0.1
+_SESSION_DEFAULT_S = 45.0
+_ASK_LIMIT_S = 10.0
+
+T = TypeVar("T")
+
+
+class Lease:
+    """Held once: when it is over, every further call raises RunFencedError, and nothing rejoins."""
+
+    def __init__(self, settings: SinkSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._session_s = int(settings.config.get("session.timeout.ms", _SESSION_DEFAULT_S * 1000)) / 1000
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name=f"eos-lease-{settings.sink_id}", daemon=True)
+        self._member: LeaseMember | None = None
+        self.gate = CommitGate()
+        self.generation: GroupGeneration = UNJOINED
+        self.ended: str | None = None
+        self._held: frozenset[InputPartition] = frozenset()
+
+    # -- the driver's side -------------------------------------------------------------------------------------------
+
+    def acquire(self) -> None:
+        """Join the group as the newest driver. Raises ClusterUnavailableError within ``start_timeout_s``."""
+        self._thread.start()
+        limit_s = self._settings.start_timeout_s
+        self._call(lambda: self._join(limit_s), limit_s + _ASK_LIMIT_S)
+
+    def ask(self, batch_id: int) -> MembershipSnapshot:
+        """Ask the gate whether ``batch_id`` may be written now; returns the membership that it is written under.
+
+        Raises RunFencedError when the lease is over.
+        """
+        return self._call(lambda: self._ask(batch_id), _ASK_LIMIT_S)
+
+    def commit(self, entries: Mapping[int, LedgerEntry]) -> None:
+        """Commit ledger entries by partition; the broker checks that the lease is still ours."""
+        self._call(lambda: self._our_member().commit(entries), self._settings.commit_timeout_s + _ASK_LIMIT_S)
+
+    def release(self) -> None:
+        """Stop servicing the lease. The next driver takes it over at once."""
+        self._end("the lease was released")
+        self._calls.put(None)
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(_ASK_LIMIT_S)
+
+    def _call(self, function: Callable[[], T], limit_s: float) -> T:
+        self._check()
+        future: Future[T] = Future()
+        self._calls.put((future, function))
+        try:
+            return future.result(limit_s)
+        except FutureTimeoutError:
+            raise ClusterUnavailableError(
+                f"the lease of sink {self._settings.sink_id!r} did not answer within {limit_s:g} s: the group's "
+                "coordinator is slow or away. Start the query again."
+            ) from None
+
+    def _check(self) -> None:
+        if self.ended is not None:
+            raise RunFencedError(
+                f"{self.ended}. A driver holds its lease once: let this query end. If no newer driver runs this sink, "
+                "start the query again."
+            )
+
+    # -- the lease's thread ------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        served_at = self._clock()
+        while self.ended is None:
+            try:
+                call = self._calls.get(timeout=_SERVE_INTERVAL_S)
+            except queue.Empty:
+                call = (Future(), _nothing)
+            if self._clock() - served_at > self._session_s and self._member is not None:
+                # Frozen for longer than the session: were callbacks served now, the library would rejoin and fence
+                # the successor.
+                self._end(f"this driver stood still for more than its group session of {self._session_s:g} s")
+            if call is None or self.ended is not None:
+                self._refuse(call)
+                break
+            self._serve_member()
+            _run(*call)
+            served_at = self._clock()
+        self._close()
+
+    def _serve_member(self) -> None:
+        if self._member is not None:
+            self._member.serve()
+            if self._member.ended is not None:
+                self._end(self._member.ended)
+
+    def _join(self, limit_s: float) -> None:
+        settings = self._settings
+        self._member = LeaseMember(
+            settings.kafka, settings.group_id, settings.sink_id, settings.ledger_topic, self.gate
+        )
+        try:
+            self._member.join(limit_s)
+        except EosError as error:
+            self._end(str(error))
+            raise
+        self.generation = self._member.snapshot().generation
+        # All of what was assigned stands for the whole ledger: a static member that comes back is given its old
+        # assignment, without the partitions that were added since.
+        self._held = self.gate.state.assigned
+
+    def _ask(self, batch_id: int) -> MembershipSnapshot:
+        member = self._our_member()
+        snapshot = member.snapshot()
+        self._serve_member()
+        self._check()
+        position = InputPosition(batch_id, batch_id + 1, self.generation)
+        attempt = CommitAttempt(dict.fromkeys(self._held, position), snapshot.generation, callbacks_served=True)
+        ruling = self.gate.decide(attempt)
+        if ruling.decision is not CommitDecision.COMMIT:
+            self._end(f"the commit gate is closed (row {ruling.row}): {ruling.reason}")
+        elif not snapshot.generation.same_membership(self.generation):
+            self._end(f"the membership moved on from {self.generation} to {snapshot.generation}")
+        self._check()
+        return snapshot
+
+    def _our_member(self) -> LeaseMember:
+        self._check()
+        if self._member is None:
+            raise LookupError("the lease was not acquired")
+        return self._member
+
+    def _end(self, reason: str) -> None:
+        if self.ended is None:
+            self.ended = reason
+
+    def _close(self) -> None:
+        with suppress(queue.Empty):
+            while True:
+                self._refuse(self._calls.get_nowait())
+        if self._member is not None:
+            self._member.close()
+
+    def _refuse(self, call: tuple[Future[Any], Callable[[], Any]] | None) -> None:
+        if call is not None:
+            _run(call[0], self._check)
+
+
+def _nothing() -> None:
+    return None
+
+
+def _run(future: Future[Any], function: Callable[[], Any]) -> None:
+    try:
+        future.set_result(function())
+    except BaseException as error:  # noqa: BLE001  # it is raised again in the thread that asked
+        future.set_exception(error)

@@ -1,0 +1,96 @@
+"""Before the first batch: will this Spark, this query, these executors and this cluster do?
+
+Everything here would otherwise fail late and far from its cause, or not at all.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pyspark
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
+
+from eos_client.confluent.ledger_topic import transaction_limit_ms
+from eos_client.errors import ClusterUnfitError, ConfigurationError
+from eos_client.integration.spark.settings import SinkSettings
+from eos_client.integration.spark.spark_query import RunningQuery
+
+_SPARK_MIN = (4, 1)
+_SPARK_END = (5, 0)
+
+
+def check_spark(version: str = pyspark.__version__) -> None:
+    """Refuse a PySpark that lacks what the sink stands on."""
+    known = tuple(int(part) for part in version.split(".")[:2])
+    if not _SPARK_MIN <= known < _SPARK_END:
+        raise ConfigurationError(
+            f"PySpark {version} is installed; the sink needs 4.1 or later (repartitionById), and below 5. Install "
+            "'eos-client[spark]'."
+        )
+
+
+def check_driver() -> None:
+    """Refuse a driver without what PySpark's ``mapInArrow`` asks for."""
+    missing = [name for name in ("pyarrow", "pandas") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"the driver's Python lacks {' and '.join(missing)}, which PySpark asks for. Install 'eos-client[spark]'."
+        )
+
+
+def check_query(query: RunningQuery) -> None:
+    """Refuse executions whose batches are not fixed before they run."""
+    if "AsyncProgress" in query.execution:
+        raise ConfigurationError(
+            "asyncProgressTrackingEnabled writes a batch's offsets after it has begun, so a re-run may hold other "
+            "rows. Remove the option."
+        )
+    if "RealTime" in query.trigger:
+        raise ConfigurationError(
+            "real-time mode logs a batch's offsets at its end, so a re-run may hold other rows. Use another trigger."
+        )
+
+
+def check_executors(frame: DataFrame, tasks: int) -> None:
+    """Run one small job that says what the executors' Python lacks; raises ConfigurationError naming it."""
+    session = frame.sparkSession
+    probe = F.udf(_probe(), "string", useArrow=False)
+    rows = session.range(0, tasks, 1, tasks).select(probe(F.col("id")).alias("lacks")).collect()
+    lacks = sorted({row["lacks"] for row in rows if row["lacks"]})
+    if lacks:
+        raise ConfigurationError(
+            f"the executors' Python cannot run the sink: {'; '.join(lacks)}. Install 'eos-client[spark]' there, or set "
+            "PYSPARK_PYTHON (spark.pyspark.python) to a Python that has it."
+        )
+
+
+def _probe() -> Any:
+    # A function within a function travels by value: the executors need not have this package to say that they have not.
+    def lacking(_: int) -> str:
+        import importlib  # noqa: PLC0415  # it runs elsewhere
+        import sys  # noqa: PLC0415
+
+        missing = []
+        for name in ("pyarrow", "confluent_kafka", "eos_client"):
+            try:
+                importlib.import_module(name)
+            except ImportError as error:  # noqa: PERF203  # three times
+                missing.append(str(error))
+        return f"{sys.executable}: {', '.join(missing)}" if missing else ""
+
+    return lacking
+
+
+def check_cluster(settings: SinkSettings) -> None:
+    """Refuse a cluster that does not grant the transaction timeout that the slots ask for."""
+    granted_ms = transaction_limit_ms(
+        settings.bootstrap_servers, settings.config_for_admin, timeout_s=settings.start_timeout_s
+    )
+    wanted_ms = int(settings.transaction_timeout_s * 1000)
+    if 0 < granted_ms < wanted_ms:
+        raise ClusterUnfitError(
+            f"the brokers allow transactions of {granted_ms} ms (transaction.max.timeout.ms), the sink asks for "
+            f'{wanted_ms} ms. Set "transaction.timeout.ms" in config to {granted_ms} or less, or raise that limit.'
+        )

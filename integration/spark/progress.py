@@ -1,0 +1,60 @@
+"""How a sink fares, for the application: totals since its query started, and its last batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from eos_client.integration.spark.status import SlotOutcome, SlotStatus
+from eos_client.observe import SparkBatchWritten
+
+_DONE_ELSEWHERE = frozenset({SlotOutcome.SKIPPED, SlotOutcome.SIBLING_DONE})
+
+
+@dataclass(slots=True)
+class SinkProgress:
+    """Totals of one run. ``handles_started``: slots whose producer had to be started anew; ``seconds``: by step."""
+
+    sink_id: str
+    query_id: str
+    last_batch_id: int = -1
+    batches: int = 0
+    rows: int = 0
+    slots_written: int = 0
+    slots_skipped: int = 0
+    handles_started: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    last: SparkBatchWritten | None = None
+
+    def count(self, batch_id: int, statuses: Iterable[SlotStatus], seconds: dict[str, float]) -> SparkBatchWritten:
+        """Take note of a whole batch; returns its event."""
+        found = list(statuses)
+        skipped = sum(s.outcome in _DONE_ELSEWHERE for s in found)
+        longest: dict[str, float] = {}
+        for status in found:
+            for step, spent_s in status.seconds.items():
+                longest[f"task_{step}"] = max(longest.get(f"task_{step}", 0.0), spent_s)
+        event = SparkBatchWritten(
+            sink_id=self.sink_id,
+            batch_id=batch_id,
+            rows=sum(s.rows for s in found),
+            slots_written=len(found) - skipped,
+            slots_skipped=skipped,
+            duration_s=round(sum(seconds.values()), 6),
+            seconds={**seconds, **longest},
+        )
+        self.last_batch_id = batch_id
+        self.batches += 1
+        self.rows += event.rows
+        self.slots_written += event.slots_written
+        self.slots_skipped += skipped
+        self.handles_started += sum(not s.reused for s in found)
+        for step, spent_s in event.seconds.items():
+            self.seconds[step] = self.seconds.get(step, 0.0) + spent_s
+        self.last = event
+        return event
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all totals by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "last"}

@@ -1,0 +1,94 @@
+"""The frame's columns, as in Spark's own Kafka sink, and how they travel to the slots.
+
+``value`` is required; ``key``, ``topic``, ``partition`` and ``headers`` are optional. A null value is a tombstone, a
+null topic means the sink's topic, a null partition leaves the choice to the producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+
+from eos_client.errors import FrameSchemaError
+from eos_client.integration.spark.slots import slot_expression
+
+VALUE, KEY, TOPIC, PARTITION, HEADERS = "value", "key", "topic", "partition", "headers"
+FINGERPRINT = "eos_fingerprint"
+_SLOT = "eos_slot"
+_ORDER = "eos_order_"
+_HEADERS_TYPE = "array<struct<key:string,value:binary>>"
+
+
+def travelling(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
+    """Return the columns that the sink needs, in their types, with a hash of each row and what it is ordered by.
+
+    Raises FrameSchemaError, naming the column, its type and the types that will do.
+    """
+    present = {f.name: f.dataType for f in frame.schema.fields}
+    columns = {name: _cast(name, present[name]) for name in _WANTED if name in present}
+    if VALUE not in columns:
+        raise FrameSchemaError(
+            f"the frame has no column 'value' (it has {', '.join(present) or 'none'}): select what is to be written "
+            'as "value", of type string or binary.'
+        )
+    for name in order_by:
+        if name not in present:
+            raise FrameSchemaError(f"order_by names {name!r}, which the frame does not have: keep that column.")
+    # As text, because each call on a Column is a round trip to the JVM, and this is done for every batch.
+    return frame.selectExpr(
+        *(f"{cast} as {name}" for name, cast in columns.items()),
+        f"{_fingerprint(columns.values())} as {FINGERPRINT}",
+        *(f"{_quoted(name)} as {_ORDER}{at}" for at, name in enumerate(order_by)),
+    )
+
+
+def distributed(frame: DataFrame, slots: int) -> DataFrame:
+    """Bring each row of a ``travelling`` frame to the partition of its slot, in order where one was asked for."""
+    names = frame.columns
+    ordering = [name for name in names if name.startswith(_ORDER)]
+    spread = frame.selectExpr("*", f"{slot_expression(slots, keyed=KEY in names)} as {_SLOT}")
+    spread = spread.repartitionById(slots, _SLOT)
+    if ordering:
+        spread = spread.sortWithinPartitions(*ordering)
+    return spread.selectExpr(*(name for name in names if name not in ordering))
+
+
+def _cast(name: str, found: DataType) -> str:
+    """Return the column in the type that it travels in, as SQL."""
+    wanted = _WANTED[name]
+    if not any(_fits(found, each) for each in wanted):
+        allowed = " or ".join(_HEADERS_TYPE if isinstance(each, ArrayType) else each.simpleString() for each in wanted)
+        raise FrameSchemaError(
+            f"column {name!r} is of type {found.simpleString()}; it must be {allowed}. Cast it before writing."
+        )
+    return f"cast(`{name}` as {wanted[0].simpleString()})"
+
+
+_HEADER = StructType().add("key", StringType()).add("value", BinaryType())
+_WANTED: dict[str, tuple[DataType, ...]] = {
+    VALUE: (BinaryType(), StringType()),
+    KEY: (BinaryType(), StringType()),
+    TOPIC: (StringType(),),
+    PARTITION: (IntegerType(),),
+    HEADERS: (ArrayType(_HEADER),),
+}
+
+
+def _fits(found: DataType, wanted: DataType) -> bool:
+    if not isinstance(wanted, ArrayType):
+        return type(found) is type(wanted)
+    inner = found.elementType if isinstance(found, ArrayType) else None
+    return isinstance(inner, StructType) and [(f.name, f.dataType) for f in inner.fields] == [
+        (f.name, f.dataType) for f in _HEADER.fields
+    ]
+
+
+def _fingerprint(columns: Iterable[str]) -> str:
+    """Return a hash of the row, as SQL. xxhash64 passes over nulls, so each column says whether it is one."""
+    return f"xxhash64({', '.join(f'{column} is null, {column}' for column in columns)})"
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

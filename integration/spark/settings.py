@@ -1,0 +1,111 @@
+"""What the sink was told, checked once, and carried to the executors as a plain value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from eos_client.config import CONSUMER_ONLY, PRODUCER_ONLY, check_settings
+from eos_client.core.model import ProducerLimits
+from eos_client.errors import ConfigurationError
+
+StepObserver = Callable[[str, int, int], object]
+"""Called with step, slot and batch id, on the executor. Must be picklable; a seam for tests."""
+DriverStepObserver = Callable[[str, int], object]
+"""Called with step and batch id, on the driver. A seam for tests."""
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_NAME_LENGTH_MAX = 200
+_OURS = ("transactional.id", "group.id", "group.instance.id", "bootstrap.servers", "auto.offset.reset")
+_TRANSACTION_TIMEOUT = "transaction.timeout.ms"
+_TRANSACTION_TIMEOUT_MS = 60_000
+_SLOTS_MAX = 10_000
+_LOG_LEVEL = 2  # connection failures reach the caller as errors
+
+
+@dataclass(frozen=True)
+class SinkSettings:
+    """Everything that a driver and its tasks need to know. ``config``: librdkafka's settings by their dotted names."""
+
+    bootstrap_servers: str
+    topic: str
+    sink_id: str
+    slots: int
+    ledger_topic: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    order_by: tuple[str, ...] = ()
+    stable_input: str | None = None
+    stage_dir: str | None = None
+    adopt_ledger: bool = False
+    query_id: str | None = None
+    start_timeout_s: float = 30.0
+    commit_timeout_s: float = 30.0
+    sibling_timeout_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("sink_id", "ledger_topic", "topic"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not _NAME.fullmatch(value) or len(value) > _NAME_LENGTH_MAX:
+                raise ConfigurationError(
+                    f"{name}={value!r} must be 1 to {_NAME_LENGTH_MAX} letters, digits, dots, dashes or underscores."
+                )
+        if not self.bootstrap_servers:
+            raise ConfigurationError("bootstrap_servers is empty. Give host:port of one or more brokers.")
+        if not isinstance(self.slots, int) or isinstance(self.slots, bool) or not 0 < self.slots <= _SLOTS_MAX:
+            raise ConfigurationError(f"slots={self.slots!r} must be a whole number from 1 to {_SLOTS_MAX}.")
+        if self.stable_input not in {None, "stage"}:
+            raise ConfigurationError(f'stable_input={self.stable_input!r} must be None or "stage".')
+        for name in ("start_timeout_s", "commit_timeout_s", "sibling_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigurationError(f"{name}={getattr(self, name)!r} must be a number of seconds greater than 0.")
+        self._check_config()
+
+    def _check_config(self) -> None:
+        check_settings(self.config)
+        for key in _OURS:
+            if key in self.config:
+                raise ConfigurationError(f'"{key}" is set by the sink itself. Leave it out of config.')
+        if str(self.config.get("group.protocol", "classic")).lower() != "classic":
+            raise ConfigurationError(
+                '"group.protocol" must be classic for the lease: a KIP-848 group refuses a new driver until the old '
+                "one's session has ended. Leave it out."
+            )
+        unpicklable = [k for k, v in self.config.items() if callable(v)]
+        if unpicklable:
+            raise ConfigurationError(f"config has callbacks ({', '.join(unpicklable)}), which cannot go to executors.")
+
+    @property
+    def kafka(self) -> dict[str, Any]:
+        """The librdkafka settings that all clients share."""
+        return {"log_level": _LOG_LEVEL, **self.config, "bootstrap.servers": self.bootstrap_servers}
+
+    @property
+    def config_for_admin(self) -> dict[str, Any]:
+        """The librdkafka settings for questions about the cluster."""
+        return {k: v for k, v in self.config.items() if k not in CONSUMER_ONLY | PRODUCER_ONLY}
+
+    @property
+    def producer(self) -> dict[str, Any]:
+        """The librdkafka settings of the slots' producers, without their ids."""
+        return {_TRANSACTION_TIMEOUT: _TRANSACTION_TIMEOUT_MS, **self.kafka}
+
+    @property
+    def transaction_timeout_s(self) -> float:
+        """Seconds after which the broker aborts a slot's transaction; it bounds the writing of one slot."""
+        return int(self.producer[_TRANSACTION_TIMEOUT]) / 1000
+
+    @property
+    def group_id(self) -> str:
+        """The group whose committed offsets are the ledger."""
+        return f"{self.sink_id}-ledger"
+
+    @property
+    def limits(self) -> ProducerLimits:
+        """How long the calls of a slot's producer may take."""
+        return ProducerLimits(self.commit_timeout_s, self.start_timeout_s, self.start_timeout_s)
+
+    def transactional_id(self, slot: int) -> str:
+        """Return the name under which attempts to write ``slot`` fence each other."""
+        return f"{self.sink_id}-{slot}"

@@ -1,0 +1,103 @@
+"""The sink that a streaming query calls: a plain value that finds this process's run of it, or starts one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from eos_client.integration.spark import driver_run
+from eos_client.integration.spark.progress import SinkProgress
+from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
+from eos_client.integration.spark.spark_query import running_query
+from eos_client.observe import EventHook, log_event
+
+
+class EosKafkaSink:
+    """Writes each micro-batch of a query into Kafka exactly once; pass it to ``writeStream.foreachBatch``.
+
+    Every record is written once, each slot of a batch is one transaction, and the batch becomes whole; with
+    ``slots=1`` the batch is one transaction. The frame's columns are those of Spark's Kafka sink.
+
+    :param sink_id: names the sink over all restarts; one running query per name. The newest driver wins.
+    :param slots: parallel transactions of a batch, and Spark partitions; a row's slot follows from its key.
+    :param config: librdkafka settings by their dotted names.
+    :param stable_input: ``"stage"`` writes each batch beside the checkpoint first, for queries that are not
+        deterministic (``rand()``, lookups); ``stage_dir`` puts it elsewhere.
+    :param order_by: columns by which the rows of a slot, so also those of a key, are written in order.
+    :param adopt_ledger: start the ledger anew at the current batch where it is another query's, or lost.
+    :param ledger_topic: the topic whose partitions carry the ledger; ``<sink_id>-ledger`` by default.
+    :param query_id: stands for Spark's query id where that cannot be seen (Spark Connect).
+    :param hook: receives the events of the driver.
+    :param on_step: called on the executors at each step of a slot; a seam for tests.
+    :param on_driver_step: called on the driver at ``lease_held``, ``job_done``, ``marker_committed``; likewise.
+    :raises ConfigurationError: a setting is unsafe, unknown or contradictory.
+    """
+
+    def __init__(  # noqa: PLR0913  # one call with names says it all; there is nothing to build up in steps
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        *,
+        sink_id: str,
+        slots: int = 4,
+        config: Mapping[str, Any] | None = None,
+        stable_input: str | None = None,
+        stage_dir: str | None = None,
+        order_by: str | Sequence[str] | None = None,
+        adopt_ledger: bool = False,
+        ledger_topic: str | None = None,
+        query_id: str | None = None,
+        start_timeout_s: float = 30.0,
+        commit_timeout_s: float = 30.0,
+        sibling_timeout_s: float = 10.0,
+        hook: EventHook = log_event,
+        on_step: StepObserver | None = None,
+        on_driver_step: DriverStepObserver | None = None,
+    ) -> None:
+        ordering = (order_by,) if isinstance(order_by, str) else tuple(order_by or ())
+        self.settings = SinkSettings(
+            bootstrap_servers,
+            topic,
+            sink_id,
+            slots,
+            f"{sink_id}-ledger" if ledger_topic is None else ledger_topic,
+            dict(config or {}),
+            ordering,
+            stable_input,
+            stage_dir,
+            adopt_ledger,
+            query_id,
+            start_timeout_s,
+            commit_timeout_s,
+            sibling_timeout_s,
+        )
+        self._hook = hook
+        self._on_step = on_step
+        self._on_driver_step = on_driver_step
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Write ``frame`` as micro-batch ``batch_id`` of the running query.
+
+        Raises RunFencedError when a newer driver has the sink, a BatchLedgerError when the ledger does not fit,
+        FrameSchemaError for wrong columns, ClusterUnavailableError or ClusterUnfitError, and Spark's own errors. None
+        of them leaves a slot half written; whatever was committed is not written again.
+        """
+        query = running_query(frame, self.settings.query_id)
+        run = driver_run.current_run(self.settings)
+        if run is None or run.query != query or run.settings != self.settings:
+            run = driver_run.DriverRun(
+                self.settings, query, hook=self._hook, on_step=self._on_step, on_driver_step=self._on_driver_step
+            )
+            driver_run.enter_run(run, self.settings, frame, batch_id)
+        run.write(frame, batch_id)
+
+    def progress(self) -> SinkProgress | None:
+        """Return how this process's run of the sink fares; None before its first batch, or in another process."""
+        run = driver_run.current_run(self.settings)
+        return None if run is None else run.progress
+
+    def close(self) -> None:
+        """Release the lease, once the query has stopped. A query that starts again takes it over anyway."""
+        driver_run.leave_run(self.settings)

@@ -1,0 +1,72 @@
+"""What the running query says of itself: id, run, checkpoint, and how it is executed.
+
+Classic Spark tells all of it. On Spark Connect the function runs in a process of its own, one for each start of the
+query, without the driver's objects: there the id must be given (``query_id``), and the process stands for the run.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from eos_client.errors import ConfigurationError
+
+_THIS_PROCESS = uuid.uuid4().hex
+
+
+@dataclass(frozen=True, slots=True)
+class RunningQuery:
+    """One start of one query. ``query_id`` comes from the checkpoint and survives restarts, ``run_id`` does not."""
+
+    query_id: str
+    run_id: str
+    checkpoint: str | None = None
+    execution: str = ""
+    trigger: str = ""
+    classic: bool = True
+
+
+def running_query(frame: DataFrame, given_id: str | None) -> RunningQuery:
+    """Describe the query that ``frame`` is a micro-batch of.
+
+    Raises ConfigurationError where the id cannot be found out and was not given.
+    """
+    context = _classic_context(frame)
+    if context is None:
+        if given_id is None:
+            raise ConfigurationError(
+                "this is Spark Connect, where a sink cannot see its query's id: pass query_id=..., a name that "
+                "changes whenever the checkpoint is replaced."
+            )
+        return RunningQuery(given_id, _THIS_PROCESS, classic=False)
+    query_id = context.getLocalProperty("sql.streaming.queryId")
+    if query_id is None and given_id is None:
+        raise ConfigurationError(
+            "the sink was called outside a streaming query: pass it to writeStream.foreachBatch, or give query_id=..."
+        )
+    execution = None if query_id is None else _execution(frame, query_id)
+    run_id = _THIS_PROCESS if execution is None else str(execution.runId())
+    return RunningQuery(
+        given_id or str(query_id),
+        run_id,
+        None if execution is None else str(execution.resolvedCheckpointRoot()),
+        "" if execution is None else str(execution.getClass().getSimpleName()),
+        "" if execution is None else str(execution.trigger().getClass().getSimpleName()),
+    )
+
+
+def _classic_context(frame: DataFrame) -> Any:
+    """Return the SparkContext; None on Spark Connect."""
+    if not hasattr(frame, "_jdf"):
+        return None
+    return frame.sparkSession.sparkContext
+
+
+def _execution(frame: DataFrame, query_id: str) -> Any:
+    """Return the JVM's StreamExecution. The session of a micro-batch is a clone that does not list its query."""
+    session: Any = frame.sparkSession
+    queries = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001  # there is no public way
+    return queries.get(session._jvm.java.util.UUID.fromString(query_id))  # noqa: SLF001

@@ -1,0 +1,74 @@
+"""What a task tells its driver: one row per slot, small, and never an exception where a retry would be in vain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from eos_client import errors
+from eos_client.errors import EosError, RetriableError
+
+STATUS_SCHEMA = "slot int, status string"
+
+
+class SlotOutcome(Enum):
+    """How a slot of a batch ended."""
+
+    WRITTEN = "written"
+    SKIPPED = "skipped"
+    SIBLING_DONE = "sibling_done"
+    """Another attempt of this very slot and batch has committed it."""
+    RUN_FENCED = "run_fenced"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotStatus:
+    """The row of one slot. ``error``: the class in ``eos_client.errors`` to raise; ``seconds`` by step."""
+
+    slot: int
+    outcome: SlotOutcome
+    rows: int = 0
+    error: str = ""
+    message: str = ""
+    reused: bool = False
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def encode(self) -> str:
+        """Return everything but the slot as text."""
+        return json.dumps(
+            [self.outcome.value, self.rows, self.error, self.message, self.reused, dict(self.seconds)],
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def decode(cls, slot: int, text: str) -> SlotStatus:
+        """Return the status in a row of ``STATUS_SCHEMA``."""
+        outcome, rows, error, message, reused, seconds = json.loads(text)
+        return cls(slot, SlotOutcome(outcome), rows, error, message, reused, seconds)
+
+    def as_error(self) -> EosError:
+        """Return the error that a refusal stands for."""
+        kind: Any = getattr(errors, self.error, EosError)
+        return kind(f"slot {self.slot}: {self.message}")  # type: ignore[no-any-return]
+
+
+def check_statuses(found: Iterable[SlotStatus], slots: int) -> list[SlotStatus]:
+    """Return the statuses by slot; raises what a slot was refused with, RetriableError when one is missing."""
+    by_slot = {status.slot: status for status in found}
+    fenced = next((s for s in by_slot.values() if s.outcome is SlotOutcome.RUN_FENCED), None)
+    if fenced is not None:
+        raise errors.RunFencedError(f"slot {fenced.slot}: {fenced.message}")
+    refused = next((s for s in by_slot.values() if s.outcome is SlotOutcome.REFUSED), None)
+    if refused is not None:
+        raise refused.as_error()
+    missing = sorted(set(range(slots)) - set(by_slot))
+    if missing or len(by_slot) != slots:
+        raise RetriableError(
+            f"the job reported slots {sorted(by_slot)} of {slots}: something between the sink and its tasks changed "
+            "the partitions. Restart the query; what is committed is not written again."
+        )
+    return [by_slot[slot] for slot in range(slots)]

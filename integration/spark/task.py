@@ -1,0 +1,323 @@
+"""One slot of one micro-batch, on an executor: fence, read the ledger, write, move the ledger, commit.
+
+The order is load-bearing. The slot is fenced (``init_transactions``) before its ledger entry is read, or the entry
+could move afterwards; a handle that is still there from an earlier batch skips the fencing only when that entry says
+that this very handle wrote it last, in this very run. Whoever takes the slot later fences this attempt, and then the
+ledger tells whether the other one has done the work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eos_client.confluent.ledger_reader import LedgerReader
+from eos_client.confluent.slot_producer import SlotProducer, is_run_fenced
+from eos_client.core.batch_ledger import (
+    LedgerEntry,
+    SinkIdentity,
+    SlotContent,
+    SlotDecision,
+    SlotQuestion,
+    decide_slot,
+)
+from eos_client.errors import (
+    AbortableError,
+    BatchLedgerError,
+    ClusterUnavailableError,
+    ClusterUnfitError,
+    ConfigurationError,
+    EosError,
+    OutputRefusedError,
+    ProducerFencedError,
+    RetriableError,
+    UnknownOutcomeError,
+)
+from eos_client.integration.spark.settings import SinkSettings, StepObserver
+from eos_client.integration.spark.status import SlotOutcome, SlotStatus
+from eos_client.integration.spark.worker_clients import READERS, SLOTS, HeldSlot, cluster_key, new_reader
+from eos_client.observe import Event
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SIBLING_PAUSE_S = 0.05
+_SIBLING_PAUSE_GROWTH = 1.5
+_ABORT_LIMIT_S = 5.0
+_GLANCE_LIMIT_S = 1.0
+_IN_VAIN = (BatchLedgerError, OutputRefusedError, ClusterUnfitError, ConfigurationError)
+
+
+@dataclass(frozen=True)
+class SlotTask:
+    """What every task of a batch gets from the driver.
+
+    ``group_metadata``: the driver's membership; the broker refuses the ledger entry once it is over (KIP-447).
+    ``floors``: by slot, what this run has seen committed.
+    """
+
+    settings: SinkSettings
+    identity: SinkIdentity
+    batch_id: int
+    run: int
+    group_metadata: bytes
+    floors: tuple[int, ...]
+    on_step: StepObserver | None = None
+
+    def write(self, slot: int, batches: Iterator[pa.RecordBatch], *, first_attempt: bool = True) -> SlotStatus:
+        """Write ``batches`` as this batch's part of ``slot``, unless that was done.
+
+        Returns a status where repeating is in vain; raises EosError where Spark should repeat the task.
+        """
+        attempt = SlotAttempt(self, slot, first_attempt=first_attempt)
+        try:
+            return attempt.run(batches)
+        except _IN_VAIN as error:
+            return attempt.status(SlotOutcome.REFUSED, error=error)
+        finally:
+            attempt.leave()
+
+    def question(self, slot: int, entry: LedgerEntry | None, content: SlotContent | None) -> SlotQuestion:
+        """Return the question to put to the ledger's table."""
+        return SlotQuestion(entry, self.identity, self.batch_id, self.floors[slot], content)
+
+
+class SlotAttempt:
+    """One attempt at one slot: at most one new handle, at most one transaction."""
+
+    def __init__(self, task: SlotTask, slot: int, *, first_attempt: bool) -> None:
+        self._task = task
+        self._settings = task.settings
+        self._slot = slot
+        self._first_attempt = first_attempt
+        self._key = cluster_key(task.settings)
+        self._reader: LedgerReader = READERS.take(self._key) or new_reader(task.settings)
+        self._producer: SlotProducer | None = None
+        self._open = False
+        self._reused = False
+        self._held_entry: LedgerEntry | None = None
+        self._seconds: dict[str, float] = {}
+        self._at = time.perf_counter()
+        self._content = SlotContent(0, 0)
+
+    # -- the protocol ------------------------------------------------------------------------------------------------
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
+        """Do all of it; see ``SlotTask.write``."""
+        self._announce("start")
+        try:
+            fenced = self._take_slot()
+            if fenced is not None:
+                return fenced
+            entry = self._held_entry if self._reused else self._read(self._settings.start_timeout_s)[0]
+            self._announce("ledger_read")
+            if self._decide(entry, None) is SlotDecision.SKIP:
+                return self._skip(entry, batches)
+            return self._write(batches)
+        except ProducerFencedError as error:
+            return self._await_sibling(error)
+        except UnknownOutcomeError as error:
+            return self._resolve(error)
+        except AbortableError as error:
+            if is_run_fenced(error, first_attempt=self._first_attempt):
+                return self.status(SlotOutcome.RUN_FENCED, error=error)
+            raise
+
+    def _take_slot(self) -> SlotStatus | None:
+        """Get a producer that holds the slot: the kept one if the ledger vouches for it, else a new one."""
+        held = SLOTS.take((self._key, self._slot))
+        if held is not None and self._still_holds(held):
+            self._producer = held.producer
+            self._reused = True
+        else:
+            if held is not None:
+                held.close()
+            fenced = self._newer_run(self._reader.marker(self._settings.start_timeout_s))
+            if fenced is not None:
+                return fenced
+            self._producer = SlotProducer(
+                self._settings.producer,
+                self._settings.transactional_id(self._slot),
+                limits=self._settings.limits,
+                hook=_ignore,
+            )
+            self._producer.init_transactions()
+        self._announce("initialised")
+        return None
+
+    def _still_holds(self, held: HeldSlot) -> bool:
+        if held.run != (self._task.identity.query_id, self._task.run):
+            return False
+        try:
+            self._held_entry, _ = self._read(_GLANCE_LIMIT_S)
+        except ClusterUnavailableError:
+            return False  # somebody's transaction is in the way, so the handle is not the last that took the slot
+        return self._held_entry is not None and self._held_entry.writer == held.producer.writer
+
+    def _newer_run(self, marker: LedgerEntry | None) -> SlotStatus | None:
+        """Keep out of a newer run's way: taking the slot would cost it a transaction."""
+        if marker is None or marker.run <= self._task.run:
+            return None
+        return self.status(
+            SlotOutcome.RUN_FENCED,
+            message=f"run {marker.run} has taken over from run {self._task.run}. Let this query end.",
+        )
+
+    def _read(self, limit_s: float) -> tuple[LedgerEntry | None, LedgerEntry | None]:
+        return self._reader.slot_and_marker(self._slot, limit_s)
+
+    def _decide(self, entry: LedgerEntry | None, content: SlotContent | None) -> SlotDecision:
+        ruling = decide_slot(self._task.question(self._slot, entry, content))
+        if ruling.decision is SlotDecision.REFUSE:
+            raise ruling.error(f"batch {self._task.batch_id} cannot be written: {ruling.reason}.")
+        return ruling.decision
+
+    def _skip(self, entry: LedgerEntry | None, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
+        from eos_client.integration.spark.arrow_rows import ContentCount  # noqa: PLC0415  # executors only
+
+        count = ContentCount()
+        for batch in batches:
+            count.add(batch)
+        self._content = count.content
+        self._decide(entry, self._content)
+        self._keep_producer()
+        return self.status(SlotOutcome.SKIPPED)
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
+        producer, settings = self._own_producer(), self._settings
+        first = next(batches, None)  # upstream work is done before the transaction's clock starts
+        self._lap("rows")
+        producer.begin_transaction()
+        self._open = True
+        self._announce("begun")
+        self._produce(producer, first, batches)
+        producer.flush_outputs(settings.transaction_timeout_s)
+        self._announce("flushed")
+        task = self._task
+        entry = LedgerEntry(task.batch_id + 1, task.identity, self._content, producer.writer, task.run)
+        producer.send_entry(settings.ledger_topic, self._slot, entry, task.group_metadata, settings.commit_timeout_s)
+        self._announce("offsets_sent")
+        producer.commit_transaction()
+        self._open = False
+        self._announce("committed")
+        self._keep_producer()
+        return self.status(SlotOutcome.WRITTEN)
+
+    def _produce(self, producer: SlotProducer, first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]) -> None:
+        from eos_client.integration.spark.arrow_rows import (  # noqa: PLC0415  # executors only
+            ContentCount,
+            RecordWriter,
+            check_slot,
+        )
+
+        count = ContentCount()
+        limit_s = self._settings.transaction_timeout_s
+        writer = RecordWriter(self._settings.topic, producer.produce_named, lambda: producer.poll(0.05), limit_s)
+        batch = first
+        while batch is not None:
+            check_slot(batch, self._slot, self._settings.slots)
+            writer.write(batch)
+            count.add(batch)
+            self._announce("produced")
+            batch = next(rest, None)
+        if first is None:
+            self._announce("produced")
+        self._content = count.content
+
+    # -- when it goes wrong ------------------------------------------------------------------------------------------
+
+    def _await_sibling(self, cause: ProducerFencedError) -> SlotStatus:
+        """Another attempt holds the slot now. Taking it back could go on for ever: see whether it gets done."""
+        deadline = time.monotonic() + self._settings.sibling_timeout_s
+        pause_s = _SIBLING_PAUSE_S
+        while True:
+            done = self._done_elsewhere()
+            if done is not None:
+                return done
+            if time.monotonic() > deadline:
+                raise RetriableError(
+                    f"slot {self._slot} of batch {self._task.batch_id} was taken by another attempt, which has not "
+                    f"committed it within {self._settings.sibling_timeout_s:g} s: repeat the task."
+                ) from cause
+            time.sleep(pause_s)
+            pause_s *= _SIBLING_PAUSE_GROWTH
+
+    def _done_elsewhere(self) -> SlotStatus | None:
+        try:
+            entry, marker = self._read(_GLANCE_LIMIT_S)
+        except ClusterUnavailableError:
+            return None  # the other attempt is about to commit
+        fenced = self._newer_run(marker)
+        if fenced is not None:
+            return fenced
+        skip = self._decide(entry, None) is SlotDecision.SKIP
+        return self.status(SlotOutcome.SIBLING_DONE) if skip else None
+
+    def _resolve(self, cause: UnknownOutcomeError) -> SlotStatus:
+        """Find out what became of a commit without an answer: fencing its handle ends it, then the ledger knows."""
+        self._own_producer().rebuild()
+        self._open = False
+        entry, _ = self._read(self._settings.start_timeout_s)
+        if self._decide(entry, self._content) is SlotDecision.SKIP:
+            return self.status(SlotOutcome.WRITTEN)
+        raise RetriableError(
+            f"the commit of slot {self._slot} of batch {self._task.batch_id} was not answered and did not take effect: "
+            "repeat the task."
+        ) from cause
+
+    def leave(self) -> None:
+        """Put back what can be used again; end the transaction and the handle that cannot."""
+        self._reader_back()
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        try:
+            if self._open:
+                producer.abort_transaction(_ABORT_LIMIT_S)
+        except EosError:
+            pass  # the next init_transactions of this slot ends it
+        finally:
+            producer.close()
+
+    def _reader_back(self) -> None:
+        READERS.put(self._key, self._reader)
+
+    def _keep_producer(self) -> None:
+        """Keep the handle for the next batch: the slot is ours, and nothing is open."""
+        producer, self._producer = self._own_producer(), None
+        producer.disown()
+        SLOTS.put((self._key, self._slot), HeldSlot(producer, (self._task.identity.query_id, self._task.run)))
+
+    def _own_producer(self) -> SlotProducer:
+        if self._producer is None:
+            raise LookupError("the attempt has no producer")
+        return self._producer
+
+    # -- telling -----------------------------------------------------------------------------------------------------
+
+    def status(self, outcome: SlotOutcome, *, error: EosError | None = None, message: str = "") -> SlotStatus:
+        """Return what the driver is told."""
+        name = "" if error is None else _public_name(error)
+        text = message if error is None else str(error)
+        return SlotStatus(self._slot, outcome, self._content.rows, name, text, self._reused, self._seconds)
+
+    def _announce(self, step: str) -> None:
+        self._lap(step)
+        if self._task.on_step is not None:
+            self._task.on_step(step, self._slot, self._task.batch_id)
+
+    def _lap(self, step: str) -> None:
+        now = time.perf_counter()
+        self._seconds[step] = round(self._seconds.get(step, 0.0) + now - self._at, 6)
+        self._at = now
+
+
+def _public_name(error: EosError) -> str:
+    """Return the class in ``eos_client.errors`` that ``error`` is, so that the driver can raise it too."""
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == EosError.__module__)
+
+
+def _ignore(event: Event) -> None:
+    del event

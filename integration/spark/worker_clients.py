@@ -1,0 +1,96 @@
+"""Clients that outlive a task: starting them would be most of the cost of a small batch.
+
+Each is taken out while it is used, so two attempts in one process never share one, and put back only after its work
+was confirmed. A process that was forked leaves its parent's clients alone: they have lost their threads.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, Protocol, TypeVar
+
+from eos_client.confluent.ledger_reader import LedgerReader
+from eos_client.confluent.slot_producer import SlotProducer
+from eos_client.integration.spark.settings import SinkSettings
+
+_KEPT_MAX = 128
+
+
+class Closable(Protocol):
+    """Something that can be closed."""
+
+    def close(self) -> object:
+        """Give up what it holds."""
+        ...
+
+
+C = TypeVar("C", bound=Closable)
+
+
+class Shelf(Generic[C]):
+    """Idle clients of this process by key, at most ``kept_max`` of them."""
+
+    def __init__(self, kept_max: int = _KEPT_MAX) -> None:
+        self._kept_max = kept_max
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._idle: OrderedDict[Hashable, C] = OrderedDict()
+        self._left_alone: list[C] = []
+
+    def take(self, key: Hashable) -> C | None:
+        """Return the idle client under ``key``, which is then the caller's; None when there is none."""
+        with self._lock:
+            self._leave_parent()
+            return self._idle.pop(key, None)
+
+    def put(self, key: Hashable, client: C) -> None:
+        """Keep ``client`` for the next who asks for ``key``."""
+        surplus: list[C] = []
+        with self._lock:
+            self._leave_parent()
+            if key in self._idle:
+                surplus.append(self._idle.pop(key))
+            self._idle[key] = client
+            while len(self._idle) > self._kept_max:
+                surplus.append(self._idle.popitem(last=False)[1])
+        for each in surplus:
+            each.close()
+
+    def _leave_parent(self) -> None:
+        # Destroying them here would wait for threads that do not exist in this process.
+        if self._pid != os.getpid():
+            self._left_alone.extend(self._idle.values())
+            self._idle.clear()
+            self._pid = os.getpid()
+
+
+class HeldSlot:
+    """A slot's producer whose last transaction was committed, and the run in which that was."""
+
+    __slots__ = ("producer", "run")
+
+    def __init__(self, producer: SlotProducer, run: tuple[str, int]) -> None:
+        self.producer = producer
+        self.run = run
+
+    def close(self) -> None:
+        """Leave the handle behind."""
+        self.producer.close()
+
+
+SLOTS: Shelf[HeldSlot] = Shelf()
+READERS: Shelf[LedgerReader] = Shelf()
+
+
+def cluster_key(settings: SinkSettings) -> Hashable:
+    """Return what two sinks must share to use the same clients."""
+    config = tuple(sorted((key, str(value)) for key, value in settings.config.items()))
+    return settings.bootstrap_servers, settings.sink_id, settings.ledger_topic, config
+
+
+def new_reader(settings: SinkSettings, *, stable: bool = True) -> LedgerReader:
+    """Return a new reader of the sink's ledger."""
+    return LedgerReader(settings.kafka, settings.group_id, settings.ledger_topic, stable=stable)

@@ -1,0 +1,320 @@
+"""The ledger's tables: every situation against an independent account of what is right, and no row is idle."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eos_client.core.batch_ledger import (
+    CODEC_VERSION,
+    METADATA_BYTES_MAX,
+    SLOT_RULES,
+    LedgerEntry,
+    SinkIdentity,
+    SlotContent,
+    SlotDecision,
+    SlotQuestion,
+    decide_slot,
+    decode_entry,
+)
+from eos_client.core.batch_ledger_start import START_RULES, StartDecision, StartQuestion, marker_of, plan_start
+from eos_client.errors import (
+    BatchContentError,
+    BatchLedgerError,
+    LedgerAheadError,
+    LedgerForeignError,
+    LedgerMissingError,
+    LedgerRegressionError,
+    LedgerUnreadableError,
+    SlotsChangedError,
+)
+
+OURS = SinkIdentity("q-1", 4, 1)
+THEIRS = SinkIdentity("q-2", 4, 1)
+WIDER = SinkIdentity("q-1", 6, 1)
+RENEWED = SinkIdentity("q-1", 4, 2)
+BATCH = 7
+TEN = SlotContent(10, 99)
+OTHER = SlotContent(10, 98)
+
+
+def entry(next_batch, identity=OURS, content=TEN):
+    return LedgerEntry(next_batch, identity, content, "w", 3)
+
+
+# -- one slot of one batch -------------------------------------------------------------------------------------------
+
+ENTRIES = [None] + [
+    entry(next_batch, identity, content)
+    for next_batch, identity, content in itertools.product(
+        range(5, 11), (OURS, THEIRS, WIDER, RENEWED), (TEN, OTHER, None)
+    )
+]
+QUESTIONS = [
+    SlotQuestion(found, OURS, BATCH, floor, content)
+    for found, floor, content in itertools.product(ENTRIES, (0, 7, 8), (None, TEN, OTHER))
+]
+
+
+def right(question):  # noqa: PLR0911  # one for each way that it can be
+    """What should be done, told from the outside: the error class, or the decision."""
+    found = question.entry
+    if found is None:
+        return LedgerMissingError
+    if found.identity.query_id != "q-1":
+        return LedgerForeignError
+    if (found.identity.slots, found.identity.slot_function) != (4, 1):
+        return SlotsChangedError
+    if found.next_batch < question.floor:
+        return LedgerRegressionError
+    if found.next_batch in (9, 10):
+        return LedgerAheadError
+    if found.next_batch != 8:
+        return SlotDecision.WRITE
+    compared = question.content is not None and found.content is not None
+    return BatchContentError if compared and found.content != question.content else SlotDecision.SKIP
+
+
+def answer(question, rules=SLOT_RULES):
+    ruling = decide_slot(question, rules)
+    return ruling.error if ruling.decision is SlotDecision.REFUSE else ruling.decision
+
+
+def test_every_situation_of_a_slot_is_decided_rightly():
+    assert [q for q in QUESTIONS if answer(q) != right(q)] == []
+    assert {right(q) for q in QUESTIONS} >= {SlotDecision.WRITE, SlotDecision.SKIP, *(r.error for r in SLOT_RULES[:6])}
+
+
+@pytest.mark.parametrize("rule", SLOT_RULES, ids=lambda rule: f"row {rule.row}")
+def test_without_any_row_of_the_slot_table_some_answer_is_wrong(rule):
+    rest = tuple(each for each in SLOT_RULES if each is not rule)
+
+    def wrong(question):
+        try:
+            return answer(question, rest) != right(question)
+        except LookupError:
+            return True
+
+    assert any(wrong(q) for q in QUESTIONS)
+
+
+def test_each_refusal_has_an_error_class_of_its_own_and_says_the_way_out():
+    refusals = [rule for rule in SLOT_RULES if rule.decision is SlotDecision.REFUSE]
+    assert len({rule.error for rule in refusals}) == len(refusals)
+    assert all(issubclass(rule.error, BatchLedgerError) and rule.error is not BatchLedgerError for rule in refusals)
+    words = ("adopt_ledger", "sink_id", "Restart", "Restore", "stable_input")
+    assert all(any(word in rule.reason for word in words) for rule in refusals)
+
+
+def test_a_table_that_says_nothing_is_an_error():
+    with pytest.raises(LookupError, match="no rule applies"):
+        decide_slot(QUESTIONS[0], ())
+
+
+# -- a query that starts ---------------------------------------------------------------------------------------------
+
+
+def ledger(*next_batches, identity=OURS):
+    return {slot: entry(next_batch, identity) for slot, next_batch in enumerate(next_batches)}
+
+
+MISSING_ONE = {slot: each for slot, each in ledger(7, 7, 7, 7).items() if slot != 2}
+STARTS = {
+    "ready: the batch is new": (StartQuestion(ledger(7, 7, 7, 7), OURS, BATCH), StartDecision.READY),
+    "ready: half of it is written": (StartQuestion(ledger(8, 7, 8, 7), OURS, BATCH), StartDecision.READY),
+    "ready: all of it is written": (StartQuestion(ledger(8, 8, 8, 8), OURS, BATCH), StartDecision.READY),
+    "ready: batches were left out before": (StartQuestion(ledger(5, 5, 5, 5), OURS, BATCH), StartDecision.READY),
+    "ready: retired entries do not count": (
+        StartQuestion({**ledger(7, 7, 7, 7), 4: entry(3), 5: entry(3)}, OURS, BATCH),
+        StartDecision.READY,
+    ),
+    "ready: the marker is a hint and may lag": (
+        StartQuestion(ledger(7, 7, 7, 7), OURS, BATCH, entry(5)),
+        StartDecision.READY,
+    ),
+    "ready: a marker of another query says nothing": (
+        StartQuestion(ledger(7, 7, 7, 7), OURS, BATCH, entry(9, THEIRS)),
+        StartDecision.READY,
+    ),
+    "ready: adoption was asked for but is not needed": (
+        StartQuestion(ledger(8, 7, 8, 7), OURS, BATCH, adopt=True),
+        StartDecision.READY,
+    ),
+    "initialise: a new query on a new ledger": (StartQuestion({}, OURS, 0), StartDecision.INITIALISE),
+    "resize: between two batches": (StartQuestion(ledger(7, 7, 7, 7), WIDER, BATCH), StartDecision.RESIZE),
+    "resize: the batch is whole": (StartQuestion(ledger(8, 8, 8, 8), WIDER, BATCH), StartDecision.RESIZE),
+    "resize: another slot function": (StartQuestion(ledger(7, 7, 7, 7), RENEWED, BATCH), StartDecision.RESIZE),
+    "changed: half written": (StartQuestion(ledger(8, 7, 8, 7), WIDER, BATCH), SlotsChangedError),
+    "changed: half written, fewer": (
+        StartQuestion(ledger(8, 7, 7, 7, 7, 7, identity=WIDER), OURS, BATCH),
+        SlotsChangedError,
+    ),
+    "missing: all, after the first batch": (StartQuestion({}, OURS, BATCH), LedgerMissingError),
+    "missing: one": (StartQuestion(MISSING_ONE, OURS, BATCH), LedgerMissingError),
+    "missing: one, at the first batch": (
+        StartQuestion({s: entry(0) for s in (0, 1, 3)}, OURS, 0),
+        LedgerMissingError,
+    ),
+    "foreign: a deleted checkpoint": (StartQuestion(ledger(7, 7, 7, 7, identity=THEIRS), OURS, 0), LedgerForeignError),
+    "ahead: an old checkpoint": (StartQuestion(ledger(9, 9, 9, 9), OURS, BATCH), LedgerAheadError),
+    "regressed: one slot is behind the others": (
+        StartQuestion(ledger(7, 7, 5, 7), OURS, BATCH),
+        LedgerRegressionError,
+    ),
+    "regressed: all slots are behind the marker": (
+        StartQuestion(ledger(5, 5, 5, 5), OURS, BATCH, entry(7)),
+        LedgerRegressionError,
+    ),
+    "adopt: missing": (StartQuestion({}, OURS, BATCH, adopt=True), StartDecision.ADOPT),
+    "adopt: one is missing": (StartQuestion(MISSING_ONE, OURS, BATCH, adopt=True), StartDecision.ADOPT),
+    "adopt: foreign": (
+        StartQuestion(ledger(9, 9, 9, 9, identity=THEIRS), OURS, 0, adopt=True),
+        StartDecision.ADOPT,
+    ),
+    "adopt: ahead": (StartQuestion(ledger(9, 9, 9, 9), OURS, BATCH, adopt=True), StartDecision.ADOPT),
+    "adopt: regressed": (StartQuestion(ledger(7, 7, 5, 7), OURS, BATCH, adopt=True), StartDecision.ADOPT),
+    "adopt: nothing to adopt at the first batch": (StartQuestion({}, OURS, 0, adopt=True), StartDecision.INITIALISE),
+}
+
+
+def start(question, rules=START_RULES):
+    try:
+        return plan_start(question, rules).decision
+    except BatchLedgerError as error:
+        return type(error)
+    except StopIteration:
+        return None
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_query_starts_as_its_ledger_allows(name):
+    question, wanted = STARTS[name]
+    assert start(question) == wanted
+
+
+@pytest.mark.parametrize("rule", START_RULES, ids=lambda rule: f"row {rule.row}")
+def test_without_any_row_of_the_start_table_some_start_is_wrong(rule):
+    rest = tuple(each for each in START_RULES if each is not rule)
+    assert any(start(question, rest) != wanted for question, wanted in STARTS.values())
+
+
+def plan(name):
+    return plan_start(STARTS[name][0])
+
+
+def test_a_ready_ledger_is_left_as_it_is():
+    assert plan("ready: half of it is written").commits == {}
+
+
+def test_a_new_ledger_gets_an_entry_for_every_slot_so_that_missing_is_never_normal():
+    commits = plan("initialise: a new query on a new ledger").commits
+    assert commits == {slot: LedgerEntry(0, OURS) for slot in range(4)}
+
+
+def test_a_resized_ledger_remembers_whether_the_batch_is_whole():
+    assert {e.next_batch for e in plan("resize: between two batches").entries.values()} == {BATCH}
+    assert {e.next_batch for e in plan("resize: the batch is whole").entries.values()} == {BATCH + 1}
+    assert all(e.identity == WIDER and e.content is None for e in plan("resize: the batch is whole").entries.values())
+
+
+def test_fewer_slots_retire_the_entries_beyond_them():
+    question = StartQuestion(ledger(7, 7, 7, 7, 7, 7, identity=WIDER), OURS, BATCH)
+    made = plan_start(question)
+    assert sorted(made.commits) == [0, 1, 2, 3, 4, 5]
+    assert sorted(made.entries) == [0, 1, 2, 3]
+    again = StartQuestion(dict(made.commits), OURS, BATCH)
+    assert plan_start(again).decision is StartDecision.READY
+
+
+def test_what_was_committed_of_the_batch_is_kept_by_an_adoption():
+    entries = ledger(8, 7, 5, 7)
+    made = plan_start(StartQuestion(entries, OURS, BATCH, adopt=True))
+    assert made.entries[0] is entries[0]
+    assert {made.entries[slot].next_batch for slot in (1, 2, 3)} == {BATCH}
+
+
+@pytest.mark.parametrize("name", [name for name, (_, wanted) in STARTS.items() if isinstance(wanted, StartDecision)])
+def test_whatever_a_start_commits_is_a_ready_ledger_for_the_next_start(name):
+    question, _ = STARTS[name]
+    made = plan_start(question)
+    after = {**question.entries, **made.commits}
+    whole = LedgerEntry(min(e.next_batch for e in made.entries.values()), question.identity)
+    again = plan_start(StartQuestion(after, question.identity, question.batch_id, whole))
+    assert again.decision is StartDecision.READY
+    assert again.entries == made.entries
+
+
+def test_an_unfinished_batch_names_the_number_of_slots_to_go_back_to():
+    with pytest.raises(SlotsChangedError, match=r"half written with 4 slots.*start with slots=4"):
+        plan("changed: half written")
+
+
+def test_a_marker_announces_a_run_and_keeps_its_batch_unless_it_is_another_querys():
+    assert marker_of(entry(5), WIDER, 9) == LedgerEntry(5, WIDER, TEN, "w", 9)
+    assert marker_of(entry(5, THEIRS), OURS, 9) == LedgerEntry(0, OURS, run=9)
+    assert marker_of(None, OURS, 1) == LedgerEntry(0, OURS, run=1)
+
+
+# -- the codec -------------------------------------------------------------------------------------------------------
+
+COUNTS = st.integers(0, 2**64 - 1)
+
+
+@given(
+    st.builds(
+        LedgerEntry,
+        COUNTS,
+        st.builds(SinkIdentity, st.text(max_size=100), COUNTS, COUNTS),
+        st.none() | st.builds(SlotContent, COUNTS, COUNTS),
+        st.text(max_size=40),
+        COUNTS,
+    )
+)
+def test_an_entry_is_read_as_it_was_written(written):
+    text = written.encode()
+    assert len(text.encode()) <= METADATA_BYTES_MAX
+    assert decode_entry(written.next_batch, text) == written
+
+
+def test_the_format_is_pinned_because_clusters_keep_it():
+    assert LedgerEntry(8, OURS, TEN, "w1", 3).encode() == (
+        '{"eos":1,"query":"q-1","slots":4,"fn":1,"writer":"w1","run":3,"rows":10,"sum":99}'
+    )
+    assert LedgerEntry(0, OURS).encode() == '{"eos":1,"query":"q-1","slots":4,"fn":1,"writer":"","run":0}'
+
+
+def test_an_entry_too_long_for_a_broker_is_refused_before_it_is_sent():
+    with pytest.raises(LedgerUnreadableError, match="shorten query_id"):
+        LedgerEntry(0, SinkIdentity("q" * 5000, 4, 1)).encode()
+
+
+FIELDS = json.loads(entry(8).encode())
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        "",
+        "{",
+        "[]",
+        "7",
+        '{"eos":1}',
+        *(json.dumps({k: v for k, v in FIELDS.items() if k != gone}) for gone in FIELDS if gone != "rows"),
+        *(json.dumps({**FIELDS, field: -1}) for field in ("slots", "fn", "run", "rows", "sum")),
+        *(json.dumps({**FIELDS, field: True}) for field in ("slots", "rows")),
+        *(json.dumps({**FIELDS, field: 7}) for field in ("query", "writer")),
+    ],
+)
+def test_foreign_metadata_is_told_as_such_with_the_way_out(metadata):
+    with pytest.raises(LedgerUnreadableError, match=r"no entry of a Spark sink.*sink_id"):
+        decode_entry(8, metadata)
+
+
+def test_a_newer_format_says_that_a_newer_version_wrote_it():
+    with pytest.raises(LedgerUnreadableError, match=r"format 2.*knows 1.*run the version that wrote it"):
+        decode_entry(8, json.dumps({**FIELDS, "eos": CODEC_VERSION + 1}))

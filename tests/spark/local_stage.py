@@ -1,0 +1,155 @@
+"""What a test on local Spark needs around the sink: topics, queries of a few batches, and what came out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from pyspark.sql import DataFrame, SparkSession
+
+from eos_client.confluent.ledger_reader import LedgerReader
+from eos_client.integration.spark import EosKafkaSink
+from eos_client.observe import Event
+
+WAIT_S = 30.0
+
+
+def spark_session() -> SparkSession:
+    """Two threads, one JVM, nothing but loopback."""
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "768m")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.log.level", "OFF")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+class EnoughError(Exception):
+    """Ends a query cleanly: the batch in hand was not begun."""
+
+
+@dataclass
+class LocalStage:
+    """One topic, one sink id, one checkpoint."""
+
+    spark: SparkSession
+    servers: str
+    folder: Path
+    mark: str
+    events: list[Event] = field(default_factory=list)
+    sinks: list[EosKafkaSink] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.topic = self.new_topic("out")
+        self.sink_id = f"sink-{self.mark}"
+        self.checkpoint = str(self.folder / "checkpoint")
+
+    def new_topic(self, prefix: str, partitions: int = 3) -> str:
+        name = f"{prefix}-{self.mark}"
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WAIT_S)
+        return name
+
+    def sink(self, **options: Any) -> EosKafkaSink:
+        """A sink of this stage; called outside a stream it goes by ``query_id`` ``"q"``."""
+        options = {"sink_id": self.sink_id, "slots": 2, "hook": self.events.append, **options}
+        made = EosKafkaSink(options.pop("servers", self.servers), options.pop("topic", self.topic), **options)
+        self.sinks.append(made)
+        return made
+
+    def direct(self, **options: Any) -> EosKafkaSink:
+        return self.sink(**{"query_id": "q", **options})
+
+    def restart(self, **options: Any) -> EosKafkaSink:
+        """What a restarted query has: nothing of the one before but its id."""
+        self.close()
+        return self.direct(**options)
+
+    def frame(self, rows: Any, schema: str = "key string, value string") -> DataFrame:
+        return self.spark.createDataFrame(rows, schema)
+
+    def numbers(self, first: int, last: int) -> DataFrame:
+        return self.frame([(f"k{n % 7}", str(n)) for n in range(first, last)])
+
+    def stream(self, sink: Any, until_batch: int, *, rows: int = 40, change: Any = None, **options: str) -> Any:
+        """Run a query over consecutive numbers until ``until_batch`` would begin; returns what stopped it before."""
+
+        def bounded(frame: DataFrame, batch_id: int) -> None:
+            if batch_id >= until_batch:
+                raise EnoughError
+            sink(frame, batch_id)
+
+        reader = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
+        numbers = reader.option("numPartitions", 2).load()
+        frame = numbers.selectExpr("concat('k', value % 7) as key", "cast(value as string) as value")
+        changed = frame if change is None else change(frame)
+        query = changed.writeStream.foreachBatch(bounded).options(checkpointLocation=self.checkpoint, **options).start()
+        try:
+            query.awaitTermination(120)
+        except Exception as error:  # noqa: BLE001  # Spark's class depends on where it was raised
+            return None if "EnoughError" in str(error) else error
+        finally:
+            query.stop()
+        return None
+
+    def read(self, topic: str | None = None) -> list[Message]:
+        """Every committed record of a topic, partition by partition in order."""
+        name = topic or self.topic
+        consumer = Consumer(
+            {"bootstrap.servers": self.servers, "group.id": f"reader-{self.mark}", "enable.partition.eof": True}
+        )
+        try:
+            partitions = consumer.list_topics(name, WAIT_S).topics[name].partitions
+            consumer.assign([TopicPartition(name, p, OFFSET_BEGINNING) for p in partitions])
+            found: list[Message] = []
+            ended = 0
+            while ended < len(partitions):
+                message = consumer.poll(WAIT_S)
+                assert message is not None, "an open transaction holds the reader back"
+                if message.error() is None:
+                    found.append(message)
+                else:
+                    ended += 1
+            return found
+        finally:
+            consumer.close()
+
+    def values(self, topic: str | None = None) -> Counter[str]:
+        return Counter((message.value() or b"").decode() for message in self.read(topic))
+
+    def ledger(self, slots: int = 2) -> dict[int, int]:
+        """The next batch of each slot."""
+        reader = self.reader()
+        try:
+            return {slot: entry.next_batch for slot, entry in reader.slots(range(slots), WAIT_S).items()}
+        finally:
+            reader.close()
+
+    def reader(self) -> LedgerReader:
+        return LedgerReader({"bootstrap.servers": self.servers}, f"{self.sink_id}-ledger", f"{self.sink_id}-ledger")
+
+    def forget_commit(self, batch_id: int) -> None:
+        """Take an entry out of Spark's own log, so that the batch is run again."""
+        for log, name in (("commits", batch_id), ("offsets", batch_id + 1)):
+            (Path(self.checkpoint) / log / f"{name}").unlink(missing_ok=True)
+            (Path(self.checkpoint) / log / f".{name}.crc").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        for sink in self.sinks:
+            sink.close()
+
+
+def each_once(first: int, last: int) -> Counter[str]:
+    return Counter(str(n) for n in range(first, last))

@@ -1,0 +1,114 @@
+"""Drivers that overlap: the older one is stopped at the gate, in its tasks, or at the latest by its marker."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from eos_client.core.batch_ledger import LedgerEntry
+from eos_client.errors import LedgerRegressionError, RunFencedError
+from eos_client.integration.spark.driver_run import DriverRun
+from eos_client.integration.spark.spark_query import RunningQuery
+from eos_client.observe import SparkBatchWritten, SparkRunFenced, SparkRunStarted
+from tests.spark.local_stage import each_once
+
+
+@pytest.fixture
+def driver(local):
+    """A function that makes drivers of one sink, as processes of their own would be."""
+    made = []
+
+    def make(name, **options):
+        run = DriverRun(
+            local.direct().settings,
+            RunningQuery("q", name),
+            hook=local.events.append,
+            on_step=None,
+            on_driver_step=options.get("on_driver_step"),
+        )
+        made.append(run)
+        return run
+
+    yield make
+    for run in made:
+        run.close()
+
+
+def names_of(events, kind):
+    return [event for event in events if isinstance(event, kind)]
+
+
+@pytest.mark.parametrize("at", ["job_done", "lease_held"])
+def test_a_driver_that_was_overtaken_does_not_finish_its_batch(local, driver, at):
+    successors: list[DriverRun] = []
+
+    def overtake(step, batch_id):
+        if step == at and batch_id == 0 and not successors:
+            successors.append(driver("b"))
+            successors[0].start(local.numbers(0, 20), 0)
+
+    older = driver("a", on_driver_step=overtake)
+    older.start(local.numbers(0, 20), 0)
+    with pytest.raises(RunFencedError):
+        older.write(local.numbers(0, 20), 0)
+    (fenced,) = names_of(local.events, SparkRunFenced)
+    assert fenced.run == 1
+    assert [e.run for e in names_of(local.events, SparkRunStarted)] == [1, 2]
+    successors[0].write(local.numbers(0, 20), 0)
+    successors[0].write(local.numbers(20, 40), 1)
+    with pytest.raises(RunFencedError):
+        older.write(local.numbers(20, 40), 1)
+    successors[0].write(local.numbers(40, 60), 2)
+    assert local.values() == each_once(0, 60)
+
+
+def test_a_zombie_whose_tasks_all_found_their_slots_written_is_stopped_by_the_marker(local, driver):
+    """Tasks that skip send no offsets, so nothing else could stop it (facts: correction 3)."""
+    first = driver("a")
+    first.start(local.numbers(0, 20), 0)
+    first.write(local.numbers(0, 20), 0)
+    successors: list[DriverRun] = []
+
+    def overtake(step, batch_id):
+        if step == "job_done" and not successors:
+            successors.append(driver("c"))
+            successors[0].start(local.numbers(20, 40), 1)
+
+    zombie = driver("b", on_driver_step=overtake)
+    zombie.start(local.numbers(0, 20), 0)
+    with pytest.raises(RunFencedError):
+        zombie.write(local.numbers(0, 20), 0)
+    successors[0].write(local.numbers(20, 40), 1)
+    assert [e.slots_skipped for e in names_of(local.events, SparkBatchWritten)] == [0, 0]
+    assert local.values() == each_once(0, 40)
+
+
+def test_a_starting_driver_ends_what_an_older_one_has_left_open_in_every_slot(local, driver):
+    orphans = []
+    for slot in (0, 1):
+        orphan = Producer({"bootstrap.servers": local.servers, "transactional.id": f"{local.sink_id}-{slot}"})
+        orphan.init_transactions(20)
+        orphan.begin_transaction()
+        orphan.produce(local.topic, "never", partition=slot)
+        orphan.flush(10)
+        orphans.append(orphan)
+    driver("a").start(local.numbers(0, 0), 0)
+    for orphan in orphans:
+        with pytest.raises(KafkaException):
+            orphan.commit_transaction(10)
+    assert local.values() == {}
+
+
+def test_a_slot_behind_the_marker_is_a_lost_ledger_and_nothing_is_written_again(local, driver):
+    first = driver("a")
+    first.start(local.numbers(0, 20), 0)
+    first.write(local.numbers(0, 20), 0)
+    reader = local.reader()
+    before = reader.slots(range(2), 10)
+    reader.close()
+    first._lease.commit({2: LedgerEntry(0, before[1].identity)})
+    half = local.values()
+    again = driver("b")
+    with pytest.raises(LedgerRegressionError):
+        again.start(local.numbers(0, 20), 0)
+    assert local.values() == half

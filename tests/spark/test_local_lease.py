@@ -1,0 +1,228 @@
+"""The driver's lease: the newest driver wins, an older one ends for good, and nobody takes it back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from eos_client.confluent.lease_member import LeaseMember
+from eos_client.confluent.ledger_topic import ensure_ledger_topic
+from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
+from eos_client.core.commit_gate import CommitGate, Lost
+from eos_client.errors import ClusterUnavailableError, RunFencedError
+from eos_client.integration.spark.lease import Lease
+from eos_client.integration.spark.settings import SinkSettings
+
+MARKER = {0: LedgerEntry(1, SinkIdentity("q", 2, 1), run=1)}
+SESSION_S = 6.0
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def settings(kafka_broker, request):
+    servers = kafka_broker.bootstrap_servers
+    sink_id = f"lease-{os.urandom(4).hex()}"
+    config = {"session.timeout.ms": int(SESSION_S * 1000), "heartbeat.interval.ms": 500}
+    ensure_ledger_topic(servers, {}, f"{sink_id}-ledger", 2, timeout_s=20)
+    return SinkSettings(servers, "out", sink_id, 2, f"{sink_id}-ledger", config)
+
+
+@pytest.fixture
+def make_lease(settings):
+    made = []
+
+    def make(**options):
+        lease = Lease(settings, **options)
+        made.append(lease)
+        lease.acquire()
+        return lease
+
+    yield make
+    for lease in made:
+        lease.release()
+
+
+def ended_within(lease, limit_s):
+    deadline = time.monotonic() + limit_s
+    while lease.ended is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return lease.ended
+
+
+def test_the_lease_names_a_fenced_membership_with_the_sinks_instance_id(make_lease, settings):
+    snapshot = make_lease().ask(0)
+    assert snapshot.generation.is_fenced
+    assert snapshot.generation.group_instance_id == settings.sink_id
+    assert isinstance(snapshot.group_metadata, bytes)
+
+
+def test_the_newest_driver_wins_and_the_older_one_never_comes_back(make_lease):
+    older = make_lease()
+    older.commit(MARKER)
+    began_at = time.monotonic()
+    newer = make_lease()
+    newer.ask(0)
+    assert time.monotonic() - began_at < 5
+    with pytest.raises(RunFencedError):
+        older.commit(MARKER)
+    for _ in range(3):
+        with pytest.raises(RunFencedError, match="let this query end"):
+            older.ask(1)
+    newer.commit(MARKER)
+    time.sleep(1.0)
+    newer.ask(1)
+    newer.commit(MARKER)
+
+
+def test_a_fenced_driver_learns_it_from_its_heartbeat_too(make_lease):
+    older = make_lease()
+    make_lease()
+    assert ended_within(older, 5.0) is not None
+
+
+def test_the_lease_survives_a_batch_that_takes_longer_than_the_session(make_lease):
+    lease = make_lease()
+    time.sleep(SESSION_S + 1.0)
+    lease.ask(1)
+    lease.commit(MARKER)
+
+
+def test_a_driver_that_stood_still_for_longer_than_its_session_ends_before_any_callback(make_lease):
+    now = [0.0]
+    lease = make_lease(clock=lambda: now[0])
+    now[0] = SESSION_S + 1
+    assert "stood still" in (ended_within(lease, 2.0) or "")
+    with pytest.raises(RunFencedError):
+        lease.ask(0)
+
+
+def test_a_released_lease_is_over(make_lease):
+    lease = make_lease()
+    lease.release()
+    with pytest.raises(RunFencedError, match="was released"):
+        lease.ask(0)
+
+
+def test_a_closed_gate_ends_the_lease(make_lease):
+    lease = make_lease()
+    assigned = lease.gate.state.assigned
+    assert len(assigned) == 3
+    lease.gate.observe(Lost(assigned, uncommitted=assigned))
+    with pytest.raises(RunFencedError, match=r"commit gate is closed \(row 3\)"):
+        lease.ask(0)
+
+
+FROZEN_DRIVER = """
+import sys, time
+from eos_client.core.commit_gate import Lost
+from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
+from eos_client.errors import ClusterUnavailableError, RunFencedError
+from eos_client.integration.spark.lease import Lease
+from eos_client.integration.spark.settings import SinkSettings
+
+servers, sink_id, session_ms = sys.argv[1:]
+config = {"session.timeout.ms": int(session_ms), "heartbeat.interval.ms": 500}
+lease = Lease(SinkSettings(servers, "out", sink_id, 2, f"{sink_id}-ledger", config))
+lease.acquire()
+print("held", flush=True)
+sys.stdin.readline()
+time.sleep(1.5)
+try:
+    lease.commit({0: LedgerEntry(1, SinkIdentity("q", 2, 1), run=1)})
+    print("committed", flush=True)
+except RunFencedError as error:
+    print("fenced", error, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("frozen_s", [1.0, SESSION_S + 2.0])
+def test_a_thawed_driver_does_not_take_the_lease_back(settings, make_lease, frozen_s):
+    driver: Any = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent(FROZEN_DRIVER),
+            settings.bootstrap_servers,
+            settings.sink_id,
+            str(int(SESSION_S * 1000)),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    try:
+        assert driver.stdout.readline() == "held\n"
+        driver.send_signal(signal.SIGSTOP)
+        successor = make_lease()
+        time.sleep(frozen_s)
+        driver.send_signal(signal.SIGCONT)
+        driver.stdin.write("go\n")
+        driver.stdin.flush()
+        assert driver.stdout.readline().startswith("fenced")
+        successor.ask(1)
+        successor.commit(MARKER)
+        time.sleep(1.0)
+        successor.commit(MARKER)
+    finally:
+        driver.kill()
+        driver.wait()
+        driver.stdin.close()
+        driver.stdout.close()
+
+
+class RefusingConsumer:
+    """The client library of a member whose commits are refused; it has nothing else to say."""
+
+    def __init__(self, code):
+        self.code = code
+        self.commits = 0
+
+    def commit(self, **_):
+        self.commits += 1
+        raise KafkaException(KafkaError(self.code, "refused"))
+
+    def poll(self, _):
+        return None
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError._FATAL,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+    ],
+)
+def test_a_refused_marker_ends_the_lease_at_once_whatever_the_refusal_is_called(settings, code):
+    member = LeaseMember(settings.kafka, settings.group_id, settings.sink_id, settings.ledger_topic, CommitGate())
+    member.close()
+    raw: Any = RefusingConsumer(code)
+    member._raw = raw
+    with pytest.raises(RunFencedError, match="newer driver"):
+        member.commit(MARKER)
+    assert raw.commits == 1
+    assert member.ended is not None
+
+
+def test_a_commit_that_got_no_answer_is_repeated_and_then_called_unavailable(settings, monkeypatch):
+    monkeypatch.setattr("eos_client.confluent.lease_member._COMMIT_PAUSE_S", 0.0)
+    member = LeaseMember(settings.kafka, settings.group_id, settings.sink_id, settings.ledger_topic, CommitGate())
+    member.close()
+    raw: Any = RefusingConsumer(KafkaError.COORDINATOR_NOT_AVAILABLE)
+    member._raw = raw
+    with pytest.raises(ClusterUnavailableError):
+        member.commit(MARKER)
+    assert raw.commits == 50
+    assert member.ended is None

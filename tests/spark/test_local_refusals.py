@@ -1,0 +1,146 @@
+"""Whatever does not fit is refused before anything is written, and the error says what to do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from eos_client import errors
+from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
+from eos_client.integration.spark import driver_run, preflight
+from eos_client.integration.spark.lease import Lease
+from eos_client.integration.spark.spark_query import RunningQuery
+from tests.spark.local_stage import each_once
+
+
+def write_ledger(local, entries):
+    """Overwrite ledger offsets, by partition, as a member of the group can."""
+    lease = Lease(local.direct().settings)
+    lease.acquire()
+    lease.commit(entries)
+    lease.release()
+
+
+class Note:
+    """What somebody else may have committed."""
+
+    next_batch = 2
+
+    def encode(self):
+        return "somebody's note"
+
+
+def two_batches(local, **options):
+    sink = local.direct(**options)
+    sink(local.numbers(0, 20), 0)
+    sink(local.numbers(20, 40), 1)
+    return sink
+
+
+def test_a_batch_after_the_first_needs_a_ledger(local):
+    with pytest.raises(errors.LedgerMissingError, match="adopt_ledger=True"):
+        local.direct()(local.numbers(0, 20), 5)
+    assert local.values() == {}
+    local.restart(adopt_ledger=True)(local.numbers(0, 20), 5)
+    assert local.values() == each_once(0, 20)
+
+
+def test_another_query_may_not_use_the_ledger(local):
+    two_batches(local)
+    local.close()
+    with pytest.raises(errors.LedgerForeignError, match="sink_id of its own"):
+        local.direct(query_id="other")(local.numbers(40, 60), 2)
+    assert local.values() == each_once(0, 40)
+
+
+def test_a_query_that_is_refused_does_not_push_out_the_driver_at_work(local):
+    ours = two_batches(local)
+    settings = local.direct(query_id="other").settings
+    stranger = driver_run.DriverRun(
+        settings, RunningQuery("other", "r"), hook=local.events.append, on_step=None, on_driver_step=None
+    )
+    with pytest.raises(errors.LedgerForeignError):
+        stranger.start(local.numbers(0, 1), 0)
+    stranger.close()
+    ours(local.numbers(40, 60), 2)
+    assert local.values() == each_once(0, 60)
+
+
+def test_an_old_checkpoint_is_noticed(local):
+    two_batches(local)
+    with pytest.raises(errors.LedgerAheadError, match="newest checkpoint"):
+        local.restart()(local.numbers(0, 20), 0)
+    assert local.values() == each_once(0, 40)
+
+
+def test_a_ledger_that_went_back_is_noticed_by_a_starting_query(local):
+    two_batches(local)
+    entry = LedgerEntry(1, SinkIdentity("q", 2, 1))
+    write_ledger(local, {1: entry})
+    with pytest.raises(errors.LedgerRegressionError, match="reset or lost"):
+        local.restart()(local.numbers(20, 40), 1)
+
+
+def test_another_number_of_slots_must_wait_until_the_batch_is_whole(local):
+    two_batches(local)
+    reader = local.reader()
+    entries = reader.slots(range(2), 10)
+    reader.close()
+    write_back = LedgerEntry(1, entries[0].identity)
+    write_ledger(local, {0: write_back, 1: write_back})
+    local.close()
+    with pytest.raises(errors.SlotsChangedError, match="start with slots=2"):
+        local.direct(slots=3)(local.numbers(20, 40), 1)
+
+
+def test_other_rows_in_a_batch_that_was_committed_are_refused(local):
+    two_batches(local)
+    with pytest.raises(errors.BatchContentError, match="not deterministic"):
+        local.restart()(local.numbers(21, 41), 1)
+    assert local.values() == each_once(0, 40)
+    local.restart()(local.numbers(20, 40).repartition(5), 1)
+    assert local.values() == each_once(0, 40)
+
+
+def test_a_group_that_somebody_else_uses_is_told_from_a_ledger(local):
+    two_batches(local)
+    write_ledger(local, {1: Note()})
+    with pytest.raises(errors.LedgerUnreadableError, match="no entry of a Spark sink"):
+        local.restart()(local.numbers(40, 60), 2)
+
+
+def test_a_transaction_timeout_that_the_brokers_do_not_grant_is_named(local):
+    with pytest.raises(errors.ClusterUnfitError, match=r"900000 ms \(transaction\.max\.timeout\.ms\)"):
+        local.direct(config={"transaction.timeout.ms": 2_000_000})(local.numbers(0, 1), 0)
+
+
+def test_an_unreachable_cluster_is_told_within_the_limit(local):
+    sink = local.direct(servers="127.0.0.1:9", start_timeout_s=2)
+    with pytest.raises(errors.ClusterUnavailableError, match=r"127\.0\.0\.1:9"):
+        sink(local.numbers(0, 1), 0)
+
+
+@pytest.mark.parametrize("version", ["3.5.8", "4.0.1", "5.0.0"])
+def test_only_the_pyspark_versions_that_have_what_is_needed_are_taken(version):
+    with pytest.raises(errors.ConfigurationError, match=f"PySpark {re.escape(version)}"):
+        preflight.check_spark(version)
+    preflight.check_spark("4.1.0")
+
+
+def test_executions_whose_batches_are_not_fixed_beforehand_are_refused():
+    with pytest.raises(errors.ConfigurationError, match="asyncProgressTrackingEnabled"):
+        preflight.check_query(RunningQuery("q", "r", execution="AsyncProgressTrackingMicroBatchExecution"))
+    with pytest.raises(errors.ConfigurationError, match="real-time mode"):
+        preflight.check_query(RunningQuery("q", "r", execution="MicroBatchExecution", trigger="RealTimeTrigger"))
+    preflight.check_query(RunningQuery("q", "r", execution="MicroBatchExecution", trigger="ProcessingTimeTrigger"))
+
+
+def test_what_the_executors_lack_is_said(spark, monkeypatch):
+    monkeypatch.setattr(preflight, "_probe", lambda: lambda _: "/usr/bin/python3: No module named 'pyarrow'")
+    with pytest.raises(errors.ConfigurationError, match=r"No module named 'pyarrow'.*PYSPARK_PYTHON"):
+        preflight.check_executors(spark.range(1), 2)
+
+
+def test_the_executors_here_lack_nothing(spark):
+    preflight.check_executors(spark.range(1), 2)

@@ -1,0 +1,326 @@
+"""One slot of one batch, called as Spark's tasks call it: two attempts, zombies, lost answers, leftovers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from eos_client.confluent.ledger_topic import ensure_ledger_topic
+from eos_client.confluent.slot_producer import SlotProducer
+from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
+from eos_client.errors import AbortableError, BatchLedgerError, EosError, RetriableError, UnknownOutcomeError
+from eos_client.integration.spark.lease import Lease
+from eos_client.integration.spark.rows import FINGERPRINT
+from eos_client.integration.spark.settings import SinkSettings
+from eos_client.integration.spark.slots import slot_of
+from eos_client.integration.spark.status import SlotOutcome
+from eos_client.integration.spark.task import SlotTask
+from eos_client.integration.spark.worker_clients import SLOTS, Shelf, cluster_key
+from tests.spark.local_stage import each_once
+
+IDENTITY = SinkIdentity("q", 1, 1)
+WRITTEN, SKIPPED, FENCED = SlotOutcome.WRITTEN, SlotOutcome.SKIPPED, SlotOutcome.RUN_FENCED
+
+
+def arrow(first, last, size=1000):
+    """Rows as Spark sends them: value and key as bytes, and a hash."""
+    for start in range(first, last, size):
+        numbers = range(start, min(last, start + size))
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array([str(n).encode() for n in numbers], pa.binary()),
+                pa.array([b"k"] * len(numbers), pa.binary()),
+                pa.array([(n * 0x9E3779B97F4A7C15) % 2**63 for n in numbers], pa.int64()),
+            ],
+            names=["value", "key", FINGERPRINT],
+        )
+
+
+class Driver:
+    """A lease and an initialised ledger, without Spark."""
+
+    def __init__(self, local, run=1, **options):
+        self.settings = SinkSettings(
+            local.servers, local.topic, local.sink_id, 1, f"{local.sink_id}-ledger", sibling_timeout_s=3.0, **options
+        )
+        ensure_ledger_topic(local.servers, {}, self.settings.ledger_topic, 1, timeout_s=20)
+        self.lease = Lease(self.settings)
+        self.lease.acquire()
+        self.run = run
+        self.announce(run)
+
+    def announce(self, run):
+        self.lease.commit({0: LedgerEntry(0, IDENTITY, run=run)})
+
+    def initialise(self):
+        self.lease.commit({1: LedgerEntry(0, IDENTITY)})
+
+    def task(self, batch_id, **changes):
+        metadata = changes.pop("group_metadata", None) or self.lease.ask(batch_id).group_metadata
+        return SlotTask(self.settings, IDENTITY, batch_id, self.run, metadata, (0,), **changes)
+
+    def end_other_handles(self):
+        """What a new driver does first."""
+        producer = SlotProducer(self.settings.producer, self.settings.transactional_id(0), limits=self.settings.limits)
+        producer.init_transactions()
+        producer.close()
+
+
+@pytest.fixture
+def driver(local):
+    made = Driver(local)
+    made.initialise()
+    yield made
+    made.lease.release()
+
+
+def drop_kept(driver):
+    """What a new Python worker starts with."""
+    held = SLOTS.take((cluster_key(driver.settings), 0))
+    if held is not None:
+        held.close()
+
+
+def test_the_steps_come_in_the_order_of_the_protocol(driver):
+    seen = []
+    task = driver.task(0, on_step=lambda *step: seen.append(step))
+    assert task.write(0, arrow(0, 2500)).outcome is WRITTEN
+    names = ["start", "initialised", "ledger_read", "begun", *["produced"] * 3, "flushed", "offsets_sent", "committed"]
+    assert seen == [(name, 0, 0) for name in names]
+    seen.clear()
+    assert task.write(0, arrow(0, 2500)).outcome is SKIPPED
+    assert [name for name, _, _ in seen] == ["start", "initialised", "ledger_read"]
+
+
+def test_a_kept_handle_is_used_again_only_when_it_wrote_last(driver, local):
+    first = driver.task(0).write(0, arrow(0, 10))
+    second = driver.task(1).write(0, arrow(10, 20))
+    assert (first.reused, second.reused) == (False, True)
+    stale = SLOTS.take((cluster_key(driver.settings), 0))
+    assert driver.task(2).write(0, arrow(20, 30)).reused is False
+    assert stale is not None
+    SLOTS.put((cluster_key(driver.settings), 0), stale)
+    third = driver.task(3).write(0, arrow(30, 40))
+    assert (third.outcome, third.reused) == (WRITTEN, False)
+    assert local.values() == each_once(0, 40)
+
+
+def test_a_kept_handle_of_an_older_run_is_never_used_again(driver, local):
+    driver.task(0).write(0, arrow(0, 10))
+    driver.end_other_handles()
+    driver.run = 2
+    driver.announce(2)
+    status = driver.task(1).write(0, arrow(10, 20))
+    assert (status.outcome, status.reused) == (WRITTEN, False)
+    assert local.values() == each_once(0, 20)
+
+
+def test_of_two_attempts_at_the_same_time_one_commits(driver, local):
+    """Sixteen rounds of two threads that do the same slot of the same batch."""
+    for batch_id in range(16):
+        drop_kept(driver)
+        start = threading.Barrier(2)
+        ends: list[object] = []
+
+        def attempt(batch_id=batch_id, start=start, ends=ends):
+            task = driver.task(batch_id, on_step=lambda step, *_: start.wait() if step == "start" else None)
+            try:
+                ends.append(task.write(0, arrow(batch_id * 50, batch_id * 50 + 50, 10)).outcome)
+            except EosError as error:  # Spark would repeat it
+                ends.append(error)
+
+        threads = [threading.Thread(target=attempt) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert ends.count(WRITTEN) == 1, ends
+        others = [end for end in ends if end is not WRITTEN]
+        assert [each for each in others if isinstance(each, BatchLedgerError)] == []
+    assert local.values() == each_once(0, 800)
+
+
+@pytest.mark.parametrize("step", ["initialised", "ledger_read", "begun", "produced", "flushed", "offsets_sent"])
+@pytest.mark.parametrize("kept", [False, True], ids=["new handle", "kept handle"])
+def test_an_attempt_that_was_overtaken_finds_its_sibling_done(driver, local, step, kept):
+    if kept:
+        driver.task(0).write(0, arrow(0, 10))
+    batch_id = int(kept)
+    rows = (10 * batch_id, 10 * batch_id + 10)
+    overtaken: list[object] = []
+
+    def overtake(at, *_):
+        if at == step and not overtaken:
+            overtaken.append(at)
+            overtaken.append(driver.task(batch_id).write(0, arrow(*rows)).outcome)
+
+    outcome = driver.task(batch_id, on_step=overtake).write(0, arrow(*rows)).outcome
+    assert overtaken == [step, WRITTEN]
+    assert outcome in {SlotOutcome.SIBLING_DONE, SKIPPED}
+    assert local.values() == each_once(0, rows[1])
+
+
+def test_an_attempt_whose_sibling_died_asks_to_be_repeated_instead_of_taking_turns(driver, local):
+    took: list[str] = []
+
+    def take_and_die(step, *_):
+        if step == "produced" and not took:
+            took.append(step)
+            driver.end_other_handles()
+
+    with pytest.raises(RetriableError, match="taken by another attempt"):
+        driver.task(0, on_step=take_and_die).write(0, arrow(0, 10))
+    assert driver.task(0).write(0, arrow(0, 10)).outcome is WRITTEN
+    assert local.values() == each_once(0, 10)
+
+
+@pytest.mark.parametrize("step", ["begun", "produced", "flushed", "offsets_sent"])
+def test_what_an_attempt_that_died_has_left_open_is_ended_by_the_next(driver, local, step):
+    """The dead one cannot abort: its handle is left as it stands, with the ledger entry pending in its transaction."""
+    settings = driver.settings
+    dead = Producer({**settings.kafka, "transactional.id": settings.transactional_id(0), "linger.ms": 0})
+    dead.init_transactions(20)
+    dead.begin_transaction()
+    order = ["begun", "produced", "flushed", "offsets_sent"]
+    reached = order.index(step)
+    if reached >= 1:
+        dead.produce(local.topic, "never", "k")
+    if reached >= 2:
+        dead.flush()
+    if reached >= 3:
+        entry = LedgerEntry(1, IDENTITY, SlotContent(1, 1), "dead", 1)
+        at = TopicPartition(settings.ledger_topic, 1, 1, metadata=entry.encode())
+        dead.send_offsets_to_transaction([at], driver.lease.ask(0).group_metadata, 10)
+    began_at = time.monotonic()
+    assert driver.task(0).write(0, arrow(0, 10)).outcome is WRITTEN
+    assert time.monotonic() - began_at < 10
+    assert local.values() == each_once(0, 10)
+
+
+def test_a_task_of_a_run_that_was_taken_over_does_not_touch_the_slot(driver, local):
+    driver.task(0).write(0, arrow(0, 10))
+    old = driver.task(1)
+    successor = Driver(local, run=2)
+    try:
+        assert successor.task(1).write(0, arrow(10, 20)).outcome is WRITTEN
+        drop = replace(old, run=1)
+        status = drop.write(0, arrow(10, 20))
+        assert status.outcome is FENCED
+        assert "run 2 has taken over from run 1" in status.message
+        assert successor.task(2).write(0, arrow(20, 30)).outcome is WRITTEN
+        assert local.values() == each_once(0, 30)
+    finally:
+        successor.lease.release()
+
+
+def test_a_zombie_that_reaches_its_commit_is_refused_by_the_group_and_not_repeated(driver, local):
+    successors: list[Driver] = []
+
+    def take_over(step, *_):
+        if step == "flushed" and not successors:
+            successors.append(Driver(local, run=2))
+
+    status = driver.task(0, on_step=take_over).write(0, arrow(0, 10))
+    try:
+        assert status.outcome is FENCED
+        assert "FENCED_INSTANCE_ID" in status.message
+        assert local.values() == {}
+        assert successors[0].task(0).write(0, arrow(0, 10)).outcome is WRITTEN
+        assert local.values() == each_once(0, 10)
+    finally:
+        successors[0].lease.release()
+
+
+def test_a_kept_handle_that_a_new_driver_has_fenced_says_so(driver, local):
+    driver.task(0).write(0, arrow(0, 10))
+    successors: list[Driver] = []
+
+    def take_over(step, *_):
+        if step == "begun" and not successors:
+            successors.append(Driver(local, run=2))
+            successors[0].end_other_handles()
+
+    status = driver.task(1, on_step=take_over).write(0, arrow(10, 20))
+    try:
+        assert status.outcome is FENCED
+        assert local.values() == each_once(0, 10)
+    finally:
+        successors[0].lease.release()
+
+
+def test_anonymous_metadata_is_refused_before_it_leaves_the_executor(driver, local):
+    anonymous = b"CGMDv2:" + (-1).to_bytes(4, "little", signed=True) + f"{local.sink_id}-ledger".encode() + b"\0\0\1"
+    with pytest.raises(AbortableError, match="names no member"):
+        driver.task(0, group_metadata=anonymous).write(0, arrow(0, 10))
+    assert local.values() == {}
+
+
+@pytest.mark.parametrize("took_effect", [True, False])
+def test_a_commit_without_an_answer_is_resolved_by_the_ledger(driver, local, monkeypatch, took_effect):
+    commit = SlotProducer.commit_transaction
+
+    def unanswered(self, timeout=-1):
+        if took_effect:
+            commit(self, timeout)
+        raise UnknownOutcomeError("no answer")
+
+    monkeypatch.setattr(SlotProducer, "commit_transaction", unanswered)
+    if took_effect:
+        assert driver.task(0).write(0, arrow(0, 10)).outcome is WRITTEN
+    else:
+        with pytest.raises(RetriableError, match="did not take effect"):
+            driver.task(0).write(0, arrow(0, 10))
+        monkeypatch.undo()
+        assert driver.task(0).write(0, arrow(0, 10)).outcome is WRITTEN
+    assert local.values() == each_once(0, 10)
+
+
+def test_a_ledger_that_goes_back_under_a_running_query_is_refused(driver, local):
+    driver.task(0).write(0, arrow(0, 10))
+    driver.initialise()
+    status = replace(driver.task(1), floors=(1,)).write(0, arrow(10, 20))
+    assert (status.outcome, status.error) == (SlotOutcome.REFUSED, "LedgerRegressionError")
+    assert local.values() == each_once(0, 10)
+
+
+def test_rows_of_another_slot_are_refused(driver, local):
+    task = replace(driver.task(0), settings=replace(driver.settings, slots=2))
+    assert slot_of(b"k", None, 2) == 1
+    status = task.write(0, arrow(0, 10))
+    assert (status.outcome, status.error) == (SlotOutcome.REFUSED, "BatchContentError")
+    assert local.values() == {}
+
+
+class Client:
+    def __init__(self):
+        self.closed = False
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_shelf_gives_each_client_to_one_at_a_time_and_keeps_few():
+    shelf: Shelf[Client] = Shelf(kept_max=2)
+    clients = [Client() for _ in range(4)]
+    for key, client in enumerate(clients[:3]):
+        shelf.put(key, client)
+    assert [client.closed for client in clients[:3]] == [True, False, False]
+    assert shelf.take(1) is clients[1]
+    assert shelf.take(1) is None
+    shelf.put(2, clients[3])
+    assert clients[2].closed
+    assert shelf.take(2) is clients[3]
+
+
+def test_a_forked_process_leaves_its_parents_clients_alone(monkeypatch):
+    shelf: Shelf[Client] = Shelf()
+    client = Client()
+    shelf.put("k", client)
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    assert shelf.take("k") is None
+    assert not client.closed
