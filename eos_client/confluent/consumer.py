@@ -53,7 +53,8 @@ class ConfluentConsumer(FetchingConsumer):
         if 0 < len(self._carried) < count:  # serving callbacks leaves single records here: no batch for who wants many
             self._fetch_for_later(count - len(self._carried), 0)
         if self._carried and count > 0:
-            batch, self._carried = self._carried[:count], self._carried[count:]
+            batch = self._carried[:count]
+            del self._carried[:count]
         else:
             batch = self._fetch(count, timeout)
         self._hand_over(batch)

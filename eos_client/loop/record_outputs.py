@@ -6,7 +6,7 @@ yields is run while its outputs are written. Order is kept either way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import length_hint
 from typing import Any
 
@@ -64,14 +64,32 @@ class RecordOutputs:
         return len(results)
 
     def _write_results(self, records: Sequence[Any], results: list[Any]) -> None:
-        written = self._write_single_values(results)
-        for record, result in zip(records[written:], results[written:], strict=False):
+        start = self._write_single_values(results)
+        if start == len(results):
+            return
+        default_topic, produce = self._default_topic, self._session.outlet()
+        simple = 0
+        for record, outputs in zip(records[start:], results[start:], strict=False):
             try:
-                self._write_each(record, result or ())
-            except _WriteFailedError as failed:  # noqa: PERF203  # a try costs nothing where nothing is raised
+                for output in outputs or ():
+                    try:
+                        if type(output) is bytes:
+                            produce(default_topic, output)
+                        elif output.headers is None and output.partition is None and output.timestamp_ms is None:
+                            produce(output.topic or default_topic, output.value, output.key)
+                        else:
+                            self._write_thoroughly(record, output)
+                            continue
+                        simple += 1
+                    except _WriteFailedError:  # a try costs nothing where nothing is raised
+                        raise
+                    except Exception:  # noqa: BLE001  # the thorough way repeats it and names what is wrong
+                        self._write_thoroughly(record, output)
+            except _WriteFailedError as failed:
                 raise failed.reason from failed.reason.__cause__
             except Exception as error:  # noqa: BLE001  # raised by a transform that yields
                 self._write_instead(record, error)
+        self._session.wrote(simple)
 
     def _write_single_values(self, results: list[Any]) -> int:
         """Write the results at full speed if each is one value; return how many were written."""
@@ -93,25 +111,6 @@ class RecordOutputs:
             written -= length_hint(left) + 1
         self._session.wrote(written)
         return written
-
-    def _write_each(self, record: Any, outputs: Iterable[Any]) -> None:
-        default_topic, produce = self._default_topic, self._session.outlet()
-        simple = 0
-        for output in outputs:
-            try:
-                if type(output) is bytes:
-                    produce(default_topic, output)
-                elif output.headers is None and output.partition is None and output.timestamp_ms is None:
-                    produce(output.topic or default_topic, output.value, output.key)
-                else:
-                    self._write_thoroughly(record, output)
-                    continue
-                simple += 1
-            except _WriteFailedError:  # a try costs nothing where nothing is raised
-                raise
-            except Exception:  # noqa: BLE001  # the thorough way repeats it and names what is wrong
-                self._write_thoroughly(record, output)
-        self._session.wrote(simple)
 
     def _write_thoroughly(self, record: Any, output: Any) -> None:
         """Write one output of any kind, waiting for room in the local queue, and say what is wrong with it."""
