@@ -100,7 +100,7 @@ class TransactionSession:
         return self._producer.outlet
 
     def wrote(self, count: int) -> None:
-        """Count ``count`` outputs that went through the outlet."""
+        """Count ``count`` outputs that were written."""
         self._records_out += count
 
     def serve_deliveries(self) -> None:
@@ -109,9 +109,13 @@ class TransactionSession:
 
     def produce(self, topic: str, record: OutputRecord) -> None:
         """Write one output inside the transaction."""
+        self.enqueue(topic, record)
+        self.wrote(1)
+
+    def enqueue(self, topic: str, record: OutputRecord) -> None:
+        """Write one output of any kind, without counting it; ``wrote`` does."""
         self.begin()
         self._producer.enqueue(topic, record)
-        self._records_out += 1
 
     # -- the end -------------------------------------------------------------------------------------------------
 

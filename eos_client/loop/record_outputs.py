@@ -1,12 +1,13 @@
 """From records to outputs: transforms them, writes what comes out, and knows whose fault a failure is.
 
-A stride of records is transformed first and written then, which is what makes the common case cheap; a transform that
-yields is run while its outputs are written. Order is kept either way.
+A stride of records is transformed first and its outputs are written then, without a note of which belongs to which:
+that makes the common case cheap. A refused output ends the transaction anyway, so its record is found by doing the
+stride once more, one record at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import length_hint
 from typing import Any
 
@@ -15,16 +16,11 @@ from eos_client.errors import AbortableError, EosError, OutputRefusedError, Tran
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.ports import OutputRecord, Transform
 
-_COLLECTIONS = frozenset({tuple, list})
 _VALUES_ALONE = {bytes}
 
 
-class _WriteFailedError(Exception):
-    """Carries ``reason`` past the handler of what the application raises."""
-
-    def __init__(self, reason: EosError) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
+class _RefusedError(Exception):
+    """One output can never be written; its cause says why."""
 
 
 class RecordOutputs:
@@ -44,90 +40,60 @@ class RecordOutputs:
         Raises TransformError for a record that fails where ``on_error`` is "stop", AbortableError or
         RebuildProducerError for a transaction that cannot go on.
         """
-        done = 0
-        while done < len(records):
-            done += self._write_until_one_fails(records[done:] if done else records)
+        left = iter(records)
+        try:
+            while length_hint(left):
+                self._write_until_one_fails(left)
+        except _RefusedError as refused:
+            raise self._blamed(records, refused) from refused.__cause__
         self._session.serve_deliveries()
 
-    def _write_until_one_fails(self, records: Sequence[Any]) -> int:
-        """Return how many records are done with: those before the first whose transform raises, and that one."""
-        transform, results = self._transform, []
+    def _write_until_one_fails(self, left: Iterator[Any]) -> None:
+        """Write the outputs of all records that are left, or up to the first whose transform raises, and settle it."""
+        transform, record = self._transform, None
+        outputs: list[Any] = []
         try:
-            for record in records:
-                results.append(transform(record))  # noqa: PERF401  # what came before a failure is kept
+            for record in left:
+                outputs += transform(record) or ()
         except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
-            failed = records[len(results)]
-            self._write_results(records, results)
-            self._write_instead(failed, error)
-            return len(results) + 1
-        self._write_results(records, results)
-        return len(results)
+            self._write_all(outputs)
+            self._write_instead(record, error)
+        else:
+            self._write_all(outputs)
 
-    def _write_results(self, records: Sequence[Any], results: list[Any]) -> None:
-        start = self._write_single_values(results)
-        if start == len(results):
-            return
-        default_topic, produce = self._default_topic, self._session.outlet()
-        simple = 0
-        for record, outputs in zip(records[start:], results[start:], strict=False):
+    def _write_all(self, outputs: list[Any]) -> None:
+        write = self._write_values if set(map(type, outputs)) == _VALUES_ALONE else self._write_mixed
+        left = iter(outputs)
+        while length_hint(left):
             try:
-                for output in outputs or ():
-                    try:
-                        if type(output) is bytes:
-                            produce(default_topic, output)
-                        elif output.headers is None and output.partition is None and output.timestamp_ms is None:
-                            produce(output.topic or default_topic, output.value, output.key)
-                        else:
-                            self._write_thoroughly(record, output)
-                            continue
-                        simple += 1
-                    except _WriteFailedError:  # a try costs nothing where nothing is raised
-                        raise
-                    except Exception:  # noqa: BLE001  # the thorough way repeats it and names what is wrong
-                        self._write_thoroughly(record, output)
-            except _WriteFailedError as failed:
-                raise failed.reason from failed.reason.__cause__
-            except Exception as error:  # noqa: BLE001  # raised by a transform that yields
-                self._write_instead(record, error)
-        self._session.wrote(simple)
+                write(left)
+            except (_RefusedError, EosError):  # noqa: PERF203  # a try costs nothing where nothing is raised
+                raise
+            except Exception:  # noqa: BLE001  # the thorough way repeats it and names what is wrong
+                self._write_thoroughly(outputs[-length_hint(left) - 1])
+        self._session.wrote(len(outputs))
 
-    def _write_single_values(self, results: list[Any]) -> int:
-        """Write the results at full speed if each is one value; return how many were written."""
-        if not _COLLECTIONS.issuperset(map(type, results)):
-            return 0
-        try:
-            values = [value for (value,) in results]
-        except ValueError:
-            return 0
-        if set(map(type, values)) != _VALUES_ALONE:
-            return 0
+    def _write_values(self, left: Iterator[bytes]) -> None:
         topic, produce = self._default_topic, self._session.outlet()
-        left = iter(values)
-        written = len(values)
-        try:
-            for value in left:
-                produce(topic, value)
-        except Exception:  # noqa: BLE001  # the thorough way repeats it and names what is wrong
-            written -= length_hint(left) + 1
-        self._session.wrote(written)
-        return written
+        for value in left:
+            produce(topic, value)
 
-    def _write_thoroughly(self, record: Any, output: Any) -> None:
+    def _write_mixed(self, left: Iterator[Any]) -> None:
+        default_topic, produce = self._default_topic, self._session.outlet()
+        for output in left:
+            if type(output) is bytes:
+                produce(default_topic, output)
+            elif output.headers is None and output.partition is None and output.timestamp_ms is None:
+                produce(output.topic or default_topic, output.value, output.key)
+            else:
+                self._write_thoroughly(output)
+
+    def _write_thoroughly(self, output: Any) -> None:
         """Write one output of any kind, waiting for room in the local queue, and say what is wrong with it."""
         try:
-            topic, output = self._addressed(output)
-            self._session.produce(topic, output)
+            self._session.enqueue(*self._addressed(output))
         except (OutputRefusedError, TypeError, ValueError) as error:
-            raise _WriteFailedError(self._refused(record, error)) from error
-        except EosError as error:
-            raise _WriteFailedError(error) from error
-
-    def _write_instead(self, record: Any, error: BaseException) -> None:
-        try:
-            for output in self._failed.settle(record, error):
-                self._write_thoroughly(record, output)
-        except _WriteFailedError as failed:
-            raise failed.reason from failed.reason.__cause__
+            raise _RefusedError from error
 
     def _addressed(self, output: Any) -> tuple[str, OutputRecord]:
         if isinstance(output, bytes):
@@ -139,13 +105,39 @@ class RecordOutputs:
             raise TypeError(f"{output!r} names no topic and the loop has no output_topic; set one of them")
         return topic, output
 
-    def _refused(self, record: Any, error: BaseException) -> EosError:
-        """Return the error that takes the record's other outputs out again; it is settled when it comes once more."""
+    # -- failures ------------------------------------------------------------------------------------------------
+
+    def _write_instead(self, record: Any, error: BaseException) -> None:
+        instead = self._failed.settle(record, error)
         try:
-            self._failed.remember(record, error)
+            for output in instead:
+                self._write_thoroughly(output)
+        except _RefusedError as refused:
+            cause = refused.__cause__ or refused
+            raise TransformError(record.topic(), record.partition(), record.offset(), cause) from error
+        self._session.wrote(len(instead))
+
+    def _blamed(self, records: Sequence[Any], refused: _RefusedError) -> EosError:
+        """Return the error that takes everything out again; the record is settled when it comes once more."""
+        cause = refused.__cause__ or refused
+        record = next((each for each in records if self._makes_refused(each)), None)
+        if record is None:
+            return AbortableError(f"an output was refused, but not when it was made once more: {cause}")
+        try:
+            self._failed.remember(record, cause)
         except TransformError as stop:
             return stop
         where = f"{record.topic()}[{record.partition()}]@{record.offset()}"
-        abort = AbortableError(f"an output of {where} was refused: {error}")
-        abort.__cause__ = error
-        return abort
+        return AbortableError(f"an output of {where} was refused: {cause}")
+
+    def _makes_refused(self, record: Any) -> bool:
+        try:
+            outputs = list(self._transform(record) or ())
+        except Exception:  # noqa: BLE001  # a transform that raises was settled already
+            return False
+        try:
+            for output in outputs:
+                self._write_thoroughly(output)
+        except _RefusedError:
+            return True
+        return False

@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaException
 
 from eos_client import OutputRecord
 from eos_client.errors import AbortableError, OutputRefusedError, TransformError
@@ -29,21 +30,22 @@ class Pen:
                 raise TypeError("topic")
             if value in self.full:
                 raise BufferError
+            if value in self.refused:
+                raise KafkaException("too large, as the client library says it")
             self._take(topic, value)
 
         return produce
 
     def _take(self, topic, value):
-        if value in self.refused:
-            raise OutputRefusedError("too large")
         self.written.append(value if topic == "bills" else (topic, value))
 
     def wrote(self, count):
         self.counted += count
 
-    def produce(self, topic, record):
+    def enqueue(self, topic, record):
+        if record.value in self.refused:
+            raise OutputRefusedError("too large")
         self._take(topic, record.value)
-        self.counted += 1
 
     def serve_deliveries(self):
         pass
@@ -128,10 +130,46 @@ def test_a_refused_output_is_blamed_on_its_own_record_which_is_settled_when_it_c
     writing.session.refused = {b"2"}
     with pytest.raises(AbortableError, match=r"orders\[2\]@2 was refused"):
         writing.write(5)
-    assert writing.session.written == values(0, 1)
-    writing.session.written.clear()
+    writing.session.written.clear()  # as the abort does
     writing.session.refused.clear()
     assert writing.write(5) == [b"0", b"1", ("letters", b"2"), b"3", b"4"]
+
+
+def test_a_refused_output_among_records_with_none_or_many_is_blamed_on_the_right_one():
+    writing = Writing(lambda record: [record.value()] * record.offset(), **LETTERS)
+    writing.session.refused = {b"3"}
+    with pytest.raises(AbortableError, match=r"orders\[2\]@3 was refused"):
+        writing.write(5)
+
+
+def test_an_output_that_is_refused_only_once_blames_nobody():
+    tried = []
+
+    def transform(record):
+        tried.append(record)
+        return [b"large" if len(tried) == 2 else b"small"]
+
+    writing = Writing(transform, **LETTERS)
+    writing.session.refused = {b"large"}
+    with pytest.raises(AbortableError, match="not when it was made once more"):
+        writing.write(3)
+    writing.session.written.clear()
+    assert writing.write(3) == [b"small"] * 3
+
+
+def test_a_dead_letter_that_is_refused_too_ends_the_loop_with_the_record_named():
+    def transform(record):
+        if record.offset() == 1:
+            raise ValueError("bad")
+        return value(record)
+
+    writing = Writing(transform, **LETTERS)
+    writing.session.refused = {b"1"}
+    with pytest.raises(TransformError) as caught:
+        writing.write(3)
+    assert caught.value.offset == 1
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert "too large" in str(caught.value)
 
 
 @pytest.mark.parametrize("form", ["tuple", "generator"])
