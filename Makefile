@@ -7,7 +7,7 @@ KAFKA_VERSION ?= 4.3.1
 # Most tests wait for brokers, not for processors.
 WORKERS ?= 3
 
-.PHONY: demo test check bench soak kafka-image clean help
+.PHONY: demo demo-spark test check bench bench-spark soak soak-spark kafka-image clean help
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ $(READY): pyproject.toml scripts/require.sh
 demo: $(READY) ## the main job on a real embedded Kafka, with a verdict
 	@$(BIN)/eos-client demo $(DEMO)
 
+demo-spark: $(READY) ## a Spark stream that loses an executor and its driver, with a verdict
+	@$(BIN)/eos-client demo-spark $(DEMO)
+
 test: $(READY) ## all tests, on real Kafka
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(TESTS)
 
@@ -35,8 +38,15 @@ check: $(READY) ## ruff, mypy, pyright, import-linter
 bench: $(READY) ## every figure the docs claim, as tables
 	@$(BIN)/python -m tests.benchmarks $(BENCH)
 
+bench-spark: $(READY) ## the Spark sink against Spark's own Kafka sink
+	@$(BIN)/python -m tests.benchmarks.spark_sink $(BENCH)
+
 soak: $(READY) ## 60 s of faults for each broker version and protocol
 	@$(BIN)/python tests/verification/soak.py $(SOAK)
+
+soak-spark: $(READY) ## the Spark sink under 50 kills and zombies, beside Spark's own
+	@$(BIN)/pytest -m soak tests/spark
+	@$(BIN)/python -m tests.verification.spark_soak $(SOAK)
 
 kafka-image: $(READY) ## build the broker image where no registry has it
 	@PYTHON=$(BIN)/python scripts/kafka_image.sh $(KAFKA_VERSION)

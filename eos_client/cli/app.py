@@ -11,6 +11,7 @@ from rich.console import Console
 
 from eos_client.cli.broker import serve_broker
 from eos_client.cli.demo.session import DemoOptions, GroupProtocol, run_demo
+from eos_client.cli.demo_spark.session import SparkDemoOptions, run_spark_demo
 from eos_client.cli.doctor import DoctorOptions, diagnose, report
 from eos_client.cli.failures import ExitCode, exit_code_table, failures_reported
 from eos_client.cli.logs import LogFormat, configure_logs
@@ -85,7 +86,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
 
 
 @app.command()
-def demo(
+def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
     bootstrap: Annotated[
         str | None,
         typer.Option("--bootstrap", metavar="HOST:PORT", help="Your own cluster; an embedded Kafka when left out."),
@@ -102,6 +103,9 @@ def demo(
         GroupProtocol | None, typer.Option(help="Default: consumer; classic with --bootstrap.", show_default=False)
     ] = None,
     keep_topics: Annotated[bool, typer.Option("--keep-topics", help="Leave the topics on your cluster.")] = False,
+    with_spark: Annotated[
+        bool, typer.Option("--spark/--no-spark", help="A Spark stream behind the workers, where Spark is installed.")
+    ] = True,
     config: Config = None,
     verbose: Verbose = False,
 ) -> None:
@@ -118,9 +122,31 @@ def demo(
                     partition_count=partitions,
                     feed_s=seconds,
                     keep_topics=keep_topics,
+                    with_spark=with_spark,
                 ),
                 _console(),
             )
+        except KeyboardInterrupt:
+            _interrupted()
+
+
+@app.command("demo-spark")
+def demo_spark(
+    input_name: Annotated[
+        str | None,
+        typer.Option("--input", metavar="FILE", help="Text or NDJSON, one record a line; - for standard input."),
+    ] = None,
+    slots: Annotated[int, typer.Option(help="Transactions of a micro-batch.", min=1, max=64)] = 4,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", help="How long the input takes to arrive.", min=1.0, max=3600.0)
+    ] = 20.0,
+    verbose: Verbose = False,
+) -> None:
+    """Prove it for Spark: an executor and the driver are killed, and the topic is read back record by record."""
+    configure_logs(LogFormat.CONSOLE, verbose=verbose)
+    with failures_reported(verbose=verbose), sigterm_as_interrupt():
+        try:
+            run_spark_demo(SparkDemoOptions(input_name=input_name, slots=slots, feed_s=seconds), _console())
         except KeyboardInterrupt:
             _interrupted()
 

@@ -34,14 +34,24 @@ def _place(message: Any) -> tuple[str, int]:
 
 
 def _run(batch: Sequence[Any], start: int, stop: int) -> RecordRun:
-    partition = InputPartition(batch[start].topic(), batch[start].partition())
-    first = next((m for m in batch[start:stop] if m.error() is None), None)
+    first = batch[start]
+    partition = InputPartition(first.topic(), first.partition())
+    if first.error() is not None:
+        first = next((m for m in batch[start:stop] if m.error() is None), None)
     if first is None:
         return RecordRun(partition, start, stop, -1, -1, is_error=True)
-    last = last_good(batch, RecordRun(partition, start, stop, -1, -1, is_error=False))
-    return RecordRun(partition, start, stop, first.offset(), last.offset() + 1, is_error=False)
+    return RecordRun(
+        partition, start, stop, first.offset(), _last_good(batch, start, stop).offset() + 1, is_error=False
+    )
 
 
 def last_good(batch: Sequence[Any], run: RecordRun) -> Any:
     """Return the run's last message that is a record; end-of-partition events may stand behind it."""
-    return next(batch[i] for i in range(run.stop - 1, run.start - 1, -1) if batch[i].error() is None)
+    return _last_good(batch, run.start, run.stop)
+
+
+def _last_good(batch: Sequence[Any], start: int, stop: int) -> Any:
+    last = batch[stop - 1]
+    if last.error() is None:
+        return last
+    return next(batch[i] for i in range(stop - 1, start - 1, -1) if batch[i].error() is None)

@@ -7,7 +7,9 @@ stride once more, one record at a time.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from operator import length_hint
 from typing import Any
 
@@ -74,9 +76,7 @@ class RecordOutputs:
         self._session.wrote(len(outputs))
 
     def _write_values(self, left: Iterator[bytes]) -> None:
-        topic, produce = self._default_topic, self._session.outlet()
-        for value in left:
-            produce(topic, value)
+        deque(map(self._session.outlet(), repeat(self._default_topic), left), maxlen=0)
 
     def _write_mixed(self, left: Iterator[Any]) -> None:
         default_topic, produce = self._default_topic, self._session.outlet()

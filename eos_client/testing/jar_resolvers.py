@@ -1,4 +1,4 @@
-"""Resolves the jars of a Kafka server from a Maven repository, with a tool that is already there.
+"""Resolves jars, a Kafka server's or Spark's connector, from a Maven repository, with a tool that is already there.
 
 That is the Ivy among PySpark's own jars, or else Maven. Both check what they download against the repository's
 checksums. ``EOS_CLIENT_MAVEN_REPOSITORY`` names another repository, a company's mirror for example.
@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import threading
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
@@ -28,35 +29,53 @@ REPOSITORY_VARIABLE = "EOS_CLIENT_MAVEN_REPOSITORY"
 
 _DOWNLOAD_TIMEOUT_S = 600.0
 _TAIL_LINES = 30
-_SLF4J_SIMPLE = ("org.slf4j", "slf4j-simple", "1.7.36")  # the server's jars bring a logging interface, no log
+_NO_DEPENDENCIES = (
+    "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"  # Maven's spelling
+)
 
 
-def resolve_jars(version: str, into: Path, work: Path, java: JavaRuntime, on_progress: Callable[[str], None]) -> None:
-    """Put the server's jars into ``into``, with files of the resolver's own in ``work``.
+@dataclass(frozen=True)
+class JarSet:
+    """Jars that belong together: ``title`` and ``size_mb`` are for people, ``folder`` is its name in the cache.
+
+    ``artifacts`` are (organisation, name, revision); with ``transitive`` what they depend on is resolved, too.
+    ``landmark`` matches the name of a jar without which the set is of no use.
+    """
+
+    title: str
+    folder: str
+    artifacts: tuple[tuple[str, str, str], ...]
+    landmark: str
+    size_mb: int
+    transitive: bool = True
+
+
+def resolve_jars(jars: JarSet, into: Path, work: Path, java: JavaRuntime, on_progress: Callable[[str], None]) -> None:
+    """Put the jars into ``into``, with files of the resolver's own in ``work``.
 
     Raises `EmbeddedKafkaError` with the end of the resolver's output when that fails, or when there is none.
     """
     ivy, maven = _pyspark_ivy(), shutil.which("mvn")
     if ivy is not None:
-        tool, command = "Ivy", _ivy_command(ivy, version, into, work, java)
+        tool, command = "Ivy", _ivy_command(ivy, jars, into, work, java)
     elif maven is not None:
-        tool, command = "Maven", _maven_command(maven, version, into, work)
+        tool, command = "Maven", _maven_command(maven, jars, into, work)
     else:
         raise EmbeddedKafkaError(
-            "the jars of Kafka are resolved by the Ivy inside PySpark or by Maven, and neither is here: "
+            f"the jars of {jars.title} are resolved by the Ivy inside PySpark or by Maven, and neither is here: "
             "pip install 'eos-client[spark]', or install Maven (mvn on PATH)"
         )
-    on_progress(f"resolving Kafka {version} with {tool} (about 45 MB, once)")
-    exit_code, tail = _run(command, version, on_progress)
+    on_progress(f"resolving {jars.title} with {tool} (about {jars.size_mb} MB, once)")
+    exit_code, tail = _run(command, jars.title, on_progress)
     if exit_code != 0 or not any(into.glob("*.jar")):
         where = os.environ.get(REPOSITORY_VARIABLE, "the central Maven repository")
         raise EmbeddedKafkaError(
-            f"{tool} could not resolve Kafka {version} from {where} (exit code {exit_code}): check the version and "
+            f"{tool} could not resolve {jars.title} from {where} (exit code {exit_code}): check the version and "
             f"the network, or set {REPOSITORY_VARIABLE} to a repository that can be reached. It said:\n{tail}"
         )
 
 
-def _run(command: list[str], version: str, on_progress: Callable[[str], None]) -> tuple[int, str]:
+def _run(command: list[str], title: str, on_progress: Callable[[str], None]) -> tuple[int, str]:
     """Run the resolver, with progress from what it prints; its exit code and the end of its output."""
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     module_count = jar_count = 0
@@ -72,10 +91,10 @@ def _run(command: list[str], version: str, on_progress: Callable[[str], None]) -
                 tail.append(line.rstrip())
                 if line.startswith("\tfound "):
                     module_count += 1
-                    on_progress(f"resolving Kafka {version}: {line.split()[1]} ({module_count})")
+                    on_progress(f"resolving {title}: {line.split()[1]} ({module_count})")
                 elif jar := _jar_named_in(line):
                     jar_count += 1
-                    on_progress(f"downloading Kafka {version}: {jar} ({jar_count})")
+                    on_progress(f"downloading {title}: {jar} ({jar_count})")
         except BaseException:
             resolver.kill()
             raise
@@ -101,14 +120,15 @@ def _pyspark_ivy() -> Path | None:
     return None
 
 
-def _ivy_command(ivy: Path, version: str, into: Path, work: Path, java: JavaRuntime) -> list[str]:
+def _ivy_command(ivy: Path, jars: JarSet, into: Path, work: Path, java: JavaRuntime) -> list[str]:
     descriptor = work / "ivy.xml"
     dependencies = "".join(
-        f'<dependency org="{organisation}" name="{name}" rev="{revision}" conf="default->default"/>'
-        for organisation, name, revision in _dependencies(version)
+        f'<dependency org="{organisation}" name="{name}" rev="{revision}" conf="default->default" '
+        f'transitive="{str(jars.transitive).lower()}"/>'
+        for organisation, name, revision in jars.artifacts
     )
     descriptor.write_text(
-        '<ivy-module version="2.0"><info organisation="eos-client" module="embedded-kafka"/>'
+        '<ivy-module version="2.0"><info organisation="eos-client" module="jars"/>'
         f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies>'
         "</ivy-module>"
     )
@@ -132,16 +152,16 @@ def _ivy_settings(work: Path) -> list[str]:
     return ["-settings", str(settings)]
 
 
-def _maven_command(maven: str, version: str, into: Path, work: Path) -> list[str]:
+def _maven_command(maven: str, jars: JarSet, into: Path, work: Path) -> list[str]:
     descriptor = work / "pom.xml"
     dependencies = "".join(
         f"<dependency><groupId>{organisation}</groupId><artifactId>{name}</artifactId><version>{revision}</version>"
-        "</dependency>"
-        for organisation, name, revision in _dependencies(version)
+        f"{_NO_DEPENDENCIES if not jars.transitive else ''}</dependency>"
+        for organisation, name, revision in jars.artifacts
     )
     descriptor.write_text(
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        "<groupId>eos-client</groupId><artifactId>embedded-kafka</artifactId><version>1</version>"
+        "<groupId>eos-client</groupId><artifactId>jars</artifactId><version>1</version>"
         f"<dependencies>{dependencies}</dependencies>{_maven_repositories()}</project>"
     )
     return [
@@ -159,7 +179,3 @@ def _maven_repositories() -> str:
         f"<repositories><repository><id>central</id><url>{url}</url></repository></repositories>"
         f"<pluginRepositories><pluginRepository><id>central</id><url>{url}</url></pluginRepository></pluginRepositories>"
     )
-
-
-def _dependencies(version: str) -> list[tuple[str, str, str]]:
-    return [("org.apache.kafka", "kafka_2.13", version), _SLF4J_SIMPLE]

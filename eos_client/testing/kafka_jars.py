@@ -1,6 +1,6 @@
-"""Keeps the jars of each Kafka version in the user's cache, downloaded once and known to be whole.
+"""Keeps jars, those of each Kafka version first, in the user's cache: downloaded once and known to be whole.
 
-A version is resolved into a folder beside its place and renamed there with a manifest of checksums, under a lock
+A set is resolved into a folder beside its place and renamed there with a manifest of checksums, under a lock
 between processes, so that nobody ever sees half of one. A folder that does not match its manifest is replaced.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eos_client.errors import EmbeddedKafkaError
-from eos_client.testing.jar_resolvers import resolve_jars
+from eos_client.testing.jar_resolvers import JarSet, resolve_jars
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _MANIFEST = "SHA256SUMS"
 _LOCK_TIMEOUT_S = 900.0
 _LOCK_POLL_S = 0.2
+_SLF4J_SIMPLE = ("org.slf4j", "slf4j-simple", "1.7.36")  # the server's jars bring a logging interface, no log
 _VERSION = re.compile(r"\d+\.\d+\.\d+(-\w+)?")
 
 
@@ -45,7 +46,25 @@ def kafka_jars(version: str, java: JavaRuntime, on_progress: Callable[[str], Non
     """
     if _VERSION.fullmatch(version) is None:
         raise EmbeddedKafkaError(f"{version!r} is no Kafka version: give one like 4.3.1")
-    folder = cache_root() / f"kafka-{version}"
+    return cached_jars(
+        JarSet(
+            title=f"Kafka {version}",
+            folder=f"kafka-{version}",
+            artifacts=(("org.apache.kafka", "kafka_2.13", version), _SLF4J_SIMPLE),
+            landmark=rf"kafka_.*-{re.escape(version)}\.jar",
+            size_mb=45,
+        ),
+        java,
+        on_progress,
+    )
+
+
+def cached_jars(jars: JarSet, java: JavaRuntime, on_progress: Callable[[str], None]) -> Path:
+    """Return the folder with these jars, downloaded now if they are not there whole.
+
+    Raises `EmbeddedKafkaError` when they cannot be had; ``on_progress`` gets one line a step.
+    """
+    folder = cache_root() / jars.folder
     if is_whole(folder):
         return folder
     try:
@@ -56,7 +75,7 @@ def kafka_jars(version: str, java: JavaRuntime, on_progress: Callable[[str], Non
         ) from error
     with _locked(folder.with_name(folder.name + ".lock"), on_progress):
         if not is_whole(folder):
-            _download(version, folder, java, on_progress)
+            _download(jars, folder, java, on_progress)
     return folder
 
 
@@ -71,7 +90,7 @@ def is_whole(folder: Path) -> bool:
         return False
 
 
-def _download(version: str, folder: Path, java: JavaRuntime, on_progress: Callable[[str], None]) -> None:
+def _download(wanted: JarSet, folder: Path, java: JavaRuntime, on_progress: Callable[[str], None]) -> None:
     """Download with the lock held: whatever an earlier, interrupted download left is ours to remove."""
     prefix = f".{folder.name}."
     for leftover in folder.parent.glob(f"{prefix}*"):
@@ -81,24 +100,24 @@ def _download(version: str, folder: Path, java: JavaRuntime, on_progress: Callab
     with tempfile.TemporaryDirectory(prefix=prefix, dir=folder.parent) as work:
         fresh, trash = Path(work, "jars"), Path(work, "replaced")
         fresh.mkdir()
-        resolve_jars(version, fresh, Path(work), java, on_progress)
-        jars = _checked(version, fresh)
+        resolve_jars(wanted, fresh, Path(work), java, on_progress)
+        jars = _checked(wanted, fresh)
         (fresh / _MANIFEST).write_text("".join(f"{_sha256(jar)}  {jar.name}\n" for jar in jars))
         if folder.exists():
             folder.rename(trash)
         fresh.rename(folder)
-    on_progress(f"Kafka {version} is in {folder} ({len(jars)} jars)")
+    on_progress(f"{wanted.title} is in {folder} ({len(jars)} jars)")
 
 
-def _checked(version: str, folder: Path) -> list[Path]:
-    """Return the resolved jars; an error if the server is not among them or one cannot be opened."""
+def _checked(wanted: JarSet, folder: Path) -> list[Path]:
+    """Return the resolved jars; an error if the landmark is not among them or one cannot be opened."""
     jars = sorted(folder.glob("*.jar"))
     names = {jar.name for jar in jars}
-    if not any(name.startswith("kafka_") and name.endswith(f"-{version}.jar") for name in names):
-        raise EmbeddedKafkaError(f"the download of Kafka {version} has no server jar in it: {sorted(names)}")
+    if not any(re.fullmatch(wanted.landmark, name) for name in names):
+        raise EmbeddedKafkaError(f"the download of {wanted.title} lacks {wanted.landmark}: {sorted(names)}")
     for jar in jars:
         if not zipfile.is_zipfile(jar):
-            raise EmbeddedKafkaError(f"the download of Kafka {version} is damaged: {jar.name} is no jar; try again")
+            raise EmbeddedKafkaError(f"the download of {wanted.title} is damaged: {jar.name} is no jar; try again")
     return jars
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -57,10 +57,16 @@ def check_slot(batch: pa.RecordBatch, slot: int, slots: int) -> None:
 
 
 class RecordWriter:
-    """Hands the rows of Arrow batches to a producer's ``produce``, waiting for room in its queue."""
+    """Hands the rows of Arrow batches to a producer, waiting for room in its queue.
 
-    def __init__(self, topic: str, produce: Produce, wait_for_room: WaitForRoom, limit_s: float) -> None:
+    ``outlet`` is the quick way in; what it raises is repeated with ``produce``, which names what is wrong.
+    """
+
+    def __init__(
+        self, topic: str, produce: Produce, wait_for_room: WaitForRoom, limit_s: float, *, outlet: Produce
+    ) -> None:
         self._topic = topic
+        self._outlet = outlet
         self._produce = produce
         self._wait_for_room = wait_for_room
         self._limit_s = limit_s
@@ -86,12 +92,11 @@ class RecordWriter:
             self._write_one(topic or self._topic, value, key, options)
 
     def _write_plain(self, values: list[bytes | None], keys: list[bytes | None]) -> None:
-        produce, topic = self._produce, self._topic
-        pairs: Iterator[tuple[bytes | None, bytes | None]] = iter(zip(values, keys, strict=True))
-        for value, key in pairs:
+        produce, topic = self._outlet, self._topic
+        for value, key in zip(values, keys, strict=True):
             try:
                 produce(topic, value, key)
-            except BufferError:  # noqa: PERF203  # free where nothing is raised, from Python 3.11
+            except Exception:  # noqa: BLE001, PERF203  # the thorough way repeats it and names what is wrong
                 self._write_one(topic, value, key, {})
 
     def _write_one(self, topic: str, value: bytes | None, key: bytes | None, options: dict[str, Any]) -> None:

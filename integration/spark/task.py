@@ -128,7 +128,8 @@ class SlotAttempt:
     def _take_slot(self) -> SlotStatus | None:
         """Get a producer that holds the slot: the kept one if the ledger vouches for it, else a new one."""
         held = SLOTS.take((self._key, self._slot))
-        if held is not None and self._still_holds(held):
+        # What a repeated task finds may have been fenced by the attempt before it, which is not there any more.
+        if held is not None and self._first_attempt and self._still_holds(held):
             self._producer = held.producer
             self._reused = True
         else:
@@ -214,7 +215,13 @@ class SlotAttempt:
 
         count = ContentCount()
         limit_s = self._settings.transaction_timeout_s
-        writer = RecordWriter(self._settings.topic, producer.produce_named, lambda: producer.poll(0.05), limit_s)
+        writer = RecordWriter(
+            self._settings.topic,
+            producer.produce_named,
+            lambda: producer.poll(0.05),
+            limit_s,
+            outlet=producer.outlet,
+        )
         batch = first
         while batch is not None:
             check_slot(batch, self._slot, self._settings.slots)

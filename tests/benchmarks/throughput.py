@@ -11,10 +11,12 @@ are reached.
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +35,7 @@ PARTITIONS = 4
 RECORD_BYTES = 100
 CONTENDER_TIMEOUT_S = 180.0
 LOAD_TIMEOUT_S = 120.0
+SETTLE_S = 3.0  # the broker deletes what a turn has written one second later
 OF_TUNED_MIN = 0.95
 OF_DEFAULTS_MIN = 1.4
 SOURCE = "throughput-in"
@@ -90,13 +93,13 @@ def run(contender: Contender, bootstrap: str, options: argparse.Namespace, turn:
         command, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE, text=True, timeout=CONTENDER_TIMEOUT_S
     )
     delete_topics(bootstrap, [name])
+    time.sleep(SETTLE_S)
     return Measurement.from_json(finished.stdout.splitlines()[-1])
 
 
-def in_turn(turn: int) -> tuple[Contender, ...]:
-    """Each round begins with another contender, so that none always follows the same quiet or busy moment."""
-    first = turn % len(CONTENDERS)
-    return CONTENDERS[first:] + CONTENDERS[:first]
+def in_turn(turn: int) -> list[Contender]:
+    """Each round has an order of its own: what the one before left to the disk and to the broker's heap counts."""
+    return random.Random(turn).sample(CONTENDERS, len(CONTENDERS))
 
 
 def medians(rounds: list[Measurement]) -> tuple[float, float]:

@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 from eos_client.cli.demo.audit import Findings, OutputAudit
 from eos_client.cli.demo.job.invoice import invoice_of
 from eos_client.cli.demo.verdict import Verdict
+from eos_client.cli.demo_spark.receipt import checksum_in, receipt_of
 
 LINES = {0: [b"first", b"same", b"same"], 1: [b"other"]}
 COMPLETE = [(0, 0), (0, 1), (0, 2), (1, 0)]
@@ -118,3 +120,40 @@ def test_one_wrong_thing_is_enough_for_the_verdict(verdict: Any) -> None:
 
 def test_outputs_of_aborted_transactions_are_no_fault() -> None:
     assert Verdict(CLEAN, 4, 4, 137, {}).is_exactly_once
+
+
+def of_stream(outputs: Any) -> Findings:
+    """Receipts of three records, two of them with one key; ``outputs``: offset, key and checksum of each."""
+    audit = OutputAudit(receipt_of, checksum_in, ("source.partition", "source.offset"), by_key=True)
+    for offset, line in enumerate((b"a1", b"a2", b"b1")):
+        audit.expect(0, offset, line)
+    for offset, key, checksum in outputs:
+        headers = {"source.partition": b"0", "source.offset": b"%d" % offset}
+        audit.see(3, headers, json.dumps({"sha256": checksum.decode()}).encode(), key)
+    return audit.findings()
+
+
+A1, A2, B1 = ((offset, key, receipt_of(line)) for offset, (key, line) in enumerate(
+    ((b"a", b"a1"), (b"a", b"a2"), (b"b", b"b1"))
+))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("outputs", "wrong"),
+    [
+        ((A1, A2, B1), {}),
+        ((B1, A1, A2), {}),
+        ((A2, A1, B1), {"out_of_order": 1}),
+        ((A1, B1), {"missing": 1}),
+        ((A1, A2, B1, B1), {"doubled": 1}),
+        ((A1, A2, (2, b"b", b"0")), {"altered": 1}),
+    ],
+    ids=["as it was", "keys mixed", "a key swapped", "lost", "doubled", "altered"],
+)
+def test_a_stream_is_judged_by_its_receipts_and_each_key_by_its_order(outputs: Any, wrong: Any) -> None:
+    assert counts(of_stream(outputs)) == wrong
+
+
+@pytest.mark.parametrize("value", [b"no json", b"[]", b"{}"])
+def test_what_is_no_receipt_carries_no_checksum(value: bytes) -> None:
+    assert checksum_in(value) == b""

@@ -35,6 +35,11 @@ def test_the_demo_ends_with_the_verdict_exactly_once(
     assert "4,000 in, 4,000 visible; 0 missing, 0 doubled" in demo.out
     assert demo.out.splitlines()[-1].startswith("EXACTLY ONCE: 4,000 records")
     assert "\x1b" not in demo.out
+    if own_cluster:
+        assert "no Spark stage on a cluster of your own" in demo.out
+    else:
+        assert "Spark has caught up" in demo.out
+        assert demo.out.count("4,000 in, 4,000 visible; 0 missing, 0 doubled") == 2
 
 
 def test_a_demo_whose_workers_cannot_run_fails_with_their_reason(

@@ -207,6 +207,7 @@ def test_what_the_user_leaves_out_gets_the_safe_and_the_fast_value():
         "transaction.timeout.ms": 10_000,
         "enable.idempotence": True,
         "acks": "all",
+        "linger.ms": 20,
         "retry.backoff.ms": 10,
         "reconnect.backoff.ms": 10,
         "topic.metadata.propagation.max.ms": 5000,
@@ -221,6 +222,7 @@ USERS_OWN = [
     ("isolation.level", "read_committed"),
     ("enable.idempotence", "true"),
     ("acks", -1),
+    ("linger.ms", 0),
     ("retry.backoff.ms", 500),
     ("reconnect.backoff.ms", 500),
     ("transaction.timeout.ms", "45000"),
@@ -246,10 +248,13 @@ def test_nothing_the_user_set_is_overridden(key, value):
         assert all(each is value for each in found)
 
 
-def test_an_alias_counts_as_set():
-    settings = config({"request.required.acks": "all"}).producer_config()
-    assert settings["request.required.acks"] == "all"
-    assert "acks" not in settings
+@pytest.mark.parametrize(
+    ("alias", "value", "name"), [("request.required.acks", "all", "acks"), ("queue.buffering.max.ms", 5, "linger.ms")]
+)
+def test_an_alias_counts_as_set(alias, value, name):
+    settings = config({alias: value}).producer_config()
+    assert settings[alias] == value
+    assert name not in settings
 
 
 def test_unknown_settings_pass_through_untouched():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from eos_client.cli.demo.job.invoice import OFFSET_HEADER, PARTITION_HEADER, invoice_of
@@ -34,25 +34,45 @@ class Findings:
         return not (self.missing or self.doubled or self.out_of_order or self.altered or self.of_unknown_origin)
 
 
-class OutputAudit:
-    """Takes every input, then every visible output, and says what does not match."""
+def as_it_is(value: bytes) -> bytes:
+    """Return the value: all of it counts."""
+    return value
 
-    def __init__(self) -> None:
+
+class OutputAudit:
+    """Takes every input, then every visible output, and says what does not match.
+
+    :param promised: what becomes of an input line; the part of an output that ``essence`` returns must be just that.
+    :param origin_headers: the headers in which an output carries its input's partition and offset.
+    :param by_key: order is promised to records of one key only, not to an input partition.
+    """
+
+    def __init__(
+        self,
+        promised: Callable[[bytes], bytes] = invoice_of,
+        essence: Callable[[bytes], bytes] = as_it_is,
+        origin_headers: tuple[str, str] = (PARTITION_HEADER, OFFSET_HEADER),
+        *,
+        by_key: bool = False,
+    ) -> None:
+        self._promised, self._essence = promised, essence
+        self._origin_headers = origin_headers
+        self._by_key = by_key
         self._findings = Findings()
         self._digests: dict[int, array[int]] = {}
         self._seen: dict[int, bytearray] = {}
-        self._newest: dict[tuple[int, int], int] = {}
+        self._newest: dict[tuple[int, int, bytes | None], int] = {}
 
     def expect(self, partition: int, offset: int, line: bytes) -> None:
         """Note one input record; offsets of a partition must come in order from 0 without a gap."""
         digests = self._digests.setdefault(partition, array("I"))
         if offset != len(digests):
             raise ValueError(f"input partition {partition} goes from offset {len(digests) - 1} to {offset}")
-        digests.append(zlib.crc32(invoice_of(line)))
+        digests.append(zlib.crc32(self._promised(line)))
         self._seen.setdefault(partition, bytearray()).append(0)
         self._findings.inputs += 1
 
-    def see(self, output_partition: int, headers: Mapping[str, bytes], value: bytes) -> None:
+    def see(self, output_partition: int, headers: Mapping[str, bytes], value: bytes, key: bytes | None = None) -> None:
         """Note one visible output, in the order of its partition."""
         self._findings.outputs += 1
         origin = self._origin(headers)
@@ -66,21 +86,22 @@ class OutputAudit:
             self._findings.doubled += 1
             self._example(f"input {partition}@{offset} is visible again")
         seen[offset] = 1
-        self._check_order(output_partition, partition, offset)
-        if zlib.crc32(value) != self._digests[partition][offset]:
+        if key is not None or not self._by_key:
+            self._check_order((partition, output_partition, key if self._by_key else None), offset)
+        if zlib.crc32(self._essence(value)) != self._digests[partition][offset]:
             self._findings.altered += 1
             self._example(f"the output of input {partition}@{offset} is not what the transform makes of it")
 
-    def _check_order(self, output_partition: int, partition: int, offset: int) -> None:
-        path = (partition, output_partition)
+    def _check_order(self, path: tuple[int, int, bytes | None], offset: int) -> None:
         if offset < self._newest.get(path, -1):
+            partition = path[0]
             self._findings.out_of_order += 1
             self._example(f"input {partition}@{offset} comes after {partition}@{self._newest[path]}")
         self._newest[path] = max(offset, self._newest.get(path, -1))
 
     def _origin(self, headers: Mapping[str, bytes]) -> tuple[int, int] | None:
         try:
-            partition, offset = int(headers[PARTITION_HEADER]), int(headers[OFFSET_HEADER])
+            partition, offset = (int(headers[name]) for name in self._origin_headers)
         except (KeyError, ValueError):
             return None
         known = self._seen.get(partition)

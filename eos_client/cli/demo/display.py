@@ -18,6 +18,7 @@ from rich.text import Text
 
 from eos_client.cli.demo.verdict import Verdict
 from eos_client.cli.demo.worker import Worker
+from eos_client.cli.demo_spark.verdict import StreamVerdict
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -145,7 +146,13 @@ def _counts(worker: Worker) -> tuple[int, ...]:
     )
 
 
-def show_outcome(console: Console, display: Display, verdict: Verdict, worker_complaints: Sequence[str]) -> bool:
+def show_outcome(
+    console: Console,
+    display: Display,
+    verdict: Verdict,
+    worker_complaints: Sequence[str],
+    end_to_end: StreamVerdict | None = None,
+) -> bool:
     """Print what happened, who did what, and the verdict; return whether all of it is as promised."""
     happened = Table("when", "what happened", box=box.SIMPLE_HEAD, pad_edge=False)
     for at, text in display.notes:
@@ -154,16 +161,19 @@ def show_outcome(console: Console, display: Display, verdict: Verdict, worker_co
     console.print(workers_table(display.workers))
     stopped = "; ".join(worker_complaints) or "exit status 0 on SIGTERM"
     checks = Table("verdict", "", "read back from the cluster", box=box.SIMPLE_HEAD, pad_edge=False)
-    for claim, holds, figures in (*verdict.checks, ("workers stopped cleanly", not worker_complaints, stopped)):
+    of_spark = () if end_to_end is None else end_to_end.checks
+    clean_stop = ("workers stopped cleanly", not worker_complaints, stopped)
+    for claim, holds, figures in (*verdict.checks, clean_stop, *of_spark):
         checks.add_row(claim, _mark(holds), figures)
     console.print(checks)
     console.print(
         f"{verdict.hidden:,} more outputs are in the log, of aborted transactions: no read_committed reader sees them.",
         *(f"  {example}" for example in verdict.findings.examples),
+        *(f"  {example}" for example in (() if end_to_end is None else end_to_end.findings.examples)),
         sep="\n",
         highlight=False,
     )
-    passed = verdict.is_exactly_once and not worker_complaints
+    passed = verdict.is_exactly_once and not worker_complaints and all(holds for _claim, holds, _figures in of_spark)
     summary = f"{'EXACTLY ONCE' if passed else 'NOT EXACTLY ONCE'}: {verdict.findings.inputs:,} records"
     style = "bold green" if passed else "bold red"
     console.print(Text(f"{summary} in {display.elapsed_s:.0f} s", style=style))

@@ -42,6 +42,7 @@ class Scenario:
     """Plays the story with three workers over a feed; what it notices goes to the display.
 
     :param committed_of: asks the cluster how many input records the group has committed.
+    :param beside: called now and then: what else goes on meanwhile.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class Scenario:
         display: Display,
         committed_of: Callable[[], int],
         plan: Plan | None = None,
+        beside: Callable[[], None] = lambda: None,
     ) -> None:
+        self._beside = beside
         self._workers = workers
         self._feed = feed
         self._display = display
@@ -138,6 +141,7 @@ class Scenario:
                 raise StalledError(f"nothing was committed for {self._plan.stall_limit_s:g} s at {committed:,} records")
 
     def _look(self) -> None:
+        self._beside()
         if self._feed.error is not None:
             raise self._feed.error
         for worker in self._workers:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -15,13 +15,16 @@ from eos_client.cli.demo.display import Display, Progress, show_outcome
 from eos_client.cli.demo.feed import Feed
 from eos_client.cli.demo.input_file import InputLines, open_input
 from eos_client.cli.demo.scenario import Scenario, StalledError
+from eos_client.cli.demo.spark_stage import SparkStage
 from eos_client.cli.demo.verdict import Job, Verdict, reach_verdict
 from eos_client.cli.demo.worker import Worker
+from eos_client.cli.demo_spark.stream import missing_for_spark
+from eos_client.cli.demo_spark.verdict import StreamVerdict
 from eos_client.cli.failures import NotExactlyOnceError
 from eos_client.config import EosConfig
 from eos_client.confluent.admin import ClusterAdmin
 from eos_client.confluent.topic_records import GroupOffsets
-from eos_client.errors import ClusterUnavailableError
+from eos_client.errors import ClusterUnavailableError, EosError
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 
 WORKER_COUNT = 3
@@ -67,6 +70,7 @@ class DemoOptions:
     feed_s: float = 20.0
     keep_topics: bool = False
     kafka_version: str = "4.3.1"
+    with_spark: bool = True
 
     @property
     def protocol(self) -> GroupProtocol:
@@ -154,9 +158,14 @@ class _Session:
         )
         display = Display(self._console, workers, Progress(total=self._lines.count))
         complaints: list[str] = []
-        # Not stable: what a killed worker left pending must not keep the demo from starting it again.
-        with GroupOffsets(self._bootstrap, self._job.group_id, self._options.settings, stable=False) as offsets:
-            scenario = Scenario(workers, feed, display, lambda: self._committed(offsets))
+        with ExitStack() as running:
+            # Not stable: what a killed worker left pending must not keep the demo from starting it again.
+            offsets = running.enter_context(
+                GroupOffsets(self._bootstrap, self._job.group_id, self._options.settings, stable=False)
+            )
+            spark = self._spark_stage(running, display)
+            beside: Callable[[], None] = (lambda: None) if spark is None else spark.look
+            scenario = Scenario(workers, feed, display, lambda: self._committed(offsets), beside=beside)
             try:
                 with display:
                     scenario.play()
@@ -165,8 +174,30 @@ class _Session:
                 complaints.append("the run was given up")
             finally:
                 complaints += scenario.stop()
-        display.note("all workers have left; reading both topics back")
-        return show_outcome(self._console, display, self._verdict(feed.loaded), complaints)
+            end_to_end = None if spark is None else self._end_to_end(spark, display)
+        display.note("all workers have left; reading the topics back")
+        return show_outcome(self._console, display, self._verdict(feed.loaded), complaints, end_to_end)
+
+    def _spark_stage(self, running: ExitStack, display: Display) -> SparkStage | None:
+        """Start the Spark stream behind the workers, where that is possible; else say why there is none."""
+        if not self._options.with_spark:
+            return None
+        if self._options.bootstrap_servers is not None:
+            display.note("no Spark stage on a cluster of your own: eos-client demo-spark shows it")
+            return None
+        if missing := missing_for_spark():
+            display.note(f"no Spark stage: {', '.join(missing)} not installed (pip install 'eos-client[spark]')")
+            return None
+        return running.enter_context(
+            SparkStage(self._bootstrap, self._admin, self._job, display.note, self._lines.count)
+        )
+
+    def _end_to_end(self, spark: SparkStage, display: Display) -> StreamVerdict:
+        try:
+            spark.catch_up()
+        except EosError as error:
+            display.note(f"Spark: {error}")
+        return spark.verdict(self._lines.count)
 
     def _worker(self, name: str) -> Worker:
         job = self._job

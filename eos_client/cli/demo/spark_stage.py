@@ -1,0 +1,110 @@
+"""The demo's second half, where Spark is installed: a Spark stream that makes receipts of the invoices meanwhile."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from eos_client.cli.demo.job.invoice import OFFSET_HEADER, PARTITION_HEADER, invoice_of
+from eos_client.cli.demo.verdict import Job
+from eos_client.cli.demo_spark.stream import SparkStream, StreamPlan
+from eos_client.cli.demo_spark.verdict import StreamVerdict, judge_stream
+from eos_client.confluent.admin import ClusterAdmin
+from eos_client.errors import ClusterUnavailableError
+from eos_client.testing.spark_connector import connector_jars
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_KILL_AT = 0.2
+_TICK_S = 0.2
+_LOOK_INTERVAL_S = 0.5
+_STALL_LIMIT_S = 60.0
+
+
+class SparkStage:
+    """One Spark stream behind the demo's workers; `look` now and then, and it loses an executor on its way."""
+
+    def __init__(
+        self, bootstrap_servers: str, admin: ClusterAdmin, job: Job, note: Callable[[str], None], records: int
+    ) -> None:
+        self.output_topic = job.output_topic.removesuffix("-invoices") + "-receipts"
+        self._bootstrap, self._admin, self._job, self._note, self._records = (
+            bootstrap_servers,
+            admin,
+            job,
+            note,
+            records,
+        )
+        self._directory = tempfile.TemporaryDirectory(prefix="eos-demo-spark-", ignore_cleanup_errors=True)
+        plan = StreamPlan(
+            bootstrap_servers, job.output_topic, self.output_topic, Path(self._directory.name), f"{job.group_id}-spark"
+        )
+        self._stream = SparkStream(plan, note)
+        self._looked_at = 0.0
+        self._killed = False
+
+    def __enter__(self) -> Self:
+        connector_jars(self._note)
+        self._admin.create_topics({self.output_topic: self._job.partition_count})
+        self._stream.start(shuffle_partitions=4, adaptive=True)
+        self._note(f"Spark started, with two executors: {self._job.output_topic} -> {self.output_topic}")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.stop()
+        self._directory.cleanup()
+
+    def look(self) -> None:
+        """See whether it still runs, and kill an executor once a share of the records was read.
+
+        :raises EmbeddedKafkaError: Spark ended by itself.
+        """
+        if time.monotonic() - self._looked_at < _LOOK_INTERVAL_S:
+            return
+        self._looked_at = time.monotonic()
+        self._stream.raise_if_ended()
+        if not self._killed and self._stream.read_so_far() >= self._records * _KILL_AT:
+            executor = self._stream.kill_executor()
+            self._killed = executor is not None
+            if self._killed:
+                self._note(f"Spark's executor {executor} killed (SIGKILL) after {self._stream.batches()} micro-batches")
+
+    def catch_up(self) -> None:
+        """Wait until Spark has read all there is.
+
+        :raises ClusterUnavailableError: it no longer gets on.
+        """
+        moved_at, read = time.monotonic(), -1
+        while (now := self._stream.read_so_far()) < self._end():
+            self.look()
+            if now != read:
+                moved_at, read = time.monotonic(), now
+            if time.monotonic() - moved_at > _STALL_LIMIT_S:
+                raise ClusterUnavailableError(f"Spark has read nothing for {_STALL_LIMIT_S:g} s at offset {now:,}")
+            time.sleep(_TICK_S)
+        self.look()
+        self._note(f"Spark has caught up, in {self._stream.batches()} micro-batches")
+
+    def _end(self) -> int:
+        return sum(self._admin.end_offsets(self._job.output_topic, self._job.partition_count).values())
+
+    def verdict(self, lines: int) -> StreamVerdict:
+        """Say whether each line that was loaded came out at the far end once."""
+        return judge_stream(
+            self._admin,
+            self._bootstrap,
+            input_topic=self._job.input_topic,
+            output_topic=self.output_topic,
+            partition_count=self._job.partition_count,
+            lines=lines,
+            between=invoice_of,
+            origin_headers=(PARTITION_HEADER, OFFSET_HEADER),
+            name="end to end",
+        )

@@ -1,0 +1,1 @@
+../../../../examples/spark_foreach_batch.py

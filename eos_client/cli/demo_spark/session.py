@@ -1,0 +1,204 @@
+"""``eos-client demo-spark`` from start to verdict: cluster, topics, stream, what strikes it, read-back, cleaning up."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from eos_client.cli.demo.display import Display, Progress
+from eos_client.cli.demo.feed import Feed
+from eos_client.cli.demo.input_file import open_input
+from eos_client.cli.demo_spark.stream import SparkStream, StreamPlan, missing_for_spark
+from eos_client.cli.demo_spark.verdict import StreamVerdict, judge_stream
+from eos_client.cli.failures import NotExactlyOnceError
+from eos_client.confluent.admin import ClusterAdmin
+from eos_client.errors import ConfigurationError, EosError
+from eos_client.testing.embedded_kafka import EmbeddedKafka
+from eos_client.testing.spark_connector import connector_jars
+
+_TICK_S = 0.1
+_OPEN_TRANSACTION_LIMIT_S = 10.0
+_STALL_LIMIT_S = 90.0
+_INPUT, _OUTPUT = "orders", "receipts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkDemoOptions:
+    """What ``eos-client demo-spark`` was asked to do."""
+
+    input_name: str | None = None
+    partition_count: int = 4
+    slots: int = 4
+    feed_s: float = 20.0
+    kafka_version: str = "4.3.1"
+
+
+def run_spark_demo(options: SparkDemoOptions, console: Console) -> None:
+    """Play the demo and print its verdict.
+
+    :raises NotExactlyOnceError: the verdict is not "exactly once".
+    :raises ConfigurationError: Spark, or something that it needs, is not installed.
+    :raises EosError: the demo could not be played: no input, no embedded Kafka, a stream that ended by itself.
+    """
+    if missing := missing_for_spark():
+        raise ConfigurationError(
+            f"Spark needs {', '.join(missing)}, not installed here: pip install 'eos-client[spark]'"
+        )
+    say = _sayer(console)
+    lines = open_input(options.input_name)
+    connector_jars(say)
+    say(f"starting an embedded Kafka {options.kafka_version} ...")
+    with (
+        tempfile.TemporaryDirectory(prefix="eos-demo-spark-", ignore_cleanup_errors=True) as directory,
+        EmbeddedKafka(version=options.kafka_version, on_progress=say) as broker,
+    ):
+        bootstrap = broker.bootstrap_servers
+        admin = ClusterAdmin(bootstrap)
+        admin.create_topics(dict.fromkeys((_INPUT, _OUTPUT), options.partition_count))
+        say(f"{lines.source} -> {_INPUT} -> Spark, {options.slots} slots, 2 executors -> {_OUTPUT} on {bootstrap}")
+        plan = StreamPlan(bootstrap, _INPUT, _OUTPUT, Path(directory), "demo-receipts", options.slots)
+        display = Display(console, (), Progress(total=lines.count))
+        stream = SparkStream(plan, say)
+        feed = Feed(lines, bootstrap, _INPUT, {}, partition_count=options.partition_count, duration_s=options.feed_s)
+        given_up = _play(SparkScenario(stream, feed, display, admin, plan, options.partition_count))
+        display.note("the stream is stopped; reading both topics back")
+        verdict = judge_stream(
+            admin,
+            bootstrap,
+            input_topic=_INPUT,
+            output_topic=_OUTPUT,
+            partition_count=options.partition_count,
+            lines=lines.count,
+        )
+        _show(console, display, verdict, given_up)
+
+
+def _play(scenario: SparkScenario) -> str:
+    try:
+        with scenario.display:
+            scenario.play()
+    except StalledStreamError as stalled:
+        scenario.display.note(f"given up: {stalled}")
+        return str(stalled)
+    finally:
+        scenario.stop()
+    return ""
+
+
+def _sayer(console: Console) -> Callable[[str], None]:
+    return lambda line: console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _show(console: Console, display: Display, verdict: StreamVerdict, given_up: str) -> None:
+    """Print what happened and the verdict; raise if it is not the promised one."""
+    happened = Table("when", "what happened", box=box.SIMPLE_HEAD, pad_edge=False)
+    for at, text in display.notes:
+        happened.add_row(f"{at:.1f} s", text)
+    checks = Table("verdict", "", "read back from the cluster", box=box.SIMPLE_HEAD, pad_edge=False)
+    for claim, holds, figures in verdict.checks:
+        checks.add_row(claim, Text("yes", style="green") if holds else Text("NO", style="bold red"), figures)
+    console.print(happened, checks)
+    console.print(
+        f"{verdict.hidden:,} more outputs are in the log, of aborted transactions: no read_committed reader sees them.",
+        *(f"  {example}" for example in verdict.findings.examples),
+        sep="\n",
+        highlight=False,
+    )
+    passed = verdict.is_exactly_once and not given_up
+    summary = f"{'EXACTLY ONCE' if passed else 'NOT EXACTLY ONCE'}: {verdict.lines:,} records"
+    console.print(Text(f"{summary} in {display.elapsed_s:.0f} s", style="bold green" if passed else "bold red"))
+    if not passed:
+        raise NotExactlyOnceError("the verdict is not exactly once: the tables above say why")
+
+
+class StalledStreamError(EosError):
+    """The stream no longer gets on."""
+
+
+class SparkScenario:
+    """The story: the stream reads what comes, loses an executor, then its driver, which starts anew, and catches up.
+
+    Each strike waits for an open transaction, where there is most to lose.
+    """
+
+    def __init__(
+        self,
+        stream: SparkStream,
+        feed: Feed,
+        display: Display,
+        admin: ClusterAdmin,
+        plan: StreamPlan,
+        partition_count: int,
+    ) -> None:
+        self._stream, self._feed, self.display = stream, feed, display
+        self._admin, self._plan, self._partition_count = admin, plan, partition_count
+
+    def play(self) -> None:
+        """Go through all steps until every record was read.
+
+        :raises StalledStreamError: nothing moved for a long time.
+        :raises EmbeddedKafkaError: Spark ended by itself.
+        """
+        note, feed, stream = self.display.note, self._feed, self._stream
+        feed.release(0.05)
+        feed.start()
+        note("Spark starts, with a driver and two executors in processes of their own")
+        stream.start(shuffle_partitions=4, adaptive=True)
+        self._until(lambda: self.display.progress.committed > 0)
+        note("the first micro-batch is done; the rest of the input arrives")
+        feed.release(1.0)
+        self._until_read(0.2)
+        in_transaction = self._await_open_transaction()
+        executor = stream.kill_executor()
+        note(f"executor {executor} killed (SIGKILL){in_transaction}, after {stream.batches()} micro-batches")
+        self._until_read(0.5)
+        in_transaction = self._await_open_transaction()
+        stream.kill_driver()
+        note(f"driver killed (SIGKILL){in_transaction}, after {stream.batches()} micro-batches")
+        stream.start(shuffle_partitions=7, adaptive=False)
+        note("driver started again on the same checkpoint, with another number of shuffle partitions and without AQE")
+        self._until(lambda: feed.is_done and self.display.progress.committed >= feed.total)
+        note(f"all {feed.total:,} records were read, in {stream.batches()} micro-batches")
+
+    def stop(self) -> None:
+        """End feed and stream."""
+        self._feed.stop()
+        self._stream.stop()
+
+    def _await_open_transaction(self) -> str:
+        """Wait until a transaction is open on the output, for a while; what to say of it."""
+        deadline = time.monotonic() + _OPEN_TRANSACTION_LIMIT_S
+        while time.monotonic() < deadline:
+            stable, end = (
+                self._admin.end_offsets(self._plan.output_topic, self._partition_count, committed_only=only)
+                for only in (True, False)
+            )
+            if any(stable[partition] < end[partition] for partition in end):
+                return " while a transaction was open"
+        return ""
+
+    def _until_read(self, share: float) -> None:
+        self._until(lambda: self.display.progress.committed >= share * self._feed.total)
+
+    def _until(self, reached: Callable[[], bool]) -> None:
+        progress = self.display.progress
+        moved_at, committed = time.monotonic(), progress.committed
+        while not reached():
+            time.sleep(_TICK_S)
+            if self._feed.error is not None:
+                raise self._feed.error
+            self._stream.raise_if_ended()
+            progress.loaded, progress.committed = self._feed.loaded, self._stream.read_so_far()
+            self.display.refresh()
+            if progress.committed != committed:
+                moved_at, committed = time.monotonic(), progress.committed
+            if time.monotonic() - moved_at > _STALL_LIMIT_S:
+                raise StalledStreamError(f"nothing was written for {_STALL_LIMIT_S:g} s at {committed:,} records")

@@ -1,0 +1,82 @@
+"""The processes of one application: all in one session, however they were started and adopted since.
+
+Spark's Python daemon leaves its process group, and orphans leave their parents, but nobody leaves the session. Where
+there is no /proc the process group has to do, which lacks that daemon and its workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_GONE = frozenset("ZX")
+_PS_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """One living process: ``stopped`` by SIGSTOP or not, its parent, its session and its command line."""
+
+    pid: int
+    parent: int
+    session: int
+    stopped: bool
+    command: str
+
+
+def session_of(pid: int) -> int:
+    """Return the session that a process is in (without /proc: its process group)."""
+    return os.getsid(pid) if _PROC.is_dir() else os.getpgid(pid)
+
+
+def members_of(session: int) -> list[Running]:
+    """Return all living processes of a session."""
+    found = _from_proc() if _PROC.is_dir() else _from_ps()
+    return [each for each in found if each.session == session]
+
+
+def spark_executors(session: int) -> list[int]:
+    """Return the Java processes of Spark executors that are processes of their own."""
+    return [each.pid for each in members_of(session) if "CoarseGrainedExecutorBackend" in each.command]
+
+
+def spark_python_workers(session: int) -> list[int]:
+    """Return the Python workers that run Spark tasks: children of a daemon."""
+    members = {each.pid: each for each in members_of(session) if "pyspark.daemon" in each.command}
+    return [pid for pid, each in members.items() if each.parent in members]
+
+
+def send_signal(number: int, pids: Iterable[int]) -> None:
+    """Send a signal to each; those that are gone meanwhile do not matter."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _from_proc() -> Iterator[Running]:
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                state, parent, _group, session, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
+                if state not in _GONE:
+                    command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    yield Running(int(entry.name), int(parent), int(session), state == "T", command)
+
+
+def _from_ps() -> Iterator[Running]:
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat=,command="],  # noqa: S607  wherever the system has it
+        capture_output=True,
+        text=True,
+        timeout=_PS_TIMEOUT_S,
+        check=True,
+    )
+    for line in listed.stdout.splitlines():
+        pid, parent, group, state, *command = line.split(maxsplit=4)
+        if state[0] not in _GONE:
+            yield Running(int(pid), int(parent), int(group), state[0] == "T", "".join(command))

@@ -1,0 +1,80 @@
+"""A Spark stream from topic to topic, each record once: whatever is killed, retried or started twice on the way.
+
+    python examples/spark_foreach_batch.py --bootstrap localhost:9092 --input invoices --output receipts \
+        --checkpoint /var/lib/receipts
+
+Both topics must exist. Kill it at any moment and start it again with the same checkpoint and sink id. Its first start
+downloads Spark's Kafka connector, unless `spark-submit --jars` or PYSPARK_SUBMIT_ARGS names the jars.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from eos_client.errors import EosError
+
+try:
+    from pyspark.errors import StreamingQueryException
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import functions as F  # noqa: N812  Spark's own habit
+
+    from eos_client.integration.spark import EosKafkaSink
+except ImportError as missing:
+    sys.exit(f"{missing.name} is missing: pip install 'eos-client[spark]'")
+
+CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+TOKEN_PROVIDER = "org.apache.spark:spark-token-provider-kafka-0-10_2.13"  # noqa: S105  the connector's part
+
+
+def session(name: str) -> SparkSession:
+    """Spark with its Kafka connector, wherever --master, SPARK_HOME or spark-submit say that it runs."""
+    builder = SparkSession.builder.appName(name).config("spark.ui.enabled", "false")
+    if "--jars" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
+        builder.config("spark.jars.packages", f"{CONNECTOR},{TOKEN_PROVIDER}:4.0.0")
+        builder.config("spark.jars.excludes", TOKEN_PROVIDER)  # the one of the connector's own version is not published
+    return builder.getOrCreate()
+
+
+def receipts(invoices: DataFrame) -> DataFrame:
+    """One receipt for each invoice, with the invoice's key and headers and the place that it came from."""
+    text = F.col("value").cast("string")
+    fields = {name: F.get_json_object(text, f"$.{name}") for name in ("order_id", "gross", "currency")}
+    body = F.struct(*(value.alias(name) for name, value in fields.items()), F.sha2("value", 256).alias("sha256"))
+    place = [
+        F.struct(F.lit(f"source.{name}").alias("key"), F.col(name).cast("string").cast("binary").alias("value"))
+        for name in ("partition", "offset")
+    ]
+    headers = F.concat(F.coalesce("headers", F.array().cast("array<struct<key:string,value:binary>>")), F.array(*place))
+    return invoices.select("key", F.to_json(body).alias("value"), headers.alias("headers"), "offset")
+
+
+def main() -> int:
+    """Run until stopped. A failed query ends it with status 1; starting it again is always safe."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--bootstrap", required=True, metavar="HOST:PORT")
+    options.add_argument("--input", required=True, metavar="TOPIC")
+    options.add_argument("--output", required=True, metavar="TOPIC")
+    options.add_argument("--checkpoint", required=True, metavar="DIR", help="Spark's memory of what it has read")
+    options.add_argument("--slots", type=int, default=4, metavar="N", help="transactions a batch; 1: a batch is atomic")
+    options.add_argument("--sink-id", default="receipts", metavar="ID", help="who writes: one running stream for each")
+    options.add_argument("--batch-records", type=int, default=100_000, metavar="N", help="most records of a batch")
+    given = options.parse_args()
+
+    try:
+        sink = EosKafkaSink(given.bootstrap, given.output, sink_id=given.sink_id, slots=given.slots, order_by="offset")
+        source = session(given.sink_id).readStream.format("kafka").option("kafka.bootstrap.servers", given.bootstrap)
+        source = source.option("subscribe", given.input).option("startingOffsets", "earliest")
+        source = source.option("maxOffsetsPerTrigger", given.batch_records)
+        source = source.option("includeHeaders", "true").option("kafka.isolation.level", "read_committed")
+        stream = receipts(source.load()).writeStream.foreachBatch(sink)
+        stream.option("checkpointLocation", given.checkpoint).start().awaitTermination()
+    except (EosError, StreamingQueryException) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,251 @@
+"""Spark's own Kafka sink against EosKafkaSink: the same frame, in turns, on one Spark and one broker.
+
+    python -m tests.benchmarks.spark_sink [--rounds 5] [--batches 6]
+
+A round is a query of each sink over `rate-micro-batch`; a micro-batch's time is Spark's own `addBatch`. Status 1 if
+ours has less than 0.8 of the throughput on batches of 100,000 rows, or adds more than 0.3 s to one of 1,000.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  Spark's own habit
+from pyspark.sql.streaming.query import StreamingQuery
+
+from eos_client.integration.spark import EosKafkaSink
+from eos_client.testing.embedded_kafka import EmbeddedKafka
+from eos_client.testing.spark_connector import connector_jars
+from tests.verification.tables import table
+from tests.verification.topics import create_topics, delete_topics
+
+LARGE_ROWS, SMALL_ROWS = 100_000, 1_000
+OF_PLAIN_MIN, ADDED_MAX_S = 0.8, 0.3
+PARTITIONS = SLOTS = SOURCE_PARTITIONS = 4
+WARM_UP_BATCHES = 2
+ROUND_TIMEOUT_S = 180.0
+PLAIN, EOS = "Spark's own Kafka sink", "EosKafkaSink"
+TASK_STEPS = ("start", "initialised", "ledger_read", "begun", "produced", "flushed", "offsets_sent", "committed")
+DRIVER_STEPS = ("called", "job_done", "marker_committed", "returned")
+
+
+@dataclass(frozen=True)
+class StepClock:
+    """Writes down when each step was taken, one file for each process."""
+
+    directory: str
+
+    def __call__(self, step: str, slot: int, batch_id: int) -> None:
+        line = json.dumps([step, slot, batch_id, time.time()])
+        with Path(self.directory, f"{os.getpid()}.jsonl").open("a") as steps:
+            steps.write(f"{line}\n")
+
+
+@dataclass(frozen=True)
+class DriverClock:
+    """The same for the driver's steps."""
+
+    clock: StepClock
+
+    def __call__(self, step: str, batch_id: int) -> None:
+        self.clock(step, -1, batch_id)
+
+
+@dataclass(frozen=True)
+class TimedSink:
+    """The sink, with a note of when foreachBatch called it and when it was done."""
+
+    sink: EosKafkaSink
+    clock: StepClock
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        self.clock("called", -1, batch_id)
+        self.sink(batch, batch_id)
+        self.clock("returned", -1, batch_id)
+
+
+def session(directory: Path) -> SparkSession:
+    """Spark in this process, local[2]."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("spark-sink-benchmark")
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.local.dir": str(directory / "spark"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.jars": ",".join(map(str, connector_jars(print))),
+        "spark.sql.shuffle.partitions": str(SOURCE_PARTITIONS),
+    }
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def frame(spark: SparkSession, rows: int) -> DataFrame:
+    """Keyed rows of 100 bytes."""
+    numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
+    number = F.col("value").cast("string")
+    return numbers.option("numPartitions", SOURCE_PARTITIONS).load().select(
+        number.alias("key"), F.rpad(number, 100, ".").alias("value")
+    )  # fmt: skip
+
+
+def turn(name: str, spark: SparkSession, bootstrap: str, rows: int, batches: int, directory: Path) -> list[float]:
+    """Seconds of each micro-batch of one query, without those of the warm-up."""
+    topic = f"bench-{time.time_ns()}"
+    create_topics(bootstrap, {topic: PARTITIONS})
+    writer = frame(spark, rows).writeStream.option("checkpointLocation", str(directory / topic))
+    sink = None
+    if name == PLAIN:
+        writer = writer.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
+    else:
+        steps = directory / f"steps-{rows}" / topic
+        steps.mkdir(parents=True)
+        clock = StepClock(str(steps))
+        sink = EosKafkaSink(
+            bootstrap,
+            topic,
+            sink_id=topic,
+            slots=SLOTS,
+            hook=lambda _event: None,
+            on_step=clock,
+            on_driver_step=DriverClock(clock),
+        )
+        writer = writer.foreachBatch(TimedSink(sink, clock))
+    query = writer.start()
+    try:
+        seconds = batch_seconds(query, WARM_UP_BATCHES + batches)[WARM_UP_BATCHES:]
+    finally:
+        query.stop()
+        if sink is not None:
+            sink.close()
+    delete_topics(bootstrap, [topic])
+    return seconds
+
+
+def batch_seconds(query: StreamingQuery, count: int) -> list[float]:
+    """Spark's own figures for the first batches of a query."""
+    deadline_s = time.monotonic() + ROUND_TIMEOUT_S
+    while True:
+        found = {each.batchId: each.durationMs["addBatch"] / 1000 for each in query.recentProgress if each.numInputRows}
+        if len(found) >= count:
+            return [found[batch_id] for batch_id in sorted(found)][:count]
+        if (error := query.exception()) is not None:
+            raise error
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"{len(found)} of {count} batches in {ROUND_TIMEOUT_S} s")
+        time.sleep(0.02)
+
+
+def step_medians(directory: Path) -> list[tuple[str, float]]:
+    """How long after the step before it each step was taken: milliseconds, medians over slots and batches."""
+    at: dict[tuple[str, int, int], dict[str, float]] = defaultdict(dict)
+    for file in directory.glob("*/*.jsonl"):
+        for step, slot, batch_id, taken_s in map(json.loads, file.read_text().splitlines()):
+            if batch_id >= WARM_UP_BATCHES:
+                at[file.parent.name, slot, batch_id].setdefault(step, taken_s)
+                if step == "produced":  # its last one: the whole slot was handed over
+                    at[file.parent.name, slot, batch_id][step] = taken_s
+    of_tasks = [taken for (_, slot, _), taken in at.items() if slot >= 0]
+    of_driver = [taken for (_, slot, _), taken in at.items() if slot < 0]
+    waits = [
+        ("driver: called -> first slot's start (plan, shuffle)", lags(at, min, first="called", then="start")),
+        ("first slot's start -> last slot's commit", spans(at)),
+        *((f"  slot: -> {step}", gaps(of_tasks, TASK_STEPS[n], step)) for n, step in enumerate(TASK_STEPS[1:])),
+        ("driver: last slot's commit -> job_done", lags(at, max, first="committed", then="job_done")),
+        ("driver: -> marker_committed", gaps(of_driver, "job_done", "marker_committed")),
+        ("whole call", gaps(of_driver, "called", "returned")),
+    ]
+    return [(name, statistics.median(values) * 1000) for name, values in waits if values]
+
+
+def gaps(steps: Iterable[dict[str, float]], first: str, then: str) -> list[float]:
+    return [taken[then] - taken[first] for taken in steps if first in taken and then in taken]
+
+
+def lags(
+    at: dict[tuple[str, int, int], dict[str, float]], choose: Callable[[list[float]], float], *, first: str, then: str
+) -> list[float]:
+    """From a driver's step to a slot's or back, where `choose` says which slot of a batch it is."""
+    slot_step, driver_step = (then, first) if first in DRIVER_STEPS else (first, then)
+    found = []
+    for (query, slot, batch_id), driver in at.items():
+        if slot < 0 and driver_step in driver:
+            slots = [at.get((query, n, batch_id), {}).get(slot_step) for n in range(SLOTS)]
+            taken = [each for each in slots if each is not None]
+            if taken:
+                found.append(abs(choose(taken) - driver[driver_step]))
+    return found
+
+
+def spans(at: dict[tuple[str, int, int], dict[str, float]]) -> list[float]:
+    """From the first slot's start to the last one's commit, for each batch."""
+    starts: dict[tuple[str, int], list[float]] = defaultdict(list)
+    commits: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for (query, slot, batch_id), taken in at.items():
+        if slot >= 0 and "start" in taken and "committed" in taken:
+            starts[query, batch_id].append(taken["start"])
+            commits[query, batch_id].append(taken["committed"])
+    return [max(commits[batch]) - min(starts[batch]) for batch in starts]
+
+
+def report(seconds: dict[tuple[str, int], list[float]], directory: Path) -> bool:
+    """Print the tables; whether both targets are reached."""
+    rows = []
+    for (name, size), each in seconds.items():
+        median = statistics.median(each)
+        spread = f"{min(each):.3f} - {max(each):.3f}"
+        rows.append([f"{name}, {size:,} rows", len(each), f"{median:.3f}", spread, f"{size / median:,.0f}"])
+    print(table(("sink and batch", "batches", "median s", "min - max", "rows/s"), rows))
+    for size in (LARGE_ROWS, SMALL_ROWS):
+        medians = step_medians(directory / f"steps-{size}")
+        print(f"\nEosKafkaSink, {size:,} rows: each step after the one before it")
+        print(table(("step", "median ms"), [[name, f"{ms:.1f}"] for name, ms in medians]))
+    medians_s = {case: statistics.median(each) for case, each in seconds.items()}
+    of_plain = medians_s[PLAIN, LARGE_ROWS] / medians_s[EOS, LARGE_ROWS]
+    added_s = medians_s[EOS, SMALL_ROWS] - medians_s[PLAIN, SMALL_ROWS]
+    print(f"\n{LARGE_ROWS:,} rows: throughput of Spark's own sink reached: {of_plain:.2f}  (at least {OF_PLAIN_MIN})")
+    print(f"{SMALL_ROWS:,} rows: added to a batch: {added_s:.3f} s  (at most {ADDED_MAX_S})")
+    return bool(of_plain >= OF_PLAIN_MIN and added_s <= ADDED_MAX_S)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the rounds and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batches", type=int, default=6, help="measured micro-batches of each query")
+    options = parser.parse_args(arguments)
+    seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory(prefix="spark-bench-") as name:
+        directory = Path(name)
+        with EmbeddedKafka(heap_mb=1024) as broker:
+            spark = session(directory)
+            for number in range(options.rounds):
+                for size in (LARGE_ROWS, SMALL_ROWS):
+                    for sink in (PLAIN, EOS) if number % 2 == 0 else (EOS, PLAIN):
+                        measured = turn(sink, spark, broker.bootstrap_servers, size, options.batches, directory)
+                        seconds[sink, size] += measured
+                        print(f"{number + 1}: {sink}, {size:,} rows: {statistics.median(measured):.3f} s", flush=True)
+            spark.stop()
+        print(f"\nlocal[2], {PARTITIONS} partitions, {SLOTS} slots, 100-byte rows with keys, {options.rounds} rounds")
+        return 0 if report(seconds, directory) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,119 @@
+"""``eos-client demo-spark``: what it says before it begins, what it sees of processes, and the whole story."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from eos_client.cli.demo_spark import session
+from eos_client.cli.demo_spark.stream import PROGRAM, SparkStream, StreamPlan
+from eos_client.errors import ConfigurationError, EmbeddedKafkaError
+from eos_client.testing.process_session import (
+    members_of,
+    send_signal,
+    session_of,
+    spark_executors,
+    spark_python_workers,
+)
+
+ACTORS = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", *sys.argv[1:]])
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def actors(request: Any) -> Any:
+    """A process and its child in a session of their own; the child's arguments are the test's."""
+    started = subprocess.Popen([sys.executable, "-c", ACTORS, *request.param], start_new_session=True)
+    deadline = time.monotonic() + 20
+    while len(members_of(started.pid)) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    yield started
+    send_signal(signal.SIGKILL, [each.pid for each in members_of(started.pid)])
+    started.wait()
+
+
+@pytest.mark.parametrize("actors", [["CoarseGrainedExecutorBackend"]], indirect=True)
+def test_an_executor_is_told_from_its_driver_and_can_be_killed(actors: Any) -> None:
+    (executor,) = set(spark_executors(actors.pid)) - {actors.pid}
+    send_signal(signal.SIGKILL, [executor, executor])
+    deadline = time.monotonic() + 20
+    while executor in {each.pid for each in members_of(actors.pid)}:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert [each.pid for each in members_of(actors.pid)] == [actors.pid]
+
+
+@pytest.mark.parametrize("actors", [["pyspark.daemon"]], indirect=True)
+def test_a_worker_is_a_child_of_a_daemon_and_frozen_means_stopped(actors: Any) -> None:
+    (child,) = (each for each in members_of(actors.pid) if each.parent == actors.pid)
+    assert spark_python_workers(actors.pid) == [child.pid]
+    assert session_of(child.pid) == actors.pid
+    send_signal(signal.SIGSTOP, [child.pid])
+    deadline = time.monotonic() + 20
+    while not any(each.stopped for each in members_of(actors.pid)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_processes_are_found_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eos_client.testing.process_session._PROC", Path("/there/is/no/proc"))
+    assert os.getpid() in {each.pid for each in members_of(session_of(os.getpid()))}
+
+
+def test_without_spark_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "missing_for_spark", lambda: ["pyspark", "pandas"])
+    with pytest.raises(ConfigurationError, match=r"pyspark, pandas.*: pip install 'eos-client\[spark\]'"):
+        session.run_spark_demo(session.SparkDemoOptions(), Console())
+
+
+def test_what_spark_has_read_is_read_from_its_checkpoint(tmp_path: Path) -> None:
+    stream = SparkStream(StreamPlan("nowhere:1", "in", "out", tmp_path, "demo"), print)
+    assert (stream.read_so_far(), stream.batches()) == (0, 0)
+    for log, entries in {"commits": (0, 1), "offsets": (0, 1, 2)}.items():
+        (tmp_path / "checkpoint" / log).mkdir(parents=True)
+        for number in entries:
+            text = f'v1\n{{"batchWatermarkMs":0}}\n{{"in":{{"0":{number},"1":{10 * number}}}}}'
+            (tmp_path / "checkpoint" / log / str(number)).write_text(text)
+    assert (stream.read_so_far(), stream.batches()) == (11, 2)
+
+
+@pytest.mark.kafka
+def test_a_stream_that_cannot_run_ends_with_its_own_words(tmp_path: Path) -> None:
+    stream = SparkStream(StreamPlan("127.0.0.1:9", "in", "out", tmp_path, "no/sink id"), print)
+    stream.start(shuffle_partitions=2, adaptive=True)
+    try:
+        deadline = time.monotonic() + 90
+        while stream.exit_code is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        with pytest.raises(EmbeddedKafkaError, match=r"status 1[^$]*sink_id='no/sink id' must be") as ended:
+            stream.raise_if_ended()
+        assert "Traceback" not in str(ended.value)
+    finally:
+        stream.stop()
+
+
+def test_the_packaged_program_is_the_example() -> None:
+    example = Path(__file__).parents[2] / "examples" / "spark_foreach_batch.py"
+    assert PROGRAM.read_text() == example.read_text()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(400)
+def test_the_spark_demo_ends_with_the_verdict_exactly_once(eos_client: Any, tmp_path: Path) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_text("".join(f"line {number // 2}\n" for number in range(20_000)))
+    demo = eos_client("demo-spark", "--input", str(lines), "--seconds", "10")
+    assert demo.wait(300) == 0, demo.out + demo.err
+    assert "driver killed (SIGKILL)" in demo.out
+    assert demo.out.splitlines()[-1].startswith("EXACTLY ONCE: 20,000 records")

@@ -1,0 +1,68 @@
+"""Strikes a process of a Spark application at a named step; travels with the sink to wherever the step is taken.
+
+A fault happens once in all processes and all restarts: whoever makes its file first strikes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from eos_client.testing.process_session import members_of, send_signal
+from tests.spark.rig.settings import Action, Fault
+
+
+@dataclass(frozen=True)
+class Striker:
+    """The sink's `on_step` (step, slot, batch_id); through `on_driver_step` also its driver's."""
+
+    faults: tuple[Fault, ...]
+    directory: Path
+
+    def __call__(self, step: str, slot: int, batch_id: int) -> None:
+        for fault in self.faults:
+            if fault.step == step and fault.batch_id == batch_id and fault.slot in {None, slot} and self._claim(fault):
+                strike(fault.action)
+
+    def _claim(self, fault: Fault) -> bool:
+        place = struck_file(self.directory, fault)
+        try:
+            with place.open("x") as claimed:
+                claimed.write(str(os.getpid()))
+        except FileExistsError:
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class DriverStriker:
+    """The sink's `on_driver_step` (step, batch_id)."""
+
+    striker: Striker
+
+    def __call__(self, step: str, batch_id: int) -> None:
+        self.striker(step, -1, batch_id)
+
+
+def struck_file(directory: Path, fault: Fault) -> Path:
+    """The file that exists from the moment of the strike on; it holds the id of the process that was struck."""
+    return directory / f"struck-{fault.name}"
+
+
+def strike(action: Action) -> None:
+    """Do it to this process and those it belongs to: a worker's parent is the daemon, whose parent is the JVM."""
+    me = os.getpid()
+    members = {each.pid: each for each in members_of(os.getsid(0))}
+    match action:
+        case Action.KILL_EXECUTOR | Action.FREEZE_EXECUTOR:
+            daemon = members[me].parent
+            number = signal.SIGKILL if action is Action.KILL_EXECUTOR else signal.SIGSTOP
+            send_signal(number, [members[daemon].parent, daemon, me])
+        case Action.KILL_WORKER:
+            send_signal(signal.SIGKILL, [me])
+        case Action.FREEZE:
+            send_signal(signal.SIGSTOP, [me])
+        case Action.FREEZE_APPLICATION:
+            send_signal(signal.SIGSTOP, [*(members.keys() - {me}), me])

@@ -1,0 +1,77 @@
+"""Our sink without one of the things that exactly-once needs. Each must be found out by the tests that it is for.
+
+Patched in the process where the missing thing lives: in an executor's worker at a task's first step, or in the driver
+when the sink is made.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812  Spark's own habit
+
+from eos_client.core.batch_ledger import SlotDecision, SlotQuestion, SlotRuling, decide_slot
+from eos_client.integration.spark import rows, task
+from tests.spark.rig.faults import Striker
+from tests.spark.rig.settings import Fault
+
+
+class Mutant(enum.Enum):
+    """What is missing."""
+
+    NO_LEDGER = "no ledger: every task writes, whatever was committed"
+    SPARK_PARTITION = "a row's slot is the partition that Spark happened to give it"
+
+
+@dataclass(frozen=True)
+class MutantStriker(Striker):
+    """The sink's `on_step`, which first takes the missing thing out of this worker."""
+
+    mutant: str = ""
+
+    def __call__(self, step: str, slot: int, batch_id: int) -> None:
+        if step == "start":
+            take_out_of_worker(Mutant[self.mutant])
+        super().__call__(step, slot, batch_id)
+
+
+def striker_of(faults: tuple[Fault, ...], directory: Path, mutant: str) -> Striker:
+    """The `on_step` of the sink under test, or of a mutant of it."""
+    return MutantStriker(faults, directory, mutant) if mutant else Striker(faults, directory)
+
+
+def take_out_of_driver(mutant: Mutant) -> None:
+    """What has to be missing before the job is made."""
+    if mutant is Mutant.SPARK_PARTITION:
+        _put(rows, "slot_column", _spark_partition)
+
+
+def take_out_of_worker(mutant: Mutant) -> None:
+    """What has to be missing where the tasks run."""
+    if mutant is Mutant.SPARK_PARTITION:
+        _without_check_of_slots()
+        return
+    _put(task, "decide_slot", _always_write)
+
+
+def _put(place: object, name: str, substitute: object) -> None:
+    """Replace what is there by that name; an AttributeError when nothing is, so that no mutant is without effect."""
+    getattr(place, name)
+    setattr(place, name, substitute)
+
+
+def _spark_partition(_key: object, _value: object, slots: int) -> Column:
+    return F.pmod(F.spark_partition_id(), F.lit(slots)).cast("int")
+
+
+def _always_write(question: SlotQuestion, *_: object) -> SlotRuling:
+    return replace(decide_slot(question), decision=SlotDecision.WRITE)
+
+
+def _without_check_of_slots() -> None:
+    from eos_client.integration.spark import arrow_rows  # noqa: PLC0415  in workers only
+
+    _put(arrow_rows, "check_slot", lambda *_: None)
