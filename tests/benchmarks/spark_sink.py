@@ -32,7 +32,8 @@ from tests.verification.topics import create_topics, delete_topics
 
 LARGE_ROWS, SMALL_ROWS = 100_000, 1_000
 OF_PLAIN_MIN, ADDED_MAX_S = 0.8, 0.3
-PARTITIONS = SLOTS = SOURCE_PARTITIONS = 4
+PARTITIONS = SOURCE_PARTITIONS = 4
+SLOTS = 2  # as many as cores: each slot is a task, and tasks that wait for a core add their start to the batch
 WARM_UP_BATCHES = 2
 ROUND_TIMEOUT_S = 180.0
 PLAIN, EOS = "Spark's own Kafka sink", "EosKafkaSink"
