@@ -8,7 +8,7 @@ threads.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -35,9 +35,16 @@ _T = TypeVar("_T")
 _UNREACHABLE = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})  # noqa: SLF001
 """Codes that mean "nobody answered". librdkafka publishes its local codes with an underscore."""
 _ALL_BROKERS_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
-_COORDINATOR_IS_COMING = frozenset(
-    {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
+_ON_ITS_WAY = frozenset(
+    {
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+    }
 )
+"""Codes of a coordinator or leader that is being made or moved: the same question is answered a moment later."""
 _ASK_AGAIN_S = 0.05
 LOG_LEVEL_CRITICAL = 2
 """syslog level: connection failures reach the caller as an error, not as log lines between its own output."""
@@ -163,10 +170,13 @@ class ClusterAdmin:
             self._answer_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, future, f"delete topic {name!r}")
 
     def end_offsets(self, topic: str, partition_count: int, *, committed_only: bool = False) -> dict[int, int]:
-        """Return the next offset of each partition.
+        """Return the next offset of each partition; the question is repeated while a leader moves.
 
         :param committed_only: the last stable offset instead of the high watermark.
         """
+        return self._asked_again(lambda: self._end_offsets(topic, partition_count, committed_only=committed_only))
+
+    def _end_offsets(self, topic: str, partition_count: int, *, committed_only: bool) -> dict[int, int]:
         latest = cast("OffsetSpec", OffsetSpec.latest())  # type: ignore[no-untyped-call]
         isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
         futures = self._client.list_offsets(
@@ -181,12 +191,15 @@ class ClusterAdmin:
 
         A new cluster makes its offsets topic for the first one who asks; the question is repeated until it is there.
         """
+        return self._asked_again(lambda: self._group(group_id))
+
+    def _asked_again(self, ask: Callable[[], _T]) -> _T:
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
-                return self._group(group_id)
+                return ask()
             except ClusterUnfitError as error:  # noqa: PERF203  twenty times a second
-                if _code_behind(error) not in _COORDINATOR_IS_COMING or time.monotonic() > deadline:
+                if _code_behind(error) not in _ON_ITS_WAY or time.monotonic() > deadline:
                     raise
                 time.sleep(_ASK_AGAIN_S)
 

@@ -175,6 +175,17 @@ class _NewCluster(ClusterAdmin):
             raise ClusterUnfitError("not now") from KafkaException(KafkaError(self.code))
         return None
 
+    def _end_offsets(self, topic: str, partition_count: int, *, committed_only: bool) -> dict[int, int]:
+        self._group(topic)
+        return dict.fromkeys(range(partition_count), int(committed_only))
+
+
+@pytest.mark.parametrize("name", ["NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE"])
+def test_a_leader_that_moves_is_waited_for(name: str) -> None:
+    new = _NewCluster(getattr(KafkaError, name))
+    assert new.end_offsets("orders", 2) == {0: 0, 1: 0}
+    assert new.asked == 3
+
 
 @pytest.mark.parametrize("name", ["NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"])
 def test_a_coordinator_that_is_still_coming_is_waited_for(name: str) -> None:

@@ -24,6 +24,7 @@ from confluent_kafka.admin._resource import ResourceType
 from eos_client import EosConsumer, EosProducer, Outcome
 from eos_client.core.model import ProducerLimits
 from eos_client.observe import Event
+from tests.verification.answers import settled
 from tests.verification.protocols import GroupProtocol
 from tests.verification.topics import committed, create_topics, ends, read_all
 
@@ -110,7 +111,7 @@ class Stage:
             for key, seconds in settings.items()
         ]
         resource = ConfigResource(ResourceType.GROUP, self.group, incremental_configs=entries)
-        self.admin.incremental_alter_configs([resource])[resource].result(WAIT_S)
+        settled(lambda: self.admin.incremental_alter_configs([resource])[resource].result(WAIT_S))
 
     # -- clients -------------------------------------------------------------------------------------------------
 
@@ -205,7 +206,7 @@ class Stage:
 
     def members(self) -> list[Any]:
         """The members of the group as its coordinator knows them."""
-        described = self.admin.describe_consumer_groups([self.group])[self.group].result(WAIT_S)
+        described = settled(lambda: self.admin.describe_consumer_groups([self.group])[self.group].result(WAIT_S))
         return list(described.members)
 
     def assigned(self, consumer: Any) -> set[int]:

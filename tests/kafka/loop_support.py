@@ -26,13 +26,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by i
 )
 
 from eos_client import EosConfig, ExactlyOnceLoop
+from tests.verification.answers import settled
 from tests.verification.checker import History, Status, Stored, check
 
 REPOSITORY = Path(__file__).parents[2]
 ANSWER_S = 20.0
 WAIT_S = 30.0
 TICK_S = 0.02
-COORDINATOR_LOADING = {"NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE"}
 
 KIP_848 = {"group.protocol": "consumer"}
 COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 300}
@@ -212,10 +212,10 @@ class Job:
             "consumer.heartbeat.interval.ms", str(heartbeat_ms), incremental_operation=AlterConfigOpType.SET
         )
         resource = ConfigResource(ResourceType.GROUP, self.group, incremental_configs=[interval])
-        self._admin.incremental_alter_configs([resource])[resource].result(ANSWER_S)
+        settled(lambda: self._admin.incremental_alter_configs([resource])[resource].result(ANSWER_S))
 
     def members(self):
-        group = self._admin.describe_consumer_groups([self.group])[self.group].result(ANSWER_S)
+        group = settled(lambda: self._admin.describe_consumer_groups([self.group])[self.group].result(ANSWER_S))
         return len(group.members)
 
     def load(self, count, *, headers=None, first_partition=0):
@@ -273,14 +273,7 @@ class Job:
         coordinator that is still loading (librdkafka 2.16.0).
         """
         places = [TopicPartition(self.source, number) for number in range(self.partitions)]
-        deadline = time.monotonic() + ANSWER_S
-        while True:
-            try:
-                answers = self._observer.committed(places, ANSWER_S)
-                break
-            except KafkaException as exception:  # a new broker's coordinator is still loading
-                if time.monotonic() > deadline or exception.args[0].name() not in COORDINATOR_LOADING:
-                    raise
+        answers = settled(lambda: self._observer.committed(places, ANSWER_S))
         return {place.partition: place.offset if place.offset >= 0 else None for place in answers}
 
     def await_committed(self, count=None, timeout_s=WAIT_S):
@@ -297,8 +290,12 @@ class Job:
 
     def log_ends(self, topic, isolation=IsolationLevel.READ_UNCOMMITTED):
         spec = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(self.partitions)}
-        answers = self._admin.list_offsets(spec, isolation_level=isolation)
-        return {place.partition: future.result(ANSWER_S).offset for place, future in answers.items()}
+
+        def ask():
+            answers = self._admin.list_offsets(spec, isolation_level=isolation)
+            return {place.partition: future.result(ANSWER_S).offset for place, future in answers.items()}
+
+        return settled(ask)
 
     def written(self, topic=None):
         """Offsets used in the topic, by committed, aborted and open transactions and their markers."""

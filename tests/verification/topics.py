@@ -10,12 +10,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.verification.answers import ANSWER_TIMEOUT_S, settled
 from tests.verification.brokers import RunningBroker
 from tests.verification.checker import History, Stored
 from tests.verification.protocols import TRANSACTION_TIMEOUT_MS
 from tests.verification.segments import Fates, fates
 
-ANSWER_TIMEOUT_S = 30.0
 FLUSH_TIMEOUT_S = 60.0
 READ_BACK_TIMEOUT_S = 120.0
 LOAD_TICK_S = 0.01
@@ -146,12 +146,19 @@ def read_all(bootstrap: str, topic: str, partitions: int, *, isolation: str = "r
 def ends(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
     """The end offset of every partition."""
     consumer = _reader(bootstrap, "read_uncommitted")
-    found = {
-        number: consumer.get_watermark_offsets(TopicPartition(topic, number), ANSWER_TIMEOUT_S)[1]
-        for number in range(partitions)
-    }
-    consumer.close()
-    return found
+    try:
+        return dict(enumerate(watermarks(consumer, topic, partitions)))
+    finally:
+        consumer.close()
+
+
+def watermarks(consumer: Consumer, topic: str, partitions: int) -> list[int]:
+    """The end of every partition as that consumer's isolation level sees it."""
+    places = [TopicPartition(topic, number) for number in range(partitions)]
+    return [
+        settled(lambda place=place: consumer.get_watermark_offsets(place, ANSWER_TIMEOUT_S))[1]  # type: ignore[misc]
+        for place in places
+    ]
 
 
 def committed(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int | None]:
@@ -162,16 +169,8 @@ def committed(bootstrap: str, group: str, topic: str, partitions: int) -> dict[i
     """
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_uncommitted"})
     places = [TopicPartition(topic, number) for number in range(partitions)]
-    deadline_s = time.monotonic() + ANSWER_TIMEOUT_S
     try:
-        while True:
-            try:
-                answers = consumer.committed(places, ANSWER_TIMEOUT_S)
-                break
-            except KafkaException:  # the coordinator is still loading or moving
-                if time.monotonic() > deadline_s:
-                    raise
-                time.sleep(0.1)
+        answers = settled(lambda: consumer.committed(places, ANSWER_TIMEOUT_S))
     finally:
         consumer.close()
     for place in answers:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer
 
 from tests.verification.checker import History, Rule, Status, Stored, Verdict, check
-from tests.verification.topics import read_all
+from tests.verification.topics import read_all, watermarks
 
 STABLE_TIMEOUT_S = 75.0
 
@@ -66,9 +66,7 @@ def open_partitions(bootstrap: str, topic: str, partitions: int) -> list[int]:
     for isolation in ("read_committed", "read_uncommitted"):
         settings = {"bootstrap.servers": bootstrap, "group.id": "rig-reader", "isolation.level": isolation}
         consumer = Consumer(settings)
-        ends[isolation] = [
-            consumer.get_watermark_offsets(TopicPartition(topic, number), 30.0)[1] for number in range(partitions)
-        ]
+        ends[isolation] = watermarks(consumer, topic, partitions)
         consumer.close()
     both = zip(ends["read_committed"], ends["read_uncommitted"], strict=True)
     return [number for number, (stable, end) in enumerate(both) if stable < end]
