@@ -35,7 +35,7 @@ QUEUE_DEFAULTS: Mapping[str, Any] = {
 
 
 class SlotProducer(ConfluentProducer):
-    """One producer handle; ``writer`` is its name in the ledger entries that it writes."""
+    """One producer handle; ``name`` is unlike that of any other, here or elsewhere."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class SlotProducer(ConfluentProducer):
     ) -> None:
         shared = {k: v for k, v in settings.items() if k not in CONSUMER_ONLY}
         super().__init__({**QUEUE_DEFAULTS, **shared, "transactional.id": transactional_id}, limits=limits, hook=hook)
-        self.writer = uuid.uuid4().hex[:16]
+        self.name = uuid.uuid4().hex[:16]
 
     def _init_once(self, deadline: float) -> None:
         attempt_s = min(_INIT_ATTEMPT_S, max(0.01, deadline - self._clock()))

@@ -52,14 +52,13 @@ class LedgerEntry:
     """One slot's entry, or the batch-complete marker.
 
     ``next_batch``: the first batch that is not committed. ``content``: of the last committed one, None where no batch
-    was (or by another number of slots). ``writer``: the producer handle that wrote it. ``run``: the driver's number;
-    each driver that takes the lease takes the next one.
+    was (or by another number of slots). ``run``: the driver's number; each driver that takes the lease takes the next
+    one.
     """
 
     next_batch: int
     identity: SinkIdentity
     content: SlotContent | None = None
-    writer: str = ""
     run: int = 0
 
     def encode(self) -> str:
@@ -69,7 +68,6 @@ class LedgerEntry:
             "query": self.identity.query_id,
             "slots": self.identity.slots,
             "fn": self.identity.slot_function,
-            "writer": self.writer,
             "run": self.run,
         }
         if self.content is not None:
@@ -94,7 +92,7 @@ def decode_entry(offset: int, metadata: str | None) -> LedgerEntry:
             )
         identity = SinkIdentity(_text(fields["query"]), _number(fields["slots"]), _number(fields["fn"]))
         content = SlotContent(_number(fields["rows"]), _number(fields["sum"])) if "rows" in fields else None
-        return LedgerEntry(_number(offset), identity, content, _text(fields["writer"]), _number(fields["run"]))
+        return LedgerEntry(_number(offset), identity, content, _number(fields["run"]))
     except (ValueError, TypeError, KeyError) as error:
         raise LedgerUnreadableError(
             f"the committed offset {offset} with metadata {metadata!r:.120} is no entry of a Spark sink: the group or "

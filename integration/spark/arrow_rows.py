@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
+from itertools import repeat
+from operator import length_hint
 from typing import Any
 
 import pyarrow as pa
@@ -92,12 +95,13 @@ class RecordWriter:
             self._write_one(topic or self._topic, value, key, options)
 
     def _write_plain(self, values: list[bytes | None], keys: list[bytes | None]) -> None:
-        produce, topic = self._outlet, self._topic
-        for value, key in zip(values, keys, strict=True):
+        left, left_keys = iter(values), iter(keys)
+        while length_hint(left):
             try:
-                produce(topic, value, key)
+                deque(map(self._outlet, repeat(self._topic), left, left_keys), maxlen=0)
             except Exception:  # noqa: BLE001, PERF203  # the thorough way repeats it and names what is wrong
-                self._write_one(topic, value, key, {})
+                failed = -length_hint(left) - 1
+                self._write_one(self._topic, values[failed], keys[failed], {})
 
     def _write_one(self, topic: str, value: bytes | None, key: bytes | None, options: dict[str, Any]) -> None:
         deadline = time.monotonic() + self._limit_s

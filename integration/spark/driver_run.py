@@ -33,7 +33,7 @@ from eos_client.integration.spark.spark_query import RunningQuery
 from eos_client.integration.spark.staging import Stage
 from eos_client.integration.spark.status import STATUS_SCHEMA, SlotStatus, check_statuses
 from eos_client.integration.spark.task import SlotTask
-from eos_client.integration.spark.worker_clients import new_reader
+from eos_client.integration.spark.worker_clients import new_reader, shorten_collections
 from eos_client.observe import EventHook, SparkRunFenced, SparkRunStarted
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class DriverRun:
         self._stage = Stage(settings, query) if settings.stable_input else None
         self._run = 0
         self._floors: tuple[int, ...] = ()
+        self._holders = ("",) * settings.slots
 
     # -- start -------------------------------------------------------------------------------------------------------
 
@@ -162,10 +163,8 @@ class DriverRun:
         try:
             snapshot = self._lease.ask(batch_id)
             clock.lap("gate")
-            rows = travelling(frame, self.settings.order_by)
-            if self._stage is not None:
-                rows = self._stage.stable(rows, batch_id)
-                clock.lap("stage")
+            rows = self._rows(frame, batch_id)
+            clock.lap("rows")
             task = SlotTask(
                 self.settings,
                 self._identity,
@@ -173,6 +172,7 @@ class DriverRun:
                 self._run,
                 snapshot.group_metadata,
                 self._floors,
+                self._holders,
                 self._on_step,
             )
             statuses = self._run_job(rows, task)
@@ -185,9 +185,16 @@ class DriverRun:
             self._hook(SparkRunFenced(sink_id=self.settings.sink_id, run=self._run, reason=str(error)))
             raise
         self._floors = (batch_id + 1,) * self.settings.slots
+        self._holders = tuple(status.holder for status in statuses)
         event = self.progress.count(batch_id, statuses, clock.seconds)
         self._hook(event)
         self._announce("marker_committed", batch_id)
+
+    def _rows(self, frame: DataFrame, batch_id: int) -> DataFrame:
+        settings = self.settings
+        if self._stage is None:
+            return travelling(frame, settings.order_by, settings.slots)
+        return self._stage.stable(travelling(frame, settings.order_by), batch_id)
 
     def _run_job(self, rows: DataFrame, task: SlotTask) -> list[SlotStatus]:
         slots = self.settings.slots
@@ -231,6 +238,7 @@ def _task_function(task: SlotTask, *, empty: bool = False) -> Any:
             raise LookupError("not inside a Spark task")
         rows = iter(()) if empty else batches
         status = task.write(context.partitionId(), rows, first_attempt=context.attemptNumber() == 0)
+        shorten_collections()
         yield pa.RecordBatch.from_arrays(
             [pa.array([status.slot], pa.int32()), pa.array([status.encode()], pa.string())],
             names=["slot", "status"],

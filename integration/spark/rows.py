@@ -21,9 +21,10 @@ _ORDER = "eos_order_"
 _HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 
 
-def travelling(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
+def travelling(frame: DataFrame, order_by: Sequence[str], slots: int = 0) -> DataFrame:
     """Return the columns that the sink needs, in their types, with a hash of each row and what it is ordered by.
 
+    ``slots``: if not 0, with the slot of each row as well.
     Raises FrameSchemaError, naming the column, its type and the types that will do.
     """
     present = {f.name: f.dataType for f in frame.schema.fields}
@@ -41,6 +42,7 @@ def travelling(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
         *(f"{cast} as {name}" for name, cast in columns.items()),
         f"{_fingerprint(columns.values())} as {FINGERPRINT}",
         *(f"{_quoted(name)} as {_ORDER}{at}" for at, name in enumerate(order_by)),
+        *([f"{slot_expression(slots, columns[VALUE], columns.get(KEY))} as {_SLOT}"] if slots else []),
     )
 
 
@@ -48,11 +50,12 @@ def distributed(frame: DataFrame, slots: int) -> DataFrame:
     """Bring each row of a ``travelling`` frame to the partition of its slot, in order where one was asked for."""
     names = frame.columns
     ordering = [name for name in names if name.startswith(_ORDER)]
-    spread = frame.selectExpr("*", f"{slot_expression(slots, keyed=KEY in names)} as {_SLOT}")
-    spread = spread.repartitionById(slots, _SLOT)
-    if ordering:
-        spread = spread.sortWithinPartitions(*ordering)
-    return spread.selectExpr(*(name for name in names if name not in ordering))
+    if _SLOT not in names:
+        frame = frame.selectExpr("*", f"{slot_expression(slots, VALUE, KEY if KEY in names else None)} as {_SLOT}")
+    spread = frame.repartitionById(slots, _SLOT)
+    if not ordering:
+        return spread
+    return spread.sortWithinPartitions(*ordering).drop(*ordering)
 
 
 def _cast(name: str, found: DataType) -> str:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from pyspark.sql.types import IntegerType, StringType, StructType
+
 from eos_client import errors
 from eos_client.errors import EosError, RetriableError
 
-STATUS_SCHEMA = "slot int, status string"
+STATUS_SCHEMA = StructType().add("slot", IntegerType()).add("status", StringType())
 
 
 class SlotOutcome(Enum):
@@ -27,7 +29,11 @@ class SlotOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SlotStatus:
-    """The row of one slot. ``error``: the class in ``eos_client.errors`` to raise; ``seconds`` by step."""
+    """The row of one slot.
+
+    ``error``: the class in ``eos_client.errors`` to raise. ``holder``: the handle that holds the slot and can be used
+    again, if there is one. ``seconds``: by step.
+    """
 
     slot: int
     outcome: SlotOutcome
@@ -36,19 +42,20 @@ class SlotStatus:
     message: str = ""
     reused: bool = False
     seconds: Mapping[str, float] = field(default_factory=dict)
+    holder: str = ""
 
     def encode(self) -> str:
         """Return everything but the slot as text."""
         return json.dumps(
-            [self.outcome.value, self.rows, self.error, self.message, self.reused, dict(self.seconds)],
+            [self.outcome.value, self.rows, self.error, self.message, self.reused, dict(self.seconds), self.holder],
             separators=(",", ":"),
         )
 
     @classmethod
     def decode(cls, slot: int, text: str) -> SlotStatus:
         """Return the status in a row of ``STATUS_SCHEMA``."""
-        outcome, rows, error, message, reused, seconds = json.loads(text)
-        return cls(slot, SlotOutcome(outcome), rows, error, message, reused, seconds)
+        outcome, *others = json.loads(text)
+        return cls(slot, SlotOutcome(outcome), *others)
 
     def as_error(self) -> EosError:
         """Return the error that a refusal stands for."""

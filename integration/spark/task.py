@@ -1,16 +1,18 @@
 """One slot of one micro-batch, on an executor: fence, read the ledger, write, move the ledger, commit.
 
 The order is load-bearing. The slot is fenced (``init_transactions``) before its ledger entry is read, or the entry
-could move afterwards; a handle that is still there from an earlier batch skips the fencing only when that entry says
-that this very handle wrote it last, in this very run. Whoever takes the slot later fences this attempt, and then the
-ledger tells whether the other one has done the work.
+could move afterwards. A handle that is still there from an earlier batch skips both when the driver names it as the
+one that took the slot last in this run: then the entry is what that handle left, or somebody has fenced it since.
+Whoever takes the slot later fences this attempt, and then the ledger tells whether the other one has done the work.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from eos_client.confluent.ledger_reader import LedgerReader
@@ -55,7 +57,8 @@ class SlotTask:
     """What every task of a batch gets from the driver.
 
     ``group_metadata``: the driver's membership; the broker refuses the ledger entry once it is over (KIP-447).
-    ``floors``: by slot, what this run has seen committed.
+    ``floors``: by slot, what this run has seen committed. ``holders``: by slot, the handle that took it last, as far
+    as the driver knows; "" where it does not.
     """
 
     settings: SinkSettings
@@ -64,6 +67,7 @@ class SlotTask:
     run: int
     group_metadata: bytes
     floors: tuple[int, ...]
+    holders: tuple[str, ...]
     on_step: StepObserver | None = None
 
     def write(self, slot: int, batches: Iterator[pa.RecordBatch], *, first_attempt: bool = True) -> SlotStatus:
@@ -96,8 +100,8 @@ class SlotAttempt:
         self._reader: LedgerReader = READERS.take(self._key) or new_reader(task.settings)
         self._producer: SlotProducer | None = None
         self._open = False
-        self._reused = False
-        self._held_entry: LedgerEntry | None = None
+        self._kept: HeldSlot | None = None
+        self._holder = ""
         self._seconds: dict[str, float] = {}
         self._at = time.perf_counter()
         self._content = SlotContent(0, 0)
@@ -108,14 +112,15 @@ class SlotAttempt:
         """Do all of it; see ``SlotTask.write``."""
         self._announce("start")
         try:
-            fenced = self._take_slot()
+            fenced, rows = self._take_slot(batches)
             if fenced is not None:
                 return fenced
-            entry = self._held_entry if self._reused else self._read(self._settings.start_timeout_s)[0]
+            self._announce("initialised")
+            entry = self._read(self._settings.start_timeout_s)[0] if self._kept is None else self._kept.entry
             self._announce("ledger_read")
             if self._decide(entry, None) is SlotDecision.SKIP:
-                return self._skip(entry, batches)
-            return self._write(batches)
+                return self._skip(entry, rows)
+            return self._write(rows)
         except ProducerFencedError as error:
             return self._await_sibling(error)
         except UnknownOutcomeError as error:
@@ -125,37 +130,39 @@ class SlotAttempt:
                 return self.status(SlotOutcome.RUN_FENCED, error=error)
             raise
 
-    def _take_slot(self) -> SlotStatus | None:
-        """Get a producer that holds the slot: the kept one if the ledger vouches for it, else a new one."""
+    def _take_slot(self, batches: Iterator[pa.RecordBatch]) -> tuple[SlotStatus | None, Iterator[pa.RecordBatch]]:
+        """Get a producer that holds the slot: the kept one if the driver vouches for it, else a new one.
+
+        A new one starts while the first rows come. Returns a status where there is no taking it, and the rows.
+        """
         held = SLOTS.take((self._key, self._slot))
         # What a repeated task finds may have been fenced by the attempt before it, which is not there any more.
         if held is not None and self._first_attempt and self._still_holds(held):
             self._producer = held.producer
-            self._reused = True
-        else:
-            if held is not None:
-                held.close()
-            fenced = self._newer_run(self._reader.marker(self._settings.start_timeout_s))
-            if fenced is not None:
-                return fenced
-            self._producer = SlotProducer(
-                self._settings.producer,
-                self._settings.transactional_id(self._slot),
-                limits=self._settings.limits,
-                hook=_ignore,
-            )
-            self._producer.init_transactions()
-        self._announce("initialised")
+            self._kept = held
+            return None, batches
+        if held is not None:
+            held.close()
+        with ThreadPoolExecutor(1, "eos-slot") as starter:
+            started = starter.submit(self._start_producer)
+            first = next(batches, None)
+            fenced = started.result()
+        return fenced, batches if first is None else chain((first,), batches)
+
+    def _start_producer(self) -> SlotStatus | None:
+        settings = self._settings
+        fenced = self._newer_run(self._reader.marker(settings.start_timeout_s))
+        if fenced is not None:
+            return fenced
+        name = settings.transactional_id(self._slot)
+        self._producer = SlotProducer(settings.producer, name, limits=settings.limits, hook=_ignore)
+        self._producer.init_transactions()
+        self._producer.disown()
         return None
 
     def _still_holds(self, held: HeldSlot) -> bool:
-        if held.run != (self._task.identity.query_id, self._task.run):
-            return False
-        try:
-            self._held_entry, _ = self._read(_GLANCE_LIMIT_S)
-        except ClusterUnavailableError:
-            return False  # somebody's transaction is in the way, so the handle is not the last that took the slot
-        return self._held_entry is not None and self._held_entry.writer == held.producer.writer
+        task = self._task
+        return held.run == (task.identity.query_id, task.run) and held.producer.name == task.holders[self._slot]
 
     def _newer_run(self, marker: LedgerEntry | None) -> SlotStatus | None:
         """Keep out of a newer run's way: taking the slot would cost it a transaction."""
@@ -183,7 +190,7 @@ class SlotAttempt:
             count.add(batch)
         self._content = count.content
         self._decide(entry, self._content)
-        self._keep_producer()
+        self._keep_producer(entry)
         return self.status(SlotOutcome.SKIPPED)
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
@@ -197,13 +204,13 @@ class SlotAttempt:
         producer.flush_outputs(settings.transaction_timeout_s)
         self._announce("flushed")
         task = self._task
-        entry = LedgerEntry(task.batch_id + 1, task.identity, self._content, producer.writer, task.run)
+        entry = LedgerEntry(task.batch_id + 1, task.identity, self._content, task.run)
         producer.send_entry(settings.ledger_topic, self._slot, entry, task.group_metadata, settings.commit_timeout_s)
         self._announce("offsets_sent")
         producer.commit_transaction()
         self._open = False
         self._announce("committed")
-        self._keep_producer()
+        self._keep_producer(entry)
         return self.status(SlotOutcome.WRITTEN)
 
     def _produce(self, producer: SlotProducer, first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]) -> None:
@@ -291,11 +298,12 @@ class SlotAttempt:
     def _reader_back(self) -> None:
         READERS.put(self._key, self._reader)
 
-    def _keep_producer(self) -> None:
-        """Keep the handle for the next batch: the slot is ours, and nothing is open."""
+    def _keep_producer(self, entry: LedgerEntry | None) -> None:
+        """Keep the handle for the next batch: the slot is ours, nothing is open, and ``entry`` is the ledger's."""
         producer, self._producer = self._own_producer(), None
         producer.disown()
-        SLOTS.put((self._key, self._slot), HeldSlot(producer, (self._task.identity.query_id, self._task.run)))
+        self._holder = producer.name
+        SLOTS.put((self._key, self._slot), HeldSlot(producer, (self._task.identity.query_id, self._task.run), entry))
 
     def _own_producer(self) -> SlotProducer:
         if self._producer is None:
@@ -308,7 +316,10 @@ class SlotAttempt:
         """Return what the driver is told."""
         name = "" if error is None else _public_name(error)
         text = message if error is None else str(error)
-        return SlotStatus(self._slot, outcome, self._content.rows, name, text, self._reused, self._seconds)
+        reused = self._kept is not None
+        return SlotStatus(
+            self._slot, outcome, self._content.rows, name, text, reused, self._seconds, holder=self._holder
+        )
 
     def _announce(self, step: str) -> None:
         self._lap(step)

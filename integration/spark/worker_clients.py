@@ -6,7 +6,10 @@ was confirmed. A process that was forked leaves its parent's clients alone: they
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -14,6 +17,7 @@ from typing import Generic, Protocol, TypeVar
 
 from eos_client.confluent.ledger_reader import LedgerReader
 from eos_client.confluent.slot_producer import SlotProducer
+from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.integration.spark.settings import SinkSettings
 
 _KEPT_MAX = 128
@@ -68,13 +72,14 @@ class Shelf(Generic[C]):
 
 
 class HeldSlot:
-    """A slot's producer whose last transaction was committed, and the run in which that was."""
+    """A slot's producer with no open transaction, the run in which it took the slot, and the ledger's entry then."""
 
-    __slots__ = ("producer", "run")
+    __slots__ = ("entry", "producer", "run")
 
-    def __init__(self, producer: SlotProducer, run: tuple[str, int]) -> None:
+    def __init__(self, producer: SlotProducer, run: tuple[str, int], entry: LedgerEntry | None) -> None:
         self.producer = producer
         self.run = run
+        self.entry = entry
 
     def close(self) -> None:
         """Leave the handle behind."""
@@ -83,6 +88,22 @@ class HeldSlot:
 
 SLOTS: Shelf[HeldSlot] = Shelf()
 READERS: Shelf[LedgerReader] = Shelf()
+
+
+def shorten_collections() -> None:
+    """Take the modules that this process has loaded out of garbage collection, whenever there are more of them.
+
+    PySpark's daemon collects after every task (``pyspark/daemon.py``); with pandas and pyarrow loaded that is 30 ms of
+    a core, most of a small task, for what lives as long as the process.
+    """
+    _freeze(len(sys.modules))
+
+
+@functools.cache
+def _freeze(modules: int) -> None:
+    del modules  # once for each number of them
+    gc.collect()
+    gc.freeze()
 
 
 def cluster_key(settings: SinkSettings) -> Hashable:

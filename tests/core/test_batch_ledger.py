@@ -43,7 +43,7 @@ OTHER = SlotContent(10, 98)
 
 
 def entry(next_batch, identity=OURS, content=TEN):
-    return LedgerEntry(next_batch, identity, content, "w", 3)
+    return LedgerEntry(next_batch, identity, content, 3)
 
 
 # -- one slot of one batch -------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def test_an_unfinished_batch_names_the_number_of_slots_to_go_back_to():
 
 
 def test_a_marker_announces_a_run_and_keeps_its_batch_unless_it_is_another_querys():
-    assert marker_of(entry(5), WIDER, 9) == LedgerEntry(5, WIDER, TEN, "w", 9)
+    assert marker_of(entry(5), WIDER, 9) == LedgerEntry(5, WIDER, TEN, 9)
     assert marker_of(entry(5, THEIRS), OURS, 9) == LedgerEntry(0, OURS, run=9)
     assert marker_of(None, OURS, 1) == LedgerEntry(0, OURS, run=1)
 
@@ -270,7 +270,6 @@ COUNTS = st.integers(0, 2**64 - 1)
         COUNTS,
         st.builds(SinkIdentity, st.text(max_size=100), COUNTS, COUNTS),
         st.none() | st.builds(SlotContent, COUNTS, COUNTS),
-        st.text(max_size=40),
         COUNTS,
     )
 )
@@ -281,10 +280,10 @@ def test_an_entry_is_read_as_it_was_written(written):
 
 
 def test_the_format_is_pinned_because_clusters_keep_it():
-    assert LedgerEntry(8, OURS, TEN, "w1", 3).encode() == (
-        '{"eos":1,"query":"q-1","slots":4,"fn":1,"writer":"w1","run":3,"rows":10,"sum":99}'
+    assert LedgerEntry(8, OURS, TEN, 3).encode() == (
+        '{"eos":1,"query":"q-1","slots":4,"fn":1,"run":3,"rows":10,"sum":99}'
     )
-    assert LedgerEntry(0, OURS).encode() == '{"eos":1,"query":"q-1","slots":4,"fn":1,"writer":"","run":0}'
+    assert LedgerEntry(0, OURS).encode() == '{"eos":1,"query":"q-1","slots":4,"fn":1,"run":0}'
 
 
 def test_an_entry_too_long_for_a_broker_is_refused_before_it_is_sent():
@@ -307,7 +306,7 @@ FIELDS = json.loads(entry(8).encode())
         *(json.dumps({k: v for k, v in FIELDS.items() if k != gone}) for gone in FIELDS if gone != "rows"),
         *(json.dumps({**FIELDS, field: -1}) for field in ("slots", "fn", "run", "rows", "sum")),
         *(json.dumps({**FIELDS, field: True}) for field in ("slots", "rows")),
-        *(json.dumps({**FIELDS, field: 7}) for field in ("query", "writer")),
+        json.dumps({**FIELDS, "query": 7}),
     ],
 )
 def test_foreign_metadata_is_told_as_such_with_the_way_out(metadata):

@@ -115,6 +115,14 @@ def test_the_driver_tells_how_the_sink_fares(local):
     assert [e.name for e in local.events] == ["spark_run_started", *["spark_batch_written"] * 3]
 
 
+def test_a_slot_that_stays_in_its_worker_starts_its_producer_once(local):
+    sink = local.sink(slots=1)
+    assert local.stream(sink, 4) is None
+    progress = sink.progress()
+    assert (progress.slots_written, progress.handles_started) == (4, 1)
+    assert local.values() == each_once(0, 160)
+
+
 def test_asynchronous_progress_is_refused(local):
     with pytest.raises(Exception, match="async progress"):  # Spark itself, since 3.5; preflight would be next
         local.stream(local.sink(), 2, asyncProgressTrackingEnabled="true")

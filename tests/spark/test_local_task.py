@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -14,13 +16,14 @@ from eos_client.confluent.ledger_topic import ensure_ledger_topic
 from eos_client.confluent.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.errors import AbortableError, BatchLedgerError, EosError, RetriableError, UnknownOutcomeError
+from eos_client.integration.spark.arrow_rows import RecordWriter
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.rows import FINGERPRINT
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.slots import slot_of
 from eos_client.integration.spark.status import SlotOutcome
 from eos_client.integration.spark.task import SlotTask
-from eos_client.integration.spark.worker_clients import SLOTS, Shelf, cluster_key
+from eos_client.integration.spark.worker_clients import SLOTS, Shelf, _freeze, cluster_key, shorten_collections
 from tests.spark.local_stage import each_once
 
 IDENTITY = SinkIdentity("q", 1, 1)
@@ -61,8 +64,12 @@ class Driver:
         self.lease.commit({1: LedgerEntry(0, IDENTITY)})
 
     def task(self, batch_id, **changes):
+        """`holder`: whom the driver names; by default the handle that this process has kept."""
         metadata = changes.pop("group_metadata", None) or self.lease.ask(batch_id).group_metadata
-        return SlotTask(self.settings, IDENTITY, batch_id, self.run, metadata, (0,), **changes)
+        holder = changes.pop("holder", None)
+        if holder is None:
+            holder = kept_name(self)
+        return SlotTask(self.settings, IDENTITY, batch_id, self.run, metadata, (0,), (holder,), **changes)
 
     def end_other_handles(self):
         """What a new driver does first."""
@@ -77,6 +84,18 @@ def driver(local):
     made.initialise()
     yield made
     made.lease.release()
+
+
+def kept_name(driver):
+    held = SLOTS.take((cluster_key(driver.settings), 0))
+    if held is None:
+        return ""
+    keep(driver, held)
+    return held.producer.name
+
+
+def keep(driver, held):
+    SLOTS.put((cluster_key(driver.settings), 0), held)
 
 
 def drop_kept(driver):
@@ -101,13 +120,38 @@ def test_a_kept_handle_is_used_again_only_when_it_wrote_last(driver, local):
     first = driver.task(0).write(0, arrow(0, 10))
     second = driver.task(1).write(0, arrow(10, 20))
     assert (first.reused, second.reused) == (False, True)
+    assert first.holder == second.holder == kept_name(driver)
     stale = SLOTS.take((cluster_key(driver.settings), 0))
-    assert driver.task(2).write(0, arrow(20, 30)).reused is False
-    assert stale is not None
-    SLOTS.put((cluster_key(driver.settings), 0), stale)
-    third = driver.task(3).write(0, arrow(30, 40))
+    elsewhere = driver.task(2).write(0, arrow(20, 30))
+    assert elsewhere.reused is False
+    assert elsewhere.holder not in {"", first.holder}
+    drop_kept(driver)
+    keep(driver, stale)
+    third = driver.task(3, holder=elsewhere.holder).write(0, arrow(30, 40))
     assert (third.outcome, third.reused) == (WRITTEN, False)
     assert local.values() == each_once(0, 40)
+
+
+def test_a_kept_handle_that_the_driver_wrongly_vouches_for_is_fenced_and_writes_nothing(driver, local):
+    """The driver may have heard of an attempt before another one took its slot: the broker has the last word."""
+    first = driver.task(0).write(0, arrow(0, 10))
+    stale = SLOTS.take((cluster_key(driver.settings), 0))
+    assert driver.task(1).write(0, arrow(10, 20)).outcome is WRITTEN
+    drop_kept(driver)
+    keep(driver, stale)
+    late = driver.task(1, holder=first.holder).write(0, arrow(10, 20))
+    assert (late.outcome, late.holder) == (SlotOutcome.SIBLING_DONE, "")
+    assert driver.task(2, holder="").write(0, arrow(20, 30)).outcome is WRITTEN
+    assert local.values() == each_once(0, 30)
+
+
+def test_an_attempt_that_skipped_holds_the_slot_for_the_next_batch(driver, local):
+    driver.task(0).write(0, arrow(0, 10))
+    drop_kept(driver)
+    again = driver.task(0).write(0, arrow(0, 10))
+    following = driver.task(1).write(0, arrow(10, 20))
+    assert (again.outcome, again.reused, following.reused) == (SKIPPED, False, True)
+    assert local.values() == each_once(0, 20)
 
 
 def test_a_kept_handle_of_an_older_run_is_never_used_again(driver, local):
@@ -193,7 +237,7 @@ def test_what_an_attempt_that_died_has_left_open_is_ended_by_the_next(driver, lo
     if reached >= 2:
         dead.flush()
     if reached >= 3:
-        entry = LedgerEntry(1, IDENTITY, SlotContent(1, 1), "dead", 1)
+        entry = LedgerEntry(1, IDENTITY, SlotContent(1, 1), 1)
         at = TopicPartition(settings.ledger_topic, 1, 1, metadata=entry.encode())
         dead.send_offsets_to_transaction([at], driver.lease.ask(0).group_metadata, 10)
     began_at = time.monotonic()
@@ -283,7 +327,7 @@ def test_a_commit_without_an_answer_is_resolved_by_the_ledger(driver, local, mon
 def test_a_ledger_that_goes_back_under_a_running_query_is_refused(driver, local):
     driver.task(0).write(0, arrow(0, 10))
     driver.initialise()
-    status = replace(driver.task(1), floors=(1,)).write(0, arrow(10, 20))
+    status = replace(driver.task(1, holder=""), floors=(1,)).write(0, arrow(10, 20))
     assert (status.outcome, status.error) == (SlotOutcome.REFUSED, "LedgerRegressionError")
     assert local.values() == each_once(0, 10)
 
@@ -324,3 +368,49 @@ def test_a_forked_process_leaves_its_parents_clients_alone(monkeypatch):
     monkeypatch.setattr("os.getpid", lambda: -1)
     assert shelf.take("k") is None
     assert not client.closed
+
+
+class Outlet:
+    """A producer's quick way in that refuses some rows the first time; the thorough way takes them."""
+
+    def __init__(self, refused):
+        self.refused, self.written = refused, []
+
+    def quick(self, topic, value, key):
+        if value in self.refused:
+            raise BufferError("full")
+        self.written.append((topic, value, key))
+
+    def thorough(self, topic, value, key):
+        self.written.append((topic, value, key))
+
+
+@pytest.mark.parametrize("refused", [set(), {b"0"}, {b"9"}, {b"3", b"4", b"8"}, {b"%d" % n for n in range(10)}])
+def test_rows_that_the_queue_has_no_room_for_are_written_once_and_in_their_place(refused):
+    outlet = Outlet(refused)
+    rows = pa.RecordBatch.from_pydict({"value": [b"%d" % n for n in range(10)], "key": [b"k%d" % n for n in range(10)]})
+    RecordWriter("t", outlet.thorough, lambda: None, 1.0, outlet=outlet.quick).write(rows)
+    assert outlet.written == [("t", b"%d" % n, b"k%d" % n) for n in range(10)]
+
+
+def test_a_queue_without_room_is_waited_for_and_then_told():
+    def full(*_):
+        raise BufferError("full")
+
+    waited = threading.Event()
+    rows = pa.RecordBatch.from_pydict({"value": [b"v"]})
+    with pytest.raises(RetriableError, match=r"stayed full for 0\.05 s"):
+        RecordWriter("t", full, waited.set, 0.05, outlet=full).write(rows)
+    assert waited.is_set()
+
+
+def test_modules_are_taken_out_of_collections_once_and_again_when_there_are_more(monkeypatch):
+    _freeze.cache_clear()
+    calls = []
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append(len(sys.modules)))
+    shorten_collections()
+    shorten_collections()
+    assert len(calls) == 1
+    monkeypatch.setitem(sys.modules, "one_more_module", sys)
+    shorten_collections()
+    assert len(calls) == 2
