@@ -217,13 +217,12 @@ def _stored(message: Message, unfinished: set[int], end_offsets: Mapping[int, in
     offset = message.offset()
     if partition is None or offset is None:
         raise ClusterUnfitError(f"a reader got an error: {error}")
-    if offset >= end_offsets[partition] - 1 or error is not None:
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  librdkafka's public name
+        raise ClusterUnfitError(f"partition {partition} cannot be read: {error.str()}")
+    # read_committed tells of an end at each open transaction as well: only the one that was asked for counts.
+    if offset >= end_offsets[partition] - (error is None):
         unfinished.discard(partition)
-    if error is not None:
-        if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  librdkafka's public name
-            raise ClusterUnfitError(f"partition {partition} cannot be read: {error.str()}")
-        return None
-    if offset >= end_offsets[partition]:
+    if error is not None or offset >= end_offsets[partition]:
         return None
     pairs = cast("list[tuple[str, bytes | None]]", message.headers() or [])  # its stub allows what it takes, not gives
     headers = {name: value or b"" for name, value in pairs}

@@ -105,7 +105,7 @@ class LocalStage:
         return None
 
     def read(self, topic: str | None = None) -> list[Message]:
-        """Every committed record of a topic, partition by partition in order."""
+        """Every record below the last stable offset of a topic, partition by partition in order."""
         name = topic or self.topic
         consumer = Consumer(
             {"bootstrap.servers": self.servers, "group.id": f"reader-{self.mark}", "enable.partition.eof": True}
@@ -117,7 +117,7 @@ class LocalStage:
             ended = 0
             while ended < len(partitions):
                 message = consumer.poll(WAIT_S)
-                assert message is not None, "an open transaction holds the reader back"
+                assert message is not None, "the broker does not answer"
                 if message.error() is None:
                     found.append(message)
                 else:

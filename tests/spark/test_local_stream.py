@@ -115,6 +115,13 @@ def test_the_driver_tells_how_the_sink_fares(local):
     assert [e.name for e in local.events] == ["spark_run_started", *["spark_batch_written"] * 3]
 
 
+@pytest.fixture
+def own_workers(local, monkeypatch):
+    """Python workers of this test alone: Spark shares them among tasks of one environment, the longest idle first."""
+    monkeypatch.setitem(local.spark.sparkContext.environment, "EOS_CLIENT_TEST_WORKERS", local.mark)
+
+
+@pytest.mark.usefixtures("own_workers")
 def test_a_slot_that_stays_in_its_worker_starts_its_producer_once(local):
     sink = local.sink(slots=1)
     assert local.stream(sink, 4) is None
