@@ -30,6 +30,8 @@ QUEUE_DEFAULTS: Mapping[str, Any] = {
     # A slot is written in one go: room for a large one, few wake-ups, no report of what went well.
     "queue.buffering.max.messages": 1_000_000,
     "linger.ms": 20,
+    # Smaller than the default, so that a slot is on its way while it is written, and its memory used again.
+    "batch.size": 262_144,
     "delivery.report.only.error": True,
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from itertools import repeat
+from itertools import islice, repeat
 from operator import length_hint
 from typing import Any
 
@@ -17,11 +17,12 @@ from eos_client.errors import BatchContentError, RetriableError
 from eos_client.integration.spark.rows import FINGERPRINT, HEADERS, KEY, PARTITION, TOPIC, VALUE
 from eos_client.integration.spark.slots import slot_of
 
+_STRIDE = 2_000
 _ROOM_WAIT_S = 0.05
 _FINGERPRINT_MODULUS = 1 << 64
 
 Produce = Callable[..., None]
-WaitForRoom = Callable[[], Any]
+Poll = Callable[[float], Any]
 
 
 _total: Any = pc.sum  # pyright: ignore[reportAttributeAccessIssue]  # pyarrow makes its functions when imported
@@ -62,16 +63,15 @@ def check_slot(batch: pa.RecordBatch, slot: int, slots: int) -> None:
 class RecordWriter:
     """Hands the rows of Arrow batches to a producer, waiting for room in its queue.
 
-    ``outlet`` is the quick way in; what it raises is repeated with ``produce``, which names what is wrong.
+    ``outlet`` is the quick way in; what it raises is repeated with ``produce``, which names what is wrong. ``poll``
+    takes seconds, and frees what was delivered.
     """
 
-    def __init__(
-        self, topic: str, produce: Produce, wait_for_room: WaitForRoom, limit_s: float, *, outlet: Produce
-    ) -> None:
+    def __init__(self, topic: str, produce: Produce, poll: Poll, limit_s: float, *, outlet: Produce) -> None:
         self._topic = topic
         self._outlet = outlet
         self._produce = produce
-        self._wait_for_room = wait_for_room
+        self._poll = poll
         self._limit_s = limit_s
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -98,7 +98,9 @@ class RecordWriter:
         left, left_keys = iter(values), iter(keys)
         while length_hint(left):
             try:
-                deque(map(self._outlet, repeat(self._topic), left, left_keys), maxlen=0)
+                # Records that were delivered are freed after each stride, so their memory is used again while warm.
+                deque(map(self._outlet, repeat(self._topic), islice(left, _STRIDE), left_keys), maxlen=0)
+                self._poll(0)
             except Exception:  # noqa: BLE001, PERF203  # the thorough way repeats it and names what is wrong
                 failed = -length_hint(left) - 1
                 self._write_one(self._topic, values[failed], keys[failed], {})
@@ -111,6 +113,6 @@ class RecordWriter:
             except BufferError as error:  # noqa: PERF203  # it is the queue that is waited for
                 if time.monotonic() > deadline:
                     raise RetriableError(f"the local queue stayed full for {self._limit_s:g} s: {error}") from error
-                self._wait_for_room()
+                self._poll(_ROOM_WAIT_S)
             else:
                 return

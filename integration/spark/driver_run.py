@@ -29,7 +29,7 @@ from eos_client.integration.spark.progress import SinkProgress
 from eos_client.integration.spark.rows import distributed, travelling
 from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
 from eos_client.integration.spark.slots import SLOT_FUNCTION_VERSION
-from eos_client.integration.spark.spark_query import RunningQuery
+from eos_client.integration.spark.spark_query import RunningQuery, planned_at_once
 from eos_client.integration.spark.staging import Stage
 from eos_client.integration.spark.status import STATUS_SCHEMA, SlotStatus, check_statuses
 from eos_client.integration.spark.task import SlotTask
@@ -175,7 +175,8 @@ class DriverRun:
                 self._holders,
                 self._on_step,
             )
-            statuses = self._run_job(rows, task)
+            with planned_at_once(frame, self.query):
+                statuses = self._run_job(rows, task)
             clock.lap("job")
             self._announce("job_done", batch_id)
             self._lease.ask(batch_id)
@@ -191,10 +192,8 @@ class DriverRun:
         self._announce("marker_committed", batch_id)
 
     def _rows(self, frame: DataFrame, batch_id: int) -> DataFrame:
-        settings = self.settings
-        if self._stage is None:
-            return travelling(frame, settings.order_by, settings.slots)
-        return self._stage.stable(travelling(frame, settings.order_by), batch_id)
+        rows = travelling(frame, self.settings.order_by)
+        return rows if self._stage is None else self._stage.stable(rows, batch_id)
 
     def _run_job(self, rows: DataFrame, task: SlotTask) -> list[SlotStatus]:
         slots = self.settings.slots

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from pyspark.sql import DataFrame
+from pyspark.sql.functions import expr
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
 from eos_client.errors import FrameSchemaError
@@ -16,15 +17,13 @@ from eos_client.integration.spark.slots import slot_expression
 
 VALUE, KEY, TOPIC, PARTITION, HEADERS = "value", "key", "topic", "partition", "headers"
 FINGERPRINT = "eos_fingerprint"
-_SLOT = "eos_slot"
 _ORDER = "eos_order_"
 _HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 
 
-def travelling(frame: DataFrame, order_by: Sequence[str], slots: int = 0) -> DataFrame:
+def travelling(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
     """Return the columns that the sink needs, in their types, with a hash of each row and what it is ordered by.
 
-    ``slots``: if not 0, with the slot of each row as well.
     Raises FrameSchemaError, naming the column, its type and the types that will do.
     """
     present = {f.name: f.dataType for f in frame.schema.fields}
@@ -42,20 +41,15 @@ def travelling(frame: DataFrame, order_by: Sequence[str], slots: int = 0) -> Dat
         *(f"{cast} as {name}" for name, cast in columns.items()),
         f"{_fingerprint(columns.values())} as {FINGERPRINT}",
         *(f"{_quoted(name)} as {_ORDER}{at}" for at, name in enumerate(order_by)),
-        *([f"{slot_expression(slots, columns[VALUE], columns.get(KEY))} as {_SLOT}"] if slots else []),
     )
 
 
 def distributed(frame: DataFrame, slots: int) -> DataFrame:
     """Bring each row of a ``travelling`` frame to the partition of its slot, in order where one was asked for."""
     names = frame.columns
+    spread = frame.repartitionById(slots, expr(slot_expression(slots, VALUE, KEY if KEY in names else None)))
     ordering = [name for name in names if name.startswith(_ORDER)]
-    if _SLOT not in names:
-        frame = frame.selectExpr("*", f"{slot_expression(slots, VALUE, KEY if KEY in names else None)} as {_SLOT}")
-    spread = frame.repartitionById(slots, _SLOT)
-    if not ordering:
-        return spread
-    return spread.sortWithinPartitions(*ordering).drop(*ordering)
+    return spread.sortWithinPartitions(*ordering).drop(*ordering) if ordering else spread
 
 
 def _cast(name: str, found: DataType) -> str:

@@ -84,8 +84,8 @@ class EosKafkaSink:
         FrameSchemaError for wrong columns, ClusterUnavailableError or ClusterUnfitError, and Spark's own errors. None
         of them leaves a slot half written; whatever was committed is not written again.
         """
-        query = running_query(frame, self.settings.query_id)
         run = driver_run.current_run(self.settings)
+        query = running_query(frame, self.settings.query_id, None if run is None else run.query)
         if run is None or run.query != query or run.settings != self.settings:
             run = driver_run.DriverRun(
                 self.settings, query, hook=self._hook, on_step=self._on_step, on_driver_step=self._on_driver_step

@@ -7,6 +7,8 @@ query, without the driver's objects: there the id must be given (``query_id``), 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +16,7 @@ from pyspark.sql import DataFrame
 
 from eos_client.errors import ConfigurationError
 
+_ADAPTIVE = "spark.sql.adaptive.enabled"
 _THIS_PROCESS = uuid.uuid4().hex
 
 
@@ -29,8 +32,8 @@ class RunningQuery:
     classic: bool = True
 
 
-def running_query(frame: DataFrame, given_id: str | None) -> RunningQuery:
-    """Describe the query that ``frame`` is a micro-batch of.
+def running_query(frame: DataFrame, given_id: str | None, known: RunningQuery | None = None) -> RunningQuery:
+    """Describe the query that ``frame`` is a micro-batch of; ``known`` is the one of the batch before.
 
     Raises ConfigurationError where the id cannot be found out and was not given.
     """
@@ -42,6 +45,9 @@ def running_query(frame: DataFrame, given_id: str | None) -> RunningQuery:
                 "changes whenever the checkpoint is replaced."
             )
         return RunningQuery(given_id, _THIS_PROCESS, classic=False)
+    # Asking for everything takes longer than the ledger does, and Spark names the jobs of a query after its run.
+    if known is not None and known.execution and known.run_id == context.getLocalProperty("spark.jobGroup.id"):
+        return known
     query_id = context.getLocalProperty("sql.streaming.queryId")
     if query_id is None and given_id is None:
         raise ConfigurationError(
@@ -56,6 +62,27 @@ def running_query(frame: DataFrame, given_id: str | None) -> RunningQuery:
         "" if execution is None else str(execution.getClass().getSimpleName()),
         "" if execution is None else str(execution.trigger().getClass().getSimpleName()),
     )
+
+
+@contextmanager
+def planned_at_once(frame: DataFrame, query: RunningQuery) -> Iterator[None]:
+    """Run a job on a query's own micro-batch without adaptive execution: it has but one exchange, of fixed size.
+
+    What the application has put into the frame's plan is left as it is, and so is a session that others may use.
+    """
+    session: Any = frame.sparkSession
+    if not query.execution or not _is_as_the_query_made_it(frame) or session.conf.get(_ADAPTIVE) != "true":
+        yield
+        return
+    session.conf.set(_ADAPTIVE, "false")
+    try:
+        yield
+    finally:
+        session.conf.set(_ADAPTIVE, "true")
+
+
+def _is_as_the_query_made_it(frame: Any) -> bool:
+    return str(frame._jdf.queryExecution().logical().nodeName()) == "LogicalRDD"  # noqa: SLF001  # no public way
 
 
 def _classic_context(frame: DataFrame) -> Any:

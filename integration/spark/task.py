@@ -9,11 +9,12 @@ Whoever takes the slot later fences this attempt, and then the ledger tells whet
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eos_client.confluent.ledger_reader import LedgerReader
 from eos_client.confluent.slot_producer import SlotProducer, is_run_fenced
@@ -49,6 +50,7 @@ _SIBLING_PAUSE_S = 0.05
 _SIBLING_PAUSE_GROWTH = 1.5
 _ABORT_LIMIT_S = 5.0
 _GLANCE_LIMIT_S = 1.0
+_EARLY_BYTES_MAX = 16_000_000
 _IN_VAIN = (BatchLedgerError, OutputRefusedError, ClusterUnfitError, ConfigurationError)
 
 
@@ -133,7 +135,7 @@ class SlotAttempt:
     def _take_slot(self, batches: Iterator[pa.RecordBatch]) -> tuple[SlotStatus | None, Iterator[pa.RecordBatch]]:
         """Get a producer that holds the slot: the kept one if the driver vouches for it, else a new one.
 
-        A new one starts while the first rows come. Returns a status where there is no taking it, and the rows.
+        A new one starts while rows come. Returns a status where there is no taking it, and the rows.
         """
         held = SLOTS.take((self._key, self._slot))
         # What a repeated task finds may have been fenced by the attempt before it, which is not there any more.
@@ -145,9 +147,9 @@ class SlotAttempt:
             held.close()
         with ThreadPoolExecutor(1, "eos-slot") as starter:
             started = starter.submit(self._start_producer)
-            first = next(batches, None)
+            early = _early(batches, started)
             fenced = started.result()
-        return fenced, batches if first is None else chain((first,), batches)
+        return fenced, chain(_used_up(early), batches)
 
     def _start_producer(self) -> SlotStatus | None:
         settings = self._settings
@@ -223,11 +225,7 @@ class SlotAttempt:
         count = ContentCount()
         limit_s = self._settings.transaction_timeout_s
         writer = RecordWriter(
-            self._settings.topic,
-            producer.produce_named,
-            lambda: producer.poll(0.05),
-            limit_s,
-            outlet=producer.outlet,
+            self._settings.topic, producer.produce_named, producer.poll, limit_s, outlet=producer.outlet
         )
         batch = first
         while batch is not None:
@@ -330,6 +328,24 @@ class SlotAttempt:
         now = time.perf_counter()
         self._seconds[step] = round(self._seconds.get(step, 0.0) + now - self._at, 6)
         self._at = now
+
+
+def _early(batches: Iterator[pa.RecordBatch], started: Future[Any]) -> deque[pa.RecordBatch]:
+    """Take in rows until ``started`` is done: the work that makes them goes on while a producer starts."""
+    taken: deque[pa.RecordBatch] = deque()
+    size = 0
+    while size < _EARLY_BYTES_MAX and not started.done():
+        batch = next(batches, None)
+        if batch is None:
+            break
+        taken.append(batch)
+        size += batch.nbytes
+    return taken
+
+
+def _used_up(taken: deque[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    while taken:
+        yield taken.popleft()
 
 
 def _public_name(error: EosError) -> str:

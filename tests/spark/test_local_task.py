@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pyarrow as pa
@@ -16,13 +17,14 @@ from eos_client.confluent.ledger_topic import ensure_ledger_topic
 from eos_client.confluent.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.errors import AbortableError, BatchLedgerError, EosError, RetriableError, UnknownOutcomeError
+from eos_client.integration.spark import arrow_rows
 from eos_client.integration.spark.arrow_rows import RecordWriter
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.rows import FINGERPRINT
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.slots import slot_of
 from eos_client.integration.spark.status import SlotOutcome
-from eos_client.integration.spark.task import SlotTask
+from eos_client.integration.spark.task import SlotTask, _early
 from eos_client.integration.spark.worker_clients import SLOTS, Shelf, _freeze, cluster_key, shorten_collections
 from tests.spark.local_stage import each_once
 
@@ -370,6 +372,31 @@ def test_a_forked_process_leaves_its_parents_clients_alone(monkeypatch):
     assert not client.closed
 
 
+def test_rows_that_come_while_the_producer_starts_are_written_before_those_that_come_later(driver, local):
+    def slowly():
+        for batch in arrow(0, 3000, size=100):
+            time.sleep(0.01)
+            yield batch
+
+    assert driver.task(0).write(0, slowly()).rows == 3000
+    assert [m.value() for m in local.read()] == [b"%d" % n for n in range(3000)]
+
+
+@pytest.mark.parametrize(("size", "taken"), [(0, 5), (4_000_000, 4), (20_000_000, 1)])
+def test_rows_are_taken_in_while_a_producer_starts_up_to_a_bound(size, taken):
+    rows = [pa.RecordBatch.from_pydict({"value": [b"%d" % n, bytes(size)]}) for n in range(5)]
+    coming = iter(rows)
+    early = _early(coming, Future())
+    assert [*early, *coming] == rows
+    assert len(early) == taken
+
+
+def test_no_row_is_taken_in_once_the_producer_has_started():
+    started: Future[None] = Future()
+    started.set_result(None)
+    assert not _early(iter([pa.RecordBatch.from_pydict({"value": [b"v"]})]), started)
+
+
 class Outlet:
     """A producer's quick way in that refuses some rows the first time; the thorough way takes them."""
 
@@ -386,10 +413,12 @@ class Outlet:
 
 
 @pytest.mark.parametrize("refused", [set(), {b"0"}, {b"9"}, {b"3", b"4", b"8"}, {b"%d" % n for n in range(10)}])
-def test_rows_that_the_queue_has_no_room_for_are_written_once_and_in_their_place(refused):
+@pytest.mark.parametrize("stride", [1, 3, 10, 2000])
+def test_rows_that_the_queue_has_no_room_for_are_written_once_and_in_their_place(refused, stride, monkeypatch):
+    monkeypatch.setattr(arrow_rows, "_STRIDE", stride)
     outlet = Outlet(refused)
     rows = pa.RecordBatch.from_pydict({"value": [b"%d" % n for n in range(10)], "key": [b"k%d" % n for n in range(10)]})
-    RecordWriter("t", outlet.thorough, lambda: None, 1.0, outlet=outlet.quick).write(rows)
+    RecordWriter("t", outlet.thorough, lambda _timeout_s: None, 1.0, outlet=outlet.quick).write(rows)
     assert outlet.written == [("t", b"%d" % n, b"k%d" % n) for n in range(10)]
 
 
@@ -397,11 +426,11 @@ def test_a_queue_without_room_is_waited_for_and_then_told():
     def full(*_):
         raise BufferError("full")
 
-    waited = threading.Event()
+    waited: list[float] = []
     rows = pa.RecordBatch.from_pydict({"value": [b"v"]})
     with pytest.raises(RetriableError, match=r"stayed full for 0\.05 s"):
-        RecordWriter("t", full, waited.set, 0.05, outlet=full).write(rows)
-    assert waited.is_set()
+        RecordWriter("t", full, waited.append, 0.05, outlet=full).write(rows)
+    assert set(waited) == {0.05}
 
 
 def test_modules_are_taken_out_of_collections_once_and_again_when_there_are_more(monkeypatch):
