@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,10 +60,17 @@ def strike(action: Action) -> None:
         case Action.KILL_EXECUTOR | Action.FREEZE_EXECUTOR:
             daemon = members[me].parent
             number = signal.SIGKILL if action is Action.KILL_EXECUTOR else signal.SIGSTOP
-            send_signal(number, [members[daemon].parent, daemon, me])
+            send_signal(number, [members[daemon].parent, daemon])
+            _strike_here(number)
         case Action.KILL_WORKER:
-            send_signal(signal.SIGKILL, [me])
+            _strike_here(signal.SIGKILL)
         case Action.FREEZE:
-            send_signal(signal.SIGSTOP, [me])
+            _strike_here(signal.SIGSTOP)
         case Action.FREEZE_APPLICATION:
-            send_signal(signal.SIGSTOP, [*(members.keys() - {me}), me])
+            send_signal(signal.SIGSTOP, [*(members.keys() - {me})])
+            _strike_here(signal.SIGSTOP)
+
+
+def _strike_here(number: int) -> None:
+    """Strike this process through this very thread, which could otherwise go on until another takes the signal."""
+    signal.pthread_kill(threading.get_ident(), number)

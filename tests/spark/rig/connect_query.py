@@ -1,0 +1,45 @@
+"""A query on Spark Connect with a server of its own, as an application of its own: rate-micro-batch into the sink.
+
+    python -m tests.spark.rig.connect_query BOOTSTRAP TOPIC SINK_ID CHECKPOINT [QUERY_ID]
+
+It prints ``written N`` for each batch that the query has finished, and the error that ended it; it does not end by
+itself.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from pyspark.sql import SparkSession
+
+from eos_client.integration.spark import EosKafkaSink
+
+POLL_S = 0.1
+
+
+def main(bootstrap: str, topic: str, sink_id: str, checkpoint: str, query_id: str | None = None) -> None:
+    """Run the query until it fails or this process is killed."""
+    spark = (
+        SparkSession.builder.remote("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .getOrCreate()
+    )
+    numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 40).option("numPartitions", 2).load()
+    rows = numbers.selectExpr("concat('k', value % 7) as key", "cast(value as string) as value")
+    sink = EosKafkaSink(bootstrap, topic, sink_id=sink_id, slots=2, query_id=query_id)
+    query = rows.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).start()
+    said = -1
+    while (error := query.exception()) is None:
+        latest = query.lastProgress
+        if latest is not None and latest["batchId"] > said:
+            said = latest["batchId"]
+            print(f"written {said}", flush=True)
+        time.sleep(POLL_S)
+    print(error, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
