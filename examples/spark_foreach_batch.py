@@ -3,8 +3,8 @@
     python examples/spark_foreach_batch.py --bootstrap localhost:9092 --input invoices --output receipts \
         --checkpoint /var/lib/receipts
 
-Both topics must exist. Kill it at any moment and start it again with the same checkpoint and sink id. Its first start
-downloads Spark's Kafka connector, unless `spark-submit --jars` or PYSPARK_SUBMIT_ARGS names the jars.
+Both topics must exist. Kill it at any moment and start it again with the same checkpoint and sink id. Started by
+python, it downloads Spark's Kafka connector the first time; spark-submit and PYSPARK_SUBMIT_ARGS bring their own.
 """
 
 from __future__ import annotations
@@ -21,19 +21,16 @@ try:
     from pyspark.sql import functions as F  # noqa: N812  Spark's own habit
 
     from eos_client.integration.spark import EosKafkaSink
+    from eos_client.testing.spark_connector import connector_jars
 except ImportError as missing:
     sys.exit(f"{missing.name} is missing: pip install 'eos-client[spark]'")
-
-CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
-TOKEN_PROVIDER = "org.apache.spark:spark-token-provider-kafka-0-10_2.13"  # noqa: S105  the connector's part
 
 
 def session(name: str) -> SparkSession:
     """Spark with its Kafka connector, wherever --master, SPARK_HOME or spark-submit say that it runs."""
     builder = SparkSession.builder.appName(name).config("spark.ui.enabled", "false")
-    if "--jars" not in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
-        builder.config("spark.jars.packages", f"{CONNECTOR},{TOKEN_PROVIDER}:4.0.0")
-        builder.config("spark.jars.excludes", TOKEN_PROVIDER)  # the one of the connector's own version is not published
+    if not {"PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"} & os.environ.keys():
+        builder.config("spark.jars", ",".join(map(str, connector_jars(print))))
     return builder.getOrCreate()
 
 
@@ -64,6 +61,7 @@ def main() -> int:
 
     try:
         sink = EosKafkaSink(given.bootstrap, given.output, sink_id=given.sink_id, slots=given.slots, order_by="offset")
+        sink.check()
         source = session(given.sink_id).readStream.format("kafka").option("kafka.bootstrap.servers", given.bootstrap)
         source = source.option("subscribe", given.input).option("startingOffsets", "earliest")
         source = source.option("maxOffsetsPerTrigger", given.batch_records)

@@ -18,7 +18,6 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from eos_client.confluent.ledger_topic import MARKER_PARTITION, ensure_ledger_topic, partition_of_slot
-from eos_client.confluent.preflight import require_output_topics
 from eos_client.confluent.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.core.batch_ledger_start import StartPlan, StartQuestion, marker_of, plan_start
@@ -76,11 +75,9 @@ class DriverRun:
         """
         began_at = time.perf_counter()
         settings = self.settings
-        preflight.check_spark()
-        preflight.check_driver()
+        preflight.check_place(settings)
         preflight.check_query(self.query)
         travelling(frame, settings.order_by)
-        preflight.check_cluster(settings)
         preflight.check_executors(frame, settings.slots)
         room = ensure_ledger_topic(
             settings.bootstrap_servers,
@@ -150,8 +147,6 @@ class DriverRun:
         producer = SlotProducer(settings.producer, settings.transactional_id(slot), limits=settings.limits)
         try:
             producer.init_transactions()
-            if slot == 0:
-                require_output_topics(producer, [settings.topic], settings.start_timeout_s)
         finally:
             producer.close()
 

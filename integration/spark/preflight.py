@@ -13,12 +13,21 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from eos_client.confluent.ledger_topic import transaction_limit_ms
+from eos_client.confluent.preflight import require_output_topics
+from eos_client.confluent.slot_producer import SlotProducer
 from eos_client.errors import ClusterUnfitError, ConfigurationError
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery
 
 _SPARK_MIN = (4, 1)
 _SPARK_END = (5, 0)
+
+
+def check_place(settings: SinkSettings) -> None:
+    """Refuse a driver or a cluster that will not do; needs no query."""
+    check_spark()
+    check_driver()
+    check_cluster(settings)
 
 
 def check_spark(version: str = pyspark.__version__) -> None:
@@ -84,7 +93,7 @@ def _probe() -> Any:
 
 
 def check_cluster(settings: SinkSettings) -> None:
-    """Refuse a cluster that does not grant the transaction timeout that the slots ask for."""
+    """Refuse a cluster without the output topic, or that does not grant the transaction timeout that the slots need."""
     granted_ms = transaction_limit_ms(
         settings.bootstrap_servers, settings.config_for_admin, timeout_s=settings.start_timeout_s
     )
@@ -94,3 +103,8 @@ def check_cluster(settings: SinkSettings) -> None:
             f"the brokers allow transactions of {granted_ms} ms (transaction.max.timeout.ms), the sink asks for "
             f'{wanted_ms} ms. Set "transaction.timeout.ms" in config to {granted_ms} or less, or raise that limit.'
         )
+    producer = SlotProducer(settings.producer, settings.transactional_id(0), limits=settings.limits)
+    try:
+        require_output_topics(producer, [settings.topic], settings.start_timeout_s)
+    finally:
+        producer.close()

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from eos_client.integration.spark import driver_run
+from eos_client.integration.spark import driver_run, preflight
 from eos_client.integration.spark.progress import SinkProgress
 from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
 from eos_client.integration.spark.spark_query import running_query
@@ -92,6 +92,14 @@ class EosKafkaSink:
             )
             driver_run.enter_run(run, self.settings, frame, batch_id)
         run.write(frame, batch_id)
+
+    def check(self) -> None:
+        """Say now what the first batch would find out: whether this driver and the cluster will do.
+
+        Worth a call before a query that reads from the same cluster is started: Spark's own source takes minutes to
+        tell of a broker that cannot be reached. Raises ConfigurationError, ClusterUnavailableError, ClusterUnfitError.
+        """
+        preflight.check_place(self.settings)
 
     def progress(self) -> SinkProgress | None:
         """Return how this process's run of the sink fares; None before its first batch, or in another process."""

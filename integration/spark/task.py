@@ -9,12 +9,11 @@ Whoever takes the slot later fences this attempt, and then the ledger tells whet
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eos_client.confluent.ledger_reader import LedgerReader
 from eos_client.confluent.slot_producer import SlotProducer, is_run_fenced
@@ -38,6 +37,7 @@ from eos_client.errors import (
     RetriableError,
     UnknownOutcomeError,
 )
+from eos_client.integration.spark.early_rows import taken_in_meanwhile, used_up
 from eos_client.integration.spark.settings import SinkSettings, StepObserver
 from eos_client.integration.spark.status import SlotOutcome, SlotStatus
 from eos_client.integration.spark.worker_clients import READERS, SLOTS, HeldSlot, cluster_key, new_reader
@@ -50,7 +50,6 @@ _SIBLING_PAUSE_S = 0.05
 _SIBLING_PAUSE_GROWTH = 1.5
 _ABORT_LIMIT_S = 5.0
 _GLANCE_LIMIT_S = 1.0
-_EARLY_BYTES_MAX = 16_000_000
 _IN_VAIN = (BatchLedgerError, OutputRefusedError, ClusterUnfitError, ConfigurationError)
 
 
@@ -147,9 +146,9 @@ class SlotAttempt:
             held.close()
         with ThreadPoolExecutor(1, "eos-slot") as starter:
             started = starter.submit(self._start_producer)
-            early = _early(batches, started)
+            early = taken_in_meanwhile(batches, started)
             fenced = started.result()
-        return fenced, chain(_used_up(early), batches)
+        return fenced, chain(used_up(early), batches)
 
     def _start_producer(self) -> SlotStatus | None:
         settings = self._settings
@@ -328,24 +327,6 @@ class SlotAttempt:
         now = time.perf_counter()
         self._seconds[step] = round(self._seconds.get(step, 0.0) + now - self._at, 6)
         self._at = now
-
-
-def _early(batches: Iterator[pa.RecordBatch], started: Future[Any]) -> deque[pa.RecordBatch]:
-    """Take in rows until ``started`` is done: the work that makes them goes on while a producer starts."""
-    taken: deque[pa.RecordBatch] = deque()
-    size = 0
-    while size < _EARLY_BYTES_MAX and not started.done():
-        batch = next(batches, None)
-        if batch is None:
-            break
-        taken.append(batch)
-        size += batch.nbytes
-    return taken
-
-
-def _used_up(taken: deque[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    while taken:
-        yield taken.popleft()
 
 
 def _public_name(error: EosError) -> str:

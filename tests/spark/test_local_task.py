@@ -19,12 +19,13 @@ from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.errors import AbortableError, BatchLedgerError, EosError, RetriableError, UnknownOutcomeError
 from eos_client.integration.spark import arrow_rows
 from eos_client.integration.spark.arrow_rows import RecordWriter
+from eos_client.integration.spark.early_rows import taken_in_meanwhile
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.rows import FINGERPRINT
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.slots import slot_of
 from eos_client.integration.spark.status import SlotOutcome
-from eos_client.integration.spark.task import SlotTask, _early
+from eos_client.integration.spark.task import SlotTask
 from eos_client.integration.spark.worker_clients import SLOTS, Shelf, _freeze, cluster_key, shorten_collections
 from tests.spark.local_stage import each_once
 
@@ -386,7 +387,7 @@ def test_rows_that_come_while_the_producer_starts_are_written_before_those_that_
 def test_rows_are_taken_in_while_a_producer_starts_up_to_a_bound(size, taken):
     rows = [pa.RecordBatch.from_pydict({"value": [b"%d" % n, bytes(size)]}) for n in range(5)]
     coming = iter(rows)
-    early = _early(coming, Future())
+    early = taken_in_meanwhile(coming, Future())
     assert [*early, *coming] == rows
     assert len(early) == taken
 
@@ -394,7 +395,7 @@ def test_rows_are_taken_in_while_a_producer_starts_up_to_a_bound(size, taken):
 def test_no_row_is_taken_in_once_the_producer_has_started():
     started: Future[None] = Future()
     started.set_result(None)
-    assert not _early(iter([pa.RecordBatch.from_pydict({"value": [b"v"]})]), started)
+    assert not taken_in_meanwhile(iter([pa.RecordBatch.from_pydict({"value": [b"v"]})]), started)
 
 
 class Outlet:

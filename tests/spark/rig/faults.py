@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from eos_client.testing.process_session import members_of, send_signal
 from tests.spark.rig.settings import Action, Fault
+
+POLL_S = 0.01
 
 
 @dataclass(frozen=True)
@@ -25,16 +28,27 @@ class Striker:
     def __call__(self, step: str, slot: int, batch_id: int) -> None:
         for fault in self.faults:
             if fault.step == step and fault.batch_id == batch_id and fault.slot in {None, slot} and self._claim(fault):
-                strike(fault.action)
+                self._strike(fault)
 
     def _claim(self, fault: Fault) -> bool:
-        place = struck_file(self.directory, fault)
         try:
-            with place.open("x") as claimed:
-                claimed.write(str(os.getpid()))
+            struck_file(self.directory, fault).touch(exist_ok=False)
         except FileExistsError:
             return False
         return True
+
+    def _strike(self, fault: Fault) -> None:
+        place = struck_file(self.directory, fault)
+        if fault.action is not Action.FREEZE_APPLICATION:
+            place.write_text(str(os.getpid()))
+            strike(fault.action)
+            return
+        # Who looks on freezes the rest, this process too, once told. Were it frozen before it has frozen the others, it
+        # would do so after the thaw.
+        freeze_all_others()
+        place.write_text(str(os.getpid()))
+        while not thawed_file(self.directory, fault).exists():
+            time.sleep(POLL_S)
 
 
 @dataclass(frozen=True)
@@ -48,8 +62,13 @@ class DriverStriker:
 
 
 def struck_file(directory: Path, fault: Fault) -> Path:
-    """The file that exists from the moment of the strike on; it holds the id of the process that was struck."""
+    """The file that holds the id of the process that was struck; empty while the strike is only on its way."""
     return directory / f"struck-{fault.name}"
+
+
+def thawed_file(directory: Path, fault: Fault) -> Path:
+    """The file that lets a frozen application go on, once it is thawed."""
+    return directory / f"thawed-{fault.name}"
 
 
 def strike(action: Action) -> None:
@@ -66,9 +85,11 @@ def strike(action: Action) -> None:
             _strike_here(signal.SIGKILL)
         case Action.FREEZE:
             _strike_here(signal.SIGSTOP)
-        case Action.FREEZE_APPLICATION:
-            send_signal(signal.SIGSTOP, [*(members.keys() - {me})])
-            _strike_here(signal.SIGSTOP)
+
+
+def freeze_all_others() -> None:
+    """SIGSTOP for all processes of this session but this one."""
+    send_signal(signal.SIGSTOP, [each.pid for each in members_of(os.getsid(0)) if each.pid != os.getpid()])
 
 
 def _strike_here(number: int) -> None:

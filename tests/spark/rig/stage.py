@@ -8,7 +8,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.spark.rig.faults import struck_file
+from tests.spark.rig.faults import struck_file, thawed_file
 from tests.spark.rig.judging import Outcome, judge, open_partitions
 from tests.spark.rig.launching import LIFETIME_S, Application
 from tests.spark.rig.settings import Fault, Sink, StreamSettings
@@ -68,6 +68,10 @@ class SparkStage:
         application.until(struck, f"the fault {fault.name}", timeout_s)
         assert place.exists(), f"the application ended before {fault.name}: {application.failure()}"
         return int(place.read_text())
+
+    def release(self, fault: Fault) -> None:
+        """Let an application go on that the fault froze; it still has to be thawed."""
+        thawed_file(self.settings.directory, fault).touch()
 
     def has_struck(self, fault: Fault) -> bool:
         return struck_file(self.settings.directory, fault).exists()

@@ -53,11 +53,12 @@ def zombie_driver(
     fault = Fault(step, 1, Action.FREEZE_APPLICATION)
     zombie = stage.start(faults=(fault,))
     stage.await_strike(zombie, fault)
-    zombie.freeze()  # whoever was started while the others were being frozen
+    zombie.freeze()  # the one that struck, and whoever was started meanwhile
     frozen_s = time.monotonic()
     successor = stage.start()
     stage.await_batches(successor, batches_before_it_wakes)
     time.sleep(max(0.0, asleep_s - (time.monotonic() - frozen_s)))
+    stage.release(fault)
     zombie.thaw()
     return zombie, successor
 
@@ -70,6 +71,7 @@ def orphaned_workers(stage: SparkStage, step: str) -> list[int]:
     orphans = dead.kill_all_but_workers()
     successor = stage.start()
     stage.await_batches(successor, 1)
+    stage.release(fault)
     send_signal(signal.SIGCONT, orphans)
     stage.await_end(successor)
     return orphans

@@ -1,0 +1,32 @@
+"""Rows that are taken in while a slot's producer starts: the work that makes them goes on meanwhile."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BYTES_MAX = 16_000_000
+
+
+def taken_in_meanwhile(batches: Iterator[pa.RecordBatch], started: Future[Any]) -> deque[pa.RecordBatch]:
+    """Return the batches that come until ``started`` is done, or until they hold 16 MB."""
+    taken: deque[pa.RecordBatch] = deque()
+    size = 0
+    while size < _BYTES_MAX and not started.done():
+        batch = next(batches, None)
+        if batch is None:
+            break
+        taken.append(batch)
+        size += batch.nbytes
+    return taken
+
+
+def used_up(taken: deque[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches in order, keeping none of them."""
+    while taken:
+        yield taken.popleft()

@@ -1,0 +1,55 @@
+"""The example, started as its docstring says, by python alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.spark.rig.launching import REPOSITORY, SparkProcess
+
+WAIT_S = 120.0
+
+
+@pytest.fixture
+def example(local, tmp_path, monkeypatch):
+    """A function that starts the example with these arguments, beside those that all starts share."""
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+
+    def start(**changes):
+        given = {
+            "bootstrap": local.servers,
+            "input": local.topic,
+            "output": local.topic,
+            "checkpoint": local.checkpoint,
+            "sink-id": local.sink_id,
+            **changes,
+        }
+        options = [part for name, value in given.items() for part in (f"--{name}", value)]
+        program = str(REPOSITORY / "examples" / "spark_foreach_batch.py")
+        return SparkProcess([sys.executable, program, *options], tmp_path / "example.log")
+
+    return start
+
+
+def test_invoices_become_receipts_once_each(example, local):
+    invoices = local.new_topic("invoices")
+    rows = local.frame([(f"k{n}", f'{{"order_id": "{n}", "gross": "1", "currency": "EUR"}}') for n in range(60)])
+    local.direct(topic=invoices, sink_id=f"{local.sink_id}-loader")(rows, 0)
+    with example(input=invoices) as running:
+        running.until(lambda: len(local.read()) == 60, "60 receipts", WAIT_S)
+        assert running.exit_code() is None
+    orders = {message.key(): json.loads(message.value() or b"{}")["order_id"] for message in local.read()}
+    assert orders == {b"k%d" % n: str(n) for n in range(60)}
+
+
+def test_a_broker_that_cannot_be_reached_is_named_before_spark_is_started(example, tmp_path: Path):
+    with example(bootstrap="127.0.0.1:1") as failing:
+        assert failing.wait(WAIT_S) == 1
+    log = (tmp_path / "example.log").read_text()
+    assert "ClusterUnavailableError: no broker answered at 127.0.0.1:1 within 30 s" in log
+    assert "Traceback" not in log
+    assert "Spark" not in log
