@@ -10,11 +10,10 @@ import enum
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812  Spark's own habit
+from pyspark.sql import DataFrame
 
 from eos_client.core.batch_ledger import SlotDecision, SlotQuestion, SlotRuling, decide_slot
-from eos_client.integration.spark import rows, task
+from eos_client.integration.spark import driver_run, task
 from tests.spark.rig.faults import Striker
 from tests.spark.rig.settings import Fault
 
@@ -46,7 +45,7 @@ def striker_of(faults: tuple[Fault, ...], directory: Path, mutant: str) -> Strik
 def take_out_of_driver(mutant: Mutant) -> None:
     """What has to be missing before the job is made."""
     if mutant is Mutant.SPARK_PARTITION:
-        _put(rows, "slot_column", _spark_partition)
+        _put(driver_run, "distributed", _by_sparks_partition)
 
 
 def take_out_of_worker(mutant: Mutant) -> None:
@@ -63,8 +62,9 @@ def _put(place: object, name: str, substitute: object) -> None:
     setattr(place, name, substitute)
 
 
-def _spark_partition(_key: object, _value: object, slots: int) -> Column:
-    return F.pmod(F.spark_partition_id(), F.lit(slots)).cast("int")
+def _by_sparks_partition(frame: DataFrame, slots: int) -> DataFrame:
+    slotted = frame.selectExpr("*", f"cast(pmod(spark_partition_id(), {slots}) as int) as slot")
+    return slotted.repartitionById(slots, "slot").drop("slot")
 
 
 def _always_write(question: SlotQuestion, *_: object) -> SlotRuling:

@@ -81,7 +81,7 @@ def zombie_executor(stage: SparkStage, fault: Fault) -> None:
     """An executor freezes in the step, Spark gives it up and runs its tasks elsewhere, then it wakes."""
     application = stage.start()
     stage.await_strike(application, fault)
-    assert any(each.stopped for each in members_of(application.session))
+    application.until(lambda: any(each.stopped for each in members_of(application.session)), "the freeze", 10.0)
     stage.await_batches(application, fault.batch_id + 1, ZOMBIE_TIMEOUT_S)
     application.thaw()
     stage.await_end(application)
