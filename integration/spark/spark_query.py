@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from eos_client.errors import ConfigurationError
 
@@ -68,7 +68,8 @@ def running_query(frame: DataFrame, given_id: str | None, known: RunningQuery | 
 def planned_at_once(frame: DataFrame, query: RunningQuery) -> Iterator[None]:
     """Run a job on a query's own micro-batch without adaptive execution: it has but one exchange, of fixed size.
 
-    What the application has put into the frame's plan is left as it is, and so is a session that others may use.
+    What the application has put into the frame's plan is left as it is, and so is a session that others may use: a
+    micro-batch's own is a clone for its query.
     """
     session: Any = frame.sparkSession
     if not query.execution or not _is_as_the_query_made_it(frame) or session.conf.get(_ADAPTIVE) != "true":
@@ -82,7 +83,10 @@ def planned_at_once(frame: DataFrame, query: RunningQuery) -> Iterator[None]:
 
 
 def _is_as_the_query_made_it(frame: Any) -> bool:
-    return str(frame._jdf.queryExecution().logical().nodeName()) == "LogicalRDD"  # noqa: SLF001  # no public way
+    shared: Any = SparkSession._instantiatedSession  # noqa: SLF001  # there is no public way, nor in the next lines
+    if shared is None or frame.sparkSession._jsparkSession.equals(shared._jsparkSession):  # noqa: SLF001
+        return False
+    return str(frame._jdf.queryExecution().logical().nodeName()) == "LogicalRDD"  # noqa: SLF001
 
 
 def _classic_context(frame: DataFrame) -> Any:

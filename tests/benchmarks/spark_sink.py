@@ -4,7 +4,8 @@
 
 A round is a query of each sink over `rate-micro-batch`; a micro-batch's time is Spark's own `addBatch`. Streams run
 for days, so the JVM is warm when the first round begins: by then each sink has written batches that do not count.
-Status 1 if ours has less than 0.8 of the throughput at 100,000 rows a batch, or adds more than 0.3 s to 1,000.
+Status 1 if ours has less than 0.8 of the throughput at 100,000 rows a batch, or adds more than 0.3 s to 1,000. Numbers
+are the cheapest frame there is; what a pipeline sees is in the third case: a topic of JSON, parsed and changed.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  Spark's own habit
 from pyspark.sql.streaming.query import StreamingQuery
 
+from eos_client.confluent.topic_records import TopicLoader
 from eos_client.integration.spark import EosKafkaSink
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 from eos_client.testing.spark_connector import connector_jars
 from tests.verification.tables import table
 from tests.verification.topics import create_topics, delete_topics
 
-LARGE_ROWS, SMALL_ROWS = 100_000, 1_000
 OF_PLAIN_MIN, ADDED_MAX_S = 0.8, 0.3
 PARTITIONS = SOURCE_PARTITIONS = 4
 SLOTS = 2  # as many as cores: each slot is a task, and tasks that wait for a core add their start to the batch
@@ -40,6 +41,32 @@ ROUND_TIMEOUT_S = 180.0
 PLAIN, EOS = "Spark's own Kafka sink", "EosKafkaSink"
 TASK_STEPS = ("start", "initialised", "ledger_read", "begun", "produced", "flushed", "offsets_sent", "committed")
 DRIVER_STEPS = ("called", "job_done", "marker_committed", "returned")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What both sinks write: so many rows a batch, made from numbers or read from a topic of invoices."""
+
+    rows: int
+    invoices: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.rows:,} {'invoices' if self.invoices else 'numbers'}"
+
+
+LARGE, SMALL, PIPELINE = Case(100_000), Case(1_000), Case(100_000, invoices=True)
+CASES = (LARGE, SMALL, PIPELINE)
+INVOICES = "invoices"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where all of it happens."""
+
+    spark: SparkSession
+    bootstrap: str
+    directory: Path
 
 
 @dataclass(frozen=True)
@@ -100,27 +127,42 @@ def session(directory: Path) -> SparkSession:
     return spark
 
 
-def frame(spark: SparkSession, rows: int) -> DataFrame:
-    """Keyed rows of 100 bytes."""
-    numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
+def load_invoices(bootstrap: str, batches: int) -> None:
+    """A topic of JSON, enough for so many batches."""
+    create_topics(bootstrap, {INVOICES: PARTITIONS})
+    with TopicLoader(bootstrap, INVOICES, {"linger.ms": 50}) as loader:
+        for number in range(batches * PIPELINE.rows):
+            body = {"order_id": number, "gross": f"{number % 9973}.90", "currency": "EUR", "note": "paid in advance"}
+            loader.load(json.dumps(body).encode(), key=b"%d" % (number % 5003), partition=number % PARTITIONS)
+
+
+def frame(bench: Bench, case: Case) -> DataFrame:
+    """Keyed rows of some 100 bytes."""
+    stream = bench.spark.readStream
+    if case.invoices:
+        source = stream.format("kafka").option("kafka.bootstrap.servers", bench.bootstrap).option("subscribe", INVOICES)
+        source = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", case.rows)
+        text = F.col("value").cast("string")
+        fields = [F.get_json_object(text, f"$.{name}").alias(name) for name in ("order_id", "gross", "currency")]
+        return source.load().select("key", F.to_json(F.struct(*fields, F.md5("value").alias("md5"))).alias("value"))
     number = F.col("value").cast("string")
-    return numbers.option("numPartitions", SOURCE_PARTITIONS).load().select(
-        number.alias("key"), F.rpad(number, 100, ".").alias("value")
-    )  # fmt: skip
+    numbers = stream.format("rate-micro-batch").option("rowsPerBatch", case.rows)
+    numbers = numbers.option("numPartitions", SOURCE_PARTITIONS)
+    return numbers.load().select(number.alias("key"), F.rpad(number, 100, ".").alias("value"))
 
 
-def turn(name: str, spark: SparkSession, bootstrap: str, rows: int, batches: int, directory: Path) -> list[float]:
+def turn(name: str, bench: Bench, case: Case, batches: int, steps: Path) -> list[float]:
     """Seconds of each micro-batch of one query, without those of the warm-up."""
     topic = f"bench-{time.time_ns()}"
+    bootstrap = bench.bootstrap
     create_topics(bootstrap, {topic: PARTITIONS})
-    writer = frame(spark, rows).writeStream.option("checkpointLocation", str(directory / topic))
+    writer = frame(bench, case).writeStream.option("checkpointLocation", str(bench.directory / topic))
     sink = None
     if name == PLAIN:
         writer = writer.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
     else:
-        steps = directory / f"steps-{rows}" / topic
-        steps.mkdir(parents=True)
-        clock = StepClock(str(steps))
+        (steps / topic).mkdir(parents=True)
+        clock = StepClock(str(steps / topic))
         sink = EosKafkaSink(
             bootstrap,
             topic,
@@ -208,24 +250,25 @@ def spans(at: dict[tuple[str, int, int], dict[str, float]]) -> list[float]:
     return [max(commits[batch]) - min(starts[batch]) for batch in starts]
 
 
-def report(seconds: dict[tuple[str, int], list[float]], directory: Path) -> bool:
+def report(seconds: dict[tuple[str, Case], list[float]], directory: Path) -> bool:
     """Print the tables; whether both targets are reached."""
     rows = []
-    for (name, size), each in seconds.items():
+    for (name, case), each in seconds.items():
         median = statistics.median(each)
         spread = f"{min(each):.3f} - {max(each):.3f}"
-        rows.append([f"{name}, {size:,} rows", len(each), f"{median:.3f}", spread, f"{size / median:,.0f}"])
+        rows.append([f"{name}, {case.name}", len(each), f"{median:.3f}", spread, f"{case.rows / median:,.0f}"])
     print(table(("sink and batch", "batches", "median s", "min - max", "rows/s"), rows))
-    for size in (LARGE_ROWS, SMALL_ROWS):
-        medians = step_medians(directory / f"steps-{size}")
-        print(f"\nEosKafkaSink, {size:,} rows: each step after the one before it")
-        print(table(("step", "median ms"), [[name, f"{ms:.1f}"] for name, ms in medians]))
-    medians_s = {case: statistics.median(each) for case, each in seconds.items()}
-    of_plain = medians_s[PLAIN, LARGE_ROWS] / medians_s[EOS, LARGE_ROWS]
-    added_s = medians_s[EOS, SMALL_ROWS] - medians_s[PLAIN, SMALL_ROWS]
-    print(f"\n{LARGE_ROWS:,} rows: throughput of Spark's own sink reached: {of_plain:.2f}  (at least {OF_PLAIN_MIN})")
-    print(f"{SMALL_ROWS:,} rows: added to a batch: {added_s:.3f} s  (at most {ADDED_MAX_S})")
-    return bool(of_plain >= OF_PLAIN_MIN and added_s <= ADDED_MAX_S)
+    for case in CASES:
+        print(f"\nEosKafkaSink, {case.name}: each step after the one before it")
+        print(table(("step", "median ms"), [[name, f"{ms:.1f}"] for name, ms in step_medians(directory / case.name)]))
+    medians_s = {key: statistics.median(each) for key, each in seconds.items()}
+    of_plain = {case: medians_s[PLAIN, case] / medians_s[EOS, case] for case in CASES}
+    added_s = medians_s[EOS, SMALL] - medians_s[PLAIN, SMALL]
+    print("\nthroughput of Spark's own sink reached:")
+    print(f"  {LARGE.name}: {of_plain[LARGE]:.2f}  (at least {OF_PLAIN_MIN})")
+    print(f"  {PIPELINE.name}: {of_plain[PIPELINE]:.2f}  (no target)")
+    print(f"{SMALL.name}: added to a batch: {added_s:.3f} s  (at most {ADDED_MAX_S})")
+    return bool(of_plain[LARGE] >= OF_PLAIN_MIN and added_s <= ADDED_MAX_S)
 
 
 def main(arguments: list[str]) -> int:
@@ -235,22 +278,24 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--batches", type=int, default=12, help="measured micro-batches of each query")
     parser.add_argument("--warm-up", type=int, default=100, help="batches of each sink and size before the rounds")
     options = parser.parse_args(arguments)
-    seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
+    seconds: dict[tuple[str, Case], list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="spark-bench-") as name:
         directory = Path(name)
         with EmbeddedKafka(heap_mb=1024) as broker:
-            spark = session(directory)
-            for size in (LARGE_ROWS, SMALL_ROWS):
+            load_invoices(broker.bootstrap_servers, WARM_UP_BATCHES + options.batches)
+            bench = Bench(session(directory), broker.bootstrap_servers, directory)
+            for case in CASES:
+                batches = min(options.warm_up, options.batches) if case.invoices else options.warm_up
                 for sink in (PLAIN, EOS):
-                    turn(sink, spark, broker.bootstrap_servers, size, options.warm_up, directory / "warm-up")
+                    turn(sink, bench, case, batches, directory / "warm-up" / case.name)
             for number in range(options.rounds):
-                for size in (LARGE_ROWS, SMALL_ROWS):
+                for case in CASES:
                     for sink in (PLAIN, EOS) if number % 2 == 0 else (EOS, PLAIN):
-                        measured = turn(sink, spark, broker.bootstrap_servers, size, options.batches, directory)
-                        seconds[sink, size] += measured
-                        print(f"{number + 1}: {sink}, {size:,} rows: {statistics.median(measured):.3f} s", flush=True)
-            spark.stop()
-        print(f"\nlocal[2], {PARTITIONS} partitions, {SLOTS} slots, 100-byte rows with keys, {options.rounds} rounds")
+                        measured = turn(sink, bench, case, options.batches, directory / case.name)
+                        seconds[sink, case] += measured
+                        print(f"{number + 1}: {sink}, {case.name}: {statistics.median(measured):.3f} s", flush=True)
+            bench.spark.stop()
+        print(f"\nlocal[2], {PARTITIONS} partitions, {SLOTS} slots, keyed rows of 100 bytes, {options.rounds} rounds")
         return 0 if report(seconds, directory) else 1
 
 

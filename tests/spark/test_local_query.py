@@ -65,6 +65,14 @@ def test_what_the_application_has_put_into_the_plan_is_planned_as_it_wants(looke
     assert looked(join) == [("true", "true")] * 2
 
 
+def test_a_frame_of_the_applications_own_session_leaves_it_alone(local, looked):
+    def own(frame, _):
+        rows = local.spark.sparkContext.parallelize([("v",)])
+        return plan_of(local.spark.createDataFrame(rows, "value string"), running_query(frame, None))
+
+    assert looked(own) == [("true", "true")] * 2
+
+
 def test_a_session_that_was_told_otherwise_stays_so(looked):
     def told(frame, _):
         frame.sparkSession.conf.set(ADAPTIVE, "false")
