@@ -95,15 +95,16 @@ class RecordWriter:
             self._write_one(topic or self._topic, value, key, options)
 
     def _write_plain(self, values: list[bytes | None], keys: list[bytes | None]) -> None:
+        # What was delivered is freed after each stride, so that its memory is used again while it is in the cache.
         left, left_keys = iter(values), iter(keys)
         while length_hint(left):
             try:
-                # Records that were delivered are freed after each stride, so their memory is used again while warm.
                 deque(map(self._outlet, repeat(self._topic), islice(left, _STRIDE), left_keys), maxlen=0)
-                self._poll(0)
             except Exception:  # noqa: BLE001, PERF203  # the thorough way repeats it and names what is wrong
                 failed = -length_hint(left) - 1
                 self._write_one(self._topic, values[failed], keys[failed], {})
+            else:
+                self._poll(0)
 
     def _write_one(self, topic: str, value: bytes | None, key: bytes | None, options: dict[str, Any]) -> None:
         deadline = time.monotonic() + self._limit_s

@@ -47,7 +47,7 @@ def travelling(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
 def distributed(frame: DataFrame, slots: int) -> DataFrame:
     """Bring each row of a ``travelling`` frame to the partition of its slot, in order where one was asked for."""
     names = frame.columns
-    spread = frame.repartitionById(slots, expr(slot_expression(slots, VALUE, KEY if KEY in names else None)))
+    spread = frame.repartitionById(slots, expr(slot_expression(slots, keyed=KEY in names)))
     ordering = [name for name in names if name.startswith(_ORDER)]
     return spread.sortWithinPartitions(*ordering).drop(*ordering) if ordering else spread
 

@@ -11,10 +11,10 @@ SLOT_FUNCTION_VERSION = 1
 """1: ``crc32(key, else value, else empty) mod slots``; librdkafka's own partitioner hashes keys with crc32 too."""
 
 
-def slot_expression(slots: int, value: str, key: str | None) -> str:
-    """Return the slot of a row as SQL; ``value`` and ``key`` are SQL of type binary."""
-    hashed = ", ".join(each for each in (key, value, "X''") if each is not None)
-    return f"cast(pmod(crc32(coalesce({hashed})), {slots}) as int)"
+def slot_expression(slots: int, *, keyed: bool) -> str:
+    """Return the slot of a row in Spark's SQL, over binary columns ``value`` and, where ``keyed``, ``key``."""
+    hashed = "coalesce(key, value, X'')" if keyed else "coalesce(value, X'')"
+    return f"cast(pmod(crc32({hashed}), {slots}) as int)"
 
 
 def slot_of(key: bytes | None, value: bytes | None, slots: int) -> int:

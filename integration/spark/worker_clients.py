@@ -93,8 +93,8 @@ READERS: Shelf[LedgerReader] = Shelf()
 def shorten_collections() -> None:
     """Take the modules that this process has loaded out of garbage collection, whenever there are more of them.
 
-    PySpark's daemon collects after every task (``pyspark/daemon.py``); with pandas and pyarrow loaded that is 30 ms of
-    a core, most of a small task, for what lives as long as the process.
+    PySpark's daemon collects after every task (``pyspark/daemon.py``); with pandas and pyarrow loaded that is most of a
+    small task, for what lives as long as the process.
     """
     _freeze(len(sys.modules))
 

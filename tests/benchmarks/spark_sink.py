@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.spark_sink [--rounds 5] [--batches 12] [--warm-up 100]
 
-A round is a query of each sink over `rate-micro-batch`; a micro-batch's time is Spark's own `addBatch`. Streams run
+A round is a query of each sink over each case; a micro-batch's time is Spark's own `addBatch`. Streams run
 for days, so the JVM is warm when the first round begins: by then each sink has written batches that do not count.
 Status 1 if ours has less than 0.8 of the throughput at 100,000 rows a batch, or adds more than 0.3 s to 1,000. Numbers
 are the cheapest frame there is; what a pipeline sees is in the third case: a topic of JSON, parsed and changed.

@@ -36,6 +36,13 @@ def spark_session() -> SparkSession:
     return session
 
 
+def consecutive_numbers(spark: SparkSession, rows: int) -> DataFrame:
+    """A stream of ``rows`` keyed numbers a micro-batch, from 0 on without a gap; also on Spark Connect."""
+    reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
+    numbers = reader.option("numPartitions", 2).load()
+    return numbers.selectExpr("concat('k', value % 7) as key", "cast(value as string) as value")
+
+
 class EnoughError(Exception):
     """Ends a query cleanly: the batch in hand was not begun."""
 
@@ -91,9 +98,7 @@ class LocalStage:
                 raise EnoughError
             sink(frame, batch_id)
 
-        reader = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
-        numbers = reader.option("numPartitions", 2).load()
-        frame = numbers.selectExpr("concat('k', value % 7) as key", "cast(value as string) as value")
+        frame = consecutive_numbers(self.spark, rows)
         changed = frame if change is None else change(frame)
         query = changed.writeStream.foreachBatch(bounded).options(checkpointLocation=self.checkpoint, **options).start()
         try:
@@ -139,6 +144,10 @@ class LocalStage:
 
     def reader(self) -> LedgerReader:
         return LedgerReader({"bootstrap.servers": self.servers}, f"{self.sink_id}-ledger", f"{self.sink_id}-ledger")
+
+    def last_commit(self) -> int:
+        """The last batch that Spark's own log calls committed."""
+        return max(int(entry.name) for entry in (Path(self.checkpoint) / "commits").glob("[0-9]*"))
 
     def forget_commit(self, batch_id: int) -> None:
         """Take an entry out of Spark's own log, so that the batch is run again."""

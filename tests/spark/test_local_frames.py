@@ -30,7 +30,7 @@ def test_the_slot_function_is_the_same_in_spark_and_in_python(spark):
     rows = [(key, value) for key in KEYS for value in (None, b"", b"v1", b"v2")]
     frame = spark.createDataFrame(rows, "key binary, value binary")
     for slots in (1, 3, 8):
-        found = frame.selectExpr("key", "value", f"{slot_expression(slots, 'value', 'key')} as s").collect()
+        found = frame.selectExpr("key", "value", f"{slot_expression(slots, keyed=True)} as s").collect()
         told = [(row.key and bytes(row.key), row.value and bytes(row.value), row.s) for row in found]
         expected = [slot_of(key, value, slots) for key, value in rows]
         assert [s for _, _, s in told] == expected

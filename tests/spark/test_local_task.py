@@ -434,6 +434,18 @@ def test_a_queue_without_room_is_waited_for_and_then_told():
     assert set(waited) == {0.05}
 
 
+def test_what_serving_reports_raises_is_not_taken_for_a_row_that_failed(monkeypatch):
+    def broken(_timeout_s):
+        raise LookupError
+
+    monkeypatch.setattr(arrow_rows, "_STRIDE", 2)
+    outlet = Outlet(set())
+    rows = pa.RecordBatch.from_pydict({"value": [b"1", b"2", b"3"]})
+    with pytest.raises(LookupError):
+        RecordWriter("t", outlet.thorough, broken, 1.0, outlet=outlet.quick).write(rows)
+    assert outlet.written == [("t", b"1", None), ("t", b"2", None)]
+
+
 def test_modules_are_taken_out_of_collections_once_and_again_when_there_are_more(monkeypatch):
     _freeze.cache_clear()
     calls = []

@@ -14,8 +14,10 @@ import time
 from pyspark.sql import SparkSession
 
 from eos_client.integration.spark import EosKafkaSink
+from tests.spark.local_stage import consecutive_numbers
 
 POLL_S = 0.1
+ROWS = 40
 
 
 def main(bootstrap: str, topic: str, sink_id: str, checkpoint: str, query_id: str | None = None) -> None:
@@ -27,10 +29,10 @@ def main(bootstrap: str, topic: str, sink_id: str, checkpoint: str, query_id: st
         .config("spark.driver.bindAddress", "127.0.0.1")
         .getOrCreate()
     )
-    numbers = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 40).option("numPartitions", 2).load()
-    rows = numbers.selectExpr("concat('k', value % 7) as key", "cast(value as string) as value")
     sink = EosKafkaSink(bootstrap, topic, sink_id=sink_id, slots=2, query_id=query_id)
-    query = rows.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).start()
+    query = (
+        consecutive_numbers(spark, ROWS).writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).start()
+    )
     said = -1
     while (error := query.exception()) is None:
         latest = query.lastProgress

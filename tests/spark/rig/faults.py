@@ -73,13 +73,12 @@ def thawed_file(directory: Path, fault: Fault) -> Path:
 
 def strike(action: Action) -> None:
     """Do it to this process and those it belongs to: a worker's parent is the daemon, whose parent is the JVM."""
-    me = os.getpid()
-    members = {each.pid: each for each in members_of(os.getsid(0))}
     match action:
         case Action.KILL_EXECUTOR | Action.FREEZE_EXECUTOR:
-            daemon = members[me].parent
+            parents = {each.pid: each.parent for each in members_of(os.getsid(0))}
+            daemon = parents[os.getpid()]
             number = signal.SIGKILL if action is Action.KILL_EXECUTOR else signal.SIGSTOP
-            send_signal(number, [members[daemon].parent, daemon])
+            send_signal(number, [parents[daemon], daemon])
             _strike_here(number)
         case Action.KILL_WORKER:
             _strike_here(signal.SIGKILL)
