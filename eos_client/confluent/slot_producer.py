@@ -22,7 +22,7 @@ from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.errors import EosError
 from eos_client.observe import EventHook, log_event
 
-_INIT_ATTEMPT_S = 0.03
+_INIT_ATTEMPT_S = 0.01
 _RUN_FENCED = frozenset({"FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"})
 _MEMBER_UNKNOWN = "UNKNOWN_MEMBER_ID"
 

@@ -29,15 +29,17 @@ _total: Any = pc.sum  # pyright: ignore[reportAttributeAccessIssue]  # pyarrow m
 
 
 class ContentCount:
-    """Adds up what a slot holds, whatever the order of its rows."""
+    """Adds up what a slot holds, whatever the order of its rows; ``row_bytes`` is the largest mean of a batch."""
 
     def __init__(self) -> None:
+        self.row_bytes = 0.0
         self._rows = 0
         self._sum = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count one Arrow batch."""
         if batch.num_rows:
+            self.row_bytes = max(self.row_bytes, batch.nbytes / batch.num_rows)
             self._rows += batch.num_rows
             self._sum += _total(batch.column(FINGERPRINT)).as_py()
 

@@ -28,7 +28,7 @@ from eos_client.integration.spark.progress import SinkProgress
 from eos_client.integration.spark.rows import distributed, travelling
 from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
 from eos_client.integration.spark.slots import SLOT_FUNCTION_VERSION
-from eos_client.integration.spark.spark_query import RunningQuery, planned_at_once
+from eos_client.integration.spark.spark_query import RunningQuery, own_job
 from eos_client.integration.spark.staging import Stage
 from eos_client.integration.spark.status import STATUS_SCHEMA, SlotStatus, check_statuses
 from eos_client.integration.spark.task import SlotTask
@@ -65,6 +65,7 @@ class DriverRun:
         self._run = 0
         self._floors: tuple[int, ...] = ()
         self._holders = ("",) * settings.slots
+        self._row_bytes = 0.0
 
     # -- start -------------------------------------------------------------------------------------------------------
 
@@ -170,7 +171,7 @@ class DriverRun:
                 self._holders,
                 self._on_step,
             )
-            with planned_at_once(frame, self.query):
+            with own_job(frame, self.query, self._row_bytes):
                 statuses = self._run_job(rows, task)
             clock.lap("job")
             self._announce("job_done", batch_id)
@@ -182,6 +183,7 @@ class DriverRun:
             raise
         self._floors = (batch_id + 1,) * self.settings.slots
         self._holders = tuple(status.holder for status in statuses)
+        self._row_bytes = max(status.row_bytes for status in statuses)
         event = self.progress.count(batch_id, statuses, clock.seconds)
         self._hook(event)
         self._announce("marker_committed", batch_id)

@@ -17,6 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from eos_client.errors import ConfigurationError
 
 _ADAPTIVE = "spark.sql.adaptive.enabled"
+_ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+_ARROW_BYTES_DEFAULT, _ARROW_BYTES_ANY = "67108864b", str(2**31 - 1)
+_SMALL_ROW_BYTES = 640  # a tenth of what Spark's own limits on rows and bytes of an Arrow batch allow together
 _THIS_PROCESS = uuid.uuid4().hex
 
 
@@ -65,21 +68,29 @@ def running_query(frame: DataFrame, given_id: str | None, known: RunningQuery | 
 
 
 @contextmanager
-def planned_at_once(frame: DataFrame, query: RunningQuery) -> Iterator[None]:
-    """Run a job on a query's own micro-batch without adaptive execution: it has but one exchange, of fixed size.
+def own_job(frame: DataFrame, query: RunningQuery, row_bytes: float) -> Iterator[None]:
+    """Run a job on a query's own micro-batch with the settings that suit it, where the user left them alone.
 
+    Adaptive execution is off: there is but one exchange, of fixed size. Rows that were small so far (``row_bytes`` a
+    row on average; 0 when that is not known) are not weighed one by one, which takes Spark as long as passing them on.
     What the application has put into the frame's plan is left as it is, and so is a session that others may use: a
     micro-batch's own is a clone for its query.
     """
-    session: Any = frame.sparkSession
-    if not query.execution or not _is_as_the_query_made_it(frame) or session.conf.get(_ADAPTIVE) != "true":
+    if not query.execution or not _is_as_the_query_made_it(frame):
         yield
         return
-    session.conf.set(_ADAPTIVE, "false")
+    conf: Any = frame.sparkSession.conf
+    settings = {_ADAPTIVE: ("true", "false")}
+    if 0 < row_bytes <= _SMALL_ROW_BYTES:
+        settings[_ARROW_BYTES] = (_ARROW_BYTES_DEFAULT, _ARROW_BYTES_ANY)
+    changed = {name: values for name, values in settings.items() if conf.get(name) == values[0]}
     try:
+        for name, (_, ours) in changed.items():
+            conf.set(name, ours)
         yield
     finally:
-        session.conf.set(_ADAPTIVE, "true")
+        for name, (theirs, _) in changed.items():
+            conf.set(name, theirs)
 
 
 def _is_as_the_query_made_it(frame: Any) -> bool:

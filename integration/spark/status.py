@@ -32,7 +32,7 @@ class SlotStatus:
     """The row of one slot.
 
     ``error``: the class in ``eos_client.errors`` to raise. ``holder``: the handle that holds the slot and can be used
-    again, if there is one. ``seconds``: by step.
+    again, if there is one. ``seconds``: by step. ``row_bytes``: a row's, on average in the Arrow batch of the largest.
     """
 
     slot: int
@@ -43,11 +43,21 @@ class SlotStatus:
     reused: bool = False
     seconds: Mapping[str, float] = field(default_factory=dict)
     holder: str = ""
+    row_bytes: float = 0.0
 
     def encode(self) -> str:
         """Return everything but the slot as text."""
         return json.dumps(
-            [self.outcome.value, self.rows, self.error, self.message, self.reused, dict(self.seconds), self.holder],
+            [
+                self.outcome.value,
+                self.rows,
+                self.error,
+                self.message,
+                self.reused,
+                dict(self.seconds),
+                self.holder,
+                self.row_bytes,
+            ],
             separators=(",", ":"),
         )
 

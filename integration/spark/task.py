@@ -106,6 +106,7 @@ class SlotAttempt:
         self._seconds: dict[str, float] = {}
         self._at = time.perf_counter()
         self._content = SlotContent(0, 0)
+        self._row_bytes = 0.0
 
     # -- the protocol ------------------------------------------------------------------------------------------------
 
@@ -189,7 +190,7 @@ class SlotAttempt:
         count = ContentCount()
         for batch in batches:
             count.add(batch)
-        self._content = count.content
+        self._content, self._row_bytes = count.content, count.row_bytes
         self._decide(entry, self._content)
         self._keep_producer(entry)
         return self.status(SlotOutcome.SKIPPED)
@@ -235,7 +236,7 @@ class SlotAttempt:
             batch = next(rest, None)
         if first is None:
             self._announce("produced")
-        self._content = count.content
+        self._content, self._row_bytes = count.content, count.row_bytes
 
     # -- when it goes wrong ------------------------------------------------------------------------------------------
 
@@ -315,7 +316,15 @@ class SlotAttempt:
         text = message if error is None else str(error)
         reused = self._kept is not None
         return SlotStatus(
-            self._slot, outcome, self._content.rows, name, text, reused, self._seconds, holder=self._holder
+            self._slot,
+            outcome,
+            self._content.rows,
+            name,
+            text,
+            reused,
+            self._seconds,
+            holder=self._holder,
+            row_bytes=self._row_bytes,
         )
 
     def _announce(self, step: str) -> None:

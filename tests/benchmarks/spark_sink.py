@@ -1,6 +1,6 @@
 """Spark's own Kafka sink against EosKafkaSink: the same frame, in turns, on one Spark and one broker.
 
-    python -m tests.benchmarks.spark_sink [--rounds 5] [--batches 12] [--warm-up 100]
+    python -m tests.benchmarks.spark_sink [--rounds 5] [--batches 24] [--warm-up 300]
 
 A round is a query of each sink over each case; a micro-batch's time is Spark's own `addBatch`. Streams run
 for days, so the JVM is warm when the first round begins: by then each sink has written batches that do not count.
@@ -275,8 +275,8 @@ def main(arguments: list[str]) -> int:
     """Run the rounds and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=12, help="measured micro-batches of each query")
-    parser.add_argument("--warm-up", type=int, default=100, help="batches of each sink and size before the rounds")
+    parser.add_argument("--batches", type=int, default=24, help="measured micro-batches of each query")
+    parser.add_argument("--warm-up", type=int, default=300, help="batches of each sink and size before the rounds")
     options = parser.parse_args(arguments)
     seconds: dict[tuple[str, Case], list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="spark-bench-") as name:

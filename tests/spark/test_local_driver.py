@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 from confluent_kafka import KafkaException, Producer
 
 from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.errors import LedgerRegressionError, RunFencedError
+from eos_client.integration.spark import driver_run
 from eos_client.integration.spark.driver_run import DriverRun
 from eos_client.integration.spark.spark_query import RunningQuery
 from eos_client.observe import SparkBatchWritten, SparkRunFenced, SparkRunStarted
@@ -112,3 +115,21 @@ def test_a_slot_behind_the_marker_is_a_lost_ledger_and_nothing_is_written_again(
     with pytest.raises(LedgerRegressionError):
         again.start(local.numbers(0, 20), 0)
     assert local.values() == half
+
+
+def test_a_job_is_told_what_the_rows_of_the_batch_before_weighed(local, driver, monkeypatch):
+    weighed: list[float] = []
+
+    def own_job(_frame, _query, row_bytes):
+        weighed.append(row_bytes)
+        return nullcontext()
+
+    monkeypatch.setattr(driver_run, "own_job", own_job)
+    run = driver("a")
+    run.start(local.numbers(0, 20), 0)
+    for batch_id, value in enumerate(("x" * 1000, "y")):
+        run.write(local.frame([("k", value)] * 20), batch_id)
+    run.write(local.frame([("k", "z")]), 2)
+    first, after_large, after_small = weighed
+    assert first == 0
+    assert after_small < 100 < 1000 < after_large < 1100
