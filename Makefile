@@ -7,7 +7,7 @@ KAFKA_VERSION ?= 4.3.1
 # Most tests wait for brokers, not for processors.
 WORKERS ?= 3
 
-.PHONY: demo demo-spark test check bench bench-spark soak soak-spark kafka-image clean help
+.PHONY: demo demo-spark test check bench bench-spark soak soak-recovery soak-spark kafka-image clean help
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ bench-spark: $(READY) ## the Spark sink against Spark's own Kafka sink
 
 soak: $(READY) ## 60 s of faults for each broker version and protocol
 	@$(BIN)/python tests/verification/soak.py $(SOAK)
+
+soak-recovery: $(READY) ## two hundred forced recoveries of producers in a row
+	@$(BIN)/python -m tests.recovery.soak $(SOAK)
 
 soak-spark: $(READY) ## the Spark sink under 50 kills and zombies, beside Spark's own
 	@$(BIN)/pytest -m soak tests/spark

@@ -135,12 +135,41 @@ class OutcomeResolved(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerRebuilt(Event):
-    """The producer's handle was replaced; the transactional.id is the same."""
+    """The producer's handle was replaced; the transactional.id is the same.
+
+    ``transaction_age_s``: of the transaction that the old handle had open, 0.0 without one. ``old_producer``: its
+    ``id/epoch``, None where ``statistics.interval.ms`` does not make it known.
+    """
 
     level: ClassVar[str] = "warning"
     transactional_id: str
     reason: str
     duration_s: float
+    transaction_age_s: float
+    old_producer: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerRecovered(Event):
+    """The first commit after a failure was confirmed.
+
+    ``action``: what was done, as in the recovery table; ``outcome``: what became of the transaction that failed
+    (committed, aborted, or unknown where the log could not tell).
+    ``failures``: how many there were until then, of which this tells the first. ``transaction_age_s`` and
+    ``to_commit_s``: how old the transaction was when it failed, and how long it took from there to this commit.
+    ``old_producer`` and ``new_producer``: ``id/epoch``, None where ``statistics.interval.ms`` does not make it known.
+    """
+
+    level: ClassVar[str] = "warning"
+    transactional_id: str
+    action: str
+    reason: str
+    outcome: str
+    failures: int
+    transaction_age_s: float
+    to_commit_s: float
+    old_producer: str | None
+    new_producer: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +240,7 @@ class Counters:
     aborted: int = 0
     outcomes_resolved: int = 0
     producer_rebuilds: int = 0
+    recoveries: int = 0
     rebalances: int = 0
     records_in: int = 0
     records_out: int = 0

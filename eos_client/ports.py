@@ -217,6 +217,16 @@ class TransactionalProducer(Protocol):
         """Whether waiting for the cluster has come to its end."""
         ...
 
+    @property
+    def transaction_age_s(self) -> float:
+        """Seconds since ``begin_transaction``; 0.0 when none is open."""
+        ...
+
+    @property
+    def identity(self) -> str | None:
+        """The handle's ``id/epoch``, where it is known."""
+        ...
+
     def begin_transaction(self) -> None: ...  # noqa: D102
 
     @property

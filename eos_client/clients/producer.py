@@ -53,6 +53,7 @@ class EosProducer(ConfluentProducer):
 
     def session(self, consumer: EosConsumer) -> TransactionSession:
         """Return the session that joins this producer with ``consumer``; one producer serves one consumer."""
+        self._group_fenced = True  # from its first transaction on, whose offsets are sent only at the end
         if self._session is None or not self._session.joins(consumer):
             self._session = consumer.join_transaction(
                 TransactionSession(consumer, self, hook=self._hook, counters=self.counters)

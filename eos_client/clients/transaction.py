@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eos_client.clients.gate_attempts import GateAttempts
+from eos_client.clients.recovery_trace import RecoveryTrace
 from eos_client.clients.unknown_outcome import ask_the_log
 from eos_client.core.commit_gate import (
     CommitDecision,
@@ -65,6 +66,7 @@ class TransactionSession:
         self._open = False
         self._records_out = 0
         self._attempts = GateAttempts(consumer, hook, clock)
+        self._trace = RecoveryTrace(producer, hook, self.counters, clock)
         self._failure: EosError | None = None
 
     def joins(self, consumer: GroupConsumer) -> bool:
@@ -154,11 +156,7 @@ class TransactionSession:
         try:
             self._producer.flush_outputs(self._producer.limits.commit_timeout_s, meanwhile)
         except (AbortableError, RebuildProducerError) as error:
-            if self.last is not before:
-                return self.last
-            if isinstance(error, RebuildProducerError):
-                return self._start_over(error, inside_revoke=inside_revoke)
-            return self._abort(str(error), inside_revoke=inside_revoke)
+            return self._recover(error, inside_revoke=inside_revoke) if self.last is before else self.last
         return None
 
     def _obey(self, ruling: CommitRuling, snapshot: MembershipSnapshot, began_at: float) -> Ending:
@@ -181,9 +179,6 @@ class TransactionSession:
             return self._block(ruling, snapshot)
         return ruling, snapshot
 
-    def _ask(self) -> tuple[CommitRuling, MembershipSnapshot]:
-        return self._attempts.ask(self._consumer.positions)
-
     def _block(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> tuple[CommitRuling, MembershipSnapshot]:
         """Stay in poll until the gate opens; its hold limit ends this (row 7)."""
         before = self.last
@@ -195,7 +190,7 @@ class TransactionSession:
             else:
                 self._consumer.serve_callbacks(drain=True)
             self._raise_failure()
-            ruling, snapshot = self._ask()
+            ruling, snapshot = self._attempts.ask(self._consumer.positions)
         return ruling, snapshot
 
     def _hold(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> Ending:
@@ -215,13 +210,13 @@ class TransactionSession:
             self._producer.commit_transaction(timeout_s)
         except UnknownOutcomeError as error:
             self.counters.outcomes_resolved += 1
-            if ask_the_log(self._consumer, self._producer, positions, error, self._hook) is Outcome.ABORTED:
+            self._trace.failed(error)
+            outcome = ask_the_log(self._consumer, self._producer, positions, error, self._hook)
+            if self._trace.resolved(outcome) is Outcome.ABORTED:
                 self._open = False
                 return self._abort(str(error), inside_revoke=inside_revoke)
-        except AbortableError as error:
-            return self._abort(str(error), inside_revoke=inside_revoke)
-        except RebuildProducerError as error:
-            return self._start_over(error, inside_revoke=inside_revoke)
+        except (AbortableError, RebuildProducerError) as error:
+            return self._recover(error, inside_revoke=inside_revoke)
         records_in = record_count(positions)
         self.counters.committed += 1
         self.counters.records_in += records_in
@@ -238,6 +233,7 @@ class TransactionSession:
         )
         self._consumer.settle()
         self._settled()
+        self._trace.committed()
         return Ending(Outcome.COMMITTED, ruling.reason, ruling.row)
 
     # -- abort ---------------------------------------------------------------------------------------------------
@@ -264,9 +260,15 @@ class TransactionSession:
             if self._open:
                 self._producer.abort_transaction(self._producer.limits.commit_timeout_s)
         except RebuildProducerError as error:
-            return self._start_over(error, inside_revoke=inside_revoke)
+            return self._recover(error, inside_revoke=inside_revoke)
         self._rewind(inside_revoke=inside_revoke, reason=reason, row=row)
         return Ending(Outcome.ABORTED, reason, row)
+
+    def _recover(self, error: AbortableError | RebuildProducerError, *, inside_revoke: bool = False) -> Ending:
+        self._trace.failed(error)
+        if isinstance(error, RebuildProducerError):
+            return self._start_over(error, inside_revoke=inside_revoke)
+        return self._abort(str(error), inside_revoke=inside_revoke)
 
     def _start_over(self, error: RebuildProducerError, *, inside_revoke: bool = False) -> Ending:
         """Replace the handle: no commit was sent, so init_transactions aborts whatever is open."""
@@ -298,10 +300,9 @@ class TransactionSession:
 
     def recover(self, error: AbortableError | RebuildProducerError) -> Ending:
         """Do what ``error``, raised while work was being added, is named for."""
-        if isinstance(error, RebuildProducerError):
-            self.last = self._start_over(error)
-            return self.last
-        return self.abort(str(error))
+        self._raise_failure()
+        self.last = self._recover(error)
+        return self.last
 
     # -- inside the rebalance callbacks (RevocationWork); nothing here raises --------------------------------------
 
@@ -335,7 +336,7 @@ class TransactionSession:
         failed = self._flush(inside_revoke=True)
         if failed is not None:
             return failed
-        ruling, snapshot = self._ask()
+        ruling, snapshot = self._attempts.ask(self._consumer.positions)
         if ruling.decision is CommitDecision.COMMIT:
             return self._commit(snapshot, began_at, ruling, inside_revoke=True)
         return self._abort(ruling.reason, ruling.row, inside_revoke=True)

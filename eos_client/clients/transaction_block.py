@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from eos_client.clients.transaction import TransactionSession
 from eos_client.core.model import Outcome
+from eos_client.errors import AbortableError, RebuildProducerError
 from eos_client.ports import OutputRecord
 
 if TYPE_CHECKING:
@@ -16,14 +17,16 @@ class Transaction:
     """A ``with`` block around one transaction; ``outcome`` and ``reason`` tell how it ended.
 
     Every record that ``consume`` or ``poll`` returned inside the block counts as processed at its end. SKIPPED means
-    the gate is closed: the transaction stays open and the next block goes on with it. An exception in the block aborts,
-    rewinds and is raised again.
+    the gate is closed: the transaction stays open and the next block goes on with it. ABORTED means that the records
+    will be consumed again; when ``produce`` found that out, the block ends there. Any other exception in the block
+    aborts, rewinds and is raised again.
     """
 
     def __init__(self, session: TransactionSession) -> None:
         self._session = session
         self.outcome: Outcome | None = None
         self.reason = "not ended yet"
+        self._failure: AbortableError | RebuildProducerError | None = None
 
     def __enter__(self) -> Self:
         self._session.active = True
@@ -37,12 +40,20 @@ class Transaction:
         **options: Any,
     ) -> None:
         """Write one output; ``options``: ``partition``, ``headers``, ``timestamp_ms`` as in OutputRecord."""
-        self._session.produce(topic, OutputRecord(topic, value=value, key=key, **options))
+        try:
+            self._session.produce(topic, OutputRecord(topic, value=value, key=key, **options))
+        except (AbortableError, RebuildProducerError) as error:
+            self._failure = error
+            raise
 
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         self._session.active = False
-        if error is not None:
+        recovered = error is not None and error is self._failure
+        if isinstance(error, (AbortableError, RebuildProducerError)) and recovered:
+            ending = self._session.recover(error)
+        elif error is not None:
             ending = self._session.abort(f"the block raised {type(error).__name__}: {error}")
         else:
             ending = self._session.end()
         self.outcome, self.reason = ending.outcome, ending.reason
+        return recovered

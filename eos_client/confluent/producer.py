@@ -52,8 +52,10 @@ class ConfluentProducer(ProducerHandle):
 
     @owned(claims=True)
     def begin_transaction(self) -> None:
-        """Begin a transaction; local, sends nothing."""
+        """Begin a transaction; sends nothing."""
         with self._named(TransactionalRequest.BEGIN):
+            self._raw.poll(0)
+            self._connections.lost = False  # nothing is under way that could be sent again
             self._raw.begin_transaction()
         self._began_at = self._clock()
 
@@ -68,6 +70,7 @@ class ConfluentProducer(ProducerHandle):
             )
         limit_s = timeout if timeout >= 0 else self.limits.commit_timeout_s
         raw = self._raw
+        self._group_fenced = True
         self._bounded(
             TransactionalRequest.SEND_OFFSETS,
             lambda: raw.send_offsets_to_transaction(positions, group_metadata, limit_s),
@@ -103,6 +106,8 @@ class ConfluentProducer(ProducerHandle):
             limit_s = max(_SLICE_S, limit_s - (self._clock() - began_at))
         ended = getattr(self._raw, request.value)
         self._bounded(request, lambda: ended(limit_s), limit_s)
+        if self.may_have_sent_twice:
+            self._renew()
         self._began_at = None
 
     # -- records -------------------------------------------------------------------------------------------------
@@ -113,7 +118,7 @@ class ConfluentProducer(ProducerHandle):
         if self._finished is not None:
             raise self._finished
         try:
-            self._raw.produce(topic, *args, **kwargs)
+            self._raw.produce(topic, *self._reports.guard_arguments(args), **self._reports.guard_options(kwargs))
         except KafkaException as exception:
             raise self._failed(TransactionalRequest.PRODUCE, exception, f" (topic {topic!r})") from exception
 
@@ -156,8 +161,13 @@ class ConfluentProducer(ProducerHandle):
     @owned()
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:
         """Queue many records at once; confluent_kafka drops their headers and timestamps."""
+        guarded, options = self._reports.guard_messages(messages), self._reports.guard_options(kwargs)
         with self._named(TransactionalRequest.PRODUCE):
-            return int(self._raw.produce_batch(topic, messages, *args, **kwargs))
+            queued = int(self._raw.produce_batch(topic, guarded, *self._reports.guard_arguments(args), **options))
+        for message, sent in zip(messages, guarded, strict=True):
+            if "_error" in sent:
+                message["_error"] = sent["_error"]
+        return queued
 
     def flush_outputs(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
         """Wait until every record is acknowledged; raises AbortableError when some are not within ``timeout_s``.

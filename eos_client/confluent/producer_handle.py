@@ -17,6 +17,8 @@ import tenacity
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.config import safe_producer_settings
+from eos_client.confluent.connection_watch import ConnectionWatch
+from eos_client.confluent.delivery_reports import DeliveryReports
 from eos_client.confluent.diagnosis import LastErrors, why_init_failed
 from eos_client.confluent.failures import (
     configuration_errors,
@@ -26,6 +28,7 @@ from eos_client.confluent.failures import (
     with_error,
 )
 from eos_client.confluent.handle_thread import HandleThread, OverdueError
+from eos_client.confluent.producer_identity import IdentityWatch
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.model import ProducerLimits
 from eos_client.core.producer_recovery import OVERDUE, ProducerFailure, TransactionalRequest
@@ -33,6 +36,7 @@ from eos_client.errors import (
     ClientClosedError,
     ClusterUnavailableError,
     EosError,
+    FatalClientError,
     ProducerFencedError,
     RebuildProducerError,
     RetriableError,
@@ -49,6 +53,14 @@ def _destroy(raw: Any) -> None:
         warnings.simplefilter("ignore", RuntimeWarning)  # that it could not end its transaction is why it is left
         raw.purge()  # close() waits for outstanding records without any limit
         raw.close()
+
+
+def _sent_twice(transactional_id: str) -> RebuildProducerError:
+    return RebuildProducerError(
+        f"a connection of transactional.id {transactional_id!r} was lost during its last transaction: the client "
+        "library may have sent a request twice, and the first copy could still end the next transaction (KAFKA-17754). "
+        "Call init_transactions() to build a new handle with the same id."
+    )
 
 
 ProducerFactory = Callable[[dict[str, Any]], Any]
@@ -83,13 +95,18 @@ class ProducerHandle:
         self._ownership = ThreadOwnership("EosProducer")
         self._finished: EosError | None = None
         self._began_at: float | None = None
+        self._identity = IdentityWatch(self._settings)
+        self._group_fenced = False
         self._raw: Any
-        self._raw, self._thread = self._new_handle()
+        self._start_handle()
 
-    def _new_handle(self) -> tuple[Any, HandleThread]:
+    def _start_handle(self) -> None:
+        self._reports = DeliveryReports()
+        self._connections = ConnectionWatch(self._settings)
+        settings = self._connections.added_to(self._reports.guard_options(dict(self._settings)))
         with configuration_errors("producer"):
-            raw = self._factory(dict(self._settings))
-        return raw, HandleThread(f"eos-producer-{self.transactional_id}")
+            self._raw = self._factory(settings)
+        self._thread = HandleThread(f"eos-producer-{self.transactional_id}")
 
     @property
     def transactional_id(self) -> str:
@@ -100,6 +117,11 @@ class ProducerHandle:
     def transaction_timeout_s(self) -> float:
         """Seconds after which the coordinator aborts an open transaction."""
         return int(self._settings["transaction.timeout.ms"]) / 1000
+
+    @property
+    def identity(self) -> str | None:
+        """The handle's ``id/epoch`` as its statistics tell it (``statistics.interval.ms``); None where they do not."""
+        return self._identity.known
 
     @property
     def transaction_age_s(self) -> float:
@@ -115,20 +137,29 @@ class ProducerHandle:
         Waits ``timeout`` seconds, or ``start_timeout_s`` when negative. Raises ClusterUnavailableError when no broker
         answers, ClusterUnfitError with the real reason when one does, ProducerFencedError, FatalClientError.
         """
-        if isinstance(self._finished, ClientClosedError):
+        if isinstance(self._finished, (ClientClosedError, ProducerFencedError)):
             raise self._finished
         if self._finished is not None:
             self._replace_handle()
-        limit_s = timeout if timeout >= 0 else self.limits.start_timeout_s
+        self._initialise(timeout if timeout >= 0 else self.limits.start_timeout_s)
+
+    def _initialise(self, limit_s: float) -> None:
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type((RetriableError, RebuildProducerError)),
+            stop=lambda state: self.gives_up or tenacity.stop_after_delay(limit_s)(state),
+            wait=tenacity.wait_exponential(multiplier=0.1, max=1.0),
+            before_sleep=lambda _: self._replace_handle() if self._finished else None,
+            reraise=True,
+        )
         with self._diagnosed(limit_s):
-            self._init(limit_s)
+            retrying(self._init, min(limit_s, self.limits.start_timeout_s))
 
     def _init(self, limit_s: float) -> None:
         deadline = self._clock() + limit_s
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(RetriableError),
             stop=lambda state: self.gives_up or tenacity.stop_after_delay(limit_s)(state),
-            wait=tenacity.wait_exponential(multiplier=0.02, max=1.0),
+            wait=tenacity.wait_exponential(multiplier=0.001, max=1.0),
             reraise=True,
         )
         retrying(self._init_once, deadline)
@@ -144,21 +175,33 @@ class ProducerHandle:
         Tried for ``recovery_timeout_s``, or until ``give_up_at``; raises what ``init_transactions`` raises.
         """
         began_at, reason = self._clock(), str(self._finished or "asked for")
+        age_s, old = self.transaction_age_s, self._identity.take()
         self._replace_handle()
-        limit_s = self.limits.recovery_timeout_s
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type((RetriableError, RebuildProducerError)),
-            stop=lambda state: self.gives_up or tenacity.stop_after_delay(limit_s)(state),
-            wait=tenacity.wait_exponential(multiplier=0.1, max=1.0),
-            before_sleep=lambda _: self._replace_handle() if self._finished else None,
-            reraise=True,
-        )
-        with self._diagnosed(limit_s):
-            retrying(self._init, min(limit_s, self.limits.start_timeout_s))
+        self._initialise(self.limits.recovery_timeout_s)
         self.counters.producer_rebuilds += 1
         self._hook(
-            ProducerRebuilt(transactional_id=self.transactional_id, reason=reason, duration_s=self._clock() - began_at)
+            ProducerRebuilt(
+                transactional_id=self.transactional_id,
+                reason=reason,
+                duration_s=self._clock() - began_at,
+                transaction_age_s=age_s,
+                old_producer=old,
+            )
         )
+
+    @property
+    def may_have_sent_twice(self) -> bool:
+        """Whether a connection was lost since ``begin_transaction``: a copy of a request may still arrive (late)."""
+        self._raw.poll(0)  # which serves the client library's log
+        return self._connections.lost
+
+    def _renew(self) -> None:
+        """Fence whatever is still under way; what has been confirmed stays so, whatever becomes of this."""
+        self._finished = _sent_twice(self.transactional_id)
+        try:
+            self.rebuild()
+        except EosError as error:
+            self._finished = self._finished or error
 
     @property
     def gives_up(self) -> bool:
@@ -176,7 +219,7 @@ class ProducerHandle:
 
     def _replace_handle(self) -> None:
         self._leave_handle_behind()
-        self._raw, self._thread = self._new_handle()
+        self._start_handle()
         self._finished = None
         self._began_at = None
 
@@ -184,6 +227,7 @@ class ProducerHandle:
         # Destroying a handle joins librdkafka's threads, which may take as long as the call that is stuck. Not left to
         # the garbage collector either: a live zombie would keep its connections.
         raw, self._raw = self._raw, None
+        self._reports.leave()
         self._thread.abandon(lambda: _destroy(raw))
 
     # -- failures ------------------------------------------------------------------------------------------------
@@ -222,10 +266,11 @@ class ProducerHandle:
             transaction_timeout_s=self.transaction_timeout_s,
             generated_id=self._generated_id,
             transaction_open=self._began_at is not None,
+            group_fenced=self._group_fenced,
         )
         return known if error is None else with_error(known, error)
 
     def _remember(self, error: EosError) -> EosError:
-        if isinstance(error, (RebuildProducerError, ProducerFencedError)):
+        if isinstance(error, (RebuildProducerError, ProducerFencedError, FatalClientError)):
             self._finished = error
         return error

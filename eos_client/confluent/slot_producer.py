@@ -56,6 +56,9 @@ class SlotProducer(ConfluentProducer):
         raw = self._raw
         self._bounded(TransactionalRequest.INIT, lambda: raw.init_transactions(attempt_s), attempt_s)
 
+    def _renew(self) -> None:
+        """Leave it: taking the slot again might take it from a newer attempt. Such a handle is not kept."""
+
     def produce_named(self, topic: str, value: bytes | None, key: bytes | None, **options: Any) -> None:
         """Queue a record; raises BufferError when the local queue is full, else an error named for what to do."""
         try:

@@ -56,12 +56,18 @@ _UNFIT = frozenset(
         "_UNKNOWN_PARTITION",
     }
 )
+_FORGOTTEN = "INVALID_PRODUCER_ID_MAPPING"
+_PROVES_NOTHING = frozenset({"REQUEST_TIMED_OUT", "UNKNOWN"})
+"""A broker's answers that do not say whether the request took effect, though librdkafka calls them abortable."""
 _STARTING = frozenset({TransactionalRequest.INIT, TransactionalRequest.BEGIN})
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerFailure:
-    """One failed request. ``code``: the error's name in Kafka; ages and timeouts in seconds."""
+    """One failed request. ``code``: the error's name in Kafka; ages and timeouts in seconds.
+
+    ``group_fenced``: the producer's transactions carry input offsets under a consumer group's generation (KIP-447).
+    """
 
     request: TransactionalRequest
     code: str
@@ -72,6 +78,15 @@ class ProducerFailure:
     transaction_timeout_s: float = 60.0
     generated_id: bool = False
     transaction_open: bool = False
+    group_fenced: bool = True
+
+    @property
+    def forgotten(self) -> bool:
+        """Whether a newer instance may have come and gone unseen: the coordinator has no record of the id any more.
+
+        A generated id is nobody else's, and the group's generation keeps an older instance's input offsets out.
+        """
+        return self.code == _FORGOTTEN and not self.group_fenced and not self.generated_id
 
     @property
     def fenced_by_another(self) -> bool:
@@ -104,6 +119,12 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "a newer instance has this transactional.id; two instances must never take turns",
     ),
     RecoveryRule(
+        lambda f: f.forgotten,
+        RecoveryAction.STOP_FATAL,
+        "the transactional.id has expired at the coordinator, and without a consumer group's fence nothing tells "
+        "whether another instance has written under it since: make sure that none has (KAFKA-18019)",
+    ),
+    RecoveryRule(
         lambda f: (
             f.code == "_STATE" and f.request is TransactionalRequest.PRODUCE and f.transaction_open and not f.fatal
         ),
@@ -116,7 +137,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "the transactional calls came in an impossible order",
     ),
     RecoveryRule(
-        lambda f: f.request is TransactionalRequest.COMMIT and not f.abortable,
+        lambda f: f.request is TransactionalRequest.COMMIT and (not f.abortable or f.code in _PROVES_NOTHING),
         RecoveryAction.RESOLVE_UNKNOWN,
         "a commit without a definite answer may still take effect (KAFKA-17754)",
     ),
@@ -131,12 +152,12 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "the handle is finished; init_transactions of another bumps the epoch and fences it (KIP-360)",
     ),
     RecoveryRule(
-        lambda f: f.request is TransactionalRequest.SEND_OFFSETS and f.code == "INVALID_PRODUCER_ID_MAPPING",
+        lambda f: f.request is TransactionalRequest.SEND_OFFSETS and f.code == _FORGOTTEN,
         RecoveryAction.REBUILD_PRODUCER,
         "librdkafka does not bump the epoch here: a transaction that starts with offsets would fail for ever",
     ),
     RecoveryRule(
-        lambda f: f.request is TransactionalRequest.ABORT and not f.abortable,
+        lambda f: f.request is TransactionalRequest.ABORT,
         RecoveryAction.REBUILD_PRODUCER,
         "an abort that failed leaves the transaction open until init_transactions ends it",
     ),

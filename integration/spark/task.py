@@ -298,6 +298,8 @@ class SlotAttempt:
 
     def _keep_producer(self, entry: LedgerEntry | None) -> None:
         """Keep the handle for the next batch: the slot is ours, nothing is open, and ``entry`` is the ledger's."""
+        if self._own_producer().may_have_sent_twice:
+            return
         producer, self._producer = self._own_producer(), None
         producer.disown()
         self._holder = producer.name
@@ -316,15 +318,7 @@ class SlotAttempt:
         text = message if error is None else str(error)
         reused = self._kept is not None
         return SlotStatus(
-            self._slot,
-            outcome,
-            self._content.rows,
-            name,
-            text,
-            reused,
-            self._seconds,
-            holder=self._holder,
-            row_bytes=self._row_bytes,
+            self._slot, outcome, self._content.rows, name, text, reused, self._seconds, self._holder, self._row_bytes
         )
 
     def _announce(self, step: str) -> None:

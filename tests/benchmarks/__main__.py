@@ -1,21 +1,22 @@
-"""`make bench`: the gate's cost, throughput and refused commits. Status 1 if one of them misses its target."""
+"""`make bench`: the gate's cost, recovery, throughput and refused commits. Status 1 if one misses its target."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from tests.benchmarks import gate_cost, refusals, throughput
+from tests.benchmarks import gate_cost, recovery, refusals, throughput
 
 
 def main(arguments: list[str]) -> int:
-    """Run all three, whatever each of them says."""
+    """Run all of them, whatever each of them says."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="throughput rounds")
     parser.add_argument("--seconds", type=float, default=50.0, help="length of each storm")
     options = parser.parse_args(arguments)
     statuses = [
         gate_cost.main([]),
+        recovery.main([]),
         throughput.main(["--rounds", str(options.rounds)]),
         refusals.main(["--seconds", str(options.seconds)]),
     ]

@@ -211,6 +211,7 @@ def test_what_the_user_leaves_out_gets_the_safe_and_the_fast_value():
         "retry.backoff.ms": 10,
         "reconnect.backoff.ms": 10,
         "topic.metadata.propagation.max.ms": 5000,
+        "metadata.recovery.strategy": "none",
         "delivery.report.only.error": True,
     }
 
@@ -227,6 +228,7 @@ USERS_OWN = [
     ("reconnect.backoff.ms", 500),
     ("transaction.timeout.ms", "45000"),
     ("topic.metadata.propagation.max.ms", 100),
+    ("metadata.recovery.strategy", "rebootstrap"),
     ("delivery.report.only.error", False),
 ]
 

@@ -43,8 +43,25 @@ EXAMPLES = [
     (observe.TransactionAborted(reason="gone", row=3, records_in=7), "transaction_aborted", "warning"),
     (observe.OutcomeResolved(outcome="committed", reason="no answer"), "outcome_resolved", "warning"),
     (
-        observe.ProducerRebuilt(transactional_id="b-0", reason="fenced", duration_s=0.3),
+        observe.ProducerRebuilt(
+            transactional_id="b-0", reason="fenced", duration_s=0.3, transaction_age_s=0.1, old_producer="1000/4"
+        ),
         "producer_rebuilt",
+        "warning",
+    ),
+    (
+        observe.ProducerRecovered(
+            transactional_id="b-0",
+            action="rebuild_producer",
+            reason="fenced",
+            outcome="aborted",
+            failures=1,
+            transaction_age_s=0.1,
+            to_commit_s=0.4,
+            old_producer="1000/4",
+            new_producer="1000/6",
+        ),
+        "producer_recovered",
         "warning",
     ),
     (observe.ClientReported(client="consumer", error="_TRANSPORT"), "client_reported", "warning"),

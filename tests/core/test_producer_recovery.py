@@ -41,13 +41,17 @@ SEEN = [
     (R.SEND_OFFSETS, OVERDUE, {}, A.REBUILD_PRODUCER),
     # committing
     (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True}, A.ABORT_AND_CONTINUE),
+    (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True, "group_fenced": False}, A.STOP_FATAL),
     (R.COMMIT, "_TIMED_OUT", {"retriable": True}, A.RESOLVE_UNKNOWN),
+    (R.COMMIT, "REQUEST_TIMED_OUT", {"abortable": True}, A.RESOLVE_UNKNOWN),
+    (R.COMMIT, "UNKNOWN", {"abortable": True}, A.RESOLVE_UNKNOWN),
     (R.COMMIT, OVERDUE, {}, A.RESOLVE_UNKNOWN),
     (R.COMMIT, "_STATE", {}, A.CORRECT_CALL),
     (R.COMMIT, "_STATE", {"fatal": True}, A.RESOLVE_UNKNOWN),
     (R.COMMIT, "INVALID_TXN_STATE", {"fatal": True}, A.RESOLVE_UNKNOWN),
     # aborting
     (R.ABORT, "_TIMED_OUT", {"retriable": True}, A.REBUILD_PRODUCER),
+    (R.ABORT, "UNKNOWN", {"abortable": True}, A.REBUILD_PRODUCER),
     (R.ABORT, OVERDUE, {}, A.REBUILD_PRODUCER),
     (R.ABORT, "COORDINATOR_NOT_AVAILABLE", {}, A.REBUILD_PRODUCER),
     # starting
@@ -90,16 +94,32 @@ def test_a_fence_that_a_timeout_can_explain_is_recovered_from(code, explained):
         assert recovery_for(ProducerFailure(request_, code, **known)).action is wanted, request_
 
 
+@pytest.mark.parametrize("request_", R)
+def test_an_id_that_the_coordinator_has_forgotten_is_taken_again_only_where_no_zombie_could_write(request_):
+    """KAFKA-18019: after the expiry nobody can tell an older instance from a newer one."""
+    for group_fenced, generated_id in itertools.product((False, True), repeat=2):
+        failure = ProducerFailure(
+            request_,
+            "INVALID_PRODUCER_ID_MAPPING",
+            abortable=True,
+            group_fenced=group_fenced,
+            generated_id=generated_id,
+        )
+        allowed = {A.ABORT_AND_CONTINUE, A.REBUILD_PRODUCER} if group_fenced or generated_id else {A.STOP_FATAL}
+        assert recovery_for(failure).action in allowed, failure
+
+
 def every_failure():
-    """Every request, codes that rows name and one that none does, every flag, young and old, both kinds of id."""
+    """Every request, codes that rows name and one that none does, every flag, young and old, any id, fenced or not."""
     codes = {"ILLEGAL_GENERATION", "_STATE", OVERDUE, "INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_TOPIC_OR_PART", "_FENCED"}
+    codes.add("REQUEST_TIMED_OUT")
     truth = (False, True)
     for request_, code, fatal, abortable, retriable, generated_id, is_open in itertools.product(
         R, sorted(codes), truth, truth, truth, truth, truth
     ):
         if code == OVERDUE and (fatal or abortable or retriable):
             continue  # our own code: the library has not answered, so it has set no flag
-        for age_s in (0.0, 60.0):
+        for age_s, group_fenced in itertools.product((0.0, 60.0), truth):
             yield ProducerFailure(
                 request_,
                 code,
@@ -110,6 +130,7 @@ def every_failure():
                 transaction_timeout_s=60.0,
                 generated_id=generated_id,
                 transaction_open=is_open,
+                group_fenced=group_fenced,
             )
 
 
@@ -138,8 +159,8 @@ def test_each_row_is_reached_by_something_that_was_seen():
 
 def test_what_may_have_taken_effect_is_never_aborted_retried_or_forgotten():
     for failure in every_failure():
-        if failure.request is R.COMMIT and not failure.abortable:
-            allowed = {A.RESOLVE_UNKNOWN, A.STOP_FENCED, A.STOP_UNFIT, A.CORRECT_CALL}
+        if failure.request is R.COMMIT and (not failure.abortable or failure.code == "REQUEST_TIMED_OUT"):
+            allowed = {A.RESOLVE_UNKNOWN, A.STOP_FENCED, A.STOP_UNFIT, A.STOP_FATAL, A.CORRECT_CALL}
             assert recovery_for(failure).action in allowed, failure
 
 

@@ -94,6 +94,7 @@ def test_an_unanswered_commit_without_inputs_cannot_be_resolved_and_says_so(stag
         txn.produce(stage.sink, b"afterwards")
     assert txn.outcome is Outcome.COMMITTED
     assert stage.outputs() == ["afterwards"]
+    assert [event.outcome for event in stage.named("producer_recovered")] == ["unknown"]
 
 
 def test_after_an_unanswered_commit_of_ones_own_the_committed_offsets_tell(stage, unanswered):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, cast
 
+from tests.verification.held_requests import FrameValve, HeldRequest, Matches, Passage
 from tests.verification.wire import (
     REQUEST_HEAD_BYTES,
     RESPONSE_HEAD_BYTES,
@@ -130,11 +131,24 @@ class _DelayLine:
 
 
 class _Side(asyncio.Protocol):
-    """One of the two sockets of a connection: what it reads goes through its delay line to the other one."""
+    """One of the two sockets of a connection: what it reads goes through its delay line and its valve to the other one.
 
-    def __init__(self, delay_s: float, scan_in: FrameScanner | None, scan_out: FrameScanner | None) -> None:
+    `farewell`: called instead of closing the other one, once this one is closed and all it has read has been handed on.
+    """
+
+    def __init__(
+        self,
+        delay_s: float,
+        valve: FrameValve,
+        *,
+        scan_in: FrameScanner | None = None,
+        scan_out: FrameScanner | None = None,
+        farewell: Callable[[], None] | None = None,
+    ) -> None:
+        self._valve = valve
         self._scan_in = scan_in
         self._scan_out = scan_out
+        self._farewell = farewell
         self._line = _DelayLine(delay_s, self._hand_over)
         self._transport: asyncio.Transport | None = None
         self._peer: _Side | None = None
@@ -153,7 +167,7 @@ class _Side(asyncio.Protocol):
         for chunk in early:
             self._hand_over(chunk)
         if self.closed:
-            self._line.finish(peer.close)
+            self._line.finish(self._leave)
 
     def data_received(self, data: bytes) -> None:
         if self._scan_in is not None:
@@ -165,9 +179,13 @@ class _Side(asyncio.Protocol):
         if self._peer is None:
             self._early.append(chunk)
             return
-        if self._peer.write(chunk) and self._scan_out is not None:
-            self._scan_out.feed(chunk)
+        self.forward(self._valve.feed(chunk))
         self._balance()
+
+    def forward(self, chunk: bytes) -> None:
+        """Write to the other socket what has passed the valve."""
+        if self._peer is not None and self._peer.write(chunk) and self._scan_out is not None:
+            self._scan_out.feed(chunk)
 
     def write(self, chunk: bytes) -> bool:
         if self._transport is None or self.closed:
@@ -201,7 +219,14 @@ class _Side(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         if self._peer is not None:
-            self._line.finish(self._peer.close)
+            self._line.finish(self._leave)
+
+    def _leave(self) -> None:
+        self.forward(self._valve.rest())
+        if self._farewell is not None:
+            self._farewell()
+        elif self._peer is not None:
+            self._peer.close()
 
     def close(self) -> None:
         if not self.closed and self._transport is not None:
@@ -221,6 +246,7 @@ class KafkaProxy:
         self.added_rtt_s = added_rtt_s
         self.exchanges: list[Exchange] = []
         self.undecoded: list[str] = []
+        self._armed: list[HeldRequest] = []
         self._connections = itertools.count(1)
         self._sides: set[_Side] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -252,6 +278,18 @@ class KafkaProxy:
         if added_rtt_s is not None:
             self.added_rtt_s = added_rtt_s
 
+    def hold_next(self, api: Api, matches: Matches = lambda _: True, *, cuts_off: bool = False) -> HeldRequest:
+        """Keep back the next request of that kind that matches, until `deliver` or `discard`; see `HeldRequest`."""
+        return self._arm(HeldRequest(api, matches, passes=False, cuts_off=cuts_off))
+
+    def lose_next_answer(self, api: Api, matches: Matches = lambda _: True) -> HeldRequest:
+        """Let the next such request through, and nothing back to its client from its answer on."""
+        return self._arm(HeldRequest(api, matches, passes=True))
+
+    def _arm(self, held: HeldRequest) -> HeldRequest:
+        self._armed.append(held)
+        return held
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -282,8 +320,10 @@ class KafkaProxy:
     def _accept(self) -> _Side:
         recorder = _Recorder(next(self._connections), self.exchanges, self.undecoded)
         one_way_s = self.added_rtt_s / 2
-        client = _Side(one_way_s, recorder.requests, None)
-        broker = _Side(one_way_s, None, recorder.responses)
+        passage = Passage(self._armed)
+        client = _Side(one_way_s, passage.requests, scan_in=recorder.requests, farewell=passage.client_left)
+        broker = _Side(one_way_s, passage.responses, scan_out=recorder.responses)
+        passage.connect(client.forward, broker.close, client.close)
         task = asyncio.get_running_loop().create_task(self._connect(client, broker))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -1,4 +1,4 @@
-"""The proxy against a scripted peer, byte by byte, and against real librdkafka traffic."""
+"""The proxy against a scripted peer, byte by byte."""
 
 from __future__ import annotations
 
@@ -34,12 +34,15 @@ class ScriptedBroker:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection:
-                while chunk := connection.recv(1 << 16):
-                    self.received += chunk
-                    if reply := self.answer(chunk):
-                        connection.sendall(reply)
-            self.closed.set()
+            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def _talk(self, connection: socket.socket) -> None:
+        with connection:
+            while chunk := connection.recv(1 << 16):
+                self.received += chunk
+                if reply := self.answer(chunk):
+                    connection.sendall(reply)
+        self.closed.set()
 
     def close(self) -> None:
         self._listener.close()

@@ -59,6 +59,7 @@ class RequestFields:
     transactional_id: str = ""
     offsets: tuple[tuple[str, int, int], ...] = ()
     commits: bool | None = None
+    producer_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +193,8 @@ def _add_offsets_request(cursor: _Cursor, version: int, client_id: str) -> Reque
 def _end_txn_request(cursor: _Cursor, version: int, client_id: str) -> RequestFields:
     transactional_id = cursor.string()
     cursor.integer(8)
-    cursor.integer(2)
-    return RequestFields(client_id, transactional_id=transactional_id, commits=cursor.integer(1) != 0)
+    epoch, commits = cursor.integer(2), cursor.integer(1) != 0
+    return RequestFields(client_id, transactional_id=transactional_id, commits=commits, producer_epoch=epoch)
 
 
 def _generation_then_member_request(cursor: _Cursor, version: int, client_id: str) -> RequestFields:

@@ -1,0 +1,32 @@
+"""Which producer id and epoch a handle has. librdkafka tells it only in its statistics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+_CALLBACK = "stats_cb"
+
+
+class IdentityWatch:
+    """Reads ``id/epoch`` from the statistics, if the application has them made, and passes them on."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.known: str | None = None
+        self._theirs: Callable[[str], Any] | None = settings.get(_CALLBACK)
+        if str(settings.get("statistics.interval.ms", 0)) != "0":
+            settings[_CALLBACK] = self
+
+    def __call__(self, text: str) -> None:
+        """Take note of what is known by now."""
+        eos = json.loads(text).get("eos", {})
+        if eos.get("producer_id", -1) >= 0:
+            self.known = f"{eos['producer_id']}/{eos['producer_epoch']}"
+        if self._theirs is not None:
+            self._theirs(text)
+
+    def take(self) -> str | None:
+        """Return the identity and forget it: the next handle has another."""
+        known, self.known = self.known, None
+        return known

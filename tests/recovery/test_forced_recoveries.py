@@ -1,0 +1,29 @@
+"""Each cause once, with workers running; `make soak-recovery` does it two hundred times."""
+
+from __future__ import annotations
+
+from tests.kafka.loop_support import Job
+from tests.recovery.forced_recoveries import BROKER, QUICK, SLOW, ForcedRecoveries, opened
+
+SLACK = 6
+
+
+def test_after_every_cause_the_loops_go_on_by_themselves_and_each_record_counts_once(make_kafka_broker):
+    broker = make_kafka_broker(properties=BROKER)
+    with Job(broker) as job:
+        forced = ForcedRecoveries(broker, job, seed=1)
+        forced.await_work()
+        forced.expire()
+        before = opened()
+        for name, cause in (QUICK | SLOW).items():
+            forced.one(name, cause)
+        forced.await_work()
+        after = opened()
+        forced.finish()
+        job.assert_exactly_once()
+    assert {name: after[name] <= before[name] + SLACK for name in ("threads", "handles")} == {
+        "threads": True,
+        "handles": True,
+    }, (before, after)
+    for worker in forced.workers:
+        assert worker.running.loop.counters.recoveries >= len(worker.recovered) > 0

@@ -1,0 +1,232 @@
+"""Requests that a network delivers late or never, and answers that it loses: kept in the proxy until told otherwise.
+
+Nothing overtakes a held request on its own connection; all other connections go on. When its client gives up and
+closes, the broker's end stays open, because what is on its way arrives all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from tests.verification.wire import (
+    REQUEST_HEAD_BYTES,
+    RESPONSE_HEAD_BYTES,
+    Api,
+    RequestFields,
+    ResponseFields,
+    decode_request,
+    decode_response,
+    request_head,
+    response_head,
+)
+
+WAIT_S = 30.0
+_SIZE_BYTES = 4
+
+Matches = Callable[[RequestFields], bool]
+
+
+class HeldRequest:
+    """One request that the proxy is to catch: kept back, or let through with its answer lost. For the test's thread.
+
+    `cuts_off`: its client's end of the connection is closed as soon as it has come; it stays on its way.
+    """
+
+    def __init__(self, api: Api, matches: Matches, *, passes: bool, cuts_off: bool = False) -> None:
+        self.api = api
+        self.matches = matches
+        self.passes = passes
+        self.cuts_off = cuts_off
+        self.request: RequestFields | None = None
+        self.response: ResponseFields | None = None
+        self._passage: Passage | None = None
+        self._caught = threading.Event()
+        self._answered = threading.Event()
+
+    @property
+    def is_caught(self) -> bool:
+        """Whether the request has come."""
+        return self._caught.is_set()
+
+    def wait_until_caught(self, timeout_s: float = WAIT_S) -> RequestFields:
+        """Wait for the request and return it; raises TimeoutError."""
+        if not self._caught.wait(timeout_s) or self.request is None:
+            raise TimeoutError(f"no {self.api.name} that matches was sent within {timeout_s} s")
+        return self.request
+
+    def deliver(self) -> None:
+        """Let it go on to the broker, and after it what its client has sent since."""
+        self._tell(lambda passage: passage.deliver())
+
+    def discard(self) -> None:
+        """Lose it: both ends of its connection are closed, as by a network that has failed."""
+        self._tell(lambda passage: passage.discard())
+
+    def wait_for_answer(self, timeout_s: float = WAIT_S) -> ResponseFields:
+        """Wait for what the broker answered and return it; raises TimeoutError."""
+        if not self._answered.wait(timeout_s) or self.response is None:
+            raise TimeoutError(f"the broker did not answer {self.api.name} within {timeout_s} s")
+        return self.response
+
+    def _tell(self, act: Callable[[Passage], None]) -> None:
+        self.wait_until_caught()
+        passage = self._passage
+        if passage is not None:
+            passage.loop.call_soon_threadsafe(act, passage)
+
+    def caught(self, passage: Passage, request: RequestFields) -> None:
+        """Take note of the request; called by the proxy."""
+        self._passage, self.request = passage, request
+        self._caught.set()
+
+    def answered(self, response: ResponseFields) -> None:
+        """Take note of the broker's answer; called by the proxy."""
+        self.response = response
+        self._answered.set()
+
+
+class FrameValve:
+    """One direction of a connection, cut into frames where that matters; shuts at the frame it is told to keep.
+
+    `wants(head)` sees the first `head_bytes` bytes after the size; `lets_through(frame)` gets each wanted frame whole,
+    without its size.
+    """
+
+    def __init__(self, head_bytes: int, wants: Callable[[bytes], bool], lets_through: Callable[[bytes], bool]) -> None:
+        self._head_length = _SIZE_BYTES + head_bytes
+        self._wants = wants
+        self._lets_through = lets_through
+        self._pending = bytearray()
+        self._needed = self._head_length
+        self._passing = 0
+        self._in_body = False
+        self._kept = bytearray()
+        self._behind = bytearray()
+        self.is_shut = False
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Take the next bytes of the stream; returns those that may go on now."""
+        if self._passing >= len(chunk) and not self.is_shut:
+            self._passing -= len(chunk)
+            return chunk
+        through = bytearray()
+        at, end = 0, len(chunk)
+        while at < end and not self.is_shut:
+            if self._passing:
+                step = min(self._passing, end - at)
+                self._passing -= step
+                through += chunk[at : at + step]
+            else:
+                step = min(self._needed - len(self._pending), end - at)
+                self._pending += chunk[at : at + step]
+                if len(self._pending) == self._needed:
+                    through += self._decide()
+            at += step
+        self._behind += chunk[at:]
+        return bytes(through)
+
+    def reopen(self) -> bytes:
+        """Return the kept frame and what came after it, up to the next one to be kept."""
+        first, behind = bytes(self._kept), bytes(self._behind)
+        self._kept.clear()
+        self._behind.clear()
+        self.is_shut = False
+        return first + self.feed(behind)
+
+    def rest(self) -> bytes:
+        """Return the beginning of a frame that will not be completed any more."""
+        rest = bytes(self._pending)
+        self._pending.clear()
+        return rest
+
+    def _decide(self) -> bytes:
+        if not self._in_body:
+            length = _SIZE_BYTES + int.from_bytes(self._pending[:_SIZE_BYTES], "big")
+            if not self._wants(bytes(self._pending[_SIZE_BYTES:])):
+                self._passing = length - len(self._pending)
+                return self.rest()
+            self._in_body, self._needed = True, length
+            if len(self._pending) < length:
+                return b""
+        self._in_body, self._needed = False, self._head_length
+        frame = self.rest()
+        if self._lets_through(frame[_SIZE_BYTES:]):
+            return frame
+        self._kept += frame
+        self.is_shut = True
+        return b""
+
+
+class Passage:
+    """What one connection lets through, in both directions. Lives in the proxy's thread.
+
+    `armed`: the requests that are to be caught, shared by all connections; each is caught once.
+    """
+
+    def __init__(self, armed: list[HeldRequest]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.requests = FrameValve(REQUEST_HEAD_BYTES, self._wants_request, self._lets_request_through)
+        self.responses = FrameValve(RESPONSE_HEAD_BYTES, self._wants_response, self._lets_response_through)
+        self._armed = armed
+        self._awaited: dict[int, tuple[HeldRequest, int]] = {}
+        self._to_broker: Callable[[bytes], None] = lambda _: None
+        self._close_broker: Callable[[], None] = lambda: None
+        self.close_client: Callable[[], None] = lambda: None
+        self._client_is_gone = False
+
+    def connect(
+        self, to_broker: Callable[[bytes], None], close_broker: Callable[[], None], close_client: Callable[[], None]
+    ) -> None:
+        """Say how to reach both ends."""
+        self._to_broker = to_broker
+        self._close_broker = close_broker
+        self.close_client = close_client
+
+    def client_left(self) -> None:
+        """Close the broker's end, too, once nothing that was caught is on its way any more."""
+        self._client_is_gone = True
+        self._close_when_done()
+
+    def deliver(self) -> None:
+        """Let what is held go on."""
+        if self.requests.is_shut:
+            self._to_broker(self.requests.reopen())
+
+    def discard(self) -> None:
+        """Lose what is held, and the connection."""
+        self.close_client()
+        self._close_broker()
+
+    def _close_when_done(self) -> None:
+        if self._client_is_gone and not self.requests.is_shut and not self._awaited:
+            self._close_broker()
+
+    def _wants_request(self, head: bytes) -> bool:
+        api_key = request_head(head)[0]
+        return any(held.api == api_key for held in self._armed)
+
+    def _lets_request_through(self, frame: bytes) -> bool:
+        try:
+            api, version, request = decode_request(frame)
+        except ValueError:
+            return True
+        held = next((held for held in self._armed if held.api is api and held.matches(request)), None)
+        if held is None:
+            return True
+        self._armed.remove(held)
+        self._awaited[request_head(frame)[2]] = (held, version)
+        held.caught(self, request)
+        if held.cuts_off:
+            self.loop.call_soon(self.close_client)
+        return held.passes
+
+    def _wants_response(self, head: bytes) -> bool:
+        return response_head(head) in self._awaited
+
+    def _lets_response_through(self, frame: bytes) -> bool:
+        held, version = self._awaited.pop(response_head(frame))
+        held.answered(decode_response(held.api, version, frame))
+        self._close_when_done()
+        return not held.passes

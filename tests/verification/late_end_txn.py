@@ -1,0 +1,290 @@
+"""Who goes through the runs in which a transactional request is late: a loop as it is written by hand, and ours."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+
+from eos_client import EosConsumer, EosProducer, Outcome
+from eos_client.core.model import ProducerLimits
+from tests.kafka.kafka_support import Stage, wait_for
+from tests.verification.held_requests import HeldRequest
+from tests.verification.proxy import KafkaProxy
+from tests.verification.wire import Api, RequestFields
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+RECORDS = 12
+CALL_TIMEOUT_S = 20.0
+COMMIT_TIMEOUT_S = 0.5
+SOCKET_TIMEOUT_MS = 500
+FENCED_CODES = frozenset({47, 90})  # INVALID_PRODUCER_EPOCH, and PRODUCER_FENCED in newer versions of the requests
+_ATTEMPTS_MAX = 5
+
+
+class Reading(enum.Enum):
+    """What a hand-written loop takes a commit for that was not answered in time."""
+
+    UNFINISHED = "call it again until it succeeds, as the client library's documentation says"
+    FAILED = "a new handle, back to the first record of the batch"
+    DONE = "a new handle, on with the next batch"
+
+
+class NaiveLoop:
+    """One consumer, one transactional producer, and a `Reading` of time-outs; it rewinds and checks errors' flags.
+
+    `copy` is one transaction; `meanwhile` is called in it once, when its first `after` outputs are at the broker.
+    """
+
+    def __init__(self, bootstrap: str, source: str, sink: str, group: str, reading: Reading) -> None:
+        self.transactional_id = f"naive-{group}"
+        self._bootstrap = bootstrap
+        self._sink = sink
+        self._reading = reading
+        self._producer = self._new_producer()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 20,
+            }
+        )
+        self._consumer.subscribe([source])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def copy(self, count: int, *, after: int = 0, meanwhile: Callable[[], Any] = lambda: None) -> None:
+        """Copy the next `count` records in one transaction, again from its start as often as the broker refuses it."""
+        for _ in range(_ATTEMPTS_MAX):
+            batch = self._consume(count)
+            try:
+                self._attempt(batch, after, meanwhile)
+            except KafkaException as exception:
+                after, meanwhile = 0, lambda: None
+                self._recover(exception)
+                self._rewind(batch)
+            else:
+                return
+        raise AssertionError(f"{self.transactional_id} got nowhere in {_ATTEMPTS_MAX} attempts")
+
+    def abort(self, count: int) -> None:
+        """Copy the next `count` records, find that they are no good, and abort."""
+        batch = self._consume(count)
+        self._producer.begin_transaction()
+        self._produce(batch)
+        self._patiently(self._producer.abort_transaction)
+        self._rewind(batch)
+
+    def _attempt(self, batch: list[Message], after: int, meanwhile: Callable[[], Any]) -> None:
+        self._producer.begin_transaction()
+        self._produce(batch[:after])
+        meanwhile()
+        self._produce(batch[after:])
+        self._producer.send_offsets_to_transaction(
+            self._consumer.position(self._consumer.assignment()),
+            self._consumer.consumer_group_metadata(),
+            CALL_TIMEOUT_S,
+        )
+        if self._reading is Reading.UNFINISHED:
+            self._patiently(self._producer.commit_transaction)
+            return
+        try:
+            self._producer.commit_transaction(COMMIT_TIMEOUT_S)
+        except KafkaException as exception:
+            if not exception.args[0].retriable():
+                raise
+            self._producer = self._new_producer()
+            if self._reading is Reading.FAILED:
+                self._rewind(batch)
+
+    def _patiently(self, end: Callable[[float], None]) -> None:
+        deadline_s = time.monotonic() + CALL_TIMEOUT_S
+        while True:
+            try:
+                end(COMMIT_TIMEOUT_S)
+            except KafkaException as exception:  # noqa: PERF203  # once a second
+                if not exception.args[0].retriable() or time.monotonic() > deadline_s:
+                    raise
+            else:
+                return
+
+    def _recover(self, exception: KafkaException) -> None:
+        if exception.args[0].txn_requires_abort():
+            with contextlib.suppress(KafkaException):
+                self._producer.abort_transaction(CALL_TIMEOUT_S)
+                return
+        self._producer = self._new_producer()
+
+    def _rewind(self, batch: Iterable[Message]) -> None:
+        starts: dict[tuple[Any, Any], int] = {}
+        for message in batch:
+            starts.setdefault((message.topic(), message.partition()), int(message.offset() or 0))
+        for (topic, partition), offset in starts.items():
+            self._consumer.seek(TopicPartition(topic, partition, offset))
+
+    def _consume(self, count: int) -> list[Message]:
+        batch: list[Message] = []
+        deadline_s = time.monotonic() + CALL_TIMEOUT_S
+        while len(batch) < count and time.monotonic() < deadline_s:
+            batch += [m for m in self._consumer.consume(count - len(batch), 0.1) if m.error() is None]
+        return batch
+
+    def _produce(self, batch: Iterable[Message]) -> None:
+        for message in batch:
+            self._producer.produce(self._sink, message.value())
+        self._producer.flush(CALL_TIMEOUT_S)
+
+    def _new_producer(self) -> Producer:
+        producer = Producer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "transactional.id": self.transactional_id,
+                "socket.timeout.ms": SOCKET_TIMEOUT_MS,
+                "linger.ms": 0,
+            }
+        )
+        producer.init_transactions(CALL_TIMEOUT_S)
+        return producer
+
+
+class Ours:
+    """Our producer and consumer on a stage with one partition of `RECORDS` records; its methods are `NaiveLoop`'s."""
+
+    def __init__(self, stage: Stage, limits: ProducerLimits) -> None:
+        self.transactional_id = f"ours-{stage.group}"
+        self._stage = stage
+        self._producer: EosProducer = stage.producer(limits=limits, transactional_id=self.transactional_id)
+        self._consumer: EosConsumer = stage.subscribed()
+        stage.load(RECORDS)
+
+    def copy(self, count: int, *, after: int = 0, meanwhile: Callable[[], Any] = lambda: None) -> Outcome | None:
+        """Copy the next `count` records; returns what became of their transaction."""
+        with self._producer.transaction(self._consumer) as txn:
+            batch = self._stage.collect(self._consumer, count)
+            for message in batch[:after]:
+                txn.produce(self._stage.sink, message.value())
+            self._producer.flush(CALL_TIMEOUT_S)
+            meanwhile()
+            for message in batch[after:]:
+                txn.produce(self._stage.sink, message.value())
+        return txn.outcome
+
+    def abort(self, count: int) -> None:
+        """Copy the next `count` records, find that they are no good, and abort."""
+
+        def no_good() -> None:
+            raise ArithmeticError
+
+        with pytest.raises(ArithmeticError):
+            self.copy(count, after=count, meanwhile=no_good)
+
+    def assert_exactly_once(self) -> None:
+        """Copy the rest; then every record has one output."""
+        wait_for(lambda: settled_offset(self._stage) == RECORDS, "all inputs committed", self._copy_what_comes)
+        outputs = settled_outputs(self._stage)
+        assert outputs == ids(0, RECORDS), f"{RECORDS} inputs, but these outputs: {outputs}"
+
+    def _copy_what_comes(self) -> None:
+        with self._producer.transaction(self._consumer) as txn:
+            for message in self._consumer.consume(RECORDS, 0.1):
+                txn.produce(self._stage.sink, message.value())
+
+    def resolved(self) -> list[str]:
+        """The outcomes that were looked up in the log."""
+        return [event.outcome for event in self._stage.named("outcome_resolved")]
+
+
+def commit_of(transactional_id: str) -> Callable[[RequestFields], bool]:
+    """Matches the EndTxn that commits."""
+    return lambda request: request.transactional_id == transactional_id and request.commits is True
+
+
+def abort_of(transactional_id: str) -> Callable[[RequestFields], bool]:
+    """Matches the EndTxn that aborts."""
+    return lambda request: request.transactional_id == transactional_id and request.commits is False
+
+
+def sent_by(transactional_id: str) -> Callable[[RequestFields], bool]:
+    """Matches whatever that id sends."""
+    return lambda request: request.transactional_id == transactional_id
+
+
+def arrive_late(held: HeldRequest) -> tuple[int, ...]:
+    """Let the request reach the broker now; returns the broker's error codes."""
+    held.deliver()
+    return held.wait_for_answer().errors
+
+
+@contextlib.contextmanager
+def arriving_before_the_commit(proxy: KafkaProxy, transactional_id: str, late: HeldRequest) -> Iterator[None]:
+    """In the transaction of the block, the late request arrives after its offsets and before its EndTxn."""
+    commit = proxy.hold_next(Api.END_TXN, commit_of(transactional_id))
+
+    def deliver_both() -> None:
+        commit.wait_until_caught()
+        try:
+            arrive_late(late)
+        finally:
+            commit.deliver()
+
+    thread = threading.Thread(target=deliver_both, daemon=True)
+    thread.start()
+    yield
+    thread.join()
+
+
+def ids(first: int, end: int) -> list[str]:
+    """The values of the stage's first partition from the `first` record to before the `end`."""
+    return [f"0-{number}" for number in range(first, end)]
+
+
+def doubled(outputs: list[str]) -> set[str]:
+    """The values that are there more than once."""
+    return {each for each, count in Counter(outputs).items() if count > 1}
+
+
+def settled_outputs(stage: Stage) -> list[str]:
+    """What read_committed sees of the sink once no transaction is open on it."""
+    wait_for(lambda: _end(stage, "read_committed") == _end(stage, "read_uncommitted"), "the transactions to have ended")
+    return stage.outputs()
+
+
+def settled_offset(stage: Stage) -> int:
+    """The group's offset, none of it pending: read_committed waits for that."""
+    with _onlooker(stage, "read_committed") as consumer:
+        (place,) = consumer.committed([TopicPartition(stage.source, 0)], CALL_TIMEOUT_S)
+    return int(place.offset)
+
+
+def _end(stage: Stage, isolation: str) -> int:
+    with _onlooker(stage, isolation) as consumer:
+        return int(consumer.get_watermark_offsets(TopicPartition(stage.sink, 0), CALL_TIMEOUT_S)[1])
+
+
+def _onlooker(stage: Stage, isolation: str) -> contextlib.closing[Consumer]:
+    settings = {"bootstrap.servers": stage.bootstrap, "group.id": stage.group, "isolation.level": isolation}
+    return contextlib.closing(Consumer(settings))
+
+
+def endings(proxy: KafkaProxy, transactional_id: str) -> list[tuple[int, bool]]:
+    """Producer epoch and kind (True: commit) of every EndTxn that was sent under that id, in order."""
+    return [
+        (-1 if exchange.request.producer_epoch is None else exchange.request.producer_epoch, commits)
+        for exchange in tuple(proxy.exchanges)
+        if exchange.request.transactional_id == transactional_id and (commits := exchange.request.commits) is not None
+    ]

@@ -1,0 +1,308 @@
+"""A transactional request that arrives when its client has given it up (KAFKA-17754), on a real broker.
+
+First what it does to loops that are written by hand, so that the same proxy, the same request and the same moment mean
+something when ours goes through them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from eos_client import Outcome
+from eos_client.core.model import ProducerLimits
+from eos_client.observe import OutcomeResolved
+from eos_client.testing.embedded_kafka import EmbeddedKafka
+from eos_client.testing.free_ports import free_ports
+from tests.kafka.kafka_support import Stage, wait_for
+from tests.kafka.loop_support import Job, await_true
+from tests.verification.held_requests import HeldRequest
+from tests.verification.late_end_txn import (
+    COMMIT_TIMEOUT_S,
+    FENCED_CODES,
+    RECORDS,
+    NaiveLoop,
+    Ours,
+    Reading,
+    abort_of,
+    arrive_late,
+    arriving_before_the_commit,
+    commit_of,
+    doubled,
+    endings,
+    ids,
+    sent_by,
+    settled_offset,
+    settled_outputs,
+)
+from tests.verification.proxy import KafkaProxy
+from tests.verification.wire import Api
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+SHORT = ProducerLimits(commit_timeout_s=COMMIT_TIMEOUT_S, start_timeout_s=15.0, recovery_timeout_s=20.0)
+PATIENT = ProducerLimits(commit_timeout_s=10.0, start_timeout_s=15.0, recovery_timeout_s=20.0)
+GOES_ON_WITHIN_S = 15.0
+
+
+@dataclass(frozen=True)
+class Network:
+    """A broker behind a proxy that can hold requests."""
+
+    bootstrap: str
+    proxy: KafkaProxy
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[Network]:
+    (port,) = free_ports(1)
+    with KafkaProxy(port) as proxy, EmbeddedKafka(port=port, advertised_port=proxy.port) as broker:
+        yield Network(broker.bootstrap_servers, proxy)
+
+
+@pytest.fixture
+def stage(network: Network) -> Iterator[Stage]:
+    with Stage(network.bootstrap, partitions=1) as made:
+        yield made
+
+
+@pytest.fixture
+def proxy(network: Network) -> KafkaProxy:
+    return network.proxy
+
+
+# -- loops that are written by hand ----------------------------------------------------------------------------------
+
+
+def naive(stage: Stage, reading: Reading) -> NaiveLoop:
+    return NaiveLoop(stage.bootstrap, stage.source, stage.sink, stage.group, reading)
+
+
+@pytest.mark.parametrize("cuts_off", [False, True], ids=["timed out", "connection lost"])
+def test_a_late_commit_tears_the_next_transaction_of_a_loop_that_waited_for_it(
+    stage: Stage, proxy: KafkaProxy, cuts_off: bool
+) -> None:
+    stage.load(RECORDS)
+    with naive(stage, Reading.UNFINISHED) as loop:
+        loop.copy(4)
+        held = proxy.hold_next(Api.END_TXN, commit_of(loop.transactional_id), cuts_off=cuts_off)
+        loop.copy(4)
+        assert (settled_outputs(stage), settled_offset(stage)) == (ids(0, 8), 8)
+
+        def half_is_visible() -> None:
+            assert arrive_late(held) == (0,)
+            wait_for(lambda: stage.outputs() == ids(0, 10), "half of the open transaction to be visible")
+            assert settled_offset(stage) == 8
+
+        loop.copy(4, after=2, meanwhile=half_is_visible)
+    assert doubled(settled_outputs(stage)) == {"0-8", "0-9"}
+    assert settled_offset(stage) == RECORDS
+
+
+def test_a_late_abort_takes_the_outputs_of_the_next_transaction_from_a_loop_that_waited_for_it(
+    stage: Stage, proxy: KafkaProxy
+) -> None:
+    stage.load(RECORDS)
+    with naive(stage, Reading.UNFINISHED) as loop:
+        loop.copy(4)
+        held = proxy.hold_next(Api.END_TXN, abort_of(loop.transactional_id), cuts_off=True)
+        loop.abort(4)
+        loop.copy(4, after=4, meanwhile=lambda: arrive_late(held))
+        assert settled_offset(stage) == 8
+        loop.copy(4)
+    assert held.response is not None
+    assert held.response.errors == (0,)
+    assert settled_outputs(stage) == ids(0, 4) + ids(8, 12)
+    assert settled_offset(stage) == RECORDS
+
+
+def test_late_offsets_take_back_the_next_transactions_offsets_of_a_loop_that_waited_for_them(
+    stage: Stage, proxy: KafkaProxy
+) -> None:
+    stage.load(RECORDS)
+    with naive(stage, Reading.UNFINISHED) as loop:
+        loop.copy(4)
+        held = proxy.hold_next(Api.TXN_OFFSET_COMMIT, sent_by(loop.transactional_id), cuts_off=True)
+        loop.copy(4)
+        assert settled_offset(stage) == 8
+        with arriving_before_the_commit(proxy, loop.transactional_id, held):
+            loop.copy(4)
+    assert settled_outputs(stage) == ids(0, RECORDS)
+    assert settled_offset(stage) == 8
+
+
+def test_a_loop_that_takes_an_unanswered_commit_for_failed_doubles_its_records(stage: Stage, proxy: KafkaProxy) -> None:
+    stage.load(RECORDS)
+    with naive(stage, Reading.FAILED) as loop:
+        loop.copy(4)
+        proxy.lose_next_answer(Api.END_TXN, commit_of(loop.transactional_id))
+        loop.copy(4)
+        loop.copy(8)
+    assert doubled(settled_outputs(stage)) == set(ids(4, 8))
+
+
+def test_a_loop_that_takes_an_unanswered_commit_for_done_loses_its_records(stage: Stage, proxy: KafkaProxy) -> None:
+    stage.load(RECORDS)
+    with naive(stage, Reading.DONE) as loop:
+        loop.copy(4)
+        dropped = proxy.hold_next(Api.END_TXN, commit_of(loop.transactional_id))
+        loop.copy(4)
+        loop.copy(4)
+        dropped.discard()
+    assert settled_outputs(stage) == ids(0, 4) + ids(8, 12)
+    assert settled_offset(stage) == RECORDS
+
+
+# -- ours ------------------------------------------------------------------------------------------------------------
+
+
+def assert_refused(proxy: KafkaProxy, transactional_id: str, held: HeldRequest, *, aborts: int = 0) -> None:
+    """The broker fenced the late request, and no handle has ended a transaction after a newer one."""
+    assert held.response is not None
+    assert set(held.response.errors) <= FENCED_CODES
+    sent = endings(proxy, transactional_id)
+    assert [commits for _, commits in sent].count(False) == aborts
+    epochs = [epoch for epoch, _ in sent]
+    assert epochs == sorted(epochs)
+    assert epochs[0] < epochs[-1]
+
+
+def test_a_late_commit_is_refused_because_ours_has_asked_the_log(stage: Stage, proxy: KafkaProxy) -> None:
+    ours = Ours(stage, SHORT)
+    assert ours.copy(4) is Outcome.COMMITTED
+    held = proxy.hold_next(Api.END_TXN, commit_of(ours.transactional_id))
+    assert ours.copy(4) is Outcome.ABORTED
+    assert ours.resolved() == ["aborted"]
+
+    def nothing_is_visible() -> None:
+        assert set(arrive_late(held)) <= FENCED_CODES
+        assert (stage.outputs(), settled_offset(stage)) == (ids(0, 4), 4)
+
+    assert ours.copy(4, after=2, meanwhile=nothing_is_visible) is Outcome.COMMITTED
+    ours.assert_exactly_once()
+    assert_refused(proxy, ours.transactional_id, held)
+
+
+def test_a_commit_that_never_arrives_is_done_again_once(stage: Stage, proxy: KafkaProxy) -> None:
+    ours = Ours(stage, SHORT)
+    ours.copy(4)
+    dropped = proxy.hold_next(Api.END_TXN, commit_of(ours.transactional_id))
+    assert ours.copy(4) is Outcome.ABORTED
+    assert ours.copy(4) is Outcome.COMMITTED
+    dropped.discard()
+    ours.assert_exactly_once()
+    assert ours.resolved() == ["aborted"]
+    assert all(commits for _, commits in endings(proxy, ours.transactional_id))
+
+
+def test_a_commit_whose_answer_is_lost_counts_as_done(stage: Stage, proxy: KafkaProxy) -> None:
+    ours = Ours(stage, SHORT)
+    ours.copy(4)
+    lost = proxy.lose_next_answer(Api.END_TXN, commit_of(ours.transactional_id))
+    assert ours.copy(4) is Outcome.COMMITTED
+    assert lost.wait_for_answer().errors == (0,)
+    assert ours.resolved() == ["committed"]
+    assert settled_offset(stage) == 8
+    ours.assert_exactly_once()
+    assert all(commits for _, commits in endings(proxy, ours.transactional_id))
+
+
+def test_a_late_abort_is_refused_because_ours_has_another_handle(stage: Stage, proxy: KafkaProxy) -> None:
+    ours = Ours(stage, SHORT)
+    ours.copy(4)
+    held = proxy.hold_next(Api.END_TXN, abort_of(ours.transactional_id))
+    ours.abort(4)
+    assert ours.copy(4, after=4, meanwhile=lambda: arrive_late(held)) is Outcome.COMMITTED
+    ours.assert_exactly_once()
+    assert_refused(proxy, ours.transactional_id, held, aborts=1)
+
+
+def test_offsets_that_are_held_beyond_the_budget_are_left_behind_with_their_handle(
+    stage: Stage, proxy: KafkaProxy
+) -> None:
+    ours = Ours(stage, SHORT)
+    ours.copy(2)
+    held = proxy.hold_next(Api.TXN_OFFSET_COMMIT, sent_by(ours.transactional_id))
+    began_s = time.monotonic()
+    assert ours.copy(8) is Outcome.ABORTED
+    assert time.monotonic() - began_s < GOES_ON_WITHIN_S
+    assert len(stage.named("producer_rebuilt")) == 1
+    with arriving_before_the_commit(proxy, ours.transactional_id, held):
+        assert ours.copy(4) is Outcome.COMMITTED
+    assert settled_offset(stage) == 6
+    ours.assert_exactly_once()
+    assert_refused(proxy, ours.transactional_id, held)
+
+
+# -- what the client library sends a second time by itself -----------------------------------------------------------
+
+
+def test_a_commit_that_was_sent_twice_cannot_tear_the_next_transaction(stage: Stage, proxy: KafkaProxy) -> None:
+    ours = Ours(stage, PATIENT)
+    ours.copy(4)
+    held = proxy.hold_next(Api.END_TXN, commit_of(ours.transactional_id), cuts_off=True)
+    assert ours.copy(4) is Outcome.COMMITTED
+
+    def torn_if_accepted() -> None:
+        if arrive_late(held) == (0,):
+            wait_for(lambda: stage.outputs() == ids(0, 10), "half of the open transaction to be visible")
+
+    ours.copy(4, after=2, meanwhile=torn_if_accepted)
+    ours.assert_exactly_once()
+    assert_refused(proxy, ours.transactional_id, held)
+
+
+def test_an_abort_that_was_sent_twice_cannot_take_the_next_transactions_outputs(
+    stage: Stage, proxy: KafkaProxy
+) -> None:
+    ours = Ours(stage, PATIENT)
+    ours.copy(4)
+    held = proxy.hold_next(Api.END_TXN, abort_of(ours.transactional_id), cuts_off=True)
+    ours.abort(4)
+    ours.copy(4, after=4, meanwhile=lambda: arrive_late(held))
+    ours.assert_exactly_once()
+    assert_refused(proxy, ours.transactional_id, held, aborts=2)
+
+
+def test_offsets_that_were_sent_twice_cannot_take_back_the_next_transactions(stage: Stage, proxy: KafkaProxy) -> None:
+    ours = Ours(stage, PATIENT)
+    ours.copy(4)
+    held = proxy.hold_next(Api.TXN_OFFSET_COMMIT, sent_by(ours.transactional_id), cuts_off=True)
+    assert ours.copy(4) is Outcome.COMMITTED
+    with arriving_before_the_commit(proxy, ours.transactional_id, held):
+        assert ours.copy(4) is Outcome.COMMITTED
+    assert settled_outputs(stage) == ids(0, RECORDS)
+    assert settled_offset(stage) == RECORDS
+    assert_refused(proxy, ours.transactional_id, held)
+
+
+# -- the loop --------------------------------------------------------------------------------------------------------
+
+
+def test_the_loop_goes_on_by_itself_and_the_late_commit_finds_it_in_its_next_transaction(network: Network) -> None:
+    with Job(network.bootstrap, partitions=1) as job:
+        transactional_id = f"loop-{job.group}"
+        held: list[HeldRequest] = []
+
+        def copy(record: Any) -> list[bytes]:
+            if held and held[0].is_caught and held[0].response is None:
+                with contextlib.suppress(AssertionError):  # the first record of the next transaction finds none open
+                    await_true(lambda: not job.is_settled(), "outputs of the next transaction at the broker", 1.0)
+                    arrive_late(held[0])
+            return [record.value()]
+
+        job.load(4)
+        running = job.start(copy, transactional_id=transactional_id, commit_timeout_s=COMMIT_TIMEOUT_S)
+        job.await_committed()
+        held.append(network.proxy.hold_next(Api.END_TXN, commit_of(transactional_id)))
+        job.load(8)
+        job.await_committed()
+        running.stop()
+        assert [event.outcome for event in running.events.of(OutcomeResolved)] == ["aborted"]
+        job.assert_exactly_once()
+        assert_refused(network.proxy, transactional_id, held[0])
