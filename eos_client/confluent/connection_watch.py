@@ -12,12 +12,13 @@ import sys
 import time
 from typing import Any
 
-_LEVEL_INFO = 6
+_INFO = 6
 _FALSE = frozenset({"false", "f", "0"})
 _LOST = ("in state UP)", "in flight")  # an established connection, or a request on it, was given up
 _LOST_FACILITIES = frozenset({"FAIL", "REQTMOUT"})
-# What librdkafka's levels are in Python, as confluent_kafka translates them.
+# What librdkafka's levels are in Python, as confluent_kafka translates them; and back.
 _PYTHON_LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
+_LEVELS = {logging.CRITICAL: 0, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: _INFO, logging.DEBUG: 7}
 
 
 class ConnectionWatch:
@@ -26,13 +27,18 @@ class ConnectionWatch:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.lost = False
         self._theirs = settings.get("logger")
-        self._level = min(7, max(0, int(settings.get("log_level", _LEVEL_INFO))))
+        level = str(settings.get("log_level", _INFO))
+        self._level = min(7, int(level)) if level.isdigit() else _INFO  # the client library refuses what is no level
         self._closes = str(settings.get("log.connection.close", True)).lower() not in _FALSE
 
     def added_to(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return ``settings`` with this watch in them."""
-        level = max(_LEVEL_INFO, self._level)
-        return {**settings, "logger": self, "log_level": level, "log.connection.close": True}
+        """Return ``settings`` with this watch in them, and with what it needs to hear."""
+        added = {**settings, "logger": self}
+        if self._level < _INFO:
+            added["log_level"] = _INFO
+        if not self._closes:
+            added["log.connection.close"] = True
+        return added
 
     def log(self, level: int, text: str, *arguments: Any) -> None:
         """Take note of a line; called while the handle is polled."""
@@ -45,6 +51,3 @@ class ConnectionWatch:
             self._theirs.log(level, text, *arguments)
         else:
             sys.stderr.write(f"%{_LEVELS[level]}|{time.time():.3f}|{facility}|{arguments[1]}| {line}\n")
-
-
-_LEVELS = {level: number for number, level in reversed(list(enumerate(_PYTHON_LEVELS)))}

@@ -18,21 +18,28 @@ from eos_client.confluent.producer import ConfluentProducer
 from eos_client.errors import ClusterUnfitError
 
 _CREATION_WAIT_S = 5.0
+_SPREAD_WAIT_S = 2.0
 _ASK_AGAIN_S = 0.1
 
 
 def require_topics(consumer: ConfluentConsumer, topics: Sequence[str], limit_s: float) -> None:
     """Check that the input ``topics`` exist; patterns (``^...``) are not checked.
 
+    A topic that was created a moment ago is not known to every broker yet, so they are asked again for a while.
     Raises ClusterUnavailableError when no broker answers within ``limit_s`` seconds, ClusterUnfitError for a missing
     topic.
     """
+    named = [t for t in topics if not t.startswith("^")]
+    deadline = time.monotonic() + min(limit_s, _SPREAD_WAIT_S)
     try:
         known = consumer.list_topics(timeout=limit_s).topics
+        while not all(_exists(known, topic) for topic in named) and time.monotonic() < deadline:
+            time.sleep(_ASK_AGAIN_S)
+            known = consumer.list_topics(timeout=limit_s).topics
     except KafkaException as error:
         consumer.serve_errors()
         raise unreachable(consumer.settings, limit_s, consumer.last_errors) from error
-    _require(known, (t for t in topics if not t.startswith("^")), "input")
+    _require(known, named, "input")
 
 
 def require_output_topics(producer: ConfluentProducer, topics: Iterable[str], limit_s: float) -> None:

@@ -53,9 +53,9 @@ class ConfluentProducer(ProducerHandle):
     @owned(claims=True)
     def begin_transaction(self) -> None:
         """Begin a transaction; sends nothing."""
+        self._serve(0)
+        self._connections.lost = False  # nothing is under way that could be sent again
         with self._named(TransactionalRequest.BEGIN):
-            self._raw.poll(0)
-            self._connections.lost = False  # nothing is under way that could be sent again
             self._raw.begin_transaction()
         self._began_at = self._clock()
 
@@ -106,6 +106,8 @@ class ConfluentProducer(ProducerHandle):
             limit_s = max(_SLICE_S, limit_s - (self._clock() - began_at))
         ended = getattr(self._raw, request.value)
         self._bounded(request, lambda: ended(limit_s), limit_s)
+        if request is TransactionalRequest.COMMIT:
+            self._failed_before = None
         if self.may_have_sent_twice:
             self._renew()
         self._began_at = None
@@ -201,8 +203,7 @@ class ConfluentProducer(ProducerHandle):
     @owned()
     def poll(self, timeout: float = -1) -> int:
         """Serve delivery reports; returns how many events were served."""
-        self._usable()
-        return int(self._raw.poll(timeout))
+        return self._serve(timeout)
 
     @owned()
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:

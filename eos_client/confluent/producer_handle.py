@@ -10,7 +10,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import tenacity
@@ -97,6 +97,7 @@ class ProducerHandle:
         self._began_at: float | None = None
         self._identity = IdentityWatch(self._settings)
         self._group_fenced = False
+        self._failed_before: tuple[TransactionalRequest, str] | None = None
         self._raw: Any
         self._start_handle()
 
@@ -167,7 +168,11 @@ class ProducerHandle:
     def _init_once(self, deadline: float) -> None:
         attempt_s = min(_INIT_ATTEMPT_S, max(0.1, deadline - self._clock()))
         raw = self._raw
-        self._bounded(TransactionalRequest.INIT, lambda: raw.init_transactions(attempt_s), attempt_s)
+        try:
+            self._bounded(TransactionalRequest.INIT, lambda: raw.init_transactions(attempt_s), attempt_s)
+        except RetriableError:
+            raw.poll(0)  # the client library's log may say why
+            raise
 
     def rebuild(self) -> None:
         """Replace the handle and initialise the new one, which ends the old one's transaction one way or the other.
@@ -191,12 +196,19 @@ class ProducerHandle:
 
     @property
     def may_have_sent_twice(self) -> bool:
-        """Whether a connection was lost since ``begin_transaction``: a copy of a request may still arrive (late)."""
-        self._raw.poll(0)  # which serves the client library's log
-        return self._connections.lost
+        """Whether a connection was lost since ``begin_transaction``: a copy of a request may still arrive, late."""
+        with suppress(EosError):  # remembered: whatever is called next raises it
+            self._serve(0)  # the client library's log, too
+        return self._connections.lost or self._finished is not None
+
+    def _serve(self, timeout_s: float) -> int:
+        with self._named(TransactionalRequest.FLUSH):  # fatal errors come out of whatever serves them
+            return int(self._raw.poll(timeout_s))
 
     def _renew(self) -> None:
         """Fence whatever is still under way; what has been confirmed stays so, whatever becomes of this."""
+        if self._finished is not None:
+            return
         self._finished = _sent_twice(self.transactional_id)
         try:
             self.rebuild()
@@ -253,9 +265,9 @@ class ProducerHandle:
 
     def _failed(self, request: TransactionalRequest, exception: KafkaException, where: str = "") -> EosError:
         error = kafka_error(exception)
-        named = producer_error(
-            self._failure(request, error), error, self.transactional_id, self._errors.delivery_clause() + where
-        )
+        failure = self._failure(request, error)
+        self._failed_before = (request, failure.code)
+        named = producer_error(failure, error, self.transactional_id, self._errors.delivery_clause() + where)
         return self._remember(named)
 
     def _failure(self, request: TransactionalRequest, error: KafkaError | None = None) -> ProducerFailure:
@@ -267,6 +279,7 @@ class ProducerHandle:
             generated_id=self._generated_id,
             transaction_open=self._began_at is not None,
             group_fenced=self._group_fenced,
+            again=error is not None and (request, error.name()) == self._failed_before,
         )
         return known if error is None else with_error(known, error)
 

@@ -67,6 +67,7 @@ class ProducerFailure:
     """One failed request. ``code``: the error's name in Kafka; ages and timeouts in seconds.
 
     ``group_fenced``: the producer's transactions carry input offsets under a consumer group's generation (KIP-447).
+    ``again``: the same call failed with the same error before, and nothing was committed in between.
     """
 
     request: TransactionalRequest
@@ -79,6 +80,7 @@ class ProducerFailure:
     generated_id: bool = False
     transaction_open: bool = False
     group_fenced: bool = True
+    again: bool = False
 
     @property
     def forgotten(self) -> bool:
@@ -152,9 +154,12 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "the handle is finished; init_transactions of another bumps the epoch and fences it (KIP-360)",
     ),
     RecoveryRule(
-        lambda f: f.request is TransactionalRequest.SEND_OFFSETS and f.code == _FORGOTTEN,
+        lambda f: (
+            f.request is TransactionalRequest.SEND_OFFSETS and f.code == _FORGOTTEN and (f.again or f.generated_id)
+        ),
         RecoveryAction.REBUILD_PRODUCER,
-        "librdkafka does not bump the epoch here: a transaction that starts with offsets would fail for ever",
+        "an abort bumps the epoch, and finds out who has the id, only if outputs were written (KIP-360): a transaction "
+        "that starts with offsets would fail for ever",
     ),
     RecoveryRule(
         lambda f: f.request is TransactionalRequest.ABORT,

@@ -1,10 +1,10 @@
-"""The settings of a single-node KRaft broker for development: small, quick to start, transactions on one replica."""
+"""The settings of KRaft brokers for development: small, quick to start, replicated as far as there are brokers."""
 
 from __future__ import annotations
 
 import base64
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from eos_client.errors import EmbeddedKafkaError
@@ -40,6 +40,9 @@ DEVELOPMENT_PROPERTIES: Mapping[str, str] = {
 }
 """What differs from Kafka's defaults, for every embedded broker; the caller's properties win over these."""
 
+REPLICAS_MAX = 3
+"""How many replicas the topics of a cluster have, where it has that many brokers."""
+
 _OWNED = frozenset(
     {
         "process.roles",
@@ -62,7 +65,10 @@ _OWNED = frozenset(
 
 @dataclass(frozen=True)
 class BrokerListeners:
-    """The broker's ports, and where clients are told to find it: at ``host:advertised``."""
+    """The broker's ports, and where clients are told to find it: at ``host:advertised``.
+
+    ``voters`` are the controllers' ports of all nodes of its cluster, by node id; a node alone needs none.
+    """
 
     client: int
     internal: int
@@ -70,6 +76,22 @@ class BrokerListeners:
     advertised: int
     host: str = HOST
     bind_host: str = HOST
+    node_id: int = 1
+    voters: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def quorum_voters(self) -> str:
+        """The controllers of the cluster, as the brokers' property names them."""
+        voters = self.voters or {self.node_id: self.controller}
+        return ",".join(f"{node_id}@{HOST}:{port}" for node_id, port in voters.items())
+
+
+@dataclass(frozen=True)
+class ClusterSeat:
+    """What a broker must be told when it is one of several: their cluster's id, and its own place among them."""
+
+    cluster_id: str
+    listeners: BrokerListeners
 
 
 def refuse_owned_properties(properties: Mapping[str, str]) -> None:
@@ -90,8 +112,8 @@ def broker_settings(listeners: BrokerListeners, log_dir: str, properties: Mappin
     """
     return {
         "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@{HOST}:{listeners.controller}",
+        "node.id": str(listeners.node_id),
+        "controller.quorum.voters": listeners.quorum_voters,
         "controller.listener.names": "CONTROLLER",
         "listeners": f"PLAINTEXT://{listeners.bind_host}:{listeners.client},INTERNAL://{HOST}:{listeners.internal},"
         f"CONTROLLER://{HOST}:{listeners.controller}",
@@ -102,6 +124,23 @@ def broker_settings(listeners: BrokerListeners, log_dir: str, properties: Mappin
         "log.dirs": log_dir,
         **DEVELOPMENT_PROPERTIES,
         **properties,
+    }
+
+
+def replication_properties(brokers: int) -> dict[str, str]:
+    """Return what a cluster of that many brokers needs to go on, with all that is committed, when one of them dies."""
+    replicas = str(min(brokers, REPLICAS_MAX))
+    in_sync = str(max(1, min(brokers, REPLICAS_MAX) - 1))
+    return {
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,  # of the offsets topic, too
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        # so soon others lead the partitions of a dead broker; a busy machine delays a live one's heartbeats, too
+        "broker.session.timeout.ms": "3000",
     }
 
 

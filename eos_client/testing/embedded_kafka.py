@@ -18,6 +18,7 @@ from eos_client.testing.broker_settings import (
     DEFAULT_VERSION,
     HOST,
     BrokerListeners,
+    ClusterSeat,
     as_properties_file,
     broker_settings,
     new_cluster_id,
@@ -42,10 +43,14 @@ _FORMAT_TIMEOUT_S = 60.0
 _KILL_TIMEOUT_S = 30.0
 _READY_POLL_S = 0.05
 _ERROR_LINES = 60
-_PORT_TRIES_MAX = 3
+PORT_TRIES_MAX = 3
 _PORT_TAKEN = "Address already in use"
 _LOG = "-Dorg.slf4j.simpleLogger."
 _LOG_TIMES = (f"{_LOG}showDateTime=true", f"{_LOG}dateTimeFormat=[yyyy-MM-dd HH:mm:ss,SSS]")
+
+
+class PortTakenError(EmbeddedKafkaError):
+    """Somebody else took a port between its choice and the broker's start: choose again."""
 
 
 class EmbeddedKafka:
@@ -55,7 +60,7 @@ class EmbeddedKafka:
     ``advertised_port`` the one it tells its clients, when a proxy listens there. ``directory`` holds its data and
     its log (None: a temporary one); what the broker made in it is removed by `stop` unless ``keep_directory``,
     in which case the next broker on it goes on with the same data. ``on_progress`` gets a line now and then
-    while the jars are downloaded.
+    while the jars are downloaded. ``seat`` is what an `EmbeddedKafkaCluster` gives each of its brokers.
     """
 
     kind = "process"
@@ -72,6 +77,7 @@ class EmbeddedKafka:
         directory: Path | None = None,
         on_progress: Callable[[str], None] | None = None,
         keep_directory: bool = False,
+        seat: ClusterSeat | None = None,
     ) -> None:
         self.version = version
         self._properties = dict(properties or {})
@@ -82,6 +88,7 @@ class EmbeddedKafka:
         self._start_timeout_s = start_timeout_s
         self._directory = directory
         self._keep_directory = keep_directory
+        self._seat = seat
         self._on_progress = on_progress or (lambda _line: None)
         self._owner_pid = os.getpid()
         self._java: Path | None = None
@@ -140,20 +147,26 @@ class EmbeddedKafka:
         if self._files is None or os.getpid() != self._owner_pid:
             return  # a forked child has a copy of this object, but no broker
         try:
-            self._shut_down(timeout_s)
+            self.shut_down(timeout_s)
         finally:
             self._release()
 
     def kill(self) -> None:
         """SIGKILL the broker and wait for its end; its data stay, so that `restart` finds them."""
-        process = self._started()[2]
-        process.send_signal(signal.SIGKILL)
-        process.exit_code(wait_s=_KILL_TIMEOUT_S)
+        _kill(self._started()[2])
+
+    def shut_down(self, timeout_s: float = 10.0) -> None:
+        """Shut the broker down, by force after ``timeout_s``; its data stay, so that `restart` finds them."""
+        process = self._process
+        if process is not None and process.exit_code() is None:
+            process.send_signal(signal.SIGTERM)
+            if process.exit_code(wait_s=timeout_s) is None:
+                _kill(process)
 
     def restart(self, timeout_s: float = 10.0) -> None:
         """Start the broker again on the same port and data, after a clean shutdown if it still runs."""
         files, listeners, _ = self._started()
-        self._shut_down(timeout_s)
+        self.shut_down(timeout_s)
         self._launch(files)
         self._await_ready(files, listeners)
 
@@ -178,10 +191,8 @@ class EmbeddedKafka:
 
     def _start_on_free_ports(self, files: BrokerDirectory) -> None:
         """Choose again when a chosen port is taken before the broker binds it."""
-        for tries_left in reversed(range(_PORT_TRIES_MAX)):
-            client, internal, controller = free_ports(3)
-            client = self._port or client
-            listeners = BrokerListeners(client, internal, controller, self._advertised_port or client)
+        for tries_left in reversed(range(PORT_TRIES_MAX)):
+            listeners = self._seat.listeners if self._seat else self._chosen_listeners()
             settings = broker_settings(listeners, str(files.data), self._properties)
             files.properties.write_text(as_properties_file(settings))
             if files.cluster_id is None:
@@ -190,16 +201,24 @@ class EmbeddedKafka:
             self._launch(files)
             try:
                 self._await_ready(files, listeners)
-            except EmbeddedKafkaError:
-                if not tries_left or not files.log_has(_PORT_TAKEN, since=log_start):
+            except EmbeddedKafkaError as error:
+                if not files.log_has(_PORT_TAKEN, since=log_start):
                     raise
+                if self._seat or not tries_left:  # the other brokers know the ports of a seat
+                    raise PortTakenError(str(error)) from error
             else:
                 self._listeners = listeners
                 return
 
+    def _chosen_listeners(self) -> BrokerListeners:
+        client, internal, controller = free_ports(3)
+        client = self._port or client
+        return BrokerListeners(client, internal, controller, self._advertised_port or client)
+
     def _format(self, files: BrokerDirectory) -> None:
         """Give the data directory its cluster id and feature levels, as ``kafka-storage format`` does."""
-        arguments = ("format", "--cluster-id", new_cluster_id(), "--config", str(files.properties))
+        cluster_id = self._seat.cluster_id if self._seat else new_cluster_id()
+        arguments = ("format", "--cluster-id", cluster_id, "--config", str(files.properties))
         command = self._java_command("kafka.tools.StorageTool", *arguments, options=(f"{_LOG}defaultLogLevel=warn",))
         exit_code = self._run(command, files).exit_code(wait_s=_FORMAT_TIMEOUT_S)
         if exit_code != 0:
@@ -227,7 +246,7 @@ class EmbeddedKafka:
     def _await_ready(self, files: BrokerDirectory, listeners: BrokerListeners) -> None:
         deadline = time.monotonic() + self._start_timeout_s
         cluster_id = files.cluster_id or ""
-        while not serves_clients(HOST, listeners.client, cluster_id):
+        while not serves_clients(HOST, listeners.client, cluster_id, node_id=listeners.node_id):
             exit_code = self._process.exit_code(wait_s=_READY_POLL_S) if self._process else None
             if exit_code is not None:
                 problem = f"ended while starting (exit code {exit_code})"
@@ -239,12 +258,6 @@ class EmbeddedKafka:
                 f"Kafka {self.version} {problem}. The end of its log:\n{files.log_tail(_ERROR_LINES)}"
             )
 
-    def _shut_down(self, timeout_s: float) -> None:
-        if self._process is not None and self._process.exit_code() is None:
-            self._process.send_signal(signal.SIGTERM)
-            if self._process.exit_code(wait_s=timeout_s) is None:
-                self.kill()
-
     def _release(self) -> None:
         """Nothing of the broker is left after this: no process, no file that we made."""
         files, process = self._files, self._process
@@ -254,3 +267,8 @@ class EmbeddedKafka:
         if files is not None:
             self._last_tail = files.log_tail(_ERROR_LINES)
             files.remove()
+
+
+def _kill(process: KeptProcess) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.exit_code(wait_s=_KILL_TIMEOUT_S)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _KEEPER = Path(__file__).with_name("process_keeper.py")
 _KEEPER_START_TIMEOUT_S = 30.0
 _KEEPER_END_TIMEOUT_S = 10.0
+_NEWS_SLICE_S = 0.2
 
 
 class KeptProcess:
@@ -51,10 +52,14 @@ class KeptProcess:
     def exit_code(self, wait_s: float = 0.0) -> int | None:
         """Return the exit code (negative: the signal that ended it); None if it still runs after ``wait_s``."""
         deadline = time.monotonic() + wait_s
-        while self._exit_code is None and self._has_news(max(0.0, deadline - time.monotonic())):
-            with self._reading:  # threads may ask at the same time
-                if self._exit_code is None and self._has_news(0.0):
-                    self._take_news()
+        while self._exit_code is None:
+            left_s = max(0.0, deadline - time.monotonic())
+            if self._has_news(min(left_s, _NEWS_SLICE_S)):
+                with self._reading:  # threads may ask at the same time, and one of them hears it
+                    if self._exit_code is None and self._has_news(0.0):
+                        self._take_news()
+            elif not left_s:
+                break
         return self._exit_code
 
     def send_signal(self, signum: int) -> None:

@@ -15,8 +15,8 @@ _CORRELATION_ID = 7
 _RESPONSE_BYTES_MAX = 1 << 20
 
 
-def serves_clients(host: str, port: int, cluster_id: str, *, timeout_s: float = 1.0) -> bool:
-    """Tell whether a live (unfenced) broker of that cluster, with a controller, answers at ``host:port``.
+def serves_clients(host: str, port: int, cluster_id: str, *, node_id: int = 1, timeout_s: float = 1.0) -> bool:
+    """Tell whether that broker of that cluster, live (unfenced) and with a controller, answers at ``host:port``.
 
     The cluster id is asked for because the port may have been taken by somebody else's broker.
     """
@@ -26,7 +26,7 @@ def serves_clients(host: str, port: int, cluster_id: str, *, timeout_s: float = 
             size = struct.unpack(">i", _receive(connection, 4))[0]
             if not 0 < size <= _RESPONSE_BYTES_MAX:
                 return False
-            return _is_live_member(_receive(connection, size), cluster_id)
+            return _is_live_member(_receive(connection, size), cluster_id, node_id)
     except (OSError, EOFError, struct.error):
         return False
 
@@ -38,18 +38,19 @@ def _metadata_request() -> bytes:
     return struct.pack(">i", len(header) + len(no_topics)) + header + no_topics
 
 
-def _is_live_member(response: bytes, cluster_id: str) -> bool:
+def _is_live_member(response: bytes, cluster_id: str, node_id: int) -> bool:
     """Read: correlation id, brokers (node id, host, port, rack), cluster id, controller id."""
     correlation_id, broker_count = struct.unpack_from(">ii", response)
-    offset = 8
+    offset, live = 8, set[int]()
     for _ in range(broker_count):
+        live.add(struct.unpack_from(">i", response, offset)[0])
         offset = _after_string(response, offset + 4)
         offset = _after_string(response, offset + 4)
     after_id = _after_string(response, offset)
     answering_id = response[offset + 2 : after_id].decode(errors="replace")
     controller_id = struct.unpack_from(">i", response, after_id)[0]
     return bool(
-        correlation_id == _CORRELATION_ID and broker_count > 0 and controller_id >= 0 and answering_id == cluster_id
+        correlation_id == _CORRELATION_ID and node_id in live and controller_id >= 0 and answering_id == cluster_id
     )
 
 

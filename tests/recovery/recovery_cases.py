@@ -119,7 +119,7 @@ CODES = (
 TABLE = """
                                       Produce AddPartitions AddOffsets OffsetCommit EndCommit EndAbort InitBump InitFirst FindTxn FindGroup
 UNKNOWN_PRODUCER_ID                   abort   abort         abort      abort        abort     inside   inside   -         -       -
-INVALID_PRODUCER_ID_MAPPING           rebuild rebuild       rebuild    rebuild!     abort     inside   inside   -         -       -
+INVALID_PRODUCER_ID_MAPPING           abort2  abort         abort      rebuild!     abort     inside   inside   -         -       -
 OUT_OF_ORDER_SEQUENCE_NUMBER          rebuild! -            -          -            -         -        -        -         -       -
 INVALID_PRODUCER_EPOCH                fenced! fenced!       fenced!    fenced!      fenced!   fenced!  fenced!  fenced!   -       -
 PRODUCER_FENCED                       fenced  fenced!       fenced     fenced       fenced!   fenced!  fenced!  fenced!   -       -

@@ -1,0 +1,161 @@
+"""Several real Kafka brokers of one cluster as child processes: for tests in which a coordinator moves or dies.
+
+Every broker is an `EmbeddedKafka`, and a controller as well, so that each of them may be killed, shut down and
+restarted while the others go on.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
+from typing import TYPE_CHECKING
+
+from eos_client.errors import EmbeddedKafkaError
+from eos_client.testing.broker_settings import (
+    DEFAULT_VERSION,
+    BrokerListeners,
+    ClusterSeat,
+    new_cluster_id,
+    refuse_owned_properties,
+    replication_properties,
+)
+from eos_client.testing.embedded_kafka import PORT_TRIES_MAX, EmbeddedKafka, PortTakenError
+from eos_client.testing.free_ports import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+__all__ = ["EmbeddedKafkaCluster"]
+
+_PORTS_EACH = 3
+_END_POLL_S = 0.1
+
+
+class EmbeddedKafkaCluster:
+    """Brokers with the node ids 1, 2, ..., started by `start` or by entering the context.
+
+    Topics, those of offsets and of transactions first, have three replicas and accept writes while two are in sync,
+    and a dead broker's partitions are led by others within a few seconds; ``properties`` win over that. ``version``,
+    ``heap_mb`` of each broker, ``start_timeout_s`` and ``on_progress`` are those of `EmbeddedKafka`; every failure is
+    an `EmbeddedKafkaError`. The brokers end with this process however it ends, and leave nothing behind.
+    """
+
+    kind = "process"
+
+    def __init__(
+        self,
+        *,
+        brokers: int = 3,
+        version: str = DEFAULT_VERSION,
+        properties: Mapping[str, str] | None = None,
+        heap_mb: int = 384,
+        start_timeout_s: float = 120.0,
+        on_progress: Callable[[str], None] | None = None,
+    ) -> None:
+        if brokers < 1:
+            raise EmbeddedKafkaError(f"brokers={brokers} is no cluster: ask for one or more, best an odd number")
+        self.version = version
+        self._size = brokers
+        self._properties = {**replication_properties(brokers), **(properties or {})}
+        refuse_owned_properties(self._properties)
+        self._heap_mb = heap_mb
+        self._start_timeout_s = start_timeout_s
+        self._on_progress = on_progress
+        self._brokers: dict[int, EmbeddedKafka] = {}
+        self._last_tail = ""
+
+    @property
+    def brokers(self) -> Mapping[int, EmbeddedKafka]:
+        """The brokers by node id: `kill`, `shut_down` and `restart` them one by one, but leave `stop` to the cluster.
+
+        Most go on only while a majority of them runs.
+        """
+        if not self._brokers:
+            raise EmbeddedKafkaError("the embedded cluster is not started: call start() first")
+        return dict(self._brokers)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients connect to: every broker's ``127.0.0.1:PORT``, whether it runs or not."""
+        return ",".join(broker.bootstrap_servers for broker in self.brokers.values())
+
+    @property
+    def running(self) -> bool:
+        """Whether all brokers run."""
+        return bool(self._brokers) and all(broker.running for broker in self._brokers.values())
+
+    def start(self) -> Self:
+        """Start all brokers at the same time; returns when every one of them serves clients."""
+        if self._brokers:
+            raise EmbeddedKafkaError("the embedded cluster is started already: use another instance")
+        for tries_left in reversed(range(PORT_TRIES_MAX)):
+            brokers = self._seated_brokers()
+            try:
+                _start_together(list(brokers.values()))
+            except PortTakenError:
+                if not tries_left:
+                    raise
+            else:
+                self._brokers = brokers
+                break
+        return self
+
+    def stop(self) -> None:
+        """End all brokers, at once because their data go with them. Harmless when stopped."""
+        self._last_tail = self.log_tail() if self._brokers else self._last_tail
+        brokers, self._brokers = self._brokers, {}
+        for broker in brokers.values():
+            broker.stop(timeout_s=0)
+
+    def log_tail(self, lines: int = 40) -> str:
+        """Return the last lines of every broker's log, below the broker's name; after `stop`, of what they were."""
+        if not self._brokers:
+            return self._last_tail
+        tails = (f"-- broker {number}\n{broker.log_tail(lines)}" for number, broker in self._brokers.items())
+        return "\n".join(tails)
+
+    def __enter__(self) -> Self:
+        return self if self._brokers else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _seated_brokers(self) -> dict[int, EmbeddedKafka]:
+        """All brokers, each knowing where the controllers of all will listen."""
+        cluster_id, ports = new_cluster_id(), iter(free_ports(_PORTS_EACH * self._size))
+        chosen = {number: (next(ports), next(ports), next(ports)) for number in range(1, self._size + 1)}
+        voters = {number: controller for number, (_, _, controller) in chosen.items()}
+        return {
+            number: EmbeddedKafka(
+                version=self.version,
+                properties=self._properties,
+                heap_mb=self._heap_mb,
+                start_timeout_s=self._start_timeout_s,
+                on_progress=self._on_progress,
+                seat=ClusterSeat(
+                    cluster_id,
+                    BrokerListeners(client, internal, controller, client, node_id=number, voters=voters),
+                ),
+            )
+            for number, (client, internal, controller) in chosen.items()
+        }
+
+
+def _start_together(brokers: list[EmbeddedKafka]) -> None:
+    """Start them in threads, because none is ready before most are; all of them run afterwards, or none."""
+    with ThreadPoolExecutor(len(brokers), thread_name_prefix="eos-kafka-start") as starters:
+        started = [starters.submit(broker.start) for broker in brokers]
+        try:
+            for each in as_completed(started):
+                each.result()
+        except BaseException:
+            while wait(started, _END_POLL_S).not_done:  # for one that has failed the others would wait in vain
+                for broker in brokers:
+                    broker.shut_down(timeout_s=0)
+            for broker in brokers:
+                broker.stop(timeout_s=0)
+            raise

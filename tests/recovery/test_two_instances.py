@@ -1,0 +1,233 @@
+"""Two live loops under one transactional.id: the newer goes on, the older stops and says why; they never take turns."""
+
+import threading
+import time
+
+import pytest
+
+from eos_client.errors import ProducerFencedError
+from eos_client.observe import LoopStarted, PartitionsAssigned, ProducerRebuilt, TransactionCommitted
+from tests.kafka.kafka_support import Intercepted
+from tests.kafka.loop_support import KIP_848, EventLog, Job, await_true, copy
+from tests.recovery.forced_support import await_state, coordinator
+
+pytestmark = pytest.mark.kafka
+
+COMMITS_AFTERWARDS = 20
+GATE_S = 30.0
+
+
+@pytest.fixture
+def job(kafka_broker):
+    with Job(kafka_broker) as made:
+        made.hasten_rebalances()
+        yield made
+
+
+@pytest.fixture
+def line(kafka_broker):
+    with coordinator(kafka_broker) as made:
+        yield made
+
+
+class Door:
+    """Somebody comes to it and waits until it is opened; afterwards it stays open."""
+
+    def __init__(self):
+        self.reached = threading.Event()
+        self._opened = threading.Event()
+
+    def pass_through(self):
+        self.reached.set()
+        assert self._opened.wait(GATE_S), "nobody opened the door"
+
+    def open(self):
+        self._opened.set()
+
+
+class Pair:
+    """Two loops of one job under one id, started one after the other."""
+
+    def __init__(self, job, line):
+        self.job = job
+        self.line = line
+        self.pinned = f"pinned-{job.group}"
+        self._fed = 0
+
+    def start(self, transform=copy, *, commit=None, **options):
+        """Start a loop under the id; `commit` replaces its raw client's `commit_transaction`."""
+        events = EventLog()
+        settings = {
+            "transactional_id": self.pinned,
+            "commit_timeout_s": 10.0,
+            "hold_limit_s": 2.0,
+            "kafka": KIP_848,
+            **options,
+        }
+        loop = self.job.loop(transform, events=events, **settings)
+        if commit is not None:
+            loop._producer._raw = Intercepted(loop._producer._raw, {"commit_transaction": commit})
+        running = self.job.start_loop(loop, events)
+        events.wait_for(LoopStarted)
+        return running
+
+    def identity(self):
+        view = self.line.transaction(self.pinned)
+        assert view is not None
+        return view.identity
+
+    def assert_the_newer_goes_on(self, older, newer):
+        """The older has stopped with the right words; the newer commits on and on, and nobody initialises again."""
+        error = older.ended()
+        assert isinstance(error, ProducerFencedError), repr(error)
+        assert repr(self.pinned) in str(error)
+        assert "a newer instance has this transactional.id" in str(error)
+        assert "Stop this instance, or give each running instance a transactional.id of its own" in str(error)
+        self.await_all_committed(newer)
+        identity = self.identity()
+        committed = len(newer.events.of(TransactionCommitted))
+        for number in range(COMMITS_AFTERWARDS):
+            self.job.load(4, first_partition=number)
+            newer.events.wait_for(TransactionCommitted, committed + number + 1)
+        self.await_all_committed(newer)
+        assert self.identity() == identity, "somebody has initialised the transactional.id again"
+        assert newer.running
+        assert [len(each.events.of(LoopStarted)) for each in (older, newer)] == [1, 1]
+        assert not newer.events.of(ProducerRebuilt)
+        newer.stop()
+        self.job.assert_exactly_once()
+
+    def await_all_committed(self, remaining):
+        def done():
+            assert remaining.running, f"it has stopped, too: {remaining.error!r}"
+            return self.job.committed() == self.job.loaded
+
+        await_true(done, "all inputs committed")
+
+
+@pytest.fixture
+def pair(job, line):
+    return Pair(job, line)
+
+
+def test_an_idle_older_loop_stops_at_its_next_record(pair):
+    older = pair.start()
+    pair.job.load(20)
+    pair.job.await_committed()
+    await_state(pair.line, pair.pinned, "CompleteCommit")
+    newer = pair.start()
+    assert older.running
+    newer.events.wait_for(PartitionsAssigned)
+    pair.job.load(20)
+    assert not older.events.of(ProducerRebuilt)
+    pair.assert_the_newer_goes_on(older, newer)
+
+
+def test_a_busy_older_loop_stops(pair):
+    """Both are fed all the time, so that the takeover may meet any call."""
+    older = pair.start()
+    feeding = threading.Event()
+
+    def feed():
+        while not feeding.wait(0.01):
+            pair.job.load(8)
+
+    feeder = threading.Thread(target=feed, daemon=True)
+    feeder.start()
+    try:
+        older.events.wait_for(TransactionCommitted, 5)
+        newer = pair.start()
+        older.ended()
+        newer.events.wait_for(TransactionCommitted, 5)
+    finally:
+        feeding.set()
+        feeder.join(GATE_S)
+    assert not older.events.of(ProducerRebuilt)
+    pair.assert_the_newer_goes_on(older, newer)
+
+
+@pytest.mark.parametrize("writes", [True, False], ids=["output", "poll"])
+def test_an_older_loop_in_mid_transaction_learns_it_from_its_next(pair, writes):
+    """Its partition is in the transaction already: not the coordinator refuses the old epoch, but the leader."""
+    door = Door()
+
+    def stalls_at_the_tenth(record):
+        seen.append(record)
+        if len(seen) == 10:
+            await_true(lambda: not pair.job.is_settled(), "the transaction is open at the broker")
+            door.pass_through()
+        elif 10 < len(seen) < 100:
+            time.sleep(0.01)  # work goes on while the leader's answer is on its way
+        return [record.value()] if writes or len(seen) <= 10 else []
+
+    seen: list[object] = []
+    pair.job.load(100)
+    older = pair.start(stalls_at_the_tenth, commit_interval_s=10.0)
+    assert door.reached.wait(GATE_S)
+    newer = pair.start()
+    door.open()
+    pair.assert_the_newer_goes_on(older, newer)
+
+
+def test_an_older_loop_at_its_commit_learns_it_from_the_commit(pair):
+    door = Door()
+
+    def late_commit(raw, *arguments):
+        door.pass_through()
+        raw.commit_transaction(*arguments)
+
+    older = pair.start(commit=late_commit)
+    pair.job.load(20)
+    assert door.reached.wait(GATE_S)
+    newer = pair.start()
+    door.open()
+    pair.assert_the_newer_goes_on(older, newer)
+    assert "commit_transaction of transactional.id" in str(older.error)
+
+
+def test_an_older_loop_that_stood_still_beyond_its_transactions_time_out_takes_the_id_back_and_one_goes_on(pair):
+    """The broker tells "timed out" and "fenced" with one error; whichever it was, they do not take turns."""
+    door = Door()
+
+    def stalls_at_the_tenth(record):
+        seen.append(record)
+        if len(seen) == 10:
+            await_true(lambda: not pair.job.is_settled(), "the transaction is open at the broker")
+            door.pass_through()
+        return [record.value()]
+
+    seen: list[object] = []
+    short = {"producer": {"transaction.timeout.ms": 3000}, "commit_timeout_s": 1.0, "hold_limit_s": 0.3}
+    pair.job.load(20)
+    older = pair.start(stalls_at_the_tenth, commit_interval_s=1.5, **short)
+    assert door.reached.wait(GATE_S)
+    newer = pair.start(**short)
+    began_at = older.loop._producer._began_at
+    await_true(
+        lambda: older.loop._producer._clock() - began_at > older.loop._producer.transaction_timeout_s,
+        "the older transaction to be older than its time-out",
+    )
+    door.open()
+    error = newer.ended()
+    assert isinstance(error, ProducerFencedError), repr(error)
+    pair.await_all_committed(older)
+    assert len(older.events.of(ProducerRebuilt)) == 1
+    older.stop()
+    pair.job.assert_exactly_once()
+
+
+def test_loops_with_generated_ids_live_side_by_side(job):
+    loops = [job.start(kafka=KIP_848), job.start(kafka=KIP_848)]
+    for running in loops:
+        running.events.wait_for(LoopStarted)
+        running.events.wait_for(PartitionsAssigned)
+    for wanted in range(3, 3 + COMMITS_AFTERWARDS):
+        job.load(16)
+        for running in loops:
+            running.events.wait_for(TransactionCommitted, wanted - 2)
+    job.await_committed()
+    assert len({running.loop._producer.transactional_id for running in loops}) == 2
+    for running in loops:
+        assert not running.events.of(ProducerRebuilt)
+        running.stop()
+    job.assert_exactly_once()
