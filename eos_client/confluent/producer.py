@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _SLICE_S = 0.2
 _WORKING_SLICE_S = 0.02
 _QUEUE_WAIT_S = 0.05
+_BEFORE_CALLBACK = 3  # of the unnamed arguments of produce(), after the topic: value, key and partition
 
 
 class ConfluentProducer(ProducerHandle):
@@ -119,8 +120,10 @@ class ConfluentProducer(ProducerHandle):
         """Queue a record. Raises OutputRefusedError, AbortableError, BufferError when the local queue is full."""
         if self._finished is not None:
             raise self._finished
+        if kwargs or len(args) > _BEFORE_CALLBACK:
+            args, kwargs = self._reports.guard_arguments(args), self._reports.guard_options(kwargs)
         try:
-            self._raw.produce(topic, *self._reports.guard_arguments(args), **self._reports.guard_options(kwargs))
+            self._raw.produce(topic, *args, **kwargs)
         except KafkaException as exception:
             raise self._failed(TransactionalRequest.PRODUCE, exception, f" (topic {topic!r})") from exception
 

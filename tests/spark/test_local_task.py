@@ -135,6 +135,25 @@ def test_a_kept_handle_is_used_again_only_when_it_wrote_last(driver, local):
     assert local.values() == each_once(0, 40)
 
 
+def test_a_handle_whose_requests_may_have_been_sent_twice_is_neither_kept_nor_renewed(driver, local, monkeypatch):
+    """A late copy must meet another epoch; a renewal could take the slot from a newer attempt."""
+    inits = []
+    init = SlotProducer.init_transactions
+
+    def counted(producer):
+        inits.append(producer)
+        init(producer)
+
+    monkeypatch.setattr(SlotProducer, "init_transactions", counted)
+    monkeypatch.setattr(SlotProducer, "may_have_sent_twice", property(lambda _: True))
+    first = driver.task(0).write(0, arrow(0, 10))
+    assert (first.outcome, first.holder, kept_name(driver), len(inits)) == (WRITTEN, "", "", 1)
+    monkeypatch.undo()
+    second = driver.task(1).write(0, arrow(10, 20))
+    assert (second.outcome, second.reused) == (WRITTEN, False)
+    assert local.values() == each_once(0, 20)
+
+
 def test_a_kept_handle_that_the_driver_wrongly_vouches_for_is_fenced_and_writes_nothing(driver, local):
     """The driver may have heard of an attempt before another one took its slot: the broker has the last word."""
     first = driver.task(0).write(0, arrow(0, 10))
