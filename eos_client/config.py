@@ -100,6 +100,8 @@ SAFE_PRODUCER: Settings = {
     # With "rebootstrap", librdkafka's default, an outage of all brokers makes it forget the transaction's coordinator,
     # and it does not look for another while the transaction is open: calls then wait for ever.
     "metadata.recovery.strategy": "none",
+    # How late a broker that is back may be noticed; with librdkafka's 10000 that outlives the budget of a commit.
+    "reconnect.backoff.max.ms": 1000,
 }
 
 # The spellings of a boolean that librdkafka takes, in lower case.

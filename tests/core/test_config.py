@@ -212,6 +212,7 @@ def test_what_the_user_leaves_out_gets_the_safe_and_the_fast_value():
         "reconnect.backoff.ms": 10,
         "topic.metadata.propagation.max.ms": 5000,
         "metadata.recovery.strategy": "none",
+        "reconnect.backoff.max.ms": 1000,
         "delivery.report.only.error": True,
     }
 
@@ -229,6 +230,7 @@ USERS_OWN = [
     ("transaction.timeout.ms", "45000"),
     ("topic.metadata.propagation.max.ms", 100),
     ("metadata.recovery.strategy", "rebootstrap"),
+    ("reconnect.backoff.max.ms", 2000),
     ("delivery.report.only.error", False),
 ]
 

@@ -126,6 +126,25 @@ def answer_lost(commit):
     return commit_transaction
 
 
+def test_only_a_connection_lost_during_a_transaction_costs_a_handle(stage, joined):
+    """While none is open, nothing is under way that could be sent again."""
+    stage.load(4)
+    producer, consumer = joined(Failing())
+    producer._connections.lost = True
+    assert copy(stage, producer, consumer, 2) is Outcome.COMMITTED
+    assert stage.named("producer_rebuilt") == []
+    with producer.transaction(consumer) as txn:
+        for message in stage.collect(consumer, 2):
+            txn.produce(stage.sink, message.value())
+        producer._connections.lost = True
+    assert txn.outcome is Outcome.COMMITTED
+    (rebuilt,) = stage.named("producer_rebuilt")
+    assert "KAFKA-17754" in rebuilt.reason
+    assert copy(stage, producer, consumer, 2) is Outcome.COMMITTED
+    assert len(stage.named("producer_rebuilt")) == 1
+    assert len(stage.outputs()) == 8
+
+
 def test_a_gate_that_aborts_is_no_failure_of_the_producer(stage, joined):
     stage.load(3)
     producer, consumer = joined(Failing())
