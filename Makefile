@@ -7,7 +7,7 @@ KAFKA_VERSION ?= 4.3.1
 # Most tests wait for brokers, not for processors.
 WORKERS ?= 3
 
-.PHONY: demo demo-spark test check bench bench-spark soak soak-recovery soak-spark kafka-image clean help
+.PHONY: demo demo-spark test check bench bench-spark mutants soak soak-recovery soak-spark kafka-image clean help
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ bench: $(READY) ## every figure the docs claim, as tables
 
 bench-spark: $(READY) ## the Spark sink against Spark's own Kafka sink
 	@$(BIN)/python -m tests.benchmarks.spark_sink $(BENCH)
+
+mutants: $(READY) ## mistakes put into the client on purpose, and whether simulated stories catch them
+	@$(BIN)/python -m tests.simulation.mutants $(MUTANTS)
 
 soak: $(READY) ## 60 s of faults for each broker version and protocol
 	@$(BIN)/python tests/verification/soak.py $(SOAK)

@@ -97,8 +97,8 @@ SAFE_PRODUCER: Settings = {
     "reconnect.backoff.ms": 10,
     # How long an output to a missing topic waits before it fails; librdkafka's 30000 outlives the transaction.
     "topic.metadata.propagation.max.ms": 5000,
-    # With "rebootstrap", librdkafka's default, an outage of all brokers makes it forget the transaction's coordinator,
-    # and it does not look for another while the transaction is open: calls then wait for ever.
+    # With "rebootstrap", librdkafka's default, an outage of all brokers can make it forget the transaction's
+    # coordinator, and it does not look for another while the transaction is open: calls then wait for ever.
     "metadata.recovery.strategy": "none",
     # How late a broker that is back may be noticed; with librdkafka's 10000 that outlives the budget of a commit.
     "reconnect.backoff.max.ms": 1000,

@@ -130,6 +130,41 @@ class RevocationWork(Protocol):
         ...
 
 
+class Clock(Protocol):
+    """What time is measured by and waited for: real, or a simulation's.
+
+    A simulation's says so by an attribute ``is_simulated = True``: calls into its clients then get no real-time budget.
+    """
+
+    def __call__(self) -> float:
+        """Return seconds since some moment; never goes backwards."""
+        ...
+
+    def sleep(self, seconds: float, /) -> None:
+        """Wait for ``seconds``."""
+        ...
+
+
+class ClientLibrary(Protocol):
+    """Where a loop gets its clients, and the time they live in: confluent_kafka and real time, or a simulated cluster.
+
+    Both clients have confluent_kafka's methods, constructor settings and errors.
+    """
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that the clients' own time-outs go by."""
+        ...
+
+    def consumer(self, config: dict[str, Any], /) -> Any:
+        """Return a consumer with librdkafka's settings ``config``; raises ``KafkaException`` for a wrong one."""
+        ...
+
+    def producer(self, config: dict[str, Any], /) -> Any:
+        """Return a producer with librdkafka's settings ``config``; raises ``KafkaException`` for a wrong one."""
+        ...
+
+
 class GroupConsumer(Protocol):
     """A group member that remembers which of its records are not committed yet."""
 

@@ -30,8 +30,8 @@ BANNED_PROSE = ("exactly-once delivery", "exactly once delivery")
 
 LIMIT_WORDS = {"timeout", "limit", "interval", "backoff", "delay", "budget", "max", "min"}
 UNITS = {"s", "ms", "max", "min", "bytes", "mb", "kb", "lines", "records", "rounds", "attempts"}
-# confluent_kafka's parameter, and the option --commit-interval.
-GIVEN_NAMES = {"timeout", "commit_interval"}
+# Given by confluent_kafka, our command line and KIP texts.
+GIVEN_NAMES = {"timeout", "commit_interval", "max_in_flight_sequence_number_per_connection"}
 
 
 @dataclass(frozen=True)

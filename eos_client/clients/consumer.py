@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from eos_client.clients.plain_commit import Offsets, PlainCommits
 from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
+from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.consumer import ConfluentConsumer
 from eos_client.confluent.failures import commit_refused, misplaced_call
 from eos_client.confluent.thread_ownership import owned
@@ -17,7 +17,7 @@ from eos_client.core.model import InputPartition
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from eos_client.listeners.compose import RebalanceCallback
 from eos_client.observe import Counters, EventHook, log_event
-from eos_client.ports import MembershipSnapshot, RevocationWork
+from eos_client.ports import Clock, MembershipSnapshot, RevocationWork
 
 
 class EosConsumer(ConfluentConsumer):
@@ -37,15 +37,16 @@ class EosConsumer(ConfluentConsumer):
         hook: EventHook = log_event,
         counters: Counters | None = None,
         factory: Callable[[dict[str, Any]], Any] | None = None,
+        clock: Clock = MONOTONIC_CLOCK,
         **settings: Any,
     ) -> None:
         chosen: dict[str, Any] = {} if factory is None else {"factory": factory}
-        super().__init__(merged_settings("EosConsumer", config, settings), **chosen)
+        super().__init__(merged_settings("EosConsumer", config, settings), clock=clock, **chosen)
         self.gate = CommitGate(gate)
         self.counters = counters or Counters()
         self._hook = hook
         self.session: TransactionSession | None = None
-        self.plain = PlainCommits(self, self._send_now, hook, time.monotonic)
+        self.plain = PlainCommits(self, self._send_now, hook, clock)
 
     def subscribe(
         self,

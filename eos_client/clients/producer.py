@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clients.transaction_block import Transaction
+from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.producer import ConfluentProducer
 from eos_client.core.model import ProducerLimits
 from eos_client.observe import Counters, EventHook, log_event
+from eos_client.ports import Clock
 
 if TYPE_CHECKING:
     from eos_client.clients.consumer import EosConsumer
@@ -34,6 +36,7 @@ class EosProducer(ConfluentProducer):
         counters: Counters | None = None,
         shortest_timeout_s: float = 0.0,
         factory: Callable[[dict[str, Any]], Any] | None = None,
+        clock: Clock = MONOTONIC_CLOCK,
         **settings: Any,
     ) -> None:
         chosen: dict[str, Any] = {} if factory is None else {"factory": factory}
@@ -43,6 +46,7 @@ class EosProducer(ConfluentProducer):
             hook=hook,
             counters=counters,
             shortest_timeout_s=shortest_timeout_s,
+            clock=clock,
             **chosen,
         )
         self._session: TransactionSession | None = None
@@ -56,6 +60,6 @@ class EosProducer(ConfluentProducer):
         self._group_fenced = True  # from its first transaction on, whose offsets are sent only at the end
         if self._session is None or not self._session.joins(consumer):
             self._session = consumer.join_transaction(
-                TransactionSession(consumer, self, hook=self._hook, counters=self.counters)
+                TransactionSession(consumer, self, hook=self._hook, counters=self.counters, clock=self._clock)
             )
         return self._session

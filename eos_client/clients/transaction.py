@@ -6,7 +6,6 @@ joins one consumer and one producer (KIP-447); while the gate is closed its tran
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,7 +28,7 @@ from eos_client.observe import (
     TransactionCommitted,
     log_event,
 )
-from eos_client.ports import GroupConsumer, MembershipSnapshot, OutputRecord, TransactionalProducer
+from eos_client.ports import Clock, GroupConsumer, MembershipSnapshot, OutputRecord, TransactionalProducer
 
 _BLOCK_SLICE_S = 0.02
 
@@ -51,9 +50,9 @@ class TransactionSession:
         consumer: GroupConsumer,
         producer: TransactionalProducer,
         *,
+        clock: Clock,
         hook: EventHook = log_event,
         counters: Counters | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._consumer = consumer
         self._producer = producer
@@ -211,7 +210,7 @@ class TransactionSession:
         except UnknownOutcomeError as error:
             self.counters.outcomes_resolved += 1
             self._trace.failed(error)
-            outcome = ask_the_log(self._consumer, self._producer, positions, error, self._hook)
+            outcome = ask_the_log(self._consumer, self._producer, positions, error, self._hook, self._clock)
             if self._trace.resolved(outcome) is Outcome.ABORTED:
                 self._open = False
                 return self._abort(str(error), inside_revoke=inside_revoke)

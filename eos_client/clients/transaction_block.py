@@ -48,12 +48,12 @@ class Transaction:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         self._session.active = False
-        recovered = error is not None and error is self._failure
-        if isinstance(error, (AbortableError, RebuildProducerError)) and recovered:
-            ending = self._session.recover(error)
+        failure = self._failure if error is self._failure else None
+        if failure is not None:
+            ending = self._session.recover(failure)
         elif error is not None:
             ending = self._session.abort(f"the block raised {type(error).__name__}: {error}")
         else:
             ending = self._session.end()
         self.outcome, self.reason = ending.outcome, ending.reason
-        return recovered
+        return failure is not None

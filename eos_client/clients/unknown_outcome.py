@@ -12,7 +12,7 @@ from eos_client.core.model import InputPartition, InputPositions, Outcome
 from eos_client.core.outcome_resolution import resolve_outcome
 from eos_client.errors import ClusterUnavailableError, EosError, UnknownOutcomeError
 from eos_client.observe import EventHook, OutcomeResolved
-from eos_client.ports import GroupConsumer, TransactionalProducer
+from eos_client.ports import Clock, GroupConsumer, TransactionalProducer
 
 _READ_TIMEOUT_S = 5.0
 
@@ -23,6 +23,7 @@ def ask_the_log(
     attempted: InputPositions,
     cause: UnknownOutcomeError,
     hook: EventHook,
+    clock: Clock,
 ) -> Outcome:
     """Return what became of the commit of ``attempted``; rebuilds the producer.
 
@@ -30,7 +31,7 @@ def ask_the_log(
     Raises ClusterUnavailableError when the offsets could not be read within ``recovery_timeout_s``.
     """
     producer.rebuild()
-    committed = _committed(consumer, producer, attempted) if attempted else {}
+    committed = _committed(consumer, producer, attempted, clock) if attempted else {}
     outcome = resolve_outcome(attempted, committed, consumer.assigned) if attempted else None
     hook(OutcomeResolved(outcome=outcome.value if outcome else "unknown", reason=str(cause)))
     if outcome is None:
@@ -42,11 +43,13 @@ def ask_the_log(
 
 
 def _committed(
-    consumer: GroupConsumer, producer: TransactionalProducer, attempted: InputPositions
+    consumer: GroupConsumer, producer: TransactionalProducer, attempted: InputPositions, clock: Clock
 ) -> dict[InputPartition, int]:
     limit_s = producer.limits.recovery_timeout_s
+    deadline = clock() + limit_s
     retrying = tenacity.Retrying(
-        stop=lambda state: producer.gives_up or tenacity.stop_after_delay(limit_s)(state),
+        sleep=clock.sleep,
+        stop=lambda _: producer.gives_up or clock() >= deadline,
         wait=tenacity.wait_exponential(multiplier=0.1, max=2.0),
         retry=tenacity.retry_if_not_exception_type(EosError),
     )

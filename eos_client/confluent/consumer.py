@@ -8,30 +8,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import safe_consumer_settings
 from eos_client.confluent.failures import consumer_errors
 from eos_client.confluent.fetching import FetchingConsumer
 from eos_client.confluent.group_member import ConsumerFactory
 from eos_client.confluent.handle_thread import HandleThread, OverdueError
+from eos_client.confluent.leaving import serve_before_close
 from eos_client.confluent.record_runs import last_good, runs
 from eos_client.confluent.thread_ownership import owned
 from eos_client.core.model import InputPartition
-from eos_client.ports import keys_of
+from eos_client.ports import Clock
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-_GROUP_DECIDES = (OFFSET_INVALID, OFFSET_STORED)
 
 
 class ConfluentConsumer(FetchingConsumer):
     """The adapter: hands records over, keeps their positions, settles them."""
 
-    def __init__(self, settings: Mapping[str, Any], *, factory: ConsumerFactory = Consumer) -> None:
-        super().__init__(safe_consumer_settings(settings), factory)
-        self._closed = False
+    def __init__(
+        self, settings: Mapping[str, Any], *, factory: ConsumerFactory = Consumer, clock: Clock = MONOTONIC_CLOCK
+    ) -> None:
+        super().__init__(safe_consumer_settings(settings), factory, clock)
 
     @owned(claims=True)
     def poll(self, timeout: float = -1) -> Any:
@@ -87,17 +88,13 @@ class ConfluentConsumer(FetchingConsumer):
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Set the assignment by hand; offsets of such a consumer carry no group fence."""
         self._raw.assign(partitions)
-        self._starts.settled(self._chosen(partitions))
+        self._note_chosen(partitions)
 
     @owned()
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add to the assignment, from an ``on_assign`` callback of a cooperative group."""
         self._raw.incremental_assign(partitions)
-        self._starts.settled(self._chosen(partitions))
-
-    @staticmethod
-    def _chosen(partitions: list[TopicPartition]) -> frozenset[InputPartition]:
-        return keys_of(p for p in partitions if p.offset not in _GROUP_DECIDES)
+        self._note_chosen(partitions)
 
     @owned()
     def _raw_commit(
@@ -145,7 +142,7 @@ class ConfluentConsumer(FetchingConsumer):
         """Continue at ``partition.offset``; records of it that wait to be handed over are dropped."""
         self._raw.seek(partition)
         key = InputPartition(partition.topic, partition.partition)
-        self._starts.settled([key])
+        self._note_chosen([partition])
         self._carried = [m for m in self._carried if InputPartition(m.topic(), m.partition()) != key]
         self._rewound.pop(key, None)
 
@@ -172,8 +169,11 @@ class ConfluentConsumer(FetchingConsumer):
         if self._closed:
             return
         self._prove_before_leaving()
-        self._closed = True
         self._leaving = True
+        if self._listener is not None:
+            stays_a_member = not self._is_member_epoch and "group.instance.id" in self._settings
+            serve_before_close(self._raw, unsubscribe=not stays_a_member)
+        self._closed = True
         self._raw.close()
         self._raise_callback_error()
 
@@ -185,7 +185,7 @@ class ConfluentConsumer(FetchingConsumer):
     def close_within(self, limit_s: float) -> bool:
         """Close, waiting ``limit_s`` seconds at most; returns whether leaving the group was confirmed."""
         self._ownership.disown()
-        closer = HandleThread("eos-consumer-close")
+        closer = HandleThread("eos-consumer-close", self._clock)
         try:
             closer.call(self.close, limit_s)
         except OverdueError:

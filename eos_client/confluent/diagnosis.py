@@ -56,9 +56,13 @@ class LastErrors:
         return "" if self.last is None else f"; the client last reported {self.last.name()}: {self.last.str()}"
 
 
-def why_init_failed(settings: Mapping[str, Any], last: LastErrors, limit_s: float, cause: EosError) -> EosError:
-    """Return the error to raise instead of ``init_transactions``' time-out."""
+def why_init_failed(
+    settings: Mapping[str, Any], last: LastErrors, limit_s: float, cause: EosError, *, simulated: bool
+) -> EosError:
+    """Return the error to raise instead of ``init_transactions``' time-out; simulated brokers are not asked."""
     servers = str(settings.get("bootstrap.servers", ""))
+    if simulated:
+        return _unavailable(servers, limit_s, f"{last.clause()}; {cause}")
     try:
         unfit = _unfit_transaction_log(servers, settings)
     except EosError as error:

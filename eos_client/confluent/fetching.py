@@ -6,12 +6,11 @@ were fetched but not handed over yet are *carried*: they count as nothing, and l
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tenacity
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
 
 from eos_client.confluent.failures import consumer_errors
 from eos_client.confluent.group_member import ConsumerFactory, GroupMember, to_kafka
@@ -21,6 +20,7 @@ from eos_client.confluent.thread_ownership import owned
 from eos_client.core.model import InputPartition, InputPositions
 from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import CommitRefusedError, EosError, FatalClientError
+from eos_client.ports import Clock, keys_of
 
 _SEEK_ATTEMPTS_MAX = 3
 _SEEK_LIMIT_S = 5.0
@@ -30,21 +30,23 @@ _DRAIN_STEP = 100
 _PREFETCH_STEP = 500
 _PREFETCH_MAX = 20_000
 _STABLE_TIMEOUT_S = 0.5
-_COMMITTED_TIMEOUT_S = 10.0
+_GROUP_DECIDES = (OFFSET_INVALID, OFFSET_STORED)
 _START = {"earliest": -2, "beginning": -2, "smallest": -2, "latest": -1, "end": -1, "largest": -1, "error": -1}
 
 
 class FetchingConsumer(GroupMember):
     """A member that fetches, serves callbacks and can go back to its first uncommitted record."""
 
-    def __init__(self, settings: dict[str, Any], factory: ConsumerFactory) -> None:
+    def __init__(self, settings: dict[str, Any], factory: ConsumerFactory, clock: Clock) -> None:
         super().__init__(settings, factory)
+        self._clock = clock
         self._work = UncommittedWork()
         self._rewind_goals: dict[InputPartition, tuple[int, int]] | None = None
         self._rewound: dict[InputPartition, tuple[int, int, int]] = {}
         self._stored: dict[InputPartition, TopicPartition] = {}
         self._drained = False
-        self._starts = StartOffsets(self, time.monotonic)
+        self._chosen_in_call: dict[InputPartition, int] = {}
+        self._starts = StartOffsets(self, clock)
 
     @property
     def positions(self) -> InputPositions:
@@ -61,6 +63,7 @@ class FetchingConsumer(GroupMember):
     def _fetch(self, count: int, timeout: float) -> list[Any]:
         """Ask the client library, and keep of its answer what is still ours and not from before a rewind."""
         self._left_in_call = frozenset()
+        self._chosen_in_call = {}
         # Only an emptied queue proves a generation; while there is a backlog, asking for it would be in vain.
         before = self.snapshot().generation if self._drained else None
         with consumer_errors("consume()"):
@@ -92,8 +95,8 @@ class FetchingConsumer(GroupMember):
         kept = [m for m in batch if InputPartition(m.topic(), m.partition()) not in self._left_in_call]
         back = self._left_in_call & self._assigned
         if back and len(kept) < len(batch):
-            # Left and came back within one call: which of its records are from before cannot be told. Ask the group.
-            self._seek_to_committed(back)
+            # Left and came back within one call: which of its records are from before cannot be told.
+            self._start_again(back)
         return kept
 
     def _without_stale(self, batch: list[Any]) -> list[Any]:
@@ -113,12 +116,19 @@ class FetchingConsumer(GroupMember):
     def _expect_start(self, keys: frozenset[InputPartition]) -> None:
         self._starts.assigned(keys)
 
+    def _note_chosen(self, partitions: Iterable[TopicPartition]) -> None:
+        """Take down where the application lets ``partitions`` start; without an offset it leaves that to the group."""
+        chosen = {InputPartition(p.topic, p.partition): p.offset for p in partitions if p.offset not in _GROUP_DECIDES}
+        self._chosen_in_call.update(chosen)
+        self._starts.settled(chosen)
+
     def _forget_departed(self, keys: frozenset[InputPartition]) -> None:
         super()._forget_departed(keys)
         self._starts.settled(keys)
         self._work.departed(keys)
         for key in keys:
             self._stored.pop(key, None)
+            self._chosen_in_call.pop(key, None)
             self._rewound.pop(key, None)
             if self._rewind_goals is not None:
                 self._rewind_goals.pop(key, None)
@@ -197,6 +207,13 @@ class FetchingConsumer(GroupMember):
         if partitions:
             self._raw.pause(to_kafka(partitions))
 
+    @owned()
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Fetch ``partitions`` again, each as soon as it is known where it goes on."""
+        held = self._starts.held
+        self._raw.resume(to_kafka(keys_of(partitions) - held) if held else partitions)
+        self._paused -= keys_of(partitions)
+
     def let_go(self, partitions: frozenset[InputPartition]) -> None:
         """Fetch ``partitions`` again, unless the application has paused them."""
         self._raw.resume(to_kafka(partitions - self._paused))
@@ -238,9 +255,11 @@ class FetchingConsumer(GroupMember):
     def _seek(self, partition: InputPartition, offset: int) -> None:
         place = TopicPartition(partition.topic, partition.partition, offset)
         # A rebalance that begins meanwhile pauses partitions inside the library, which makes the seek outdated.
+        deadline = self._clock() + _SEEK_LIMIT_S
         retrying = tenacity.Retrying(
+            sleep=self._clock.sleep,
             retry=tenacity.retry_if_exception_type(KafkaException),
-            stop=tenacity.stop_after_delay(_SEEK_LIMIT_S),
+            stop=lambda _: self._clock() >= deadline,
             wait=tenacity.wait_fixed(_SEEK_AGAIN_S),
             reraise=True,
         )
@@ -252,10 +271,22 @@ class FetchingConsumer(GroupMember):
                 "process. End it; nothing uncommitted is lost, the group reads it again."
             ) from error
 
-    def _seek_to_committed(self, partitions: frozenset[InputPartition]) -> None:
-        committed = self.committed_offsets(partitions, _COMMITTED_TIMEOUT_S)
+    def _start_again(self, partitions: frozenset[InputPartition]) -> None:
+        """Continue where the application has chosen to in this call, else at the group's offset."""
+        chosen = partitions & self._chosen_in_call.keys()
+        for partition in chosen:
+            self._seek(partition, self._chosen_in_call[partition])
+        if rest := partitions - chosen:
+            self._go_on_at_committed(rest)
+
+    def _go_on_at_committed(self, partitions: frozenset[InputPartition]) -> None:
+        start = _START[str(self._settings["auto.offset.reset"]).lower()]
+        known = self.stable_offsets(partitions)
+        if known is None:  # pending, perhaps for as long as a dead member's transaction
+            self._starts.came_back(partitions, start)
+            return
         for partition in partitions:
-            self._seek(partition, committed.get(partition, _START[self._settings["auto.offset.reset"]]))
+            self._seek(partition, known.get(partition, start))
 
     @owned()
     def committed_offsets(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:

@@ -15,6 +15,7 @@ from eos_client.confluent.consumer_calls import OwnedConsumer
 from eos_client.confluent.diagnosis import LastErrors
 from eos_client.confluent.failures import configuration_errors
 from eos_client.confluent.group_metadata import GenerationReader
+from eos_client.confluent.leaving import unsubscribe_when_lost
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition
 from eos_client.ports import MembershipSnapshot, RebalanceListener, keys_of
@@ -42,6 +43,7 @@ class GroupMember(OwnedConsumer):
         self._paused: frozenset[InputPartition] = frozenset()
         self._prove_soon = False
         self._leaving = False
+        self._closed = False
         self._one_topic = False
         self._carried: list[Any] = []
         self._callback_error: BaseException | None = None
@@ -112,6 +114,8 @@ class GroupMember(OwnedConsumer):
         self._assigned -= keys
         self._guarded(lambda listener: listener.on_lost(partitions))
         self._forget_departed(keys)
+        if self._leaving and not self._closed:
+            unsubscribe_when_lost(self._raw)
 
     def _expect_start(self, keys: frozenset[InputPartition]) -> None:
         """``keys`` will start at the group's offset, unless the application's callback chooses another."""
@@ -153,9 +157,3 @@ class GroupMember(OwnedConsumer):
         """Stop fetching ``partitions``; ends when they are revoked, as in the Java client."""
         self._raw.pause(partitions)
         self._paused |= keys_of(partitions)
-
-    @owned()
-    def resume(self, partitions: list[TopicPartition]) -> None:
-        """Fetch ``partitions`` again."""
-        self._raw.resume(partitions)
-        self._paused -= keys_of(partitions)

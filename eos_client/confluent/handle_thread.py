@@ -11,6 +11,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from eos_client.clock import MONOTONIC_CLOCK
+from eos_client.ports import Clock
+
 T = TypeVar("T")
 
 
@@ -42,18 +45,23 @@ def _nothing() -> None:
 
 
 class HandleThread:
-    """Runs one handle's blocking calls, one at a time, in a daemon thread."""
+    """Runs one handle's blocking calls, one at a time, in a daemon thread.
 
-    def __init__(self, name: str) -> None:
+    ``clock``: what the handle goes by. In simulated time (``is_simulated``) a budget would depend on how fast the
+    machine is, so there calls have none: each ends when its own time is over.
+    """
+
+    def __init__(self, name: str, clock: Clock = MONOTONIC_CLOCK) -> None:
+        self._is_real = not getattr(clock, "is_simulated", False)
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
         self._thread.start()
 
     def call(self, function: Callable[[], T], budget_s: float) -> T:
-        """Run ``function`` and return its result; raises OverdueError after ``budget_s`` seconds."""
+        """Run ``function`` and return its result; raises OverdueError after ``budget_s`` seconds of real time."""
         call = _Call(function)
         self._calls.put(call)
-        if not call.done.wait(budget_s):
+        if not call.done.wait(budget_s if self._is_real else None):
             raise OverdueError(f"no answer within {budget_s:g} s")
         error, call.error = call.error, None
         if error is not None:

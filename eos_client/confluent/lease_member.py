@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
@@ -17,6 +16,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, To
 from eos_client.config import PRODUCER_ONLY
 from eos_client.confluent.failures import configuration_errors, kafka_error
 from eos_client.confluent.group_metadata import GenerationReader
+from eos_client.confluent.leaving import serve_before_close, unsubscribe_when_lost
 from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.core.commit_gate import Assigned, CommitGate, Lost, RevocationEnded, RevocationStarted
 from eos_client.core.model import UNJOINED
@@ -135,6 +135,7 @@ class LeaseMember:
 
     def close(self) -> None:
         """Stop; a static member leaves no trace until its session ends."""
+        serve_before_close(self._raw, unsubscribe=False)
         self._leaving = True
         self._raw.close()
 
@@ -166,8 +167,7 @@ class LeaseMember:
 
     def _leave(self, reason: str) -> None:
         self.end(reason)
-        with suppress(KafkaException, RuntimeError):
-            self._raw.unsubscribe()
+        unsubscribe_when_lost(self._raw)
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal() or error.name() in {"_FATAL", "FENCED_INSTANCE_ID"}:

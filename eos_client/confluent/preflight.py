@@ -6,8 +6,8 @@ A subscription to a missing topic is silent, and an unreachable broker only logs
 from __future__ import annotations
 
 import difflib
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -16,13 +16,14 @@ from eos_client.confluent.consumer import ConfluentConsumer
 from eos_client.confluent.diagnosis import unreachable
 from eos_client.confluent.producer import ConfluentProducer
 from eos_client.errors import ClusterUnfitError
+from eos_client.ports import Clock
 
 _CREATION_WAIT_S = 5.0
 _SPREAD_WAIT_S = 2.0
 _ASK_AGAIN_S = 0.1
 
 
-def require_topics(consumer: ConfluentConsumer, topics: Sequence[str], limit_s: float) -> None:
+def require_topics(consumer: ConfluentConsumer, topics: Sequence[str], limit_s: float, clock: Clock) -> None:
     """Check that the input ``topics`` exist; patterns (``^...``) are not checked.
 
     A topic that was created a moment ago is not known to every broker yet, so they are asked again for a while.
@@ -30,27 +31,30 @@ def require_topics(consumer: ConfluentConsumer, topics: Sequence[str], limit_s: 
     topic.
     """
     named = [t for t in topics if not t.startswith("^")]
-    deadline = time.monotonic() + min(limit_s, _SPREAD_WAIT_S)
     try:
-        known = consumer.list_topics(timeout=limit_s).topics
-        while not all(_exists(known, topic) for topic in named) and time.monotonic() < deadline:
-            time.sleep(_ASK_AGAIN_S)
-            known = consumer.list_topics(timeout=limit_s).topics
+        known = _known(lambda: consumer.list_topics(timeout=limit_s), named, min(limit_s, _SPREAD_WAIT_S), clock)
     except KafkaException as error:
         consumer.serve_errors()
         raise unreachable(consumer.settings, limit_s, consumer.last_errors) from error
     _require(known, named, "input")
 
 
-def require_output_topics(producer: ConfluentProducer, topics: Iterable[str], limit_s: float) -> None:
+def require_output_topics(producer: ConfluentProducer, topics: Iterable[str], limit_s: float, clock: Clock) -> None:
     """Check that the output ``topics`` exist; a broker that creates topics by itself is given time to do so."""
     for topic in topics:
-        deadline = time.monotonic() + min(limit_s, _CREATION_WAIT_S)
-        known = producer.list_topics(topic, limit_s).topics
-        while not _exists(known, topic) and time.monotonic() < deadline:
-            time.sleep(_ASK_AGAIN_S)
-            known = producer.list_topics(topic, limit_s).topics
+        ask = partial(producer.list_topics, topic, limit_s)
+        known = _known(ask, [topic], min(limit_s, _CREATION_WAIT_S), clock)
         _require(known, [topic], "output")
+
+
+def _known(ask: Callable[[], Any], topics: Sequence[str], wait_s: float, clock: Clock) -> Any:
+    """Return the topics that the cluster knows; asks again for a while when some of ``topics`` are not among them."""
+    deadline = clock() + wait_s
+    known = ask().topics
+    while not all(_exists(known, topic) for topic in topics) and clock() < deadline:
+        clock.sleep(_ASK_AGAIN_S)
+        known = ask().topics
+    return known
 
 
 def _exists(known: Any, topic: str) -> bool:

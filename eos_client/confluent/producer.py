@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
+from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.failures import must_abort
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.producer_handle import ProducerFactory, ProducerHandle
@@ -16,7 +17,7 @@ from eos_client.core.model import InputPositions, ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.errors import ClientClosedError
 from eos_client.observe import Counters, EventHook, log_event
-from eos_client.ports import MembershipSnapshot, OutputRecord
+from eos_client.ports import Clock, MembershipSnapshot, OutputRecord
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -39,6 +40,7 @@ class ConfluentProducer(ProducerHandle):
         shortest_timeout_s: float = 0.0,
         hook: EventHook = log_event,
         factory: ProducerFactory = Producer,
+        clock: Clock = MONOTONIC_CLOCK,
     ) -> None:
         super().__init__(
             settings,
@@ -47,6 +49,7 @@ class ConfluentProducer(ProducerHandle):
             shortest_timeout_s=shortest_timeout_s,
             hook=hook,
             factory=factory,
+            clock=clock,
         )
 
     # -- the transaction -----------------------------------------------------------------------------------------

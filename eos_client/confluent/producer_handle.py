@@ -7,14 +7,13 @@ epoch, which fences the old one and ends its transaction (KIP-360).
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import tenacity
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eos_client.config import safe_producer_settings
 from eos_client.confluent.connection_watch import ConnectionWatch
@@ -42,10 +41,11 @@ from eos_client.errors import (
     RetriableError,
 )
 from eos_client.observe import Counters, EventHook, ProducerRebuilt
+from eos_client.ports import Clock
 
 # A call is given its own timeout first; only what outlives that by this much is left behind.
 _GRACE_S = 0.5
-_INIT_ATTEMPT_S = 1.0
+_INIT_ATTEMPT_MIN_S = 0.01
 
 
 def _destroy(raw: Any) -> None:
@@ -69,6 +69,9 @@ ProducerFactory = Callable[[dict[str, Any]], Any]
 class ProducerHandle:
     """Builds, initialises, bounds and replaces the handle, and names its failures."""
 
+    init_attempt_s = 1.0
+    """How long one attempt of ``init_transactions`` takes at most before it is repeated."""
+
     def __init__(
         self,
         settings: Mapping[str, Any],
@@ -78,7 +81,7 @@ class ProducerHandle:
         shortest_timeout_s: float,
         hook: EventHook,
         factory: ProducerFactory,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock,
     ) -> None:
         self.limits = limits or ProducerLimits()
         self.counters = counters or Counters()
@@ -95,7 +98,6 @@ class ProducerHandle:
         self._ownership = ThreadOwnership("EosProducer")
         self._finished: EosError | None = None
         self._began_at: float | None = None
-        self._identity = IdentityWatch(self._settings)
         self._group_fenced = False
         self._failed_before: tuple[TransactionalRequest, str] | None = None
         self._raw: Any
@@ -103,11 +105,13 @@ class ProducerHandle:
 
     def _start_handle(self) -> None:
         self._reports = DeliveryReports()
+        self._identity = IdentityWatch(self._settings)
         self._connections = ConnectionWatch(self._settings)
-        settings = self._connections.added_to(self._reports.guard_options(dict(self._settings)))
+        settings = self._reports.guard_options(dict(self._settings))
+        settings = self._connections.added_to(self._identity.added_to(settings))
         with configuration_errors("producer"):
             self._raw = self._factory(settings)
-        self._thread = HandleThread(f"eos-producer-{self.transactional_id}")
+        self._thread = HandleThread(f"eos-producer-{self.transactional_id}", self._clock)
 
     @property
     def transactional_id(self) -> str:
@@ -145,33 +149,25 @@ class ProducerHandle:
         self._initialise(timeout if timeout >= 0 else self.limits.start_timeout_s)
 
     def _initialise(self, limit_s: float) -> None:
+        deadline = self._clock() + limit_s
         retrying = tenacity.Retrying(
+            sleep=self._clock.sleep,
             retry=tenacity.retry_if_exception_type((RetriableError, RebuildProducerError)),
-            stop=lambda state: self.gives_up or tenacity.stop_after_delay(limit_s)(state),
-            wait=tenacity.wait_exponential(multiplier=0.1, max=1.0),
+            stop=lambda _: self.gives_up or self._clock() >= deadline,
+            wait=tenacity.wait_exponential(multiplier=0.001, max=1.0),
             before_sleep=lambda _: self._replace_handle() if self._finished else None,
             reraise=True,
         )
         with self._diagnosed(limit_s):
-            retrying(self._init, min(limit_s, self.limits.start_timeout_s))
-
-    def _init(self, limit_s: float) -> None:
-        deadline = self._clock() + limit_s
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(RetriableError),
-            stop=lambda state: self.gives_up or tenacity.stop_after_delay(limit_s)(state),
-            wait=tenacity.wait_exponential(multiplier=0.001, max=1.0),
-            reraise=True,
-        )
-        retrying(self._init_once, deadline)
+            retrying(self._init_once, deadline)
 
     def _init_once(self, deadline: float) -> None:
-        attempt_s = min(_INIT_ATTEMPT_S, max(0.1, deadline - self._clock()))
+        attempt_s = min(self.init_attempt_s, max(_INIT_ATTEMPT_MIN_S, deadline - self._clock()))
         raw = self._raw
         try:
             self._bounded(TransactionalRequest.INIT, lambda: raw.init_transactions(attempt_s), attempt_s)
         except RetriableError:
-            raw.poll(0)  # the client library's log may say why
+            self._serve(0)  # the client library's log may say why
             raise
 
     def rebuild(self) -> None:
@@ -180,7 +176,7 @@ class ProducerHandle:
         Tried for ``recovery_timeout_s``, or until ``give_up_at``; raises what ``init_transactions`` raises.
         """
         began_at, reason = self._clock(), str(self._finished or "asked for")
-        age_s, old = self.transaction_age_s, self._identity.take()
+        age_s, old = self.transaction_age_s, self.identity
         self._replace_handle()
         self._initialise(self.limits.recovery_timeout_s)
         self.counters.producer_rebuilds += 1
@@ -227,7 +223,8 @@ class ProducerHandle:
         except (RetriableError, RebuildProducerError) as error:
             if self.gives_up:
                 raise ClusterUnavailableError(f"{error} Given up because the process is to stop.") from error
-            raise why_init_failed(self._settings, self._errors, limit_s, error) from error
+            simulated = not isinstance(self._raw, Producer)
+            raise why_init_failed(self._settings, self._errors, limit_s, error, simulated=simulated) from error
 
     def _replace_handle(self) -> None:
         self._leave_handle_behind()

@@ -15,8 +15,10 @@ class IdentityWatch:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.known: str | None = None
         self._theirs: Callable[[str], Any] | None = settings.get(_CALLBACK)
-        if str(settings.get("statistics.interval.ms", 0)) != "0":
-            settings[_CALLBACK] = self
+
+    def added_to(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return ``settings`` with this watch in them, where they ask for statistics."""
+        return settings if str(settings.get("statistics.interval.ms", 0)) == "0" else {**settings, _CALLBACK: self}
 
     def __call__(self, text: str) -> None:
         """Take note of what is known by now."""
@@ -25,8 +27,3 @@ class IdentityWatch:
             self.known = f"{eos['producer_id']}/{eos['producer_epoch']}"
         if self._theirs is not None:
             self._theirs(text)
-
-    def take(self) -> str | None:
-        """Return the identity and forget it: the next handle has another."""
-        known, self.known = self.known, None
-        return known

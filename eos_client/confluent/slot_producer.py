@@ -22,7 +22,6 @@ from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.errors import EosError
 from eos_client.observe import EventHook, log_event
 
-_INIT_ATTEMPT_S = 0.01
 _RUN_FENCED = frozenset({"FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"})
 _MEMBER_UNKNOWN = "UNKNOWN_MEMBER_ID"
 
@@ -39,6 +38,8 @@ QUEUE_DEFAULTS: Mapping[str, Any] = {
 class SlotProducer(ConfluentProducer):
     """One producer handle; ``name`` is unlike that of any other, here or elsewhere."""
 
+    init_attempt_s = 0.01
+
     def __init__(
         self,
         settings: Mapping[str, Any],
@@ -50,11 +51,6 @@ class SlotProducer(ConfluentProducer):
         shared = {k: v for k, v in settings.items() if k not in CONSUMER_ONLY}
         super().__init__({**QUEUE_DEFAULTS, **shared, "transactional.id": transactional_id}, limits=limits, hook=hook)
         self.name = uuid.uuid4().hex[:16]
-
-    def _init_once(self, deadline: float) -> None:
-        attempt_s = min(_INIT_ATTEMPT_S, max(0.01, deadline - self._clock()))
-        raw = self._raw
-        self._bounded(TransactionalRequest.INIT, lambda: raw.init_transactions(attempt_s), attempt_s)
 
     def _renew(self) -> None:
         """Leave it: taking the slot again might take it from a newer attempt. Such a handle is not kept."""

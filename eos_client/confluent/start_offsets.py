@@ -58,11 +58,26 @@ class StartOffsets:
         """Partitions whose first record was not let through yet: nobody else may pause or resume them."""
         return frozenset(self._unchecked)
 
+    @property
+    def held(self) -> frozenset[InputPartition]:
+        """Partitions of which nothing may be fetched until it is known where they go on."""
+        return frozenset(self._waiting)
+
     def assigned(self, partitions: Iterable[InputPartition]) -> None:
         """``partitions`` will start at the group's offset."""
         started = frozenset(partitions)
         self._unchecked.update(started)
         self._steering.let_go(started)  # a drain's pause outlives the revocation that came in the midst of it
+
+    def came_back(self, partitions: frozenset[InputPartition], start: int) -> None:
+        """``partitions`` were read too early: fetch nothing of them until it is known where they go on.
+
+        ``start`` is where they go on when nothing is committed.
+        """
+        self._steering.hold_back(partitions)
+        self._unchecked.update(partitions)
+        self._waiting.update(dict.fromkeys(partitions, start))
+        self._ask_at = self._clock() + _ASK_AGAIN_S  # it was asked a moment ago
 
     def settled(self, partitions: Iterable[InputPartition]) -> None:
         """``partitions`` have left, or the application has chosen where they start."""
@@ -86,7 +101,7 @@ class StartOffsets:
         held = {p: first for p, first in arrived.items() if p not in self._expected and p not in self._waiting}
         self._steering.hold_back(frozenset(held))
         self._waiting.update(held)
-        refused = set(held) | self._steer(arrived)
+        refused = self._steer(arrived) | (arrived.keys() & self._waiting.keys())
         if not refused:
             return batch
         return [m for m in batch if InputPartition(m.topic(), m.partition()) not in refused]
@@ -112,7 +127,7 @@ class StartOffsets:
 
     def _steer(self, arrived: Mapping[InputPartition, int]) -> set[InputPartition]:
         steered: set[InputPartition] = set()
-        for partition in [p for p in (*self._waiting, *arrived) if p in self._expected]:
+        for partition in [p for p in dict.fromkeys((*self._waiting, *arrived)) if p in self._expected]:
             first = self._waiting.get(partition, arrived.get(partition, 0))
             start = self._expected.pop(partition)
             self._unchecked.discard(partition)

@@ -48,17 +48,18 @@ _UNFIT = frozenset(
         "TOPIC_AUTHORIZATION_FAILED",
         "SASL_AUTHENTICATION_FAILED",
         "_AUTHENTICATION",
-        "_UNSUPPORTED_FEATURE",
-        "UNSUPPORTED_VERSION",
         "INVALID_TRANSACTION_TIMEOUT",
         "UNKNOWN_TOPIC_OR_PART",
         "_UNKNOWN_TOPIC",
         "_UNKNOWN_PARTITION",
     }
 )
+_TOO_OLD = frozenset({"_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"})
 _FORGOTTEN = "INVALID_PRODUCER_ID_MAPPING"
 _PROVES_NOTHING = frozenset({"REQUEST_TIMED_OUT", "UNKNOWN"})
 """A broker's answers that do not say whether the request took effect, though librdkafka calls them abortable."""
+_UNANSWERED = frozenset({"_TIMED_OUT", "_TRANSPORT"})
+"""librdkafka's own codes for a request that no broker has answered: it may still arrive."""
 _STARTING = frozenset({TransactionalRequest.INIT, TransactionalRequest.BEGIN})
 
 
@@ -116,6 +117,11 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "the cluster lacks or forbids something that no retry brings",
     ),
     RecoveryRule(
+        lambda f: f.code in _TOO_OLD,
+        RecoveryAction.STOP_UNFIT,
+        "the brokers are too old, or speak too old a version: fenced offsets need Kafka 2.5 or newer (KIP-447)",
+    ),
+    RecoveryRule(
         lambda f: f.fenced_by_another,
         RecoveryAction.STOP_FENCED,
         "a newer instance has this transactional.id; two instances must never take turns",
@@ -165,6 +171,12 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         lambda f: f.request is TransactionalRequest.ABORT,
         RecoveryAction.REBUILD_PRODUCER,
         "an abort that failed leaves the transaction open until init_transactions ends it",
+    ),
+    RecoveryRule(
+        lambda f: f.request is TransactionalRequest.SEND_OFFSETS and f.code in _UNANSWERED,
+        RecoveryAction.REBUILD_PRODUCER,
+        "offsets that nobody has answered may still arrive: at the same epoch they would count as the next "
+        "transaction's (KAFKA-17754)",
     ),
     RecoveryRule(
         lambda f: f.abortable,

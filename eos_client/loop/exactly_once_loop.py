@@ -6,13 +6,13 @@ It only sequences. Whether a commit may be sent is decided in ``core.commit_gate
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from eos_client.clients import EosConsumer, EosProducer
 from eos_client.clients.transaction import Ending
 from eos_client.config import EosConfig
+from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.preflight import require_output_topics, require_topics
 from eos_client.core.model import Outcome
 from eos_client.errors import (
@@ -28,7 +28,7 @@ from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.record_outputs import RecordOutputs
 from eos_client.loop.stop_signals import StopSignals
 from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event
-from eos_client.ports import Transform
+from eos_client.ports import ClientLibrary, Transform
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -47,7 +47,8 @@ class ExactlyOnceLoop:
 
     ``transform`` gets one record and returns, or yields, its outputs: ``OutputRecord`` objects, or ``bytes`` for
     ``output_topic``. It may run again for the same record after an abort, so it must not have side effects elsewhere.
-    ``hook`` hears every event (default: structlog). Usable as a context manager, which closes the clients.
+    ``hook`` hears every event (default: structlog). ``clients`` makes its consumer and producer and has the clock that
+    they go by (default: confluent_kafka in real time). Usable as a context manager, which closes the clients.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class ExactlyOnceLoop:
         *,
         output_topic: str | None = None,
         hook: EventHook = log_event,
-        clock: Callable[[], float] = time.monotonic,
+        clients: ClientLibrary = CONFLUENT_KAFKA,
     ) -> None:
         if isinstance(topics, str) or not topics:
             raise ConfigurationError(f"topics={topics!r} must be a list of at least one topic name.")
@@ -67,9 +68,14 @@ class ExactlyOnceLoop:
         self._topics = list(topics)
         self._output_topic = output_topic
         self._hook = hook
-        self._clock = clock
+        self._clock = clients.clock
         self._consumer = EosConsumer(
-            config.consumer_config(), gate=config.gate_settings(), hook=hook, counters=self.counters
+            config.consumer_config(),
+            gate=config.gate_settings(),
+            hook=hook,
+            counters=self.counters,
+            factory=clients.consumer,
+            clock=clients.clock,
         )
         self._producer = EosProducer(
             config.producer_config(),
@@ -77,9 +83,11 @@ class ExactlyOnceLoop:
             hook=hook,
             counters=self.counters,
             shortest_timeout_s=config.open_limit_s,
+            factory=clients.producer,
+            clock=clients.clock,
         )
         self._session = self._producer.session(self._consumer)
-        failed = FailedRecords(config, hook, self.counters)
+        failed = FailedRecords(config, hook, self.counters, self._clock)
         self._outputs = RecordOutputs(transform, failed, self._session, output_topic)
         self._stop_reason: str | None = None
         self._began_at: float | None = None
@@ -137,10 +145,10 @@ class ExactlyOnceLoop:
 
     def _start(self) -> None:
         limit_s = self.config.start_timeout_s
-        require_topics(self._consumer, self._topics, limit_s)
+        require_topics(self._consumer, self._topics, limit_s, self._clock)
         self._producer.init_transactions(limit_s)
         outputs = {t for t in (self._output_topic, self.config.dead_letter_topic) if t is not None}
-        require_output_topics(self._producer, outputs, limit_s)
+        require_output_topics(self._producer, outputs, limit_s, self._clock)
         self._consumer.subscribe(self._topics)
         self._hook(
             LoopStarted(

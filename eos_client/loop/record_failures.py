@@ -14,7 +14,7 @@ import tenacity
 from eos_client.config import EosConfig
 from eos_client.errors import TransformError
 from eos_client.observe import Counters, EventHook, RecordDeadLettered, RecordSkipped
-from eos_client.ports import Output, OutputRecord, Record, Transform
+from eos_client.ports import Clock, Output, OutputRecord, Record, Transform
 
 _ERROR_CHARACTERS_MAX = 1000
 
@@ -24,12 +24,13 @@ Collected = Callable[[Any], list[Output]]
 class FailedRecords:
     """Applies ``on_error``. Remembers records whose outputs were refused when others were already written."""
 
-    def __init__(self, config: EosConfig, hook: EventHook, counters: Counters) -> None:
+    def __init__(self, config: EosConfig, hook: EventHook, counters: Counters, clock: Clock) -> None:
         self._config = config
         self._action = config.on_error
         self._dead_letter_topic = config.dead_letter_topic
         self._hook = hook
         self._counters = counters
+        self._clock = clock
         self._known: dict[tuple[str, int, int], BaseException] = {}
 
     def settle(self, record: Record, error: BaseException) -> list[Output]:
@@ -59,7 +60,7 @@ class FailedRecords:
         """
         if self._action == "stop" and self._config.transform_attempts_max == 1:
             return transform
-        known, collected = self._known, _collecting(transform, self._config)
+        known, collected = self._known, _collecting(transform, self._config, self._clock)
 
         def guarded(record: Any) -> list[Output]:
             if known and (error := known.get((record.topic(), record.partition(), record.offset()))) is not None:
@@ -80,7 +81,7 @@ def _dead_letter(topic: str, record: Record, error: str) -> OutputRecord:
     return OutputRecord(topic, value=record.value(), key=record.key(), headers=headers)
 
 
-def _collecting(transform: Transform, config: EosConfig) -> Collected:
+def _collecting(transform: Transform, config: EosConfig, clock: Clock) -> Collected:
     """Return ``transform`` with its outputs collected, tried up to ``transform_attempts_max`` times."""
 
     def once(record: Any) -> list[Output]:
@@ -89,6 +90,7 @@ def _collecting(transform: Transform, config: EosConfig) -> Collected:
     if config.transform_attempts_max == 1:
         return once
     retrying = tenacity.Retrying(
+        sleep=clock.sleep,
         stop=tenacity.stop_after_attempt(config.transform_attempts_max),
         wait=tenacity.wait_fixed(config.transform_backoff_s),
         retry=tenacity.retry_if_exception_type(Exception),

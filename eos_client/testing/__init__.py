@@ -1,8 +1,9 @@
-"""What an application team needs for its own tests: a real Kafka, as a child process or in a container."""
+"""What an application team needs for its own tests: a real Kafka, or a simulated one that is there in milliseconds."""
 
 from eos_client.testing.broker import KafkaBroker
 from eos_client.testing.container_kafka import ContainerKafka
 from eos_client.testing.embedded_cluster import EmbeddedKafkaCluster
 from eos_client.testing.embedded_kafka import EmbeddedKafka
+from eos_client.testing.simulated_cluster import SimulatedCluster
 
-__all__ = ["ContainerKafka", "EmbeddedKafka", "EmbeddedKafkaCluster", "KafkaBroker"]
+__all__ = ["ContainerKafka", "EmbeddedKafka", "EmbeddedKafkaCluster", "KafkaBroker", "SimulatedCluster"]

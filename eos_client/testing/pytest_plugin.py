@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from eos_client.testing.broker import KafkaBroker
 
+pytest_plugins = ["eos_client.testing.simulation_plugin"]
 _KINDS = ("auto", "container", "process")
 _CHOICE = pytest.StashKey["BrokerChoice"]()
 

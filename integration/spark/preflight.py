@@ -12,6 +12,7 @@ import pyspark
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
+from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.ledger_topic import transaction_limit_ms
 from eos_client.confluent.preflight import require_output_topics
 from eos_client.confluent.slot_producer import SlotProducer
@@ -105,6 +106,6 @@ def check_cluster(settings: SinkSettings) -> None:
         )
     producer = SlotProducer(settings.producer, settings.transactional_id(0), limits=settings.limits)
     try:
-        require_output_topics(producer, [settings.topic], settings.start_timeout_s)
+        require_output_topics(producer, [settings.topic], settings.start_timeout_s, MONOTONIC_CLOCK)
     finally:
         producer.close()

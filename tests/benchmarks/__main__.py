@@ -1,11 +1,20 @@
-"""`make bench`: the gate's cost, recovery, throughput and refused commits. Status 1 if one misses its target."""
+"""`make bench`: costs of gate and memory, recovery, throughput, refused commits. Status 1 if one misses its target."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from tests.benchmarks import gate_cost, recovery, refusals, throughput
+from tests.benchmarks import (
+    commit_checks,
+    gate_cost,
+    offset_memory,
+    producer_state_memory,
+    recovery,
+    refusals,
+    simulation,
+    throughput,
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -16,6 +25,10 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     statuses = [
         gate_cost.main([]),
+        offset_memory.main([]),
+        producer_state_memory.main([]),
+        simulation.main([]),
+        commit_checks.main([]),
         recovery.main([]),
         throughput.main(["--rounds", str(options.rounds)]),
         refusals.main(["--seconds", str(options.seconds)]),

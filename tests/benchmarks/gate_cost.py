@@ -21,6 +21,7 @@ from confluent_kafka import Producer
 from eos_client.clients.consumer import EosConsumer
 from eos_client.clients.producer import EosProducer
 from eos_client.clients.transaction import TransactionSession
+from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.core.commit_gate import CommitAttempt, CommitDecision
 from eos_client.observe import Event
 from eos_client.testing.embedded_kafka import EmbeddedKafka
@@ -76,7 +77,7 @@ def row(bootstrap: str, partitions: int) -> tuple[list[object], bool]:
     settings = {"bootstrap.servers": bootstrap, "group.id": topic, "group.protocol": "consumer"}
     consumer = EosConsumer(settings, hook=quiet)
     producer = EosProducer({"bootstrap.servers": bootstrap, "transactional.id": topic})
-    session = TransactionSession(consumer, producer, hook=quiet)
+    session = TransactionSession(consumer, producer, hook=quiet, clock=MONOTONIC_CLOCK)
     consumer.subscribe([topic])
     consume_all(consumer, partitions)
     ruling, snapshot = session._rule()

@@ -37,7 +37,7 @@ OF_PLAIN_MIN, ADDED_MAX_S = 0.8, 0.3
 PARTITIONS = SOURCE_PARTITIONS = 4
 SLOTS = 2  # as many as cores: each slot is a task, and tasks that wait for a core add their start to the batch
 WARM_UP_BATCHES = 2
-ROUND_TIMEOUT_S = 180.0
+ROUND_TIMEOUT_S = 900.0
 PLAIN, EOS = "Spark's own Kafka sink", "EosKafkaSink"
 TASK_STEPS = ("start", "initialised", "ledger_read", "begun", "produced", "flushed", "offsets_sent", "committed")
 DRIVER_STEPS = ("called", "job_done", "marker_committed", "returned")

@@ -123,6 +123,39 @@ def test_a_call_after_the_end_is_overdue_and_does_not_hang():
         handle.call(lambda: 1, 0.05)
 
 
+class StoppedClock:
+    """A simulation's: none of its time passes here."""
+
+    is_simulated = True
+
+    def __call__(self):
+        return 0.0
+
+    def sleep(self, seconds):
+        pass
+
+
+def test_any_other_clock_is_taken_for_a_real_one():
+    class Ours:
+        __call__ = staticmethod(time.monotonic)
+        sleep = staticmethod(time.sleep)
+
+    handle = HandleThread("ours", Ours())
+    with pytest.raises(OverdueError):
+        handle.call(lambda: time.sleep(0.5), 0.05)
+    handle.end()
+
+
+def test_where_time_is_simulated_a_call_on_a_slow_machine_is_not_overdue():
+    def slow():
+        time.sleep(0.2)
+        return "answer"
+
+    handle = HandleThread("simulated", StoppedClock())
+    assert handle.call(slow, 0.01) == "answer"
+    handle.end()
+
+
 class Handle:
     """Something whose end can be watched."""
 

@@ -40,7 +40,11 @@ SEEN = [
     (R.SEND_OFFSETS, "INVALID_PRODUCER_ID_MAPPING", {"fatal": True}, A.REBUILD_PRODUCER),
     (R.SEND_OFFSETS, "INVALID_TXN_STATE", {"fatal": True}, A.REBUILD_PRODUCER),
     (R.SEND_OFFSETS, "GROUP_AUTHORIZATION_FAILED", {"abortable": True}, A.STOP_UNFIT),
+    (R.SEND_OFFSETS, "UNSUPPORTED_VERSION", {"abortable": True}, A.STOP_UNFIT),
     (R.SEND_OFFSETS, OVERDUE, {}, A.REBUILD_PRODUCER),
+    (R.SEND_OFFSETS, "_TIMED_OUT", {"abortable": True}, A.REBUILD_PRODUCER),
+    (R.SEND_OFFSETS, "_TIMED_OUT", {"retriable": True}, A.REBUILD_PRODUCER),
+    (R.SEND_OFFSETS, "_TRANSPORT", {"abortable": True}, A.REBUILD_PRODUCER),
     # committing
     (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True}, A.ABORT_AND_CONTINUE),
     (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True, "group_fenced": False}, A.STOP_FATAL),
@@ -114,7 +118,7 @@ def test_an_id_that_the_coordinator_has_forgotten_is_taken_again_only_where_no_z
 def every_failure():
     """Every request, codes that rows name and one that none does, every flag, young and old, any id, fenced or not."""
     codes = {"ILLEGAL_GENERATION", "_STATE", OVERDUE, "INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_TOPIC_OR_PART", "_FENCED"}
-    codes.add("REQUEST_TIMED_OUT")
+    codes |= {"REQUEST_TIMED_OUT", "_TIMED_OUT", "UNSUPPORTED_VERSION"}
     truth = (False, True)
     for request_, code, fatal, abortable, retriable, generated_id, is_open in itertools.product(
         R, sorted(codes), truth, truth, truth, truth, truth
@@ -164,6 +168,13 @@ def test_what_may_have_taken_effect_is_never_aborted_retried_or_forgotten():
         if failure.request is R.COMMIT and (not failure.abortable or failure.code == "REQUEST_TIMED_OUT"):
             allowed = {A.RESOLVE_UNKNOWN, A.STOP_FENCED, A.STOP_UNFIT, A.STOP_FATAL, A.CORRECT_CALL}
             assert recovery_for(failure).action in allowed, failure
+
+
+def test_offsets_that_were_not_answered_are_never_followed_by_another_transaction_at_their_epoch():
+    """KAFKA-17754: if they arrive late, they count as the next transaction's."""
+    for failure in every_failure():
+        if failure.request is R.SEND_OFFSETS and failure.code in {"_TIMED_OUT", OVERDUE}:
+            assert recovery_for(failure).action is A.REBUILD_PRODUCER, failure
 
 
 def test_a_finished_handle_is_never_used_again():

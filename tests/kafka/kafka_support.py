@@ -9,7 +9,6 @@ import os
 import select
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +24,7 @@ from eos_client import EosConsumer, EosProducer, Outcome
 from eos_client.core.model import ProducerLimits
 from eos_client.observe import Event
 from tests.verification.answers import settled
+from tests.verification.leaving import leave
 from tests.verification.protocols import GroupProtocol
 from tests.verification.topics import committed, create_topics, ends, read_all
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 WAIT_S = 20.0
-RAW_CLOSE_S = 5.0
 _CALLBACKS = frozenset({"error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger"})
 _ROOT = Path(__file__).parents[2]
 SESSION_S = 2.0
@@ -142,7 +141,7 @@ class Stage:
         """Another member of the group, subscribed to the source or to `topic`."""
         made = Consumer(self.consumer_settings(enable_auto_commit=False, isolation_level="read_committed", **more))
         made.subscribe([topic or self.source])
-        self._closing.callback(self._close_raw, made)
+        self._closing.callback(leave, made)
         return made
 
     def producer(self, *, factory: Any = None, limits: ProducerLimits = LIMITS, **more: Any) -> EosProducer:
@@ -152,13 +151,6 @@ class Stage:
         self._closing.callback(made.close)
         made.init_transactions()
         return made
-
-    @staticmethod
-    def _close_raw(made: Consumer) -> None:
-        # librdkafka's close() was seen to wait for ever; a bystander that hangs is not what a test is about.
-        closing = threading.Thread(target=made.close, daemon=True)
-        closing.start()
-        closing.join(RAW_CLOSE_S)
 
     @staticmethod
     def _close_consumer(consumer: EosConsumer) -> None:

@@ -4,6 +4,8 @@ import uuid
 
 from confluent_kafka import Consumer, Producer
 
+from tests.verification.leaving import leave
+
 WAIT_S = 30.0
 
 
@@ -33,4 +35,4 @@ def read_committed(bootstrap_servers, topic, count=1, group_protocol="consumer")
     try:
         return [message.value() for message in consumer.consume(count, WAIT_S)]
     finally:
-        consumer.close()
+        leave(consumer)

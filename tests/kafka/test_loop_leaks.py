@@ -2,27 +2,17 @@
 
 import gc
 import threading
-from pathlib import Path
 
 import pytest
 
 from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.errors import ClusterUnavailableError, ConfigurationError
 from tests.kafka.loop_support import EventLog, Job, await_true
+from tests.kafka.own_process import OWN, handles, threads
 
-OWN = Path("/proc/self")
 # The tests' own clients open and close connections as they like; one leaked loop leaves at least four threads.
 SLACK = 3
 pytestmark = pytest.mark.skipif(not (OWN / "task").exists(), reason="counts threads and handles by /proc")
-
-
-def threads():
-    """Threads of the process, the client library's own included."""
-    return len(list((OWN / "task").iterdir()))
-
-
-def handles():
-    return len(list((OWN / "fd").iterdir()))
 
 
 class Opened:

@@ -3,28 +3,13 @@
 import signal
 import time
 
-import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.observe import ProducerRebuilt, TransactionCommitted
 from tests.kafka.loop_support import EventLog, Job, await_true
-from tests.verification.checker import BROKER_ATOMICITY_HOLE
+from tests.verification.conclusive import conclusive
 
-LOG_LINES = 20_000
-TRIES_MAX = 3
 QUICK = {"commit_timeout_s": 1.0, "hold_limit_s": 0.5, "start_timeout_s": 5.0}
-
-
-def conclusive(story, make_kafka_broker, **properties):
-    """Run `story`, again where the broker itself broke atomicity (facts-kafka.md): it says so in its log."""
-    for _ in range(TRIES_MAX):
-        broker = make_kafka_broker(properties=properties)
-        try:
-            return story(broker)
-        except AssertionError:
-            if BROKER_ATOMICITY_HOLE not in broker.log_tail(LOG_LINES):
-                raise
-    return pytest.skip("the broker completed transactions without their markers in every try")
 
 
 def test_goes_on_by_itself_after_the_broker_was_killed_in_mid_stream(make_kafka_broker):

@@ -1,5 +1,6 @@
 """`commit()` without a transaction: what the gate holds back is sent later, what is not ours is never sent."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -14,6 +15,19 @@ from tests.verification.protocols import GroupProtocol
 def close_the_gate(consumer):
     """Store the group's present generation as that of a revocation, as the revoke callback does."""
     consumer.gate.observe(RevocationEnded(frozenset(), consumer.snapshot().generation))
+
+
+def commit_once_accepted(consumer, **what):
+    """Commit as soon as the group takes it: one that is in a rebalance refuses."""
+    accepted = []
+
+    def is_accepted():
+        with contextlib.suppress(CommitRefusedError):
+            accepted.append(consumer.commit(asynchronous=False, **what))
+        return accepted
+
+    wait_for(is_accepted, "the group to take a commit", consumer.serve_callbacks)
+    return accepted[0]
 
 
 def shared(stage, first, second):
@@ -45,7 +59,7 @@ def test_a_closed_gate_sends_nothing_and_the_next_allowed_commit_covers_it(any_s
     assert skipped.generation.same_membership(skipped.revocation_generation)
     stage.move_generation(consumer)
     if stage.protocol is not GroupProtocol.EAGER:  # there everything is revoked, and committed, on the way
-        consumer.commit(asynchronous=False)
+        commit_once_accepted(consumer)
     assert stage.committed() == {0: 5, 1: 5}
 
 
@@ -56,7 +70,7 @@ def test_an_allowed_commit_of_one_partition_covers_what_is_pending_for_another(s
     close_the_gate(consumer)
     assert consumer.commit(offsets=[TopicPartition(stage.source, 0, 2)], asynchronous=False) == []
     stage.move_generation(consumer)
-    sent = consumer.commit(offsets=[TopicPartition(stage.source, 1, 3)], asynchronous=False)
+    sent = commit_once_accepted(consumer, offsets=[TopicPartition(stage.source, 1, 3)])
     assert {p.partition: p.offset for p in sent} == {0: 2, 1: 3}
     assert stage.committed() == {0: 2, 1: 3}
 

@@ -52,6 +52,8 @@ class FakeRecord:
 class FakeClock:
     """Seconds that pass only when somebody spends them; `readings` counts how often it was looked at."""
 
+    is_simulated = True
+
     def __init__(self):
         self.now = 100.0
         self.readings = 0
@@ -63,6 +65,27 @@ class FakeClock:
     def spend(self, seconds):
         self.now += seconds
         assert self.now < ENDLESS_S, "the loop does not end"
+
+    sleep = spend
+
+
+class FakeLibrary:
+    """A client library with a clock of its own; `built` are the settings that its clients were asked for with."""
+
+    def __init__(self, clock, consumer=None, producer=None):
+        self.clock = clock
+        self.built: dict[str, dict[str, Any]] = {}
+        self._clients = {"consumer": consumer, "producer": producer}
+
+    def consumer(self, settings, /):
+        return self._built("consumer", settings)
+
+    def producer(self, settings, /):
+        return self._built("producer", settings)
+
+    def _built(self, kind, settings):
+        self.built[kind] = settings
+        return self._clients[kind]
 
 
 class FakeConsumer:
@@ -175,17 +198,18 @@ class Bench:
 
     def __init__(self, monkeypatch, transform, **options):
         self.clock = FakeClock()
-
-        def with_clock(client):
-            return lambda *given, **named: client(*given, clock=self.clock, **named)
-
-        monkeypatch.setattr(exactly_once_loop, "EosConsumer", with_clock(FakeConsumer))
-        monkeypatch.setattr(exactly_once_loop, "EosProducer", with_clock(FakeProducer))
+        monkeypatch.setattr(exactly_once_loop, "EosConsumer", FakeConsumer)
+        monkeypatch.setattr(exactly_once_loop, "EosProducer", FakeProducer)
         monkeypatch.setattr(exactly_once_loop, "require_topics", lambda *_: None)
         monkeypatch.setattr(exactly_once_loop, "require_output_topics", lambda *_: None)
         self.events: list[Any] = []
         self.loop = ExactlyOnceLoop(
-            config(**options), ["orders"], transform, output_topic="bills", hook=self.events.append, clock=self.clock
+            config(**options),
+            ["orders"],
+            transform,
+            output_topic="bills",
+            hook=self.events.append,
+            clients=FakeLibrary(self.clock),
         )
         self.consumer: Any = self.loop._consumer
         self.producer: Any = self.loop._producer

@@ -7,7 +7,7 @@ import pytest
 from eos_client.errors import TransformError
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.observe import Counters, RecordDeadLettered, RecordSkipped
-from tests.loop.fakes import FakeRecord, config
+from tests.loop.fakes import FakeClock, FakeRecord, config
 
 LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
 SHORT_S = 0.001
@@ -20,7 +20,8 @@ class Failures:
     def __init__(self, **options):
         self.events: list[Any] = []
         self.counters = Counters()
-        self.records = FailedRecords(config(**options), self.events.append, self.counters)
+        self.clock = FakeClock()
+        self.records = FailedRecords(config(**options), self.events.append, self.counters, self.clock)
 
     def settled(self, record, error) -> Any:
         return self.records.settle(record, error)

@@ -10,7 +10,7 @@ from eos_client.errors import AbortableError, OutputRefusedError, TransformError
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.record_outputs import RecordOutputs
 from eos_client.observe import Counters
-from tests.loop.fakes import FakeRecord, config
+from tests.loop.fakes import FakeClock, FakeRecord, config
 
 LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
 
@@ -62,7 +62,7 @@ class Writing:
             self.calls.append(record.offset())
             return transform(record)
 
-        failed = FailedRecords(config(**options), lambda event: None, Counters())
+        failed = FailedRecords(config(**options), lambda event: None, Counters(), FakeClock())
         self._outputs = RecordOutputs(noting, failed, self.session, default_topic)
 
     def write(self, count):

@@ -8,7 +8,6 @@ import uuid
 from contextlib import contextmanager
 from typing import NamedTuple
 
-import pytest
 from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -16,9 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.kafka.loop_support import ANSWER_S, Job, await_true
 from tests.kafka.round_trips import read_committed, write_in_transaction
 from tests.verification.answers import settled
-from tests.verification.checker import BROKER_ATOMICITY_HOLE
 
-TRIES_MAX = 3
 _METADATA_S = 1.0
 _FEED_RECORDS, _FEED_TICK_S = 40, 0.04
 
@@ -178,21 +175,3 @@ class SpreadJob(Job):
             feeding.join(2 * ANSWER_S)
         for failure in failures:
             raise AssertionError("the input could not be written") from failure
-
-
-def conclusive(cluster, story):
-    """Run `story`, again where the brokers themselves broke atomicity (facts-kafka.md): they say so in their logs."""
-    for _ in range(TRIES_MAX):
-        written = {broker: broker.log_path.stat().st_size for broker in cluster.brokers.values()}
-        try:
-            return story()
-        except Exception:
-            if not any(_hole_since(broker.log_path, size) for broker, size in written.items()):
-                raise
-    return pytest.skip("the brokers completed transactions without their markers in every try")
-
-
-def _hole_since(log_path, size):
-    with log_path.open("rb") as log:
-        log.seek(size)
-        return BROKER_ATOMICITY_HOLE.encode() in log.read()

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -19,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from eos_client.observe import Event, ProducerRebuilt, ProducerRecovered
 from tests.kafka.kafka_support import Intercepted
 from tests.kafka.loop_support import Job, LoopThread, await_true
+from tests.kafka.own_process import handles, resident_mb, threads
 
 RECOVERY_S = 60.0
 LOADED_AT_ONCE = 10
@@ -35,7 +35,6 @@ LOOP = {
     "start_timeout_s": 20.0,
     "producer": {"transaction.timeout.ms": 2000, "statistics.interval.ms": 200},
 }
-OPENED = Path("/proc/self")
 
 
 def lost(code: str = "_TIMED_OUT", **flags: bool) -> KafkaException:
@@ -233,9 +232,4 @@ class ForcedRecoveries:
 
 def opened() -> dict[str, int]:
     """Threads, handles and resident memory of this process."""
-    memory_kb = next(line for line in (OPENED / "status").read_text().splitlines() if line.startswith("VmRSS"))
-    return {
-        "threads": len(list((OPENED / "task").iterdir())),
-        "handles": len(list((OPENED / "fd").iterdir())),
-        "resident MB": int(memory_kb.split()[1]) // 1024,
-    }
+    return {"threads": threads(), "handles": handles(), "resident MB": resident_mb()}

@@ -1,4 +1,4 @@
-"""What forces an error for real and watches it happen: the transaction coordinator's own words, and stories retold.
+"""What forces an error for real and watches it happen: the transaction coordinator's own words.
 
 The few requests that no client library exposes are written and read here by hand, to a broker that is alone and
 therefore every coordinator and leader. Layouts: Kafka's published message definitions.
@@ -15,11 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.kafka.kafka_support import WAIT_S, intercepting, wait_for
-from tests.verification.checker import BROKER_ATOMICITY_HOLE
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 ANSWER_S = 30.0
-LOG_LINES = 20_000
-TRIES_MAX = 3
 LAST_EPOCH = 32766
 """The highest epoch a producer is given; 32767 is kept for fencing it (`TransactionMetadata.isEpochExhausted`)."""
 
@@ -215,25 +211,6 @@ def coordinator(broker: Any) -> Iterator[CoordinatorLine]:
     """A line to the broker, whatever object or address stands for it."""
     with CoordinatorLine(broker if isinstance(broker, str) else broker.bootstrap_servers) as line:
         yield line
-
-
-def _whole_log(broker: Any) -> str:
-    # The tail that a broker shows of its log is bounded in bytes: the line may have left it since.
-    path = getattr(broker, "log_path", None)
-    return str(broker.log_tail(LOG_LINES) if path is None else path.read_text(errors="replace"))
-
-
-def conclusive(story: Callable[[Any], _T], make_broker: Callable[[], Any]) -> _T:
-    """Run `story` on a broker of its own, again where that broker broke atomicity by itself: its log says so."""
-    for _ in range(TRIES_MAX):
-        broker = make_broker()
-        try:
-            return story(broker)
-        except Exception as error:
-            if BROKER_ATOMICITY_HOLE not in _whole_log(broker):
-                raise
-            print(f"inconclusive, the broker completed a transaction without its markers: {error!r}")
-    return pytest.skip("the broker completed transactions without their markers in every try")
 
 
 class InterruptedCommit:

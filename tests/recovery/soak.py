@@ -16,14 +16,14 @@ import sys
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 from tests.kafka.loop_support import Job
 from tests.recovery.forced_recoveries import BROKER, QUICK, SLOW, ForcedRecoveries, opened
-from tests.verification.checker import BROKER_ATOMICITY_HOLE, Status
+from tests.verification.checker import Status
+from tests.verification.conclusive import BrokerLog
 from tests.verification.tables import table
 
 SLOW_EVERY, EXPIRY_EVERY, RESTART_EVERY = 8, 50, 60
 SLACK = 8
 GROWTH_MAX_MB = 30
 WARM = 20
-LOG_LINES = 50_000
 
 
 def force(forced: ForcedRecoveries, recoveries: int) -> list[dict[str, int]]:
@@ -63,6 +63,7 @@ def main(arguments: list[str]) -> int:
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     with EmbeddedKafka(properties=BROKER) as broker, Job(broker) as job:
+        log = BrokerLog(broker)
         forced = ForcedRecoveries(broker, job, seed)
         forced.await_work()
         looks = force(forced, options.recoveries)
@@ -70,7 +71,7 @@ def main(arguments: list[str]) -> int:
         verdict = job.verdict()
         report(forced, looks, verdict)
         if verdict.status is not Status.HOLDS:
-            return 2 if BROKER_ATOMICITY_HOLE in broker.log_tail(LOG_LINES) else 1
+            return 2 if log.tells_of_hole() else 1
     first, last = looks[0], looks[-1]
     leaked = any(last[name] > first[name] + SLACK for name in ("threads", "handles"))
     return int(leaked or last["resident MB"] > first["resident MB"] + GROWTH_MAX_MB)

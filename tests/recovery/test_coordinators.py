@@ -6,7 +6,8 @@ from eos_client.observe import OutcomeResolved, ProducerRebuilt, TransactionAbor
 from eos_client.testing import EmbeddedKafkaCluster
 from tests.kafka.kafka_support import Intercepted
 from tests.kafka.loop_support import COOPERATIVE, EAGER, KIP_848, await_true
-from tests.recovery.cluster_support import Coordinators, SpreadJob, conclusive
+from tests.recovery.cluster_support import Coordinators, SpreadJob
+from tests.verification.conclusive import conclusive
 
 pytestmark = pytest.mark.kafka
 
@@ -139,24 +140,24 @@ def test_a_coordinator_is_looked_for_where_the_brokers_keep_its_state(coordinato
 
 
 def test_the_transaction_coordinator_killed_under_a_commit_leaves_no_outcome_unknown(cluster, coordinators):
-    def story():
+    def story(_):
         events = survives_the_death_of("transactions", coordinators, moments=["commit_transaction"])
         assert {event.outcome for event in events.of(OutcomeResolved)} <= {"committed", "aborted"}
         assert events.of(OutcomeResolved)
 
-    conclusive(cluster, story)
+    conclusive(story, lambda: cluster)
 
 
 def test_the_group_coordinator_killed_before_it_gets_the_offsets_is_gone_on_without(cluster, coordinators):
     moments = ["send_offsets_to_transaction"]
-    conclusive(cluster, lambda: survives_the_death_of("group", coordinators, moments=moments))
+    conclusive(lambda _: survives_the_death_of("group", coordinators, moments=moments), lambda: cluster)
 
 
 def test_goes_on_by_itself_while_its_coordinators_move_to_another_broker_and_back(cluster, coordinators):
     def coordinating_broker(_, coordinating):
         return set(coordinating)
 
-    conclusive(cluster, lambda: survives_the_moves_of(coordinating_broker, coordinators, together=True))
+    conclusive(lambda _: survives_the_moves_of(coordinating_broker, coordinators, together=True), lambda: cluster)
 
 
 @pytest.mark.soak
@@ -164,7 +165,7 @@ def test_goes_on_by_itself_while_every_broker_is_restarted_in_turn(cluster, coor
     def coordinators_last(cluster, coordinating):
         return sorted(cluster.brokers, key=lambda node: node in coordinating)
 
-    conclusive(cluster, lambda: survives_the_moves_of(coordinators_last, coordinators))
+    conclusive(lambda _: survives_the_moves_of(coordinators_last, coordinators), lambda: cluster)
 
 
 @pytest.mark.soak
@@ -173,6 +174,6 @@ def test_goes_on_by_itself_while_every_broker_is_restarted_in_turn(cluster, coor
 @pytest.mark.parametrize("kind", ["transactions", "group"])
 def test_goes_on_after_many_deaths_of_coordinators(kind, pinned, protocol, cluster, coordinators):
     conclusive(
-        cluster,
-        lambda: survives_the_death_of(kind, coordinators, moments=MOMENTS, pinned=pinned, consumer=protocol),
+        lambda _: survives_the_death_of(kind, coordinators, moments=MOMENTS, pinned=pinned, consumer=protocol),
+        lambda: cluster,
     )

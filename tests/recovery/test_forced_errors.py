@@ -18,7 +18,8 @@ from eos_client.observe import ProducerRebuilt, ProducerRecovered, TransactionAb
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 from tests.kafka.kafka_support import WAIT_S, Stage, intercepting, wait_for
 from tests.kafka.loop_support import Job
-from tests.recovery.forced_support import InterruptedCommit, await_state, conclusive, coordinator
+from tests.recovery.forced_support import InterruptedCommit, await_state, coordinator
+from tests.verification.conclusive import conclusive
 
 pytestmark = pytest.mark.kafka
 

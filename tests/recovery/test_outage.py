@@ -5,7 +5,7 @@ from __future__ import annotations
 from eos_client import Outcome
 from eos_client.core.model import ProducerLimits
 from tests.kafka.kafka_support import Stage
-from tests.recovery.forced_support import conclusive
+from tests.verification.conclusive import conclusive
 
 PATIENT = ProducerLimits(commit_timeout_s=25.0, start_timeout_s=20.0, recovery_timeout_s=30.0)
 

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.kafka
 
 COMMITS_AFTERWARDS = 20
 GATE_S = 30.0
+STALL_AT = 10
 
 
 @pytest.fixture
@@ -43,6 +44,21 @@ class Door:
 
     def open(self):
         self._opened.set()
+
+
+class Stall:
+    """Counts records; at the tenth it waits at the door, in a transaction that the broker has seen."""
+
+    def __init__(self, job):
+        self.records = 0
+        self.door = Door()
+        self._job = job
+
+    def count(self):
+        self.records += 1
+        if self.records == STALL_AT:
+            await_true(lambda: not self._job.is_settled(), "the transaction is open at the broker")
+            self.door.pass_through()
 
 
 class Pair:
@@ -149,23 +165,19 @@ def test_a_busy_older_loop_stops(pair):
 @pytest.mark.parametrize("writes", [True, False], ids=["output", "poll"])
 def test_an_older_loop_in_mid_transaction_learns_it_from_its_next(pair, writes):
     """Its partition is in the transaction already: not the coordinator refuses the old epoch, but the leader."""
-    door = Door()
+    stall = Stall(pair.job)
 
-    def stalls_at_the_tenth(record):
-        seen.append(record)
-        if len(seen) == 10:
-            await_true(lambda: not pair.job.is_settled(), "the transaction is open at the broker")
-            door.pass_through()
-        elif 10 < len(seen) < 100:
+    def busy_after_the_stall(record):
+        stall.count()
+        if STALL_AT < stall.records < 100:
             time.sleep(0.01)  # work goes on while the leader's answer is on its way
-        return [record.value()] if writes or len(seen) <= 10 else []
+        return [record.value()] if writes or stall.records <= STALL_AT else []
 
-    seen: list[object] = []
     pair.job.load(100)
-    older = pair.start(stalls_at_the_tenth, commit_interval_s=10.0)
-    assert door.reached.wait(GATE_S)
+    older = pair.start(busy_after_the_stall, commit_interval_s=10.0)
+    assert stall.door.reached.wait(GATE_S)
     newer = pair.start()
-    door.open()
+    stall.door.open()
     pair.assert_the_newer_goes_on(older, newer)
 
 
@@ -187,27 +199,23 @@ def test_an_older_loop_at_its_commit_learns_it_from_the_commit(pair):
 
 def test_an_older_loop_that_stood_still_beyond_its_transactions_time_out_takes_the_id_back_and_one_goes_on(pair):
     """The broker tells "timed out" and "fenced" with one error; whichever it was, they do not take turns."""
-    door = Door()
+    stall = Stall(pair.job)
 
-    def stalls_at_the_tenth(record):
-        seen.append(record)
-        if len(seen) == 10:
-            await_true(lambda: not pair.job.is_settled(), "the transaction is open at the broker")
-            door.pass_through()
+    def stalling(record):
+        stall.count()
         return [record.value()]
 
-    seen: list[object] = []
     short = {"producer": {"transaction.timeout.ms": 3000}, "commit_timeout_s": 1.0, "hold_limit_s": 0.3}
     pair.job.load(20)
-    older = pair.start(stalls_at_the_tenth, commit_interval_s=1.5, **short)
-    assert door.reached.wait(GATE_S)
+    older = pair.start(stalling, commit_interval_s=1.5, **short)
+    assert stall.door.reached.wait(GATE_S)
     newer = pair.start(**short)
     began_at = older.loop._producer._began_at
     await_true(
         lambda: older.loop._producer._clock() - began_at > older.loop._producer.transaction_timeout_s,
         "the older transaction to be older than its time-out",
     )
-    door.open()
+    stall.door.open()
     error = newer.ended()
     assert isinstance(error, ProducerFencedError), repr(error)
     pair.await_all_committed(older)

@@ -21,6 +21,7 @@ from eos_client.core.commit_gate import CommitGate, Lost
 from eos_client.errors import ClusterUnavailableError, RunFencedError
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.settings import SinkSettings
+from tests.kafka.kafka_support import Intercepted
 
 MARKER = {0: LedgerEntry(1, SinkIdentity("q", 2, 1), run=1)}
 SESSION_S = 6.0
@@ -214,6 +215,24 @@ def test_a_refused_marker_ends_the_lease_at_once_whatever_the_refusal_is_called(
         member.commit(MARKER)
     assert raw.commits == 1
     assert member.ended is not None
+
+
+def test_an_assignment_that_came_too_late_is_told_before_the_librarys_close(settings, monkeypatch):
+    monkeypatch.setattr("eos_client.confluent.lease_member._JOIN_SLICE_S", 0.0)
+    gate, held = CommitGate(), []
+    member = LeaseMember(settings.kafka, settings.group_id, settings.sink_id, settings.ledger_topic, gate)
+    with pytest.raises(ClusterUnavailableError, match="not granted within 0 s"):
+        member.join(0)
+    time.sleep(2.0)
+
+    def close(client):
+        held.append(len(gate.state.assigned))
+        client.close()
+
+    raw: Any = Intercepted(member._raw, {"close": close})
+    member._raw = raw
+    member.close()
+    assert held == [3]
 
 
 def test_a_commit_that_got_no_answer_is_repeated_and_then_called_unavailable(settings, monkeypatch):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from typing_extensions import assert_type
 
 import eos_client
@@ -23,6 +23,8 @@ from eos_client import (
     listeners,
 )
 from eos_client.clients import Transaction
+from eos_client.clock import MonotonicClock
+from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.core.commit_gate import (
     Assigned,
     CommitAttempt,
@@ -39,7 +41,7 @@ from eos_client.core.model import InputPartition, InputPosition, ProducerLimits
 from eos_client.integration.spark import EosKafkaSink, SinkProgress
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from eos_client.observe import CommitSkipped, Counters, Event, SparkBatchWritten, TransactionCommitted, log_event
-from eos_client.ports import RevocationWork
+from eos_client.ports import ClientLibrary, Clock, RevocationWork
 from eos_client.testing import EmbeddedKafka
 
 KAFKA: dict[str, Any] = {"bootstrap.servers": "localhost:9092"}
@@ -104,7 +106,7 @@ def with_every_option() -> ExactlyOnceLoop:
     assert_type(config.producer_config(), dict[str, Any])
     assert_type(config.gate_settings(), GateSettings)
     assert_type(config.open_limit_s, float)
-    ExactlyOnceLoop(config, ("orders", "refunds"), nothing)
+    ExactlyOnceLoop(config, ("orders", "refunds"), nothing, clients=CONFLUENT_KAFKA)
     return ExactlyOnceLoop(config, ["orders"], as_bytes, output_topic="invoices", hook=observe)
 
 
@@ -117,6 +119,32 @@ def observe(event: Event) -> None:
     elif isinstance(event, TransactionCommitted):
         assert_type(event.records_in, int)
     log_event(event)
+
+
+class Elsewhere:
+    """Another client library, in a time of its own."""
+
+    @property
+    def clock(self) -> Clock:
+        return MonotonicClock()
+
+    def consumer(self, settings: Mapping[str, Any]) -> Consumer:
+        return Consumer(dict(settings))
+
+    def producer(self, settings: Mapping[str, Any]) -> Producer:
+        return Producer(dict(settings))
+
+
+def on(library: ClientLibrary) -> None:
+    assert_type(library.clock(), float)
+    assert_type(library.clock.sleep(0.1), None)
+    EosConsumer(KAFKA, factory=library.consumer, clock=library.clock)
+    EosProducer(KAFKA, factory=library.producer, clock=library.clock)
+
+
+def elsewhere() -> None:
+    on(Elsewhere())
+    on(CONFLUENT_KAFKA)
 
 
 # -- an existing loop with the wrappers ------------------------------------------------------------------------------

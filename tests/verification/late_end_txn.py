@@ -165,10 +165,10 @@ class NaiveLoop:
 class Ours:
     """Our producer and consumer on a stage with one partition of `RECORDS` records; its methods are `NaiveLoop`'s."""
 
-    def __init__(self, stage: Stage, limits: ProducerLimits) -> None:
+    def __init__(self, stage: Stage, limits: ProducerLimits, **settings: Any) -> None:
         self.transactional_id = f"ours-{stage.group}"
         self._stage = stage
-        self._producer: EosProducer = stage.producer(limits=limits, transactional_id=self.transactional_id)
+        self._producer: EosProducer = stage.producer(limits=limits, transactional_id=self.transactional_id, **settings)
         self._consumer: EosConsumer = stage.subscribed()
         stage.load(RECORDS)
 

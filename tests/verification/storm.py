@@ -16,6 +16,7 @@ from confluent_kafka import Consumer
 
 from tests.verification.brokers import RunningBroker
 from tests.verification.commands import Contender
+from tests.verification.leaving import leave
 from tests.verification.protocols import GroupProtocol
 from tests.verification.refusals import RefusalReport, analyse
 from tests.verification.rig import Judgement, Load, Rig
@@ -94,7 +95,7 @@ class Guest:
             consumer.subscribe([self._topic])
             while time.monotonic() < until_s and not self._leaving.is_set():
                 consumer.consume(500, GUEST_POLL_S)
-            consumer.close()
+            leave(consumer)
             self.visits += 1
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from eos_client import Outcome
+from eos_client.confluent import producer_handle
+from eos_client.confluent.connection_watch import ConnectionWatch
 from eos_client.core.model import ProducerLimits
 from eos_client.observe import OutcomeResolved
 from eos_client.testing.embedded_kafka import EmbeddedKafka
@@ -237,6 +239,31 @@ def test_offsets_that_are_held_beyond_the_budget_are_left_behind_with_their_hand
     assert settled_offset(stage) == 6
     ours.assert_exactly_once()
     assert_refused(proxy, ours.transactional_id, held)
+
+
+def test_offsets_that_timed_out_are_refused_even_if_only_the_table_knows_what_that_means(
+    stage: Stage, proxy: KafkaProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client library tells of its own time-out, as an error that only asks for an abort.
+
+    It does so when the socket's time-out ends just after the call's: the budget around the call, which mostly comes
+    first, is longer here, and the log, which tells of it too, is not heard.
+    """
+    monkeypatch.setattr(producer_handle, "_GRACE_S", GOES_ON_WITHIN_S)
+    monkeypatch.setattr(ConnectionWatch, "log", lambda *_: None)
+    limits = replace(SHORT, commit_timeout_s=2.0)  # an abort at the same epoch would have to be in time
+    ours = Ours(stage, limits, socket_timeout_ms=2500)
+    ours.copy(2)
+    held = proxy.hold_next(Api.TXN_OFFSET_COMMIT, sent_by(ours.transactional_id))
+    assert ours.copy(8) is Outcome.ABORTED
+    with arriving_before_the_commit(proxy, ours.transactional_id, held):
+        assert ours.copy(4) is Outcome.COMMITTED
+    assert settled_offset(stage) == 6
+    ours.assert_exactly_once()
+    assert held.response is not None
+    assert set(held.response.errors) <= FENCED_CODES
+    (rebuilt,) = stage.named("producer_rebuilt")
+    assert "Failed to commit offsets to transaction" in rebuilt.reason
 
 
 # -- what the client library sends a second time by itself -----------------------------------------------------------

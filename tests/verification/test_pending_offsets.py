@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eos_client import EosConsumer
 from tests.verification.brokers import RunningBroker, proxied_broker
+from tests.verification.leaving import leave
 from tests.verification.protocols import LATEST_VERSION, GroupProtocol
 from tests.verification.topics import create_topics
 
@@ -66,7 +67,7 @@ def rebalance(consumer: Any, settings: dict[str, object], topic: str) -> list[in
     while not tenant.assignment() and not seen and time.monotonic() < deadline_s:
         tenant.poll(0.01)
         seen = serve(consumer, lambda: False, limit_s=0.01)
-    tenant.close()
+    leave(tenant)
     return seen or serve(consumer, lambda: False, limit_s=0.5)
 
 

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.verification.brokers import RunningBroker, proxied_broker
 from tests.verification.commands import Contender
+from tests.verification.leaving import leave
 from tests.verification.protocols import LATEST_VERSION, STRICT_VERSION, GroupProtocol
 from tests.verification.refusals import ILLEGAL_GENERATION, Refusal, analyse
 from tests.verification.storm import Storm, StormOutcome, perform
@@ -125,7 +126,7 @@ def test_a_client_that_clings_to_old_metadata_is_caught_as_avoidable(
     producer.send_offsets_to_transaction(offsets, current, CALL_TIMEOUT_S)
     producer.commit_transaction(CALL_TIMEOUT_S)
     for member in (first, second):
-        member.consumer.close()
+        leave(member.consumer)
 
     report = analyse(list(latest.proxy.exchanges))
     (refusal,) = report.refusals

@@ -1,0 +1,98 @@
+"""What librdkafka makes of each refusal of a producer's requests: one table a request, an absent row is its default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+
+class Treatment(Enum):
+    """What becomes of the request, and of the transaction that it belongs to."""
+
+    RETRY = "try again inside"
+    ABORT = "the transaction must be aborted"
+    ABORT_AND_BUMP = "the transaction must be aborted, and the epoch bumped after it (KIP-360)"
+    FATAL = "the producer is finished"
+
+
+_LOOK_AGAIN = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
+_FENCED = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
+_FORBIDDEN = ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
+_FORGOTTEN = ("UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_ID_MAPPING")
+_DEFAULT = ""
+
+
+def _table(
+    default: Treatment,
+    *,
+    retry: tuple[str, ...] = (),
+    bump: tuple[str, ...] = (),
+    fatal: tuple[str, ...] = (),
+) -> Mapping[str, Treatment]:
+    return {
+        _DEFAULT: default,
+        **dict.fromkeys(retry, Treatment.RETRY),
+        **dict.fromkeys(bump, Treatment.ABORT_AND_BUMP),
+        **dict.fromkeys(fatal, Treatment.FATAL),
+    }
+
+
+TREATMENTS: Mapping[str, Mapping[str, Treatment]] = {
+    "InitProducerId": _table(Treatment.RETRY, fatal=(*_FENCED, *_FORBIDDEN, "INVALID_TRANSACTION_TIMEOUT")),
+    "AddPartitionsToTxn": _table(
+        Treatment.ABORT,
+        retry=(*_LOOK_AGAIN, "CONCURRENT_TRANSACTIONS", "UNKNOWN_TOPIC_OR_PART"),
+        bump=_FORGOTTEN,
+        fatal=(*_FENCED, *_FORBIDDEN, "INVALID_TXN_STATE"),
+    ),
+    # PRODUCER_FENCED is not among its fatal ones: brokers rewrite it for the versions that librdkafka speaks.
+    "AddOffsetsToTxn": _table(
+        Treatment.ABORT,
+        retry=(*_LOOK_AGAIN, "CONCURRENT_TRANSACTIONS", "UNKNOWN_TOPIC_OR_PART", "REQUEST_TIMED_OUT"),
+        fatal=(*_FORBIDDEN, "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE", "UNSUPPORTED_FOR_MESSAGE_FORMAT"),
+    ),
+    "TxnOffsetCommit": _table(
+        Treatment.ABORT,
+        retry=(*_LOOK_AGAIN, "CONCURRENT_TRANSACTIONS", "UNKNOWN_TOPIC_OR_PART", "REQUEST_TIMED_OUT"),
+        fatal=(
+            *_FORBIDDEN,
+            "INVALID_PRODUCER_ID_MAPPING",
+            "INVALID_PRODUCER_EPOCH",
+            "INVALID_TXN_STATE",
+            "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+        ),
+    ),
+    "EndTxn": _table(
+        Treatment.ABORT,
+        retry=(*_LOOK_AGAIN, "CONCURRENT_TRANSACTIONS"),
+        bump=_FORGOTTEN,
+        fatal=(*_FENCED, *_FORBIDDEN, "INVALID_TXN_STATE"),
+    ),
+    # OUT_OF_ORDER_SEQUENCE_NUMBER depends on the batch: see `RecordSender`.
+    "Produce": _table(
+        Treatment.ABORT,
+        retry=(
+            *_LOOK_AGAIN,
+            "REQUEST_TIMED_OUT",
+            "UNKNOWN_TOPIC_OR_PART",
+            "NOT_LEADER_FOR_PARTITION",
+            "LEADER_NOT_AVAILABLE",
+            "KAFKA_STORAGE_ERROR",
+            "NOT_ENOUGH_REPLICAS",
+            "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+        ),
+        bump=("UNKNOWN_PRODUCER_ID",),
+        fatal=("INVALID_PRODUCER_EPOCH",),
+    ),
+}
+
+
+def treatment_of(request: str, code: str) -> Treatment:
+    """Return what librdkafka does when ``request`` is refused with ``code``."""
+    table = TREATMENTS[request]
+    return table.get(code, table[_DEFAULT])
+
+
+def told_as(code: str) -> str:
+    """Return the name under which the application hears of ``code``: one name for both fences."""
+    return "_FENCED" if code in _FENCED else code

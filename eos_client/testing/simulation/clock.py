@@ -1,0 +1,31 @@
+"""Simulated time: it passes only where somebody waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class SimulatedClock:
+    """Seconds since the simulation began. Calling it reads it; ``sleep`` lets the simulated world go on meanwhile."""
+
+    is_simulated = True
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._pass: Callable[[float], None] = self.set_to
+
+    def __call__(self) -> float:
+        """Return the simulated seconds since the beginning."""
+        return self.now_s
+
+    def set_to(self, now_s: float) -> None:
+        """Move to ``now_s``, never backwards."""
+        self.now_s = max(self.now_s, now_s)
+
+    def passes_by(self, run_until: Callable[[float], None]) -> None:
+        """From now on, waiting means ``run_until(end_s)``."""
+        self._pass = run_until
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for ``seconds`` of simulated time."""
+        self._pass(self.now_s + max(0.0, seconds))

@@ -1,0 +1,118 @@
+"""What simulated clients and brokers say to each other, and how a broker refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+NO_SEQUENCE = -1
+NO_GENERATION = -1
+
+
+class PartitionKey(NamedTuple):
+    """A partition's name."""
+
+    topic: str
+    partition: int
+
+
+class BrokerError(Exception):
+    """A broker refused a request; ``code`` is the error's name in Kafka's protocol, such as ILLEGAL_GENERATION."""
+
+    def __init__(self, code: str, why: str = "") -> None:
+        super().__init__(f"{code}: {why}" if why else code)
+        self.code = code
+        self.why = why
+
+
+class Marker(Enum):
+    """The control record that ends a transaction in a partition."""
+
+    COMMIT = "commit"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecord:
+    """A record on its way to a partition. ``timestamp_ms``: milliseconds since the epoch."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """Records of one producer for one partition. ``base_sequence`` is the first record's; the others follow it."""
+
+    records: tuple[NewRecord, ...]
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+    base_sequence: int = NO_SEQUENCE
+    transactional: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """What its keys and values take."""
+        return sum(len(record.key or b"") + len(record.value or b"") for record in self.records)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A record in a partition's log; ``marker`` is set in control records, which no reader is given."""
+
+    offset: int
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int = 0
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+    sequence: int = NO_SEQUENCE
+    transactional: bool = False
+    marker: Marker | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A fetch's answer: data records only; ``next_offset`` lies behind skipped markers and aborted records, too."""
+
+    records: tuple[StoredRecord, ...]
+    next_offset: int
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """Who a producer is for the brokers."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The group metadata that a commit names (KIP-447). ``generation``: classic generation, or KIP-848 member epoch."""
+
+    generation: int = NO_GENERATION
+    member_id: str = ""
+    instance_id: str | None = None
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether it names nobody: real brokers accept such a transactional commit without any check."""
+        return self.generation < 0 and not self.member_id and self.instance_id is None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """A committed offset: the next one to read."""
+
+    offset: int
+    metadata: str = ""

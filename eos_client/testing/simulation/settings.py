@@ -1,0 +1,43 @@
+"""How the simulated brokers are set up. Names and defaults are Kafka's, times in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class CommitValidation(Enum):
+    """Which commits of a KIP-848 member the group coordinator accepts (KAFKA-19779).
+
+    EXACT: only the member's present epoch (Kafka up to 4.2). REVOCATION_EPOCH_MEMBER, REVOCATION_EPOCH_PARTITION: as
+    KAFKA-19779 proposed, ``revocation < sent <= present``, with one integer a member or one a partition.
+    ASSIGNMENT_EPOCH: ``assigned <= sent <= present`` for each partition (KIP-1251, Kafka 4.3).
+    """
+
+    EXACT = "exact"
+    REVOCATION_EPOCH_MEMBER = "revocation_epoch_member"
+    REVOCATION_EPOCH_PARTITION = "revocation_epoch_partition"
+    ASSIGNMENT_EPOCH = "assignment_epoch"
+
+
+class ProducerStateKind(Enum):
+    """What a partition remembers of each producer: Kafka's last five batches, or only the latest sequence (P5)."""
+
+    FIVE_BATCHES = "five_batches"
+    LATEST_SEQUENCE = "latest_sequence"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """What an administrator would set."""
+
+    commit_validation: CommitValidation = CommitValidation.ASSIGNMENT_EPOCH
+    producer_state: ProducerStateKind = ProducerStateKind.FIVE_BATCHES
+    max_in_flight_sequence_number_per_connection: int = 10_000_000
+    message_max_bytes: int = 1_048_588
+    group_consumer_session_timeout_s: float = 45.0
+    group_consumer_heartbeat_interval_s: float = 5.0
+    transaction_max_timeout_s: float = 900.0
+    transaction_abort_check_interval_s: float = 1.0
+    transactional_id_expiration_s: float = 7 * 86_400.0
+    producer_id_expiration_s: float = 86_400.0

@@ -1,0 +1,84 @@
+"""pytest fixtures with a simulated cluster: ``simulated_cluster``, and ``make_simulated_cluster`` for other settings.
+
+A failing test prints the seed of every cluster in use and the last requests; ``--simulation-seed`` runs it again with
+that seed. A scripted fault that no request has met fails the test: it would prove nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from eos_client.testing.simulated_cluster import SimulatedCluster
+
+_REQUESTS_SHOWN = 20
+_BEFORE = pytest.StashKey[frozenset[int]]()
+
+
+class MakeSimulatedCluster(Protocol):
+    """What the fixture ``make_simulated_cluster`` is."""
+
+    def __call__(self, **options: Any) -> SimulatedCluster:
+        """Return one more cluster; ``options`` are further arguments of `SimulatedCluster`."""
+        ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--simulation-seed``."""
+    group = parser.getgroup("eos-client-simulation", "simulated Kafka clusters (eos-client)")
+    group.addoption("--simulation-seed", type=int, default=0, help="seed of simulated clusters (%(default)s)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note which clusters there were before."""
+    item.stash[_BEFORE] = frozenset(_clusters())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to a failure what it takes to run it again."""
+    report = yield
+    if report.failed:
+        before = item.stash.get(_BEFORE, frozenset())
+        for _, cluster in sorted(each for each in _clusters().items() if each[0] not in before):
+            last = cluster.history[-_REQUESTS_SHOWN:]
+            lines = [f"{each.at_s:10.3f} s  {each.client}  {each.request}: {each.result}" for each in last]
+            title = f"simulated cluster: again with --simulation-seed={cluster.seed}"
+            report.sections.append((title, "\n".join([repr(cluster), *lines])))
+    return report
+
+
+def _clusters() -> dict[int, SimulatedCluster]:
+    # Not imported for this: most test runs have no simulated cluster.
+    module = sys.modules.get("eos_client.testing.simulated_cluster")
+    return {} if module is None else dict(module.clusters_alive.items())  # dict(it) stumbles over one that dies now
+
+
+@pytest.fixture
+def make_simulated_cluster(pytestconfig: pytest.Config) -> Iterator[MakeSimulatedCluster]:
+    """Return a function that makes simulated clusters; at the end each scripted fault must have happened."""
+    from eos_client.testing.simulated_cluster import SimulatedCluster  # noqa: PLC0415  # not in every test run
+
+    made: list[SimulatedCluster] = []
+
+    def make(**options: Any) -> SimulatedCluster:
+        options.setdefault("seed", pytestconfig.getoption("--simulation-seed"))
+        made.append(SimulatedCluster(**options))
+        return made[-1]
+
+    yield make
+    idle = [f"{fault} ({cluster!r})" for cluster in made for fault in cluster.faults.waiting]
+    if idle:
+        pytest.fail("no request met these scripted faults, so the test proves nothing of them: " + "; ".join(idle))
+
+
+@pytest.fixture
+def simulated_cluster(make_simulated_cluster: MakeSimulatedCluster) -> SimulatedCluster:
+    """Return a simulated cluster without topics."""
+    return make_simulated_cluster()

@@ -1,0 +1,121 @@
+"""Closing tells whatever there is to tell before the library's own close, which may freeze the process over it."""
+
+import signal
+import time
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from tests.kafka.kafka_support import SESSION_S, Member, intercepting, wait_for
+from tests.verification.protocols import GroupProtocol
+
+STATIC = {"group_instance_id": "desk-1"}
+
+
+class Leaving:
+    """A consumer, what it was told before the library's `close()` began, and what only inside that."""
+
+    def __init__(self, stage, **settings):
+        self.told, self.too_late = [], []
+        self._closing = False
+        factory = intercepting(Consumer, close=self._close, subscribe=self._subscribe)
+        self.consumer = stage.consumer(factory=factory, **settings)
+        self.consumer.subscribe([stage.source])
+
+    def _close(self, raw):
+        self._closing = True
+        raw.close()
+
+    def _subscribe(self, raw, topics, **callbacks):
+        def noted(name, callback):
+            def call(consumer, partitions):
+                (self.too_late if self._closing else self.told).append(name)
+                callback(consumer, partitions)
+
+            return call
+
+        raw.subscribe(topics, **{name: noted(name, callback) for name, callback in callbacks.items()})
+
+
+def members_have_partitions(stage):
+    return [member for member in stage.members() if member.assignment.topic_partitions]
+
+
+def test_a_member_has_given_everything_back_before_the_librarys_close(any_stage):
+    leaving = Leaving(any_stage)
+    wait_for(leaving.consumer.assignment, "an assignment", lambda: leaving.consumer.consume(1, 0.05))
+    leaving.consumer.close()
+    assert (leaving.told, leaving.too_late) == (["on_assign", "on_revoke"], [])
+    assert any_stage.members() == []
+
+
+def test_an_assignment_that_nobody_was_told_of_is_told_before_the_librarys_close(any_stage):
+    leaving = Leaving(any_stage)
+    wait_for(lambda: members_have_partitions(any_stage), "the group to assign")
+    time.sleep(0.3)  # and the library to hear of it
+    leaving.consumer.close()
+    assert (leaving.told, leaving.too_late) == (["on_assign", "on_revoke"], [])
+    assert any_stage.members() == []
+
+
+@pytest.mark.parametrize("any_stage", [GroupProtocol.COOPERATIVE, GroupProtocol.EAGER], indirect=True)
+def test_a_static_member_is_told_of_its_assignment_and_stays_a_member(any_stage):
+    leaving = Leaving(any_stage, **STATIC)
+    wait_for(lambda: members_have_partitions(any_stage), "the group to assign")
+    time.sleep(0.3)
+    leaving.consumer.close()
+    assert leaving.told == ["on_assign"]
+    assert leaving.too_late == ["on_revoke"], "an assignment that was told is taken back without a question"
+    assert len(any_stage.members()) == 1
+
+
+def test_closing_twice_and_closing_without_a_subscription_tell_nothing(stage):
+    leaving = Leaving(stage)
+    leaving.consumer.close()
+    leaving.consumer.close()
+    assert (leaving.told, leaving.too_late) == ([], [])
+    stage.consumer().close()
+
+
+def test_a_loss_that_a_failed_client_is_told_of_raises_nothing(stage):
+    asked = []
+
+    def fail(raw):
+        asked.append(raw)
+        raise KafkaException(KafkaError(KafkaError._FATAL, "Failed to remove subscription"))
+
+    consumer = stage.consumer(factory=intercepting(Consumer, unsubscribe=fail))
+    consumer._leaving = True
+    consumer._on_lost(None, [])
+    assert len(asked) == 1
+
+
+FROZEN = """
+from eos_client import EosConsumer
+consumer = EosConsumer(SETTINGS["consumer"] | {"group.instance.id": "desk-1"}, hook=lambda event: None)
+consumer.subscribe([SETTINGS["source"]])
+while not consumer.assignment():
+    consumer.consume(1, 0.1)
+say("assigned")
+await_go()
+consumer.close()
+say("closed")
+"""
+
+
+@pytest.mark.parametrize("any_stage", [GroupProtocol.COOPERATIVE, GroupProtocol.EAGER], indirect=True)
+def test_a_static_member_that_was_replaced_leaves_its_successor_alone(any_stage):
+    with Member(any_stage, FROZEN) as frozen:
+        assert frozen.said() == "assigned"
+        frozen.signal(signal.SIGSTOP)
+        time.sleep(SESSION_S + 1)
+        successor = any_stage.subscribed(group_instance_id="desk-1")
+        wait_for(successor.assignment, "an assignment", lambda: successor.consume(1, 0.05))
+        joined = successor.snapshot().generation
+        frozen.signal(signal.SIGCONT)
+        frozen.go()
+        assert frozen.said() == "closed"
+    for _ in range(20):
+        successor.consume(1, 0.1)
+    assert successor.snapshot().generation == joined
+    assert successor.assignment()

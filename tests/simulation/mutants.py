@@ -1,0 +1,284 @@
+"""The power of the tests: each mutant of the client must be caught by a story.
+
+    python -m tests.simulation.mutants [--stories 70]
+
+Prints the table; status 1 if a mutant survives, or if the unmutated client is caught.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from eos_client.clients import transaction, unknown_outcome
+from eos_client.clients.transaction import TransactionSession
+from eos_client.confluent import consumer as confluent_consumer
+from eos_client.confluent import fetching, group_member, producer, producer_handle, start_offsets
+from eos_client.core import batch_ledger, commit_gate, producer_recovery
+from eos_client.core.commit_gate import CommitDecision, CommitGate, CommitRuling
+from eos_client.core.model import Outcome
+from eos_client.core.uncommitted_work import UncommittedWork
+from eos_client.errors import EosError
+from eos_client.listeners import RevocationListener
+from eos_client.ports import MembershipSnapshot
+from tests.simulation.oracle import Oracle
+from tests.simulation.storytellers import Shelf
+from tests.verification.tables import table
+
+Patch = AbstractContextManager[Any]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake, switched on by patching the client (or the reader) from outside. ``story``: one that catches it."""
+
+    name: str
+    patch: Callable[[], Patch]
+    story: int = 0
+
+
+def _without_rows(*rows: int) -> Patch:
+    kept = tuple(rule for rule in commit_gate.RULES if rule.row not in rows)
+    decide = commit_gate.decide
+    return mock.patch.object(commit_gate, "decide", lambda question, rules=kept: decide(question, rules))
+
+
+def _gate_off() -> Patch:
+    return mock.patch.object(CommitGate, "decide", return_value=CommitRuling(CommitDecision.COMMIT, 9, "gate off"))
+
+
+def _gate_stays_closed() -> Patch:
+    closed = property(lambda question: question.state.revocation is not None)
+    return mock.patch.object(commit_gate.Question, "on_revocation_generation", closed)
+
+
+@contextlib.contextmanager
+def _anonymous_metadata() -> Iterator[None]:
+    snapshot = group_member.GroupMember.snapshot
+
+    def anonymous(self: Any) -> MembershipSnapshot:
+        group = self.settings["group.id"].encode()
+        nobody = b"CGMDv2:" + (-1).to_bytes(4, sys.byteorder, signed=True) + group + b"\0\0\1"
+        return replace(snapshot(self), group_metadata=nobody)
+
+    with (
+        mock.patch.object(group_member.GroupMember, "snapshot", anonymous),
+        mock.patch.object(producer, "decode", return_value=None),
+    ):
+        yield
+
+
+def _offsets_outside() -> Patch:
+    def send(self: Any, positions: Any, *_: Any) -> None:
+        member = self._session._consumer
+        offsets = [TopicPartition(p.topic, p.partition, at.next_offset) for p, at in positions.items()]
+        with contextlib.suppress(KafkaException):
+            member._raw.commit(offsets=offsets, asynchronous=False)
+
+    return mock.patch.object(producer.ConfluentProducer, "send_offsets", send)
+
+
+def _no_rewind() -> Patch:
+    def stay(self: Any) -> None:
+        self._work.clear()
+        self._rewind_goals = None
+
+    return mock.patch.object(fetching.FetchingConsumer, "rewind", stay)
+
+
+def _rewinds_too_far() -> Patch:
+    seek = fetching.FetchingConsumer._seek
+    return mock.patch.object(
+        fetching.FetchingConsumer, "_seek", lambda self, p, offset: seek(self, p, max(0, offset - 1))
+    )
+
+
+def _aborts_unanswered_commit() -> Patch:
+    def ask(_consumer: Any, handle: Any, *_: Any) -> Outcome:
+        with contextlib.suppress(EosError):
+            handle._finished = None
+            handle.abort_transaction(2.0)
+        handle._finished = None
+        return Outcome.ABORTED
+
+    return mock.patch.object(transaction, "ask_the_log", ask)
+
+
+def _unknown_is_aborted() -> Patch:
+    ask = unknown_outcome.ask_the_log
+
+    def asked(*arguments: Any) -> Outcome:
+        with contextlib.suppress(EosError):
+            ask(*arguments)
+        return Outcome.ABORTED
+
+    return mock.patch.object(transaction, "ask_the_log", asked)
+
+
+def _off_by(distance: int) -> Patch:
+    send = producer.ConfluentProducer.send_offsets
+
+    def moved(self: Any, positions: Any, snapshot: Any, timeout_s: float) -> None:
+        wrong = {p: replace(at, next_offset=at.next_offset + distance) for p, at in positions.items()}
+        send(self, wrong, snapshot, timeout_s)
+
+    return mock.patch.object(producer.ConfluentProducer, "send_offsets", moved)
+
+
+def _metadata_of_the_first_commit() -> Patch:
+    send = producer.ConfluentProducer.send_offsets
+
+    def kept(self: Any, positions: Any, snapshot: Any, timeout_s: float) -> None:
+        self.first_snapshot = getattr(self, "first_snapshot", snapshot)
+        send(self, positions, self.first_snapshot, timeout_s)
+
+    return mock.patch.object(producer.ConfluentProducer, "send_offsets", kept)
+
+
+def _processes_committed_again() -> Patch:
+    def settle(self: Any) -> None:
+        self.rewind_soon() if self._left_in_call else self.rewind()
+
+    return mock.patch.object(confluent_consumer.ConfluentConsumer, "settle", settle)
+
+
+def _gate_hears_of_no_revocation() -> Patch:
+    return mock.patch.object(
+        RevocationListener, "on_revoked", lambda _self, _partitions, between=lambda: None: between()
+    )
+
+
+def _drops_departed_offsets() -> Patch:
+    return mock.patch.object(UncommittedWork, "departed", UncommittedWork.forget)
+
+
+def _keeps_carried_records() -> Patch:
+    rewind = fetching.FetchingConsumer.rewind
+
+    def kept(self: Any) -> None:
+        carried = self._carried
+        rewind(self)
+        self._carried = carried
+
+    return mock.patch.object(fetching.FetchingConsumer, "rewind", kept)
+
+
+def _never_renews() -> Patch:
+    return mock.patch.object(producer_handle.ProducerHandle, "_renew", return_value=None)
+
+
+def _sends_no_offsets() -> Patch:
+    return mock.patch.object(producer.ConfluentProducer, "send_offsets", return_value=None)
+
+
+def _commits_before_the_outputs() -> Patch:
+    return mock.patch.object(TransactionSession, "_flush", return_value=None)
+
+
+def _forgives_unanswered_requests() -> Patch:
+    return mock.patch.object(producer_recovery, "_UNANSWERED", frozenset())
+
+
+def _no_commit_in_revoke() -> Patch:
+    return mock.patch.object(TransactionSession, "commit_before_revoke", return_value=None)
+
+
+def _starts_anywhere() -> Patch:
+    return mock.patch.object(start_offsets.StartOffsets, "admit", lambda _, batch: batch)
+
+
+def _ignores_batch_ids() -> Patch:
+    kept = tuple(rule for rule in batch_ledger.SLOT_RULES if rule.decision is not batch_ledger.SlotDecision.SKIP)
+    return mock.patch.object(batch_ledger, "SLOT_RULES", kept)
+
+
+def _reads_uncommitted() -> Patch:
+    init = Oracle.__init__
+
+    def reading(self: Oracle, cluster: Any, *names: str) -> None:
+        init(self, cluster, *names)
+        read = cluster.read
+        cluster.read = lambda topic: read(topic, read_committed=False)
+
+    return mock.patch.object(Oracle, "__init__", reading)
+
+
+MUTANTS = (
+    Mutant("gate off: every commit is sent", _gate_off, story=4),
+    Mutant("gate never opens again", _gate_stays_closed),
+    Mutant("lost and revoked work is committed (rows 3 and 4 gone)", lambda: _without_rows(3, 4), story=4),
+    Mutant("a moved generation is not looked into (row 8 gone)", lambda: _without_rows(8), story=25),
+    Mutant("anonymous group metadata", _anonymous_metadata),
+    Mutant("offsets committed outside the transaction", _offsets_outside),
+    Mutant("offsets not committed at all", _sends_no_offsets),
+    Mutant("no rewind after an abort", _no_rewind),
+    Mutant("rewind one record too far", _rewinds_too_far),
+    Mutant("an unanswered commit is aborted, its producer used again", _aborts_unanswered_commit, story=2),
+    Mutant("an unknown outcome is told as aborted", _unknown_is_aborted, story=2),
+    Mutant("commits the last record's offset, not the next", lambda: _off_by(-1)),
+    Mutant("commits one offset too far", lambda: _off_by(1)),
+    Mutant("group metadata kept from the first commit", _metadata_of_the_first_commit),
+    Mutant("a committed batch is processed again", _processes_committed_again),
+    Mutant("the gate hears of no revocation", _gate_hears_of_no_revocation, story=2),
+    Mutant("offsets of departed partitions dropped from the transaction", _drops_departed_offsets, story=1),
+    Mutant("records read before a rewind are kept", _keeps_carried_records),
+    Mutant("a producer whose request was sent twice is kept", _never_renews, story=2),
+    Mutant("a producer whose request was not answered is kept", _forgives_unanswered_requests, story=45),
+    Mutant("no commit in the revoke callback", _no_commit_in_revoke, story=27),
+    Mutant("a closed gate lets commits pass (rows 6 and 7 gone)", lambda: _without_rows(6, 7), story=8),
+    Mutant("a new partition may start anywhere", _starts_anywhere, story=16),
+    Mutant("Spark sink ignores batch ids", _ignores_batch_ids, story=5),
+    Mutant("the verifier reads uncommitted records", _reads_uncommitted),
+)
+
+
+@dataclass(frozen=True)
+class Catch:
+    """Where a mutant was caught first."""
+
+    number: int
+    violation: str
+
+
+def hunt(mutant: Mutant, numbers: Iterable[int]) -> Catch | None:
+    """Tell these stories of the shelf with ``mutant`` on; return the first that is judged wrong."""
+    with mutant.patch():
+        for number in numbers:
+            violations = Shelf.violations(number)
+            if violations:
+                return Catch(number, violations[0])
+    return None
+
+
+def main() -> int:
+    """Hunt all of them and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stories", type=int, default=70)
+    stories = range(parser.parse_args().stories)
+    sound = hunt(Mutant("none", contextlib.nullcontext), stories)
+    rows, caught = [], 0
+    for mutant in MUTANTS:
+        catch = hunt(mutant, (mutant.story, *stories))
+        caught += catch is not None
+        rows.append((mutant.name, *_told(catch)))
+    print(table(("mutant", "caught", "story", "first violation"), rows))
+    print(f"{caught} of {len(MUTANTS)} mutants caught; the client itself: {sound or f'{len(stories)} stories hold'}")
+    return 0 if caught == len(MUTANTS) and sound is None else 1
+
+
+def _told(catch: Catch | None) -> tuple[str, str, str]:
+    if catch is None:
+        return "SURVIVED", "", ""
+    return "yes", Shelf.name(catch.number), catch.violation[:90]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Where a partition starts is the application's to say, also when it leaves and comes back within one `consume`."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from eos_client import EosConsumer
+from eos_client.testing import SimulatedCluster
+
+SEEDS = range(20)  # a few of them return records that were collected before the revocation
+CHOSEN = 2
+
+
+def start_at_the_chosen_offset(consumer: Any, partitions: list[Any]) -> None:
+    for partition in partitions:
+        partition.offset = CHOSEN
+    consumer.assign(partitions)
+
+
+def consumer_of(cluster: SimulatedCluster) -> EosConsumer:
+    settings = {"bootstrap.servers": "simulated", "group.id": "billing", "auto.offset.reset": "earliest"}
+    consumer = EosConsumer(settings, factory=cluster.consumer, clock=cluster.clock, hook=lambda _: None)
+    consumer.subscribe(["orders"], on_assign=start_at_the_chosen_offset)
+    return consumer
+
+
+def consume_through_a_rebalance(cluster: SimulatedCluster) -> list[bytes]:
+    cluster.create_topic("orders")
+    cluster.write("orders", [b"0", b"1"])
+    consumer = consumer_of(cluster)
+    assert consumer.consume(10, 6.0) == []
+    cluster.after(0.5, lambda: cluster.write("orders", [b"2", b"3"]))
+    cluster.after(1.0, cluster.rebalance)
+    found = consumer.consume(50, 8.0)
+    found += consumer.consume(50, 5.0)
+    consumer.close()
+    return [message.value() for message in found]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_it_starts_where_on_assign_has_said(seed: int, make_simulated_cluster: Any) -> None:
+    assert consume_through_a_rebalance(make_simulated_cluster(seed=seed)) == [b"2", b"3"]
+
+
+def test_the_stories_reach_a_partition_that_came_back_within_one_call(make_simulated_cluster: Any) -> None:
+    with mock.patch.object(EosConsumer, "_start_again", autospec=True) as go_on:
+        for seed in SEEDS:
+            consume_through_a_rebalance(make_simulated_cluster(seed=seed))
+    assert go_on.called

@@ -1,0 +1,51 @@
+"""docs/protocols.md maps every sentence of P1-P5 to tests that exist, and leaves out none that names a sentence."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+PAGES = TESTS.parent / "docs"
+PAGE = (PAGES / "protocols.md").read_text()
+ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| sentence")]
+SENTENCES_MIN = {"P1": 19, "P2": 7, "P3": 11, "P4": 13, "P5": 8}
+
+
+def definitions() -> Iterator[tuple[str, str]]:
+    for path in sorted(TESTS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                yield node.name, ast.get_docstring(node) or ""
+
+
+DEFINED = dict(definitions())
+
+
+def names(row: str) -> list[str]:
+    return re.findall(r"`(\w+)`", row.rsplit(" | ", 1)[1])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[2:60])
+def test_every_sentence_has_tests_and_they_exist(row: str) -> None:
+    assert names(row), f"no test holds: {row}"
+    on_a_page = re.findall(r"^def (test_\w+)", (PAGES / "testing-your-loop.md").read_text(), re.MULTILINE)
+    missing = [name for name in names(row) if name not in DEFINED and name not in on_a_page]
+    assert not missing, f"these tests do not exist: {missing}"
+
+
+def test_every_test_that_names_a_sentence_stands_on_the_page() -> None:
+    told = {name for row in ROWS for name in names(row)}
+    forgotten = [name for name, doc in DEFINED.items() if re.match(r"P[1-5][: ]", doc) and name not in told]
+    assert not forgotten
+
+
+@pytest.mark.parametrize(("text", "sentences"), SENTENCES_MIN.items())
+def test_no_sentence_of_the_texts_is_left_out(text: str, sentences: int) -> None:
+    section = re.split(r"^## ", PAGE, flags=re.MULTILINE)[int(text[1])]
+    assert section.startswith(text)
+    assert sum(row in section for row in ROWS) >= sentences

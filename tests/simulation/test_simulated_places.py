@@ -1,0 +1,37 @@
+"""A partition with an error of its own stands in for confluent_kafka's, which cannot be given one."""
+
+import pytest
+from confluent_kafka import KafkaError, TopicPartition
+
+from eos_client.testing.simulated_clients.places import place_of
+from eos_client.testing.simulation.model import PartitionKey
+
+KEY = PartitionKey("in", 1)
+BROKEN = place_of(KEY, 3, "note", KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+PLAIN = TopicPartition("in", 1, 8)
+
+
+def test_without_an_error_it_is_the_librarys_own_class():
+    assert type(place_of(KEY, 3)) is TopicPartition
+    assert (place_of(KEY, 3, "note").metadata, place_of(KEY, 3).metadata) == ("note", None)
+
+
+def test_with_an_error_it_carries_it_and_all_the_rest():
+    assert isinstance(BROKEN, TopicPartition)
+    assert (BROKEN.topic, BROKEN.partition, BROKEN.offset, BROKEN.metadata) == ("in", 1, 3, "note")
+    assert BROKEN.error is not None
+    assert BROKEN.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+@pytest.mark.parametrize(("left", "right"), [(BROKEN, PLAIN), (PLAIN, BROKEN)])
+def test_it_equals_the_librarys_of_the_same_name(left, right):
+    assert (left == right, left != right, left <= right, left >= right) == (True, False, True, True)
+    assert hash(left) == hash(right)
+
+
+def test_it_is_sorted_by_name_among_the_librarys():
+    others = [TopicPartition("in", 2), TopicPartition("in", 0)]
+    assert [place.partition for place in sorted([BROKEN, *others])] == [0, 1, 2]
+    after, _ = others
+    assert (after > BROKEN, after < BROKEN) == (True, False)
+    assert BROKEN != "in"

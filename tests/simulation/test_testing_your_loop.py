@@ -1,0 +1,62 @@
+"""The how-to's tests run as they stand in it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
+from eos_client.errors import ProducerFencedError
+
+REPOSITORY = Path(__file__).parents[2]
+PAGE = REPOSITORY / "docs" / "testing-your-loop.md"
+STORIES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+LINES_MAX = 20
+
+
+def price(record: Any) -> Any:
+    yield OutputRecord("invoices", value=record.value())
+
+
+def names() -> dict[str, Any]:
+    brokers = {"bootstrap.servers": "simulated"}
+    return {
+        "config": EosConfig(brokers, group_id="billing"),
+        "pinned": EosConfig(brokers, group_id="billing", transactional_id="billing-0"),
+        "ExactlyOnceLoop": ExactlyOnceLoop,
+        "ProducerFencedError": ProducerFencedError,
+        "price": price,
+        "pytest": pytest,
+    }
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.split("(")[0].removeprefix("def "))
+def test_each_story_of_the_page_holds(story: str, simulated_cluster: Any) -> None:
+    found = names()
+    exec(compile(story, str(PAGE), "exec"), found)
+    name = re.findall(r"^def (\w+)", story)[0]
+    found[name](simulated_cluster)
+
+
+def test_the_page_has_the_three_stories_in_twenty_lines_each() -> None:
+    assert len(STORIES) == 3
+    assert all(len(story.splitlines()) <= LINES_MAX for story in STORIES)
+
+
+def test_the_readmes_story_holds() -> None:
+    story = re.findall(
+        r"## Test your own code\n\n```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL
+    )[0]
+    exec(compile(story, "README.md", "exec"), names())
+
+
+def test_the_example_survives_its_rebalance() -> None:
+    program = REPOSITORY / "examples" / "survive_a_rebalance.py"
+    run = subprocess.run([sys.executable, program, "--seed", "3"], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.splitlines()[-1] == "20 orders, 20 invoices: EXACTLY ONCE"
