@@ -59,6 +59,7 @@ class ConfluentProducer(ProducerHandle):
         """Begin a transaction; sends nothing."""
         self._serve(0)
         self._connections.lost = False  # nothing is under way that could be sent again
+        self._reports.forget()
         with self._named(TransactionalRequest.BEGIN):
             self._raw.begin_transaction()
         self._began_at = self._clock()
@@ -106,7 +107,7 @@ class ConfluentProducer(ProducerHandle):
         if request is TransactionalRequest.COMMIT:
             # Here and not inside the call, so that delivery callbacks run in the caller's thread.
             began_at = self._clock()
-            self._flush(limit_s, _SLICE_S)
+            self.flush_outputs(limit_s)
             limit_s = max(_SLICE_S, limit_s - (self._clock() - began_at))
         ended = getattr(self._raw, request.value)
         self._bounded(request, lambda: ended(limit_s), limit_s)
@@ -201,10 +202,16 @@ class ConfluentProducer(ProducerHandle):
         while True:
             with self._named(TransactionalRequest.FLUSH):
                 left = int(self._raw.flush(min(longest_s, max(0.0, deadline - self._clock()))))
+            self._refuse_unconfirmed()
             if not left or self._clock() >= deadline:
                 return left
             if meanwhile is not None:
                 meanwhile()
+
+    def _refuse_unconfirmed(self) -> None:
+        reason = self._reports.why_unconfirmed()
+        if reason:
+            raise must_abort(reason)
 
     @owned()
     def poll(self, timeout: float = -1) -> int:

@@ -90,8 +90,6 @@ class ProducerHandle:
         self._settings = safe_producer_settings(settings, shortest_timeout_s)
         self._errors = LastErrors(self._settings.get("error_cb"))
         self._settings["error_cb"] = self._errors
-        if str(self._settings.get("delivery.report.only.error", "")).lower() in {"true", "t", "1"}:
-            self._settings["on_delivery"] = self._errors.watching_deliveries(self._settings.get("on_delivery"))
         self._hook = hook
         self._factory = factory
         self._clock = clock
@@ -107,7 +105,7 @@ class ProducerHandle:
         self._reports = DeliveryReports()
         self._identity = IdentityWatch(self._settings)
         self._connections = ConnectionWatch(self._settings)
-        settings = self._reports.guard_options(dict(self._settings))
+        settings = self._reports.added_to(self._settings)
         settings = self._connections.added_to(self._identity.added_to(settings))
         with configuration_errors("producer"):
             self._raw = self._factory(settings)
@@ -264,7 +262,7 @@ class ProducerHandle:
         error = kafka_error(exception)
         failure = self._failure(request, error)
         self._failed_before = (request, failure.code)
-        named = producer_error(failure, error, self.transactional_id, self._errors.delivery_clause() + where)
+        named = producer_error(failure, error, self.transactional_id, self._reports.undelivered_clause() + where)
         return self._remember(named)
 
     def _failure(self, request: TransactionalRequest, error: KafkaError | None = None) -> ProducerFailure:

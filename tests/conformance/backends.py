@@ -22,13 +22,17 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by its documentation, not by __all__
+    AdminClient,
+    NewTopic,
+    OffsetSpec,
+)
 
 from eos_client.testing import SimulatedCluster
 from eos_client.testing.simulated_clients.group_metadata import decode
 from eos_client.testing.simulation.model import PartitionKey
 from eos_client.testing.simulation.settings import BrokerSettings
+from tests.verification.answers import settled
 from tests.verification.leaving import leave
 
 SESSION_S = 2.0
@@ -242,10 +246,12 @@ class RealBackend(Backend):
 
         def is_there() -> bool:
             described = self._admin.list_topics(name, _ADMIN_S).topics[name]
-            leaders = [p.leader for p in described.partitions.values()]
-            return described.error is None and len(leaders) == partitions and -1 not in leaders
+            return described.error is None and len(described.partitions) == partitions
 
-        self.until(is_there, f"topic {name} to have leaders")
+        self.until(is_there, f"topic {name} to be known")
+        # A broker is named as the leader before it knows that it is, and refuses a producer's first batch then.
+        ends = {TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}
+        settled(lambda: [answer.result(_ADMIN_S) for answer in self._admin.list_offsets(ends).values()])
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         place = TopicPartition(topic, partition, before_offset)

@@ -28,6 +28,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by i
 from eos_client import EosConfig, ExactlyOnceLoop
 from tests.verification.answers import settled
 from tests.verification.checker import History, Status, Stored, check
+from tests.verification.topics import loader_settings
 
 REPOSITORY = Path(__file__).parents[2]
 ANSWER_S = 20.0
@@ -181,7 +182,7 @@ class Job:
         self._threads = []
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         self._observer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group, "log_level": 0})
-        self._loader = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "log_level": 0})
+        self._loader = Producer(loader_settings(self.bootstrap) | {"log_level": 0})
         self._ending = ExitStack()
         self._ending.callback(self._observer.close)
         self.create_topics(self.source, self.sink)

@@ -90,11 +90,11 @@ def test_an_idle_loop_whose_id_expired_commits_offsets_only_without_a_restart(br
         assert not running.events.of(TransactionAborted)
         job.load(10)
         job.await_committed()
+        running.stop()
         assert EXPIRED in running.events.of(TransactionAborted)[0].reason
         assert EXPIRED in running.events.of(ProducerRebuilt)[0].reason
         assert [EXPIRED in event.reason for event in running.events.of(ProducerRecovered)] == [True]
         assert job.values() == first
-        running.stop()
 
 
 def test_an_idle_loop_whose_id_expired_goes_on_with_outputs(broker, line):
@@ -106,9 +106,9 @@ def test_an_idle_loop_whose_id_expired_goes_on_with_outputs(broker, line):
             await_state(line, running.loop._producer.transactional_id, None)
         job.load(10)
         job.await_committed()
+        running.stop()
         assert len(running.events.of(ProducerRecovered)) == 2
         job.assert_exactly_once()
-        running.stop()
 
 
 @pytest.mark.parametrize("writes", [False, True], ids=["offsets only", "outputs first"])

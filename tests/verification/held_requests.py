@@ -1,4 +1,6 @@
-"""Requests that a network delivers late or never, and answers that it loses: kept in the proxy until told otherwise.
+"""Requests that a network delivers late or never, answers that it loses, and requests that are misdirected.
+
+What is held is kept in the proxy until told otherwise.
 
 Nothing overtakes a held request on its own connection; all other connections go on. When its client gives up and
 closes, the broker's end stays open, because what is on its way arrives all the same.
@@ -32,13 +34,23 @@ class HeldRequest:
     """One request that the proxy is to catch: kept back, or let through with its answer lost. For the test's thread.
 
     `cuts_off`: its client's end of the connection is closed as soon as it has come; it stays on its way.
+    `misdirection`: bytes in it, and those of the same length that the broker reads instead; its answer is not lost.
     """
 
-    def __init__(self, api: Api, matches: Matches, *, passes: bool, cuts_off: bool = False) -> None:
+    def __init__(
+        self,
+        api: Api,
+        matches: Matches,
+        *,
+        passes: bool,
+        cuts_off: bool = False,
+        misdirection: tuple[bytes, bytes] | None = None,
+    ) -> None:
         self.api = api
         self.matches = matches
         self.passes = passes
         self.cuts_off = cuts_off
+        self.misdirection = misdirection
         self.request: RequestFields | None = None
         self.response: ResponseFields | None = None
         self._passage: Passage | None = None
@@ -91,10 +103,12 @@ class FrameValve:
     """One direction of a connection, cut into frames where that matters; shuts at the frame it is told to keep.
 
     `wants(head)` sees the first `head_bytes` bytes after the size; `lets_through(frame)` gets each wanted frame whole,
-    without its size.
+    without its size, and returns what goes on, as long as it was, or None to keep it.
     """
 
-    def __init__(self, head_bytes: int, wants: Callable[[bytes], bool], lets_through: Callable[[bytes], bool]) -> None:
+    def __init__(
+        self, head_bytes: int, wants: Callable[[bytes], bool], lets_through: Callable[[bytes], bytes | None]
+    ) -> None:
         self._head_length = _SIZE_BYTES + head_bytes
         self._wants = wants
         self._lets_through = lets_through
@@ -152,8 +166,9 @@ class FrameValve:
                 return b""
         self._in_body, self._needed = False, self._head_length
         frame = self.rest()
-        if self._lets_through(frame[_SIZE_BYTES:]):
-            return frame
+        passing = self._lets_through(frame[_SIZE_BYTES:])
+        if passing is not None:
+            return frame[:_SIZE_BYTES] + passing
         self._kept += frame
         self.is_shut = True
         return b""
@@ -207,26 +222,29 @@ class Passage:
         api_key = request_head(head)[0]
         return any(held.api == api_key for held in self._armed)
 
-    def _lets_request_through(self, frame: bytes) -> bool:
+    def _lets_request_through(self, frame: bytes) -> bytes | None:
         try:
             api, version, request = decode_request(frame)
         except ValueError:
-            return True
+            return frame
         held = next((held for held in self._armed if held.api is api and held.matches(request)), None)
         if held is None:
-            return True
+            return frame
         self._armed.remove(held)
+        if held.misdirection is not None:
+            held.caught(self, request)
+            return frame.replace(*held.misdirection)
         self._awaited[request_head(frame)[2]] = (held, version)
         held.caught(self, request)
         if held.cuts_off:
             self.loop.call_soon(self.close_client)
-        return held.passes
+        return frame if held.passes else None
 
     def _wants_response(self, head: bytes) -> bool:
         return response_head(head) in self._awaited
 
-    def _lets_response_through(self, frame: bytes) -> bool:
+    def _lets_response_through(self, frame: bytes) -> bytes | None:
         held, version = self._awaited.pop(response_head(frame))
         held.answered(decode_response(held.api, version, frame))
         self._close_when_done()
-        return not held.passes
+        return None if held.passes else frame

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 QUEUED_BYTES_MAX = 16 * 1024 * 1024
 START_TIMEOUT_S = 10.0
-_DECODED = frozenset(int(api) for api in Api)
+_DECODED = frozenset(int(api) for api in Api if api is not Api.PRODUCE)
 
 
 @dataclass(slots=True)
@@ -285,6 +285,10 @@ class KafkaProxy:
     def lose_next_answer(self, api: Api, matches: Matches = lambda _: True) -> HeldRequest:
         """Let the next such request through, and nothing back to its client from its answer on."""
         return self._arm(HeldRequest(api, matches, passes=True))
+
+    def misdirect_next(self, api: Api, matches: Matches, misdirection: tuple[bytes, bytes]) -> HeldRequest:
+        """Let the broker read the next such request with other bytes, as many, in the place of some."""
+        return self._arm(HeldRequest(api, matches, passes=True, misdirection=misdirection))
 
     def _arm(self, held: HeldRequest) -> HeldRequest:
         self._armed.append(held)

@@ -155,13 +155,25 @@ def test_what_is_never_sent_is_an_error_that_names_it(proxy: KafkaProxy) -> None
         held.wait_for_answer(0.01)
 
 
+def test_a_misdirected_request_reaches_the_broker_with_other_bytes_and_is_answered(
+    broker: ScriptedBroker, proxy: KafkaProxy, client: socket.socket
+) -> None:
+    broker.answer = lambda _: ANSWER_TO_COMMIT
+    misdirected = proxy.misdirect_next(Api.END_TXN, commits, (b"t", b"u"))
+    client.sendall(COMMIT)
+    assert read_exactly(client, len(ANSWER_TO_COMMIT)) == ANSWER_TO_COMMIT
+    assert misdirected.is_caught
+    client.sendall(COMMIT)
+    assert has_received(broker, frames.end_txn(1, transactional_id="u", commits=True), COMMIT)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 11, 12, 13, 40, 1000])
 def test_the_valve_keeps_the_same_frame_however_the_stream_is_cut(size: int) -> None:
     kept: list[bytes] = []
 
-    def lets_through(frame: bytes) -> bool:
+    def lets_through(frame: bytes) -> bytes | None:
         kept.append(frame)
-        return request_head(frame)[2] != 1
+        return frame if request_head(frame)[2] != 1 else None
 
     valve = FrameValve(REQUEST_HEAD_BYTES, lambda head: request_head(head)[0] == Api.END_TXN, lets_through)
     stream = OFFSETS + ABORT + BEAT + COMMIT + BEAT + COMMIT + OFFSETS
@@ -176,6 +188,6 @@ def test_the_valve_keeps_the_same_frame_however_the_stream_is_cut(size: int) -> 
 
 
 def test_the_valve_gives_out_the_beginning_of_a_frame_that_ends_there() -> None:
-    valve = FrameValve(REQUEST_HEAD_BYTES, lambda _: True, lambda _: False)
+    valve = FrameValve(REQUEST_HEAD_BYTES, lambda _: True, lambda _: None)
     assert valve.feed(COMMIT[:20]) == b""
     assert valve.rest() == COMMIT[:20]

@@ -324,7 +324,12 @@ def test_the_loop_goes_on_by_itself_and_the_late_commit_finds_it_in_its_next_tra
             return [record.value()]
 
         job.load(4)
-        running = job.start(copy, transactional_id=transactional_id, commit_timeout_s=COMMIT_TIMEOUT_S)
+        running = job.start(
+            copy,
+            transactional_id=transactional_id,
+            commit_timeout_s=COMMIT_TIMEOUT_S,
+            commit_interval_s=2.0,  # however the records are fetched, the next transaction has more than its first
+        )
         job.await_committed()
         held.append(network.proxy.hold_next(Api.END_TXN, commit_of(transactional_id)))
         job.load(8)

@@ -36,13 +36,18 @@ def delete_topics(bootstrap: str, names: Sequence[str]) -> None:
         future.result(ANSWER_TIMEOUT_S)
 
 
+def loader_settings(bootstrap: str) -> dict[str, str | int | bool]:
+    """Settings of a producer that loses nothing: a batch that is refused is not overtaken (confluent-kafka-go #921)."""
+    return {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "max.in.flight": 1}
+
+
 class Loader:
     """Writes unique ids to a topic at a steady rate in a thread, idempotently, round robin over its partitions."""
 
     def __init__(
         self, bootstrap: str, topic: str, partitions: int, *, rate_per_s: int, run_id: str, size_bytes: int = 0
     ) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        self._producer = Producer(loader_settings(bootstrap))
         self._topic = topic
         self._partitions = partitions
         self._rate_per_s = rate_per_s

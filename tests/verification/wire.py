@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 
 class Api(enum.IntEnum):
-    """The API keys that are decoded; every other frame is only counted through."""
+    """The API keys whose requests are decoded; every other frame is only counted through."""
 
+    PRODUCE = 0
     OFFSET_COMMIT = 8
     JOIN_GROUP = 11
     HEARTBEAT = 12
@@ -29,6 +30,7 @@ class Api(enum.IntEnum):
 
 
 FIRST_FLEXIBLE_VERSION = {
+    Api.PRODUCE: 9,
     Api.OFFSET_COMMIT: 8,
     Api.JOIN_GROUP: 6,
     Api.HEARTBEAT: 4,
@@ -147,6 +149,10 @@ def decode_response(api: Api, version: int, frame: bytes) -> ResponseFields:
     return _RESPONSES[api](cursor, version)
 
 
+def _produce_request(cursor: _Cursor, version: int, client_id: str) -> RequestFields:
+    return RequestFields(client_id, transactional_id=cursor.string())
+
+
 def _offsets(cursor: _Cursor, *, leader_epoch: bool) -> tuple[tuple[str, int, int], ...]:
     found = []
     for _ in range(cursor.array_length()):
@@ -263,6 +269,7 @@ def _consumer_heartbeat_response(cursor: _Cursor, version: int) -> ResponseField
 
 
 _REQUESTS: dict[Api, Callable[[_Cursor, int, str], RequestFields]] = {
+    Api.PRODUCE: _produce_request,
     Api.OFFSET_COMMIT: _offset_commit_request,
     Api.JOIN_GROUP: _join_group_request,
     Api.HEARTBEAT: _generation_then_member_request,

@@ -1,0 +1,183 @@
+"""A broker that refuses the first batch of a partition and takes the second, as while its leader moves.
+
+librdkafka takes the first for written then and reports it as delivered (confluent-kafka-go #921): the broker knows
+nothing of the producer yet and takes any sequence number. Here the first batch names a topic that does not exist.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Message, Producer
+
+from eos_client import Outcome
+from eos_client.confluent.slot_producer import SlotProducer
+from eos_client.errors import AbortableError
+from eos_client.testing import EmbeddedKafka
+from eos_client.testing.free_ports import free_ports
+from tests.kafka.kafka_support import LIMITS, WAIT_S, Stage
+from tests.kafka.loop_support import Job
+from tests.verification.held_requests import HeldRequest
+from tests.verification.late_end_txn import sent_by
+from tests.verification.proxy import KafkaProxy
+from tests.verification.wire import Api
+
+pytestmark = pytest.mark.kafka
+
+SMALL_BATCHES: dict[str, Any] = {"batch.num.messages": 1, "linger.ms": 0}
+NOT_CONFIRMED = "without an offset"
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[KafkaProxy]:
+    (port,) = free_ports(1)
+    with KafkaProxy(port) as running, EmbeddedKafka(port=port, advertised_port=running.port):
+        yield running
+
+
+@pytest.fixture
+def stage(proxy: KafkaProxy) -> Iterator[Stage]:
+    with Stage(f"127.0.0.1:{proxy.port}", partitions=1) as made:
+        yield made
+
+
+def refuse_first_batch(proxy: KafkaProxy, transactional_id: str, topic: str) -> HeldRequest:
+    nowhere = "-" * len(topic)
+    return proxy.misdirect_next(Api.PRODUCE, sent_by(transactional_id), (topic.encode(), nowhere.encode()))
+
+
+def write(producer: Any, topic: str, *values: str, **options: Any) -> None:
+    for value in values:
+        producer.produce(topic, value, **options)
+
+
+def test_the_client_library_commits_a_transaction_without_the_record(stage: Stage, proxy: KafkaProxy) -> None:
+    reported: list[tuple[bytes | None, int | None]] = []
+
+    def on_delivery(error: object, message: Message) -> None:
+        assert error is None
+        reported.append((message.value(), message.offset()))
+
+    settings = {"bootstrap.servers": stage.bootstrap, "transactional.id": stage.group, **SMALL_BATCHES}
+    producer = Producer({**settings, "on_delivery": on_delivery})
+    producer.init_transactions(WAIT_S)
+    refused = refuse_first_batch(proxy, stage.group, stage.sink)
+    producer.begin_transaction()
+    write(producer, stage.sink, "first", "second", "third")
+    producer.commit_transaction(WAIT_S)
+    assert refused.is_caught
+    assert sorted(reported) == [(b"first", None), (b"second", 0), (b"third", 1)]
+    assert stage.outputs() == ["second", "third"]
+
+
+@pytest.mark.parametrize("only_errors", [False, True])
+@pytest.mark.parametrize("call", ["flush", "commit_transaction"])
+def test_such_a_transaction_must_be_aborted(stage: Stage, proxy: KafkaProxy, call: str, only_errors: bool) -> None:
+    producer = stage.producer(**{"delivery.report.only.error": only_errors, **SMALL_BATCHES})
+    refuse_first_batch(proxy, producer.transactional_id, stage.sink)
+    producer.begin_transaction()
+    write(producer, stage.sink, "first", "second", "third")
+    with pytest.raises(AbortableError, match=rf"1 output .*{stage.sink}\[0\].*{NOT_CONFIRMED}"):
+        getattr(producer, call)(WAIT_S)
+    with pytest.raises(AbortableError, match=NOT_CONFIRMED):
+        producer.commit_transaction(WAIT_S)
+    producer.abort_transaction(WAIT_S)
+    assert stage.outputs() == []
+    producer.begin_transaction()
+    write(producer, stage.sink, "first", "second", "third")
+    producer.commit_transaction(WAIT_S)
+    assert stage.outputs() == ["first", "second", "third"]
+
+
+def test_a_report_that_the_application_gets_itself_is_looked_at_as_well(stage: Stage, proxy: KafkaProxy) -> None:
+    reported: list[tuple[bytes | None, int | None]] = []
+    producer = stage.producer(**SMALL_BATCHES)
+    refuse_first_batch(proxy, producer.transactional_id, stage.sink)
+    producer.begin_transaction()
+    write(
+        producer,
+        stage.sink,
+        "first",
+        "second",
+        on_delivery=lambda _, told: reported.append((told.value(), told.offset())),
+    )
+    with pytest.raises(AbortableError, match=NOT_CONFIRMED):
+        producer.commit_transaction(WAIT_S)
+    assert sorted(reported) == [(b"first", None), (b"second", 0)]
+    producer.abort_transaction(WAIT_S)
+
+
+def test_a_block_is_aborted_and_its_records_come_again(stage: Stage, proxy: KafkaProxy) -> None:
+    written = stage.load(3)
+    producer, consumer = stage.producer(**SMALL_BATCHES), stage.subscribed()
+    refuse_first_batch(proxy, producer.transactional_id, stage.sink)
+    outcomes = []
+    for _ in range(2):
+        with producer.transaction(consumer) as txn:
+            for message in stage.collect(consumer, len(written)):
+                txn.produce(stage.sink, message.value())
+        outcomes.append(txn.outcome)
+    assert outcomes == [Outcome.ABORTED, Outcome.COMMITTED]
+    assert stage.outputs() == written
+
+
+@pytest.mark.parametrize("name", ["max.in.flight", "max.in.flight.requests.per.connection"])
+@pytest.mark.parametrize("only_errors", [False, True])
+def test_with_one_request_in_flight_the_batch_is_sent_again_and_nothing_is_lost(
+    stage: Stage, proxy: KafkaProxy, name: str, only_errors: bool
+) -> None:
+    producer = stage.producer(**{name: 1, "delivery.report.only.error": only_errors, **SMALL_BATCHES})
+    refused = refuse_first_batch(proxy, producer.transactional_id, stage.sink)
+    producer.begin_transaction()
+    write(producer, stage.sink, "first", "second", "third")
+    producer.commit_transaction(WAIT_S)
+    assert refused.is_caught
+    assert stage.outputs() == ["first", "second", "third"]
+
+
+@pytest.fixture
+def write_slot(stage: Stage, proxy: KafkaProxy) -> Iterator[Callable[..., SlotProducer]]:
+    """A function that writes three records as a slot of a Spark sink does, with the user's settings."""
+    with contextlib.ExitStack() as closing:
+
+        def begun(**theirs: Any) -> SlotProducer:
+            settings = {"bootstrap.servers": stage.bootstrap, **SMALL_BATCHES, **theirs}
+            producer = closing.enter_context(SlotProducer(settings, f"slot-{stage.group}", limits=LIMITS))
+            producer.init_transactions()
+            refuse_first_batch(proxy, producer.transactional_id, stage.sink)
+            producer.begin_transaction()
+            for value in (b"first", b"second", b"third"):
+                producer.produce_named(stage.sink, value, None)
+            return producer
+
+        yield begun
+
+
+def test_a_slot_of_a_spark_sink_loses_nothing(stage: Stage, write_slot: Callable[..., SlotProducer]) -> None:
+    producer = write_slot()
+    producer.flush_outputs(WAIT_S)
+    producer.commit_transaction(WAIT_S)
+    assert stage.outputs() == ["first", "second", "third"]
+
+
+def test_nor_does_one_whose_user_wants_more_requests_in_flight(write_slot: Callable[..., SlotProducer]) -> None:
+    producer = write_slot(**{"max.in.flight.requests.per.connection": 5})
+    with pytest.raises(AbortableError, match=NOT_CONFIRMED):
+        producer.flush_outputs(WAIT_S)
+
+
+def test_the_loop_processes_the_record_again(stage: Stage, proxy: KafkaProxy) -> None:
+    outputs = [b"1", b"2", b"3"]
+    with Job(stage.bootstrap, partitions=1) as job:
+        transactional_id = f"loop-{job.group}"
+        refused = refuse_first_batch(proxy, transactional_id, job.sink)
+        job.load(1)
+        running = job.start(lambda _: outputs, transactional_id=transactional_id, producer=SMALL_BATCHES)
+        job.await_committed()
+        running.stop()
+        assert refused.is_caught
+        assert running.loop.counters.aborted == 1
+        assert job.values() == outputs
