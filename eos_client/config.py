@@ -300,7 +300,9 @@ class EosConfig:
         check_settings(self.kafka)
         own = {k: v for k, v in self.kafka.items() if k not in CONSUMER_ONLY}
         pinned = {} if self.transactional_id is None else {"transactional.id": self.transactional_id}
-        settings = safe_producer_settings({**own, **self.producer, **pinned}, self.open_limit_s)
+        # The loop wants no report of a success; of a failure it keeps the reason.
+        watched = {"delivery.report.only.error": True}
+        settings = safe_producer_settings({**watched, **own, **self.producer, **pinned}, self.open_limit_s)
         if self.transactional_id is None:
             del settings["transactional.id"]
         return settings

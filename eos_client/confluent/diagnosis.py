@@ -25,6 +25,7 @@ class LastErrors:
     def __init__(self, theirs: Callable[[KafkaError], Any] | None) -> None:
         self._theirs = theirs
         self.last: KafkaError | None = None
+        self._undelivered = ""
 
     def __call__(self, error: KafkaError) -> None:
         """Take note of ``error`` and hand it on."""
@@ -32,6 +33,23 @@ class LastErrors:
             self.last = error
         if self._theirs is not None:
             self._theirs(error)
+
+    def watching_deliveries(self, theirs: Callable[..., Any] | None) -> Callable[..., Any]:
+        """Return a delivery callback that remembers the last failure and passes every report on."""
+
+        def on_delivery(error: KafkaError | None, message: Any) -> None:
+            if error is not None and not error.name().startswith("_PURGE"):
+                place = f"{message.topic()}[{message.partition()}]"
+                self._undelivered = f"; the last undelivered output, to {place}: {error.name()}: {error.str()}"
+            if theirs is not None:
+                theirs(error, message)
+
+        return on_delivery
+
+    def delivery_clause(self) -> str:
+        """Return the last failed delivery as the end of a sentence, once, or nothing."""
+        clause, self._undelivered = self._undelivered, ""
+        return clause
 
     def clause(self) -> str:
         """Return the last error as the end of a sentence, or nothing."""

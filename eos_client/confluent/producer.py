@@ -58,8 +58,7 @@ class ConfluentProducer(ProducerHandle):
     def begin_transaction(self) -> None:
         """Begin a transaction; sends nothing."""
         self._serve(0)
-        self._connections.lost = False  # nothing is under way that could be sent again
-        self._reports.forget()
+        self._log.forget()
         with self._named(TransactionalRequest.BEGIN):
             self._raw.begin_transaction()
         self._began_at = self._clock()
@@ -202,16 +201,19 @@ class ConfluentProducer(ProducerHandle):
         while True:
             with self._named(TransactionalRequest.FLUSH):
                 left = int(self._raw.flush(min(longest_s, max(0.0, deadline - self._clock()))))
-            self._refuse_unconfirmed()
+            self._refuse_implied()
             if not left or self._clock() >= deadline:
                 return left
             if meanwhile is not None:
                 meanwhile()
 
-    def _refuse_unconfirmed(self) -> None:
-        reason = self._reports.why_unconfirmed()
-        if reason:
-            raise must_abort(reason)
+    def _refuse_implied(self) -> None:
+        self._serve(0)  # the client library's log
+        if self._log.implied:
+            raise must_abort(
+                f"outputs of transactional.id {self.transactional_id!r} are taken for written although the broker may "
+                f"have refused them (confluent-kafka-go #921): {self._log.implied}. Abort, rewind and go on."
+            )
 
     @owned()
     def poll(self, timeout: float = -1) -> int:

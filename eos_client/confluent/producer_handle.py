@@ -16,7 +16,7 @@ import tenacity
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eos_client.config import safe_producer_settings
-from eos_client.confluent.connection_watch import ConnectionWatch
+from eos_client.confluent.client_log import ClientLog
 from eos_client.confluent.delivery_reports import DeliveryReports
 from eos_client.confluent.diagnosis import LastErrors, why_init_failed
 from eos_client.confluent.failures import (
@@ -90,6 +90,8 @@ class ProducerHandle:
         self._settings = safe_producer_settings(settings, shortest_timeout_s)
         self._errors = LastErrors(self._settings.get("error_cb"))
         self._settings["error_cb"] = self._errors
+        if str(self._settings.get("delivery.report.only.error", "")).lower() in {"true", "t", "1"}:
+            self._settings["on_delivery"] = self._errors.watching_deliveries(self._settings.get("on_delivery"))
         self._hook = hook
         self._factory = factory
         self._clock = clock
@@ -104,9 +106,9 @@ class ProducerHandle:
     def _start_handle(self) -> None:
         self._reports = DeliveryReports()
         self._identity = IdentityWatch(self._settings)
-        self._connections = ConnectionWatch(self._settings)
-        settings = self._reports.added_to(self._settings)
-        settings = self._connections.added_to(self._identity.added_to(settings))
+        self._log = ClientLog(self._settings)
+        settings = self._reports.guard_options(dict(self._settings))
+        settings = self._log.added_to(self._identity.added_to(settings))
         with configuration_errors("producer"):
             self._raw = self._factory(settings)
         self._thread = HandleThread(f"eos-producer-{self.transactional_id}", self._clock)
@@ -193,7 +195,7 @@ class ProducerHandle:
         """Whether a connection was lost since ``begin_transaction``: a copy of a request may still arrive, late."""
         with suppress(EosError):  # remembered: whatever is called next raises it
             self._serve(0)  # the client library's log, too
-        return self._connections.lost or self._finished is not None
+        return self._log.lost_connection or self._finished is not None
 
     def _serve(self, timeout_s: float) -> int:
         with self._named(TransactionalRequest.FLUSH):  # fatal errors come out of whatever serves them
@@ -262,7 +264,7 @@ class ProducerHandle:
         error = kafka_error(exception)
         failure = self._failure(request, error)
         self._failed_before = (request, failure.code)
-        named = producer_error(failure, error, self.transactional_id, self._reports.undelivered_clause() + where)
+        named = producer_error(failure, error, self.transactional_id, self._errors.delivery_clause() + where)
         return self._remember(named)
 
     def _failure(self, request: TransactionalRequest, error: KafkaError | None = None) -> ProducerFailure:

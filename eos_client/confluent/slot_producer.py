@@ -26,12 +26,12 @@ _RUN_FENCED = frozenset({"FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "STALE_MEMB
 _MEMBER_UNKNOWN = "UNKNOWN_MEMBER_ID"
 
 QUEUE_DEFAULTS: Mapping[str, Any] = {
-    # A slot is written in one go: room for a large one, few wake-ups, large batches one after the other, so that none
-    # is overtaken and successes need no report (delivery_reports.py).
+    # A slot is written in one go: room for a large one, few wake-ups, no report of what went well.
     "queue.buffering.max.messages": 1_000_000,
     "linger.ms": 20,
     # Smaller than the default, so that a slot is on its way while it is written, and its memory used again.
     "batch.size": 262_144,
+    # No batch overtakes one that is refused (confluent-kafka-go #921): a slot may be too large to be written again.
     "max.in.flight": 1,
     "delivery.report.only.error": True,
 }

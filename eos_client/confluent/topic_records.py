@@ -57,7 +57,7 @@ class TopicLoader:
         self._flush_timeout_s = flush_timeout_s
         self._error: KafkaError | None = None
         settings = {"log_level": LOG_LEVEL_CRITICAL, "linger.ms": 5, **(config or {})}
-        # One request in flight: a batch that is refused must not be overtaken, or it is lost (delivery_reports.py).
+        # One request in flight: a batch that is refused must not be overtaken, or it is lost (client_log.py).
         safe = {"enable.idempotence": True, "acks": "all", "max.in.flight": 1}
         self._producer = Producer({**settings, "bootstrap.servers": bootstrap_servers, **safe})
 

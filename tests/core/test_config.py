@@ -213,6 +213,7 @@ def test_what_the_user_leaves_out_gets_the_safe_and_the_fast_value():
         "topic.metadata.propagation.max.ms": 5000,
         "metadata.recovery.strategy": "none",
         "reconnect.backoff.max.ms": 1000,
+        "delivery.report.only.error": True,
     }
 
 
@@ -230,6 +231,7 @@ USERS_OWN = [
     ("topic.metadata.propagation.max.ms", 100),
     ("metadata.recovery.strategy", "rebootstrap"),
     ("reconnect.backoff.max.ms", 2000),
+    ("delivery.report.only.error", False),
 ]
 
 

@@ -130,13 +130,13 @@ def test_only_a_connection_lost_during_a_transaction_costs_a_handle(stage, joine
     """While none is open, nothing is under way that could be sent again."""
     stage.load(4)
     producer, consumer = joined(Failing())
-    producer._connections.lost = True
+    producer._log.lost_connection = True
     assert copy(stage, producer, consumer, 2) is Outcome.COMMITTED
     assert stage.named("producer_rebuilt") == []
     with producer.transaction(consumer) as txn:
         for message in stage.collect(consumer, 2):
             txn.produce(stage.sink, message.value())
-        producer._connections.lost = True
+        producer._log.lost_connection = True
     assert txn.outcome is Outcome.COMMITTED
     (rebuilt,) = stage.named("producer_rebuilt")
     assert "KAFKA-17754" in rebuilt.reason

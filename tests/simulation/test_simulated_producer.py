@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 
-from eos_client.confluent.connection_watch import ConnectionWatch
+from eos_client.confluent.client_log import ClientLog
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from eos_client.testing.simulation.model import PartitionKey
 from eos_client.testing.simulation.settings import BrokerSettings, ProducerStateKind
@@ -300,16 +300,16 @@ def test_a_batch_that_is_late_is_neither_doubled_nor_overtaken():
 
 
 def test_only_the_log_tells_that_a_request_was_repeated():
-    watch = ConnectionWatch({"log_level": 3})
+    watch = ClientLog({"log_level": 3})
     cluster, producer, _ = running(**IDEMPOTENT, **{"socket.timeout.ms": 2000, "logger": watch})
     producer.produce(TOPIC, b"a")
     producer.flush()
-    assert not watch.lost
+    assert not watch.lost_connection
     cluster.lose_reply("Produce")
     producer.produce(TOPIC, b"b")
     producer.flush()
     producer.poll(0)
-    assert watch.lost
+    assert watch.lost_connection
 
 
 def test_a_log_line_comes_as_confluent_kafka_gives_it():

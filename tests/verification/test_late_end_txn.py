@@ -16,7 +16,7 @@ import pytest
 
 from eos_client import Outcome
 from eos_client.confluent import producer_handle
-from eos_client.confluent.connection_watch import ConnectionWatch
+from eos_client.confluent.client_log import ClientLog
 from eos_client.core.model import ProducerLimits
 from eos_client.observe import OutcomeResolved
 from eos_client.testing.embedded_kafka import EmbeddedKafka
@@ -250,7 +250,7 @@ def test_offsets_that_timed_out_are_refused_even_if_only_the_table_knows_what_th
     first, is longer here, and the log, which tells of it too, is not heard.
     """
     monkeypatch.setattr(producer_handle, "_GRACE_S", GOES_ON_WITHIN_S)
-    monkeypatch.setattr(ConnectionWatch, "log", lambda *_: None)
+    monkeypatch.setattr(ClientLog, "log", lambda *_: None)
     limits = replace(SHORT, commit_timeout_s=2.0)  # an abort at the same epoch would have to be in time
     ours = Ours(stage, limits, socket_timeout_ms=2500)
     ours.copy(2)

@@ -1,10 +1,10 @@
-"""Which lines of the client library's log mean that a request may have been sent twice, and who gets to see them."""
+"""What the client library's log says against a commit or a handle, and who gets to see it."""
 
 import logging
 
 import pytest
 
-from eos_client.confluent.connection_watch import ConnectionWatch
+from eos_client.confluent.client_log import ClientLog
 
 CLOSED = (
     "[thrd:TxnCoordinator]: TxnCoordinator/1: 127.0.0.1:9092/1: Disconnected: Connection reset (after 9ms in state UP)"
@@ -12,6 +12,7 @@ CLOSED = (
 REFUSED = (
     "[thrd:a:9092/bootstrap]: a:9092/bootstrap: Connect to ipv4#a:9092 failed: refused (after 0ms in state CONNECT)"
 )
+IMPLIED = "[thrd:a:9092/1]: a:9092/1: out [0] 1 message(s) implicitly acked by subsequent batch success (msgids 1..1)"
 TIMED_OUT = "[thrd:a:9092/1]: a:9092/1: Timed out EndTxnRequest in flight (after 60021ms, timeout #0)"
 
 
@@ -24,11 +25,11 @@ class Logger:
 
 
 def heard(level, facility, line, settings):
-    """Whether a watch takes the line for a lost connection, and how many lines the application's logger got."""
+    """Whether the line is taken for a lost connection, and how many lines the application's logger got."""
     theirs = Logger()
-    watch = ConnectionWatch({"logger": theirs, **settings})
-    watch.log(level, "%s [%s] %s", facility, "rdkafka#producer-1", line)
-    return watch.lost, len(theirs.lines)
+    log = ClientLog({"logger": theirs, **settings})
+    log.log(level, "%s [%s] %s", facility, "rdkafka#producer-1", line)
+    return log.lost_connection, len(theirs.lines)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,8 @@ def test_only_an_established_connection_can_have_carried_a_request(facility, lin
         ({"log_level": 3}, logging.ERROR, 1),
         ({"log_level": 0}, logging.ERROR, 0),
         ({"log_level": 0}, logging.CRITICAL, 1),
+        ({"debug": "broker"}, logging.DEBUG, 1),
+        ({"debug": "broker", "log_level": 3}, logging.DEBUG, 1),
         ({"log.connection.close": "false"}, logging.INFO, 0),
         ({"log.connection.close": False}, logging.ERROR, 1),
     ],
@@ -59,17 +62,29 @@ def test_the_application_hears_what_its_own_settings_ask_for(settings, level, pa
 
 def test_what_is_needed_is_set_and_the_rest_left_alone():
     settings = {"log_level": 2, "log.connection.close": False, "linger.ms": 5}
-    watch = ConnectionWatch(settings)
-    added = watch.added_to(settings)
-    assert added == {"log_level": 6, "log.connection.close": True, "linger.ms": 5, "logger": watch}
+    log = ClientLog(settings)
+    added = log.added_to(settings)
+    assert added == {"log_level": 2, "log.connection.close": True, "linger.ms": 5, "logger": log, "debug": "eos"}
     for others in ({"log_level": 7}, {"log_level": "loud"}, {"log.connection.close": "perhaps"}, {}):
-        watch = ConnectionWatch(others)
-        assert watch.added_to(others) == {**others, "logger": watch}
+        log = ClientLog(others)
+        assert log.added_to(others) == {**others, "logger": log, "debug": "eos"}
+    assert ClientLog({"debug": "broker,msg"}).added_to({})["debug"] == "broker,msg,eos"
+
+
+def test_the_first_line_of_outputs_taken_for_written_is_kept_until_the_next_transaction():
+    theirs = Logger()
+    log = ClientLog({"logger": theirs})
+    for line in (IMPLIED, "another"):
+        log.log(logging.DEBUG, "%s [%s] %s", "IMPLICITACK", "rdkafka#producer-1", line)
+    log.log(logging.DEBUG, "%s [%s] %s", "TXNAPI", "rdkafka#producer-1", "yet another")
+    assert (log.implied, log.lost_connection, theirs.lines) == (IMPLIED, False, [])
+    log.forget()
+    assert log.implied == ""
 
 
 def test_without_a_logger_lines_go_where_the_client_library_puts_them(capsys):
-    watch = ConnectionWatch({})
-    watch.log(logging.ERROR, "%s [%s] %s", "FAIL", "rdkafka#producer-1", REFUSED)
+    log = ClientLog({})
+    log.log(logging.ERROR, "%s [%s] %s", "FAIL", "rdkafka#producer-1", REFUSED)
     written = capsys.readouterr().err
     assert written.startswith("%3|")
     assert written.endswith(f"|FAIL|rdkafka#producer-1| {REFUSED}\n")
