@@ -91,6 +91,20 @@ def test_such_a_transaction_must_be_aborted(stage: Stage, proxy: KafkaProxy, cal
     assert stage.outputs() == ["first", "second", "third"]
 
 
+def test_nothing_is_committed_before_every_output_was_reported(stage: Stage, proxy: KafkaProxy) -> None:
+    producer = stage.producer()
+    held = proxy.hold_next(Api.PRODUCE, sent_by(producer.transactional_id))
+    producer.begin_transaction()
+    write(producer, stage.sink, "first")
+    with pytest.raises(AbortableError, match="1 outputs .* were not acknowledged within 1 s"):
+        producer.commit_transaction(1.0)
+    held.discard()
+    producer.abort_transaction(WAIT_S)
+    ends = [each for each in proxy.exchanges if each.api is Api.END_TXN]
+    assert not any(each.request.commits for each in ends if each.request.transactional_id == producer.transactional_id)
+    assert stage.outputs() == []
+
+
 def test_a_block_is_aborted_and_its_records_come_again(stage: Stage, proxy: KafkaProxy) -> None:
     written = stage.load(3)
     producer, consumer = stage.producer(**SMALL_BATCHES), stage.subscribed()
