@@ -96,7 +96,7 @@ def test_nothing_is_committed_before_every_output_was_reported(stage: Stage, pro
     held = proxy.hold_next(Api.PRODUCE, sent_by(producer.transactional_id))
     producer.begin_transaction()
     write(producer, stage.sink, "first")
-    with pytest.raises(AbortableError, match="1 outputs .* were not acknowledged within 1 s"):
+    with pytest.raises(AbortableError, match=r"1 outputs .* were not acknowledged within 1 s"):
         producer.commit_transaction(1.0)
     held.discard()
     producer.abort_transaction(WAIT_S)
