@@ -58,9 +58,9 @@ class ConfluentProducer(ProducerHandle):
     def begin_transaction(self) -> None:
         """Begin a transaction; sends nothing."""
         self._serve(0)
-        self._log.forget()
         with self._named(TransactionalRequest.BEGIN):
             self._raw.begin_transaction()
+        self._log.forget()
         self._began_at = self._clock()
 
     @owned()
@@ -106,7 +106,7 @@ class ConfluentProducer(ProducerHandle):
         if request is TransactionalRequest.COMMIT:
             # Here and not inside the call, so that delivery callbacks run in the caller's thread.
             began_at = self._clock()
-            self.flush_outputs(limit_s)
+            self.flush_outputs(max(_SLICE_S, limit_s))
             limit_s = max(_SLICE_S, limit_s - (self._clock() - began_at))
         ended = getattr(self._raw, request.value)
         self._bounded(request, lambda: ended(limit_s), limit_s)
@@ -209,7 +209,7 @@ class ConfluentProducer(ProducerHandle):
 
     def _refuse_implied(self) -> None:
         self._serve(0)  # the client library's log
-        if self._log.implied:
+        if self._log.implied and self._began_at is not None:
             raise must_abort(
                 f"outputs of transactional.id {self.transactional_id!r} are taken for written although the broker may "
                 f"have refused them (confluent-kafka-go #921): {self._log.implied}. Abort, rewind and go on."

@@ -14,7 +14,7 @@ from confluent_kafka import Message, Producer
 
 from eos_client import Outcome
 from eos_client.confluent.slot_producer import SlotProducer
-from eos_client.errors import AbortableError
+from eos_client.errors import AbortableError, TransactionStateError
 from eos_client.testing import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
 from tests.kafka.kafka_support import LIMITS, WAIT_S, Stage
@@ -81,9 +81,12 @@ def test_such_a_transaction_must_be_aborted(stage: Stage, proxy: KafkaProxy, cal
     write(producer, stage.sink, "first", "second", "third")
     with pytest.raises(AbortableError, match=rf"{stage.sink} \[0\] 1 message\(s\) {TAKEN_FOR_WRITTEN}"):
         getattr(producer, call)(WAIT_S)
+    with pytest.raises(TransactionStateError):
+        producer.begin_transaction()
     with pytest.raises(AbortableError, match=TAKEN_FOR_WRITTEN):
         producer.commit_transaction(WAIT_S)
     producer.abort_transaction(WAIT_S)
+    assert producer.flush(WAIT_S) == 0
     assert stage.outputs() == []
     producer.begin_transaction()
     write(producer, stage.sink, "first", "second", "third")
@@ -119,31 +122,48 @@ def test_a_block_is_aborted_and_its_records_come_again(stage: Stage, proxy: Kafk
     assert stage.outputs() == written
 
 
-def begin_slot(stage: Stage, proxy: KafkaProxy, **theirs: Any) -> SlotProducer:
-    """What a slot of a Spark sink does before its flush, with the user's own settings."""
+def begin_slot(stage: Stage, proxy: KafkaProxy, **theirs: Any) -> tuple[SlotProducer, HeldRequest]:
+    """What a slot of a Spark sink does before its flush, with the user's own settings; and what the broker refuses."""
     settings = {"bootstrap.servers": stage.bootstrap, **SMALL_BATCHES, **theirs}
     producer = SlotProducer(settings, f"slot-{stage.group}", limits=LIMITS)
     producer.init_transactions()
-    refuse_first_batch(proxy, producer.transactional_id, stage.sink)
+    refused = refuse_first_batch(proxy, producer.transactional_id, stage.sink)
     producer.begin_transaction()
     for value in (b"first", b"second", b"third"):
         producer.produce_named(stage.sink, value, None)
-    return producer
+    return producer, refused
+
+
+def test_the_block_after_it_commits_though_it_has_no_outputs(stage: Stage, proxy: KafkaProxy) -> None:
+    stage.load(3)
+    producer, consumer = stage.producer(**SMALL_BATCHES), stage.subscribed()
+    refuse_first_batch(proxy, producer.transactional_id, stage.sink)
+    outcomes = []
+    for writes in (True, False):
+        with producer.transaction(consumer) as txn:
+            for message in stage.collect(consumer, 3):
+                if writes:
+                    txn.produce(stage.sink, message.value())
+        outcomes.append(txn.outcome)
+    assert outcomes == [Outcome.ABORTED, Outcome.COMMITTED]
+    assert stage.outputs() == []
+    assert stage.committed() == stage.ends()
 
 
 def test_a_slot_of_a_spark_sink_sends_the_batch_again_before_the_next(stage: Stage, proxy: KafkaProxy) -> None:
-    with begin_slot(stage, proxy) as producer:
-        producer.flush_outputs(WAIT_S)
-        producer.commit_transaction(WAIT_S)
+    producer, refused = begin_slot(stage, proxy)
+    producer.flush_outputs(WAIT_S)
+    assert refused.is_caught
+    producer.commit_transaction(WAIT_S)
+    producer.close()
     assert stage.outputs() == ["first", "second", "third"]
 
 
 def test_a_slot_with_more_requests_in_flight_is_written_again(stage: Stage, proxy: KafkaProxy) -> None:
-    with (
-        begin_slot(stage, proxy, **{"max.in.flight.requests.per.connection": 5}) as producer,
-        pytest.raises(AbortableError, match=TAKEN_FOR_WRITTEN),
-    ):
+    producer, _ = begin_slot(stage, proxy, **{"max.in.flight.requests.per.connection": 5})
+    with pytest.raises(AbortableError, match=TAKEN_FOR_WRITTEN):
         producer.flush_outputs(WAIT_S)
+    producer.close()
 
 
 def test_the_loop_processes_the_record_again(stage: Stage, proxy: KafkaProxy) -> None:
