@@ -58,6 +58,17 @@ class HeldRequest:
         self._answered = threading.Event()
 
     @property
+    def loses_answer(self) -> bool:
+        """Whether nothing reaches its client from its answer on."""
+        return self.passes and self.misdirection is None
+
+    def passing(self, frame: bytes) -> bytes | None:
+        """What goes on to the broker in the place of `frame` now; None when it is kept."""
+        if self.misdirection is not None:
+            return frame.replace(*self.misdirection)
+        return frame if self.passes else None
+
+    @property
     def is_caught(self) -> bool:
         """Whether the request has come."""
         return self._caught.is_set()
@@ -231,14 +242,11 @@ class Passage:
         if held is None:
             return frame
         self._armed.remove(held)
-        if held.misdirection is not None:
-            held.caught(self, request)
-            return frame.replace(*held.misdirection)
         self._awaited[request_head(frame)[2]] = (held, version)
         held.caught(self, request)
         if held.cuts_off:
             self.loop.call_soon(self.close_client)
-        return frame if held.passes else None
+        return held.passing(frame)
 
     def _wants_response(self, head: bytes) -> bool:
         return response_head(head) in self._awaited
@@ -247,4 +255,4 @@ class Passage:
         held, version = self._awaited.pop(response_head(frame))
         held.answered(decode_response(held.api, version, frame))
         self._close_when_done()
-        return None if held.passes else frame
+        return None if held.loses_answer else frame

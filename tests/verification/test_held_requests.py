@@ -162,7 +162,7 @@ def test_a_misdirected_request_reaches_the_broker_with_other_bytes_and_is_answer
     misdirected = proxy.misdirect_next(Api.END_TXN, commits, (b"t", b"u"))
     client.sendall(COMMIT)
     assert read_exactly(client, len(ANSWER_TO_COMMIT)) == ANSWER_TO_COMMIT
-    assert misdirected.is_caught
+    assert misdirected.wait_for_answer() == ResponseFields((47,))
     client.sendall(COMMIT)
     assert has_received(broker, frames.end_txn(1, transactional_id="u", commits=True), COMMIT)
 

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.kafka
 
 SMALL_BATCHES: dict[str, Any] = {"batch.num.messages": 1, "linger.ms": 0}
 TAKEN_FOR_WRITTEN = "implicitly acked"
+UNKNOWN_TOPIC_OR_PARTITION = 3
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def test_the_client_library_commits_a_transaction_without_the_record(stage: Stag
     producer.begin_transaction()
     write(producer, stage.sink, "first", "second", "third")
     producer.commit_transaction(WAIT_S)
-    assert refused.is_caught
+    assert refused.wait_for_answer().errors == (UNKNOWN_TOPIC_OR_PARTITION,)
     assert sorted(reported) == [(b"first", None), (b"second", 0), (b"third", 1)]
     assert stage.outputs() == ["second", "third"]
 
@@ -153,7 +154,7 @@ def test_the_block_after_it_commits_though_it_has_no_outputs(stage: Stage, proxy
 def test_a_slot_of_a_spark_sink_sends_the_batch_again_before_the_next(stage: Stage, proxy: KafkaProxy) -> None:
     producer, refused = begin_slot(stage, proxy)
     producer.flush_outputs(WAIT_S)
-    assert refused.is_caught
+    assert refused.wait_for_answer().errors == (UNKNOWN_TOPIC_OR_PARTITION,)
     producer.commit_transaction(WAIT_S)
     producer.close()
     assert stage.outputs() == ["first", "second", "third"]
@@ -175,6 +176,6 @@ def test_the_loop_processes_the_record_again(stage: Stage, proxy: KafkaProxy) ->
         running = job.start(lambda _: outputs, transactional_id=transactional_id, producer=SMALL_BATCHES)
         job.await_committed()
         running.stop()
-        assert refused.is_caught
+        assert refused.wait_for_answer().errors == (UNKNOWN_TOPIC_OR_PARTITION,)
         assert running.loop.counters.aborted == 1
         assert job.values() == outputs

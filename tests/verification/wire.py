@@ -242,6 +242,15 @@ def _per_partition_response(cursor: _Cursor, version: int, throttle_since: int) 
     return ResponseFields(tuple(errors))
 
 
+def _produce_response(cursor: _Cursor, version: int) -> ResponseFields:
+    """The error of the only partition: librdkafka sends one batch in a request."""
+    cursor.array_length()
+    cursor.string()
+    cursor.array_length()
+    cursor.integer(4)
+    return ResponseFields((cursor.integer(2),))
+
+
 def _single_error_response(cursor: _Cursor, version: int, throttle_since: int) -> ResponseFields:
     if version >= throttle_since:
         cursor.integer(4)
@@ -281,6 +290,7 @@ _REQUESTS: dict[Api, Callable[[_Cursor, int, str], RequestFields]] = {
     Api.CONSUMER_GROUP_HEARTBEAT: _consumer_heartbeat_request,
 }
 _RESPONSES: dict[Api, Callable[[_Cursor, int], ResponseFields]] = {
+    Api.PRODUCE: _produce_response,
     Api.OFFSET_COMMIT: lambda cursor, version: _per_partition_response(cursor, version, 3),
     Api.JOIN_GROUP: _join_group_response,
     Api.HEARTBEAT: lambda cursor, version: _single_error_response(cursor, version, 1),
