@@ -26,7 +26,7 @@ from eos_client.observe import Event
 from tests.verification.answers import settled
 from tests.verification.leaving import leave
 from tests.verification.protocols import GroupProtocol
-from tests.verification.topics import committed, create_topics, ends, read_all
+from tests.verification.topics import await_stable_end, committed, create_topics, ends, read_all
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -183,7 +183,12 @@ class Stage:
         return written
 
     def outputs(self) -> list[str]:
-        """What read_committed sees of the sink."""
+        """What is committed of the sink, once no transaction is open on it."""
+        await_stable_end(self.bootstrap, self.sink, 1, timeout_s=WAIT_S)
+        return self.visible()
+
+    def visible(self) -> list[str]:
+        """What read_committed sees of the sink now: all that lies before the first open transaction."""
         return [stored.record_id.decode() for stored in read_all(self.bootstrap, self.sink, 1)]
 
     def committed(self) -> dict[int, int | None]:

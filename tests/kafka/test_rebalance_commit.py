@@ -33,7 +33,7 @@ def test_a_joining_member_finds_outputs_and_offsets_of_its_partitions_committed(
         if event.name == "partitions_revoked" and event.partitions:
             # The markers of a committed transaction are written a moment after its commit was answered.
             wait_for(lambda: stage.committed() == dict.fromkeys(range(4), 5), "all offsets to be committed")
-            wait_for(lambda: sorted(stage.outputs()) == sorted(written), "all outputs to be visible")
+            wait_for(lambda: sorted(stage.visible()) == sorted(written), "all outputs to be visible")
             at_the_end_of_revoke.append(event)
 
     consumer = stage.subscribed(hook=after_ours)

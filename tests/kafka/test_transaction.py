@@ -57,7 +57,7 @@ def test_nothing_of_an_open_block_is_visible(stage):
         for message in stage.collect(consumer, 6):
             txn.produce(stage.sink, message.value())
         producer.flush(WAIT_S)
-        assert stage.outputs() == []
+        assert stage.visible() == []
         assert stage.committed() == {0: None, 1: None}
 
 
@@ -152,7 +152,7 @@ def test_a_closed_gate_skips_and_the_same_transaction_commits_once_the_generatio
         for message in stage.collect(consumer, 2):
             txn.produce(stage.sink, message.value())
     assert txn.outcome is Outcome.SKIPPED
-    assert stage.outputs() == []
+    assert stage.visible() == []
     assert stage.committed() == {0: None, 1: None}
     stage.move_generation(consumer)
     with producer.transaction(consumer) as txn:

@@ -148,7 +148,7 @@ def test_a_late_end_of_a_stuck_commit_does_not_end_the_transaction_after_it(stag
         producer.flush(WAIT_S)
         stuck.released.set()
         assert stuck.ended.wait(WAIT_S)
-        assert stage.outputs() == []
+        assert stage.visible() == []
     assert txn.outcome is Outcome.COMMITTED
     assert sorted(stage.outputs()) == sorted(written)
 

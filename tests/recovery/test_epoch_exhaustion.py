@@ -91,7 +91,7 @@ class Crossing:
         self._txn.__exit__(None, None, None)
 
     def assert_nothing_of_it_is_visible(self):
-        assert self._stage.outputs() == []
+        assert self._stage.visible() == []
         assert self._stage.committed() == {0: None, 1: None}
 
 
@@ -153,7 +153,7 @@ def test_a_producer_left_behind_with_the_old_producer_id_is_fenced(crossing, sta
 
     with a_newer_instance_stays(crossing), pytest.raises(ProducerFencedError, match=crossing.worn.pinned):
         tries()
-    assert stage.outputs() == []
+    assert stage.visible() == []
     assert stage.committed() == {0: None, 1: None}
 
 

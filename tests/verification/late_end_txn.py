@@ -196,7 +196,7 @@ class Ours:
     def assert_exactly_once(self) -> None:
         """Copy the rest; then every record has one output."""
         wait_for(lambda: settled_offset(self._stage) == RECORDS, "all inputs committed", self._copy_what_comes)
-        outputs = settled_outputs(self._stage)
+        outputs = self._stage.outputs()
         assert outputs == ids(0, RECORDS), f"{RECORDS} inputs, but these outputs: {outputs}"
 
     def _copy_what_comes(self) -> None:
@@ -258,27 +258,12 @@ def doubled(outputs: list[str]) -> set[str]:
     return {each for each, count in Counter(outputs).items() if count > 1}
 
 
-def settled_outputs(stage: Stage) -> list[str]:
-    """What read_committed sees of the sink once no transaction is open on it."""
-    wait_for(lambda: _end(stage, "read_committed") == _end(stage, "read_uncommitted"), "the transactions to have ended")
-    return stage.outputs()
-
-
 def settled_offset(stage: Stage) -> int:
     """The group's offset, none of it pending: read_committed waits for that."""
-    with _onlooker(stage, "read_committed") as consumer:
+    settings = {"bootstrap.servers": stage.bootstrap, "group.id": stage.group, "isolation.level": "read_committed"}
+    with contextlib.closing(Consumer(settings)) as consumer:
         (place,) = consumer.committed([TopicPartition(stage.source, 0)], CALL_TIMEOUT_S)
     return int(place.offset)
-
-
-def _end(stage: Stage, isolation: str) -> int:
-    with _onlooker(stage, isolation) as consumer:
-        return int(consumer.get_watermark_offsets(TopicPartition(stage.sink, 0), CALL_TIMEOUT_S)[1])
-
-
-def _onlooker(stage: Stage, isolation: str) -> contextlib.closing[Consumer]:
-    settings = {"bootstrap.servers": stage.bootstrap, "group.id": stage.group, "isolation.level": isolation}
-    return contextlib.closing(Consumer(settings))
 
 
 def endings(proxy: KafkaProxy, transactional_id: str) -> list[tuple[int, bool]]:

@@ -40,7 +40,6 @@ from tests.verification.late_end_txn import (
     ids,
     sent_by,
     settled_offset,
-    settled_outputs,
 )
 from tests.verification.proxy import KafkaProxy
 from tests.verification.wire import Api
@@ -94,15 +93,15 @@ def test_a_late_commit_tears_the_next_transaction_of_a_loop_that_waited_for_it(
         loop.copy(4)
         held = proxy.hold_next(Api.END_TXN, commit_of(loop.transactional_id), cuts_off=cuts_off)
         loop.copy(4)
-        assert (settled_outputs(stage), settled_offset(stage)) == (ids(0, 8), 8)
+        assert (stage.outputs(), settled_offset(stage)) == (ids(0, 8), 8)
 
         def half_is_visible() -> None:
             assert arrive_late(held) == (0,)
-            wait_for(lambda: stage.outputs() == ids(0, 10), "half of the open transaction to be visible")
+            wait_for(lambda: stage.visible() == ids(0, 10), "half of the open transaction to be visible")
             assert settled_offset(stage) == 8
 
         loop.copy(4, after=2, meanwhile=half_is_visible)
-    assert doubled(settled_outputs(stage)) == {"0-8", "0-9"}
+    assert doubled(stage.outputs()) == {"0-8", "0-9"}
     assert settled_offset(stage) == RECORDS
 
 
@@ -119,7 +118,7 @@ def test_a_late_abort_takes_the_outputs_of_the_next_transaction_from_a_loop_that
         loop.copy(4)
     assert held.response is not None
     assert held.response.errors == (0,)
-    assert settled_outputs(stage) == ids(0, 4) + ids(8, 12)
+    assert stage.outputs() == ids(0, 4) + ids(8, 12)
     assert settled_offset(stage) == RECORDS
 
 
@@ -134,7 +133,7 @@ def test_late_offsets_take_back_the_next_transactions_offsets_of_a_loop_that_wai
         assert settled_offset(stage) == 8
         with arriving_before_the_commit(proxy, loop.transactional_id, held):
             loop.copy(4)
-    assert settled_outputs(stage) == ids(0, RECORDS)
+    assert stage.outputs() == ids(0, RECORDS)
     assert settled_offset(stage) == 8
 
 
@@ -145,7 +144,7 @@ def test_a_loop_that_takes_an_unanswered_commit_for_failed_doubles_its_records(s
         proxy.lose_next_answer(Api.END_TXN, commit_of(loop.transactional_id))
         loop.copy(4)
         loop.copy(8)
-    assert doubled(settled_outputs(stage)) == set(ids(4, 8))
+    assert doubled(stage.outputs()) == set(ids(4, 8))
 
 
 def test_a_loop_that_takes_an_unanswered_commit_for_done_loses_its_records(stage: Stage, proxy: KafkaProxy) -> None:
@@ -156,7 +155,7 @@ def test_a_loop_that_takes_an_unanswered_commit_for_done_loses_its_records(stage
         loop.copy(4)
         loop.copy(4)
         dropped.discard()
-    assert settled_outputs(stage) == ids(0, 4) + ids(8, 12)
+    assert stage.outputs() == ids(0, 4) + ids(8, 12)
     assert settled_offset(stage) == RECORDS
 
 
@@ -183,7 +182,7 @@ def test_a_late_commit_is_refused_because_ours_has_asked_the_log(stage: Stage, p
 
     def nothing_is_visible() -> None:
         assert set(arrive_late(held)) <= FENCED_CODES
-        assert (stage.outputs(), settled_offset(stage)) == (ids(0, 4), 4)
+        assert (stage.visible(), settled_offset(stage)) == (ids(0, 4), 4)
 
     assert ours.copy(4, after=2, meanwhile=nothing_is_visible) is Outcome.COMMITTED
     ours.assert_exactly_once()
@@ -277,7 +276,7 @@ def test_a_commit_that_was_sent_twice_cannot_tear_the_next_transaction(stage: St
 
     def torn_if_accepted() -> None:
         if arrive_late(held) == (0,):
-            wait_for(lambda: stage.outputs() == ids(0, 10), "half of the open transaction to be visible")
+            wait_for(lambda: stage.visible() == ids(0, 10), "half of the open transaction to be visible")
 
     ours.copy(4, after=2, meanwhile=torn_if_accepted)
     ours.assert_exactly_once()
@@ -303,7 +302,7 @@ def test_offsets_that_were_sent_twice_cannot_take_back_the_next_transactions(sta
     assert ours.copy(4) is Outcome.COMMITTED
     with arriving_before_the_commit(proxy, ours.transactional_id, held):
         assert ours.copy(4) is Outcome.COMMITTED
-    assert settled_outputs(stage) == ids(0, RECORDS)
+    assert stage.outputs() == ids(0, RECORDS)
     assert settled_offset(stage) == RECORDS
     assert_refused(proxy, ours.transactional_id, held)
 

@@ -166,6 +166,26 @@ def watermarks(consumer: Consumer, topic: str, partitions: int) -> list[int]:
     ]
 
 
+def open_partitions(bootstrap: str, topic: str, partitions: int) -> list[int]:
+    """Partitions whose last stable offset lies before their end: a transaction is open there."""
+    found = {}
+    for isolation in ("read_committed", "read_uncommitted"):
+        consumer = _reader(bootstrap, isolation)
+        found[isolation] = watermarks(consumer, topic, partitions)
+        consumer.close()
+    both = zip(found["read_committed"], found["read_uncommitted"], strict=True)
+    return [number for number, (stable, end) in enumerate(both) if stable < end]
+
+
+def await_stable_end(bootstrap: str, topic: str, partitions: int, *, timeout_s: float = READ_BACK_TIMEOUT_S) -> None:
+    """Until no transaction is open: its markers are written after the commit was answered, or by its timeout."""
+    deadline_s = time.monotonic() + timeout_s
+    while opened := open_partitions(bootstrap, topic, partitions):
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"{topic}: transactions are still open on partitions {opened} after {timeout_s} s")
+        time.sleep(0.1)
+
+
 def committed(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int | None]:
     """The group's committed offsets as they stand now; None where there is none.
 

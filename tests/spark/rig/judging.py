@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer
-
 from tests.verification.checker import History, Rule, Status, Stored, Verdict, check
-from tests.verification.topics import read_all, watermarks
+from tests.verification.topics import await_stable_end, read_all
 
 STABLE_TIMEOUT_S = 75.0
 
@@ -45,28 +42,7 @@ class Outcome:
 
 def judge(bootstrap: str, topic: str, partitions: int, total: int, keys: int, broker_log: str = "") -> Outcome:
     """The numbers 0 to `total` are the oracle; a key's numbers must come in order within an output partition."""
-    await_stable_end(bootstrap, topic, partitions)
+    await_stable_end(bootstrap, topic, partitions, timeout_s=STABLE_TIMEOUT_S)
     inputs = [Stored(number % keys, number, str(number).encode()) for number in range(total)]
     outputs = read_all(bootstrap, topic, partitions)
     return Outcome(check(History(inputs, outputs, {}, {}, broker_log=broker_log.splitlines())))
-
-
-def await_stable_end(bootstrap: str, topic: str, partitions: int) -> None:
-    """Until no transaction is open; one that a killed process left behind ends by its timeout at the latest."""
-    deadline_s = time.monotonic() + STABLE_TIMEOUT_S
-    while (lag := open_partitions(bootstrap, topic, partitions)) and time.monotonic() < deadline_s:
-        time.sleep(0.1)
-    if lag:
-        raise TimeoutError(f"{topic}: transactions are still open on partitions {lag} after {STABLE_TIMEOUT_S} s")
-
-
-def open_partitions(bootstrap: str, topic: str, partitions: int) -> list[int]:
-    """Partitions whose last stable offset lies before their end: a transaction is open there."""
-    ends = {}
-    for isolation in ("read_committed", "read_uncommitted"):
-        settings = {"bootstrap.servers": bootstrap, "group.id": "rig-reader", "isolation.level": isolation}
-        consumer = Consumer(settings)
-        ends[isolation] = watermarks(consumer, topic, partitions)
-        consumer.close()
-    both = zip(ends["read_committed"], ends["read_uncommitted"], strict=True)
-    return [number for number, (stable, end) in enumerate(both) if stable < end]

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.spark.rig.faults import struck_file, thawed_file
-from tests.spark.rig.judging import Outcome, judge, open_partitions
+from tests.spark.rig.judging import Outcome, judge
 from tests.spark.rig.launching import LIFETIME_S, Application
 from tests.spark.rig.settings import Fault, Sink, StreamSettings
-from tests.verification.topics import create_topics
+from tests.verification.topics import create_topics, open_partitions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
