@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 KAFKA_VERSION ?= 4.3.1
 # Most tests wait for brokers, not for processors.
-WORKERS ?= 3
+WORKERS ?= 4
 
 .PHONY: demo demo-spark test check bench bench-spark mutants soak soak-recovery soak-spark kafka-image clean help
 

@@ -21,13 +21,14 @@ def lines_file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.timeout(450)
 @pytest.mark.parametrize("own_cluster", [True, False], ids=["own cluster, classic", "embedded, consumer"])
 def test_the_demo_ends_with_the_verdict_exactly_once(
     cluster: Any, lines_file: Path, eos_client: Any, own_cluster: bool
 ) -> None:
     bootstrap = ["--bootstrap", cluster.bootstrap_servers] if own_cluster else []
     demo = eos_client("demo", *bootstrap, "--input", str(lines_file), "--seconds", "6")
-    assert demo.wait(180) == 0, demo.out + demo.err
+    assert demo.wait(400) == 0, demo.out + demo.err
     assert f"({'classic' if own_cluster else 'consumer'} protocol)" in demo.out
     assert "w3 has joined" in demo.out
     assert "w2 killed (SIGKILL)" in demo.out

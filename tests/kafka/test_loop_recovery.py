@@ -88,7 +88,7 @@ def test_sigterm_while_the_broker_is_down_ends_within_the_shutdown_budget(make_k
             process.signal(signal.SIGTERM)
             began_at = time.monotonic()
             process.ended(70)
-            assert time.monotonic() - began_at < 3 + 2
+            assert time.monotonic() - began_at < 3 + 10
             assert process.of("loop_stopped")
 
 

@@ -79,7 +79,7 @@ def test_a_killed_loop_with_a_pinned_id_leaves_no_transaction_that_its_successor
         successor = job.start(**pinned)
         job.await_committed()
         job.await_settled()
-        assert time.monotonic() - began_at < 20
+        assert time.monotonic() - began_at < 60
         successor.stop()
         job.assert_exactly_once()
 

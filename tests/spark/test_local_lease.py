@@ -72,7 +72,7 @@ def test_the_newest_driver_wins_and_the_older_one_never_comes_back(make_lease):
     began_at = time.monotonic()
     newer = make_lease()
     newer.ask(0)
-    assert time.monotonic() - began_at < 5
+    assert time.monotonic() - began_at < 20
     with pytest.raises(RunFencedError):
         older.commit(MARKER)
     for _ in range(3):

@@ -260,7 +260,7 @@ def test_what_an_attempt_that_died_has_left_open_is_ended_by_the_next(driver, lo
         dead.send_offsets_to_transaction([at], driver.lease.ask(0).group_metadata, 10)
     began_at = time.monotonic()
     assert driver.task(0).write(0, arrow(0, 10)).outcome is WRITTEN
-    assert time.monotonic() - began_at < 10
+    assert time.monotonic() - began_at < 30
     assert local.values() == each_once(0, 10)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _KILL_AT = 0.2
 _TICK_S = 0.2
 _LOOK_INTERVAL_S = 0.5
+_START_LIMIT_S = 240.0  # six processes start, perhaps on a machine with other things to do
 _STALL_LIMIT_S = 60.0
 
 
@@ -86,8 +87,9 @@ class SparkStage:
             self.look()
             if now != read:
                 moved_at, read = time.monotonic(), now
-            if time.monotonic() - moved_at > _STALL_LIMIT_S:
-                raise ClusterUnavailableError(f"Spark has read nothing for {_STALL_LIMIT_S:g} s at offset {now:,}")
+            limit_s = _STALL_LIMIT_S if now else _START_LIMIT_S
+            if time.monotonic() - moved_at > limit_s:
+                raise ClusterUnavailableError(f"Spark has read nothing for {limit_s:g} s at offset {now:,}")
             time.sleep(_TICK_S)
         self.look()
         self._note(f"Spark has caught up, in {self._stream.batches()} micro-batches")
