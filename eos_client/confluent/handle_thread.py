@@ -7,9 +7,12 @@ handle has a thread of its own; a call that exceeds its budget is left behind to
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException
 
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.ports import Clock
@@ -35,6 +38,8 @@ class _Call:
             self.result = self.function()
         except BaseException as error:  # noqa: BLE001  # it is raised again in the caller's thread
             self.error = error
+        except:  # noqa: E722  # the binding raises a fatal error as a KafkaError, which is no exception to Python
+            self.error = KafkaException(sys.exc_info()[1])
         finally:
             self.function = _nothing
             self.done.set()

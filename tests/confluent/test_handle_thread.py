@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
 import time
@@ -9,6 +10,7 @@ import weakref
 from contextlib import suppress
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.confluent.handle_thread import HandleThread, OverdueError
 from tests.confluent.threads import PATIENCE_S
@@ -68,6 +70,25 @@ def test_even_what_ends_a_process_is_raised_in_the_callers_thread_and_not_swallo
     with pytest.raises(error):
         handle.call(fails, 1.0)
     assert handle.call(lambda: "still serving", 1.0) == "still serving"
+
+
+def raise_as_the_binding_does(error):
+    """Raise what is no exception; Python itself would refuse to."""
+    restore, keep = ctypes.pythonapi.PyErr_Restore, ctypes.pythonapi.Py_IncRef
+    restore.argtypes, restore.restype = [ctypes.py_object, ctypes.py_object, ctypes.c_void_p], None
+    keep.argtypes, keep.restype = [ctypes.py_object], None
+    for each in (type(error), error):
+        keep(each)
+    restore(type(error), error, None)
+
+
+def test_an_error_that_is_no_exception_is_raised_as_one_and_no_success(handle):
+    """What confluent_kafka raises out of a call that meets a fatal error."""
+    error = KafkaError(KafkaError._FENCED, "fenced by a newer instance", fatal=True)
+    with pytest.raises(KafkaException) as raised:
+        handle.call(lambda: raise_as_the_binding_does(error), PATIENCE_S)
+    assert raised.value.args[0] is error
+    assert handle.call(lambda: "still serving", PATIENCE_S) == "still serving"
 
 
 def test_an_overdue_call_leaves_the_caller_free_within_its_budget(handle):

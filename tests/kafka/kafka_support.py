@@ -192,7 +192,8 @@ class Stage:
         return [stored.record_id.decode() for stored in read_all(self.bootstrap, self.sink, 1)]
 
     def committed(self) -> dict[int, int | None]:
-        return committed(self.bootstrap, self.group, self.source, self.partitions)
+        """The group's offsets, once no open transaction holds others."""
+        return committed(self.bootstrap, self.group, self.source, self.partitions, isolation="read_committed")
 
     def ends(self) -> dict[int, int]:
         return ends(self.bootstrap, self.source, self.partitions)

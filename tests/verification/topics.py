@@ -186,13 +186,15 @@ def await_stable_end(bootstrap: str, topic: str, partitions: int, *, timeout_s: 
         time.sleep(0.1)
 
 
-def committed(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, int | None]:
-    """The group's committed offsets as they stand now; None where there is none.
+def committed(
+    bootstrap: str, group: str, topic: str, partitions: int, *, isolation: str = "read_uncommitted"
+) -> dict[int, int | None]:
+    """The group's committed offsets as they stand now (read_committed: once none is pending); None where there is none.
 
     Asked by a consumer that never joins: the admin client's own call crashes the process when it meets a coordinator
     that is still loading (librdkafka 2.16.0).
     """
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_uncommitted"})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": isolation})
     places = [TopicPartition(topic, number) for number in range(partitions)]
     try:
         answers = settled(lambda: consumer.committed(places, ANSWER_TIMEOUT_S))
