@@ -93,8 +93,10 @@ def test_an_error_that_is_no_exception_is_raised_as_one_and_no_success(handle):
 
 def test_an_overdue_call_leaves_the_caller_free_within_its_budget(handle):
     release = threading.Event()
+    began_at = time.monotonic()
     with pytest.raises(OverdueError, match=r"no answer within 0\.05 s"):
         handle.call(release.wait, 0.05)
+    assert time.monotonic() - began_at < PATIENCE_S
     release.set()
 
 
@@ -111,7 +113,9 @@ def test_abandoning_a_stuck_handle_does_not_wait_and_destroys_it_once_it_is_free
     handle = HandleThread("stuck")
     with pytest.raises(OverdueError):
         handle.call(release.wait, 0.02)
+    began_at = time.monotonic()
     handle.abandon(destroyed.set)
+    assert time.monotonic() - began_at < PATIENCE_S
     assert not destroyed.is_set()
     release.set()
     assert destroyed.wait(PATIENCE_S)

@@ -258,12 +258,9 @@ def doubled(outputs: list[str]) -> set[str]:
     return {each for each, count in Counter(outputs).items() if count > 1}
 
 
-def settled_offset(stage: Stage) -> int:
-    """The group's offset, none of it pending: read_committed waits for that."""
-    settings = {"bootstrap.servers": stage.bootstrap, "group.id": stage.group, "isolation.level": "read_committed"}
-    with contextlib.closing(Consumer(settings)) as consumer:
-        (place,) = consumer.committed([TopicPartition(stage.source, 0)], CALL_TIMEOUT_S)
-    return int(place.offset)
+def settled_offset(stage: Stage) -> int | None:
+    """The offset of the stage's first partition, which is all that these stories use."""
+    return stage.committed()[0]
 
 
 def endings(proxy: KafkaProxy, transactional_id: str) -> list[tuple[int, bool]]:

@@ -177,7 +177,7 @@ def open_partitions(bootstrap: str, topic: str, partitions: int) -> list[int]:
     return [number for number, (stable, end) in enumerate(both) if stable < end]
 
 
-def await_stable_end(bootstrap: str, topic: str, partitions: int, *, timeout_s: float = READ_BACK_TIMEOUT_S) -> None:
+def await_stable_end(bootstrap: str, topic: str, partitions: int, *, timeout_s: float) -> None:
     """Until no transaction is open: its markers are written after the commit was answered, or by its timeout."""
     deadline_s = time.monotonic() + timeout_s
     while opened := open_partitions(bootstrap, topic, partitions):
