@@ -25,7 +25,7 @@ from eos_client.errors import EosError, RunFencedError
 from eos_client.integration.spark import preflight
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.progress import SinkProgress
-from eos_client.integration.spark.rows import distributed, travelling
+from eos_client.integration.spark.rows import KEY, distributed, travelling
 from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
 from eos_client.integration.spark.slots import SLOT_FUNCTION_VERSION
 from eos_client.integration.spark.spark_query import RunningQuery, own_job
@@ -172,7 +172,7 @@ class DriverRun:
                 self._on_step,
             )
             with own_job(frame, self.query, self._row_bytes):
-                statuses = self._run_job(rows, task)
+                statuses = self._run_job(rows, task, keyed=KEY in frame.columns)
             clock.lap("job")
             self._announce("job_done", batch_id)
             self._lease.ask(batch_id)
@@ -192,9 +192,10 @@ class DriverRun:
         rows = travelling(frame, self.settings.order_by)
         return rows if self._stage is None else self._stage.stable(rows, batch_id)
 
-    def _run_job(self, rows: DataFrame, task: SlotTask) -> list[SlotStatus]:
+    def _run_job(self, rows: DataFrame, task: SlotTask, *, keyed: bool) -> list[SlotStatus]:
         slots = self.settings.slots
-        found = distributed(rows, slots).mapInArrow(_task_function(task), STATUS_SCHEMA).collect()
+        spread = distributed(rows, slots, keyed=keyed, ordered_by=len(self.settings.order_by))
+        found = spread.mapInArrow(_task_function(task), STATUS_SCHEMA).collect()
         if not found and rows.isEmpty():
             # Spark runs no task at all for a frame that it knows to be empty, but the ledger must move all the same.
             nothing = rows.sparkSession.range(0, slots, 1, slots)

@@ -51,7 +51,7 @@ def test_the_slot_function_is_frozen():
 def test_rows_go_to_the_partition_of_their_slot_whatever_their_order(spark):
     frame = spark.range(200).selectExpr("cast(id % 13 as string) as key", "cast(id as string) as value")
     for partitions in (1, 5):
-        spread = distributed(travelling(frame.repartition(partitions), ()), 4)
+        spread = distributed(travelling(frame.repartition(partitions), ()), 4, keyed=True)
         placed = spread.select("key", F.spark_partition_id().alias("at")).distinct().collect()
         assert {(bytes(row.key), row["at"]) for row in placed} == {
             (str(n).encode(), slot_of(str(n).encode(), None, 4)) for n in range(13)
