@@ -47,8 +47,8 @@ def travelling(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
 def distributed(frame: DataFrame, slots: int, *, keyed: bool, ordered_by: int = 0) -> DataFrame:
     """Bring each row of a ``travelling`` frame to the partition of its slot, in order where one was asked for.
 
-    ``keyed``: whether it has a key; ``ordered_by``: so many columns it is ordered by. To ask the frame takes a
-    millisecond of every batch.
+    ``keyed``: whether it has a column ``key``; ``ordered_by``: how many columns it is ordered by. The caller
+    knows both; the frame would be asked over py4j, a millisecond of every batch.
     """
     spread = frame.repartitionById(slots, expr(slot_expression(slots, keyed=keyed)))
     ordering = [f"{_ORDER}{at}" for at in range(ordered_by)]

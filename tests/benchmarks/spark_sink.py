@@ -253,7 +253,7 @@ def report(seconds: dict[tuple[str, Case], list[float]], directory: Path) -> boo
 
 
 def warm_up_of(case: Case, options: argparse.Namespace) -> int:
-    """How many batches of a case come before the rounds; of the topic there are no more than a query reads."""
+    """How many batches of a case come before the rounds; the topic of invoices holds only what a turn reads."""
     if case.invoices:
         return int(min(options.warm_up, options.batches))
     return int(options.warm_up * (SMALL_WARM_UP if case is SMALL else 1))
@@ -264,7 +264,8 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, default=24, help="measured micro-batches of each query")
-    parser.add_argument("--warm-up", type=int, default=300, help="large batches of each sink before the rounds")
+    warm_up_help = f"large batches of each sink before the rounds, and {SMALL_WARM_UP} times as many small ones"
+    parser.add_argument("--warm-up", type=int, default=300, help=warm_up_help)
     options = parser.parse_args(arguments)
     seconds: dict[tuple[str, Case], list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="spark-bench-") as name:
