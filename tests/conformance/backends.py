@@ -28,6 +28,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by i
     OffsetSpec,
 )
 
+from eos_client.core.model import UNJOINED
 from eos_client.testing import SimulatedCluster
 from eos_client.testing.simulated_clients.group_metadata import decode
 from eos_client.testing.simulation.model import PartitionKey
@@ -377,16 +378,25 @@ class Member:
         self.got: list[Any] = []
         self.errors: list[Any] = []
         self.inside: Callable[[str, list[Any]], Any] = lambda kind, partitions: None
+        self._closing = False
         self._callbacks = {name: self._noting(name) for name in _CALLBACKS if name not in without}
         if topic:
             self.subscribe(topic)
 
     def _noting(self, name: str) -> Callable[[Any, list[Any]], None]:
         def callback(_: Any, partitions: list[Any]) -> None:
-            self.seen.append((name, sorted(p.partition for p in partitions), self.generation))
+            self.seen.append((name, sorted(p.partition for p in partitions), self._generation_inside()))
             self.inside(name, partitions)
 
         return callback
+
+    def _generation_inside(self) -> int:
+        try:
+            return self.generation
+        except RuntimeError:
+            if not self._closing:
+                raise
+            return UNJOINED.generation_id  # librdkafka may serve a callback of close() when it has left the group
 
     def subscribe(self, *topics: str) -> None:
         """Subscribe, with the callbacks that note."""
@@ -439,6 +449,7 @@ class Member:
         return None
 
     def close(self) -> None:
+        self._closing = True
         self.consumer.close()
 
 

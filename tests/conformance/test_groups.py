@@ -311,6 +311,18 @@ def test_how_two_members_share_two_topics_of_three_partitions(backend, protocol,
     assert shared()
 
 
+def test_what_closing_tells_is_noted_also_where_the_library_has_no_metadata_any_more(stage, monkeypatch):
+    def gone(_):
+        raise RuntimeError("Consumer group metadata not available")
+
+    member = stage.alone()
+    monkeypatch.setattr(Member, "metadata", property(gone))
+    with pytest.raises(RuntimeError, match="not available"):
+        member._noting("on_revoke")(None, [])
+    member.close()
+    assert member.seen[-1] == ("on_revoke", ALL, -1)
+
+
 def test_three_members_share_and_when_two_have_left_the_third_has_everything(stage):
     members = [stage.alone()]
     for count in (2, 3):

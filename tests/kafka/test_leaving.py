@@ -6,6 +6,7 @@ import time
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from eos_client.core.model import UNJOINED
 from tests.kafka.kafka_support import SESSION_S, Member, intercepting, wait_for
 from tests.verification.protocols import GroupProtocol
 
@@ -88,6 +89,28 @@ def test_a_loss_that_a_failed_client_is_told_of_raises_nothing(stage):
     consumer._leaving = True
     consumer._on_lost(None, [])
     assert len(asked) == 1
+
+
+def test_what_was_handed_over_stays_uncommitted_where_the_library_has_left_before_it_tells_of_the_revocation(any_stage):
+    left, told = [], []
+
+    def leave(raw):
+        left.append(raw)
+        raw.unsubscribe()
+
+    def metadata(raw):
+        if left:
+            raise RuntimeError("Consumer group metadata not available")
+        return raw.consumer_group_metadata()
+
+    any_stage.load(1)
+    factory = intercepting(Consumer, unsubscribe=leave, consumer_group_metadata=metadata)
+    callbacks = {"on_revoke": lambda consumer, _: told.append(consumer.snapshot().generation)}
+    consumer = any_stage.subscribed(factory=factory, callbacks=callbacks)
+    any_stage.collect(consumer, any_stage.partitions)
+    consumer.close()
+    assert told == [UNJOINED]
+    assert set(any_stage.committed().values()) == {None}
 
 
 FROZEN = """

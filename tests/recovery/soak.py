@@ -62,9 +62,8 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
-    with EmbeddedKafka(properties=BROKER) as broker, Job(broker) as job:
+    with EmbeddedKafka(properties=BROKER) as broker, Job(broker) as job, ForcedRecoveries(broker, job, seed) as forced:
         log = BrokerLog(broker)
-        forced = ForcedRecoveries(broker, job, seed)
         forced.await_work()
         looks = force(forced, options.recoveries)
         forced.finish()

@@ -10,8 +10,7 @@ SLACK = 6
 
 def test_after_every_cause_the_loops_go_on_by_themselves_and_each_record_counts_once(make_kafka_broker):
     broker = make_kafka_broker(properties=BROKER)
-    with Job(broker) as job:
-        forced = ForcedRecoveries(broker, job, seed=1)
+    with Job(broker) as job, ForcedRecoveries(broker, job, seed=1) as forced:
         forced.await_work()
         forced.expire()
         before = opened()
