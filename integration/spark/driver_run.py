@@ -10,11 +10,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
 
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from eos_client.confluent.ledger_topic import MARKER_PARTITION, ensure_ledger_topic, partition_of_slot
@@ -25,18 +23,16 @@ from eos_client.errors import EosError, RunFencedError
 from eos_client.integration.spark import preflight
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.progress import SinkProgress
-from eos_client.integration.spark.rows import KEY, distributed, travelling
+from eos_client.integration.spark.rows import KEY, distributed, travelling, travelling_columns
 from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
+from eos_client.integration.spark.slot_job import SlotJob
 from eos_client.integration.spark.slots import SLOT_FUNCTION_VERSION
 from eos_client.integration.spark.spark_query import RunningQuery, own_job
 from eos_client.integration.spark.staging import Stage
-from eos_client.integration.spark.status import STATUS_SCHEMA, SlotStatus, check_statuses
+from eos_client.integration.spark.status import SlotStatus, check_statuses
 from eos_client.integration.spark.task import SlotTask
-from eos_client.integration.spark.worker_clients import new_reader, shorten_collections
+from eos_client.integration.spark.worker_clients import new_reader
 from eos_client.observe import EventHook, SparkRunFenced, SparkRunStarted
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _FENCING_THREADS_MAX = 16
 
@@ -66,6 +62,7 @@ class DriverRun:
         self._floors: tuple[int, ...] = ()
         self._holders = ("",) * settings.slots
         self._row_bytes = 0.0
+        self._job = SlotJob(prepared=query.classic)
 
     # -- start -------------------------------------------------------------------------------------------------------
 
@@ -172,7 +169,7 @@ class DriverRun:
                 self._on_step,
             )
             with own_job(frame, self.query, self._row_bytes):
-                statuses = self._run_job(rows, task, keyed=KEY in frame.columns)
+                statuses = self._run_job(rows, travelling_columns(frame), task)
             clock.lap("job")
             self._announce("job_done", batch_id)
             self._lease.ask(batch_id)
@@ -192,15 +189,14 @@ class DriverRun:
         rows = travelling(frame, self.settings.order_by)
         return rows if self._stage is None else self._stage.stable(rows, batch_id)
 
-    def _run_job(self, rows: DataFrame, task: SlotTask, *, keyed: bool) -> list[SlotStatus]:
+    def _run_job(self, rows: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
         slots = self.settings.slots
-        spread = distributed(rows, slots, keyed=keyed, ordered_by=len(self.settings.order_by))
-        found = spread.mapInArrow(_task_function(task), STATUS_SCHEMA).collect()
+        spread = distributed(rows, slots, keyed=KEY in columns, ordered_by=len(self.settings.order_by))
+        found = self._job.run(spread, columns, task)
         if not found and rows.isEmpty():
             # Spark runs no task at all for a frame that it knows to be empty, but the ledger must move all the same.
-            nothing = rows.sparkSession.range(0, slots, 1, slots)
-            found = nothing.mapInArrow(_task_function(task, empty=True), STATUS_SCHEMA).collect()
-        return check_statuses((SlotStatus.decode(row["slot"], row["status"]) for row in found), slots)
+            found = self._job.run_empty(rows.sparkSession.range(0, slots, 1, slots), task)
+        return check_statuses(found, slots)
 
     def _announce(self, step: str, batch_id: int) -> None:
         if self._on_driver_step is not None:
@@ -222,26 +218,6 @@ class _Clock:
         now = time.perf_counter()
         self.seconds[step] = round(now - self._at, 6)
         self._at = now
-
-
-def _task_function(task: SlotTask, *, empty: bool = False) -> Any:
-    """Return what Spark pickles: nothing in it but a plain value. ``empty``: the rows only give the tasks a cause."""
-
-    def write_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa  # noqa: PLC0415  # executors only
-
-        context = TaskContext.get()
-        if context is None:
-            raise LookupError("not inside a Spark task")
-        rows = iter(()) if empty else batches
-        status = task.write(context.partitionId(), rows, first_attempt=context.attemptNumber() == 0)
-        shorten_collections()
-        yield pa.RecordBatch.from_arrays(
-            [pa.array([status.slot], pa.int32()), pa.array([status.encode()], pa.string())],
-            names=["slot", "status"],
-        )
-
-    return write_slot
 
 
 _RUNS: dict[tuple[str, str], DriverRun] = {}

@@ -44,6 +44,11 @@ def travelling(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
     )
 
 
+def travelling_columns(frame: DataFrame) -> list[str]:
+    """Return the columns that ``frame`` has when it is distributed."""
+    return [*(name for name in _WANTED if name in frame.columns), FINGERPRINT]
+
+
 def distributed(frame: DataFrame, slots: int, *, keyed: bool, ordered_by: int = 0) -> DataFrame:
     """Bring each row of a ``travelling`` frame to the partition of its slot, in order where one was asked for.
 

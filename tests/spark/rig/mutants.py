@@ -62,7 +62,7 @@ def _put(place: object, name: str, substitute: object) -> None:
     setattr(place, name, substitute)
 
 
-def _by_sparks_partition(frame: DataFrame, slots: int) -> DataFrame:
+def _by_sparks_partition(frame: DataFrame, slots: int, **_: object) -> DataFrame:
     slotted = frame.selectExpr("*", f"cast(pmod(spark_partition_id(), {slots}) as int) as slot")
     return slotted.repartitionById(slots, "slot").drop("slot")
 

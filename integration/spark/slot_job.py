@@ -1,0 +1,129 @@
+"""The Spark job of a micro-batch: one task for each slot, and how a task learns which batch it is part of.
+
+The function that Spark pickles can carry all of it, everywhere. On classic Spark it is made once for a run instead,
+because making it takes more than a small batch's rows do (32 calls to the JVM, 7 ms of every batch): what differs from
+batch to batch travels as a property of the job. A property is written to Spark's event log, so it holds no settings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.util import PythonEvalType
+
+from eos_client.integration.spark.status import STATUS_SCHEMA, SlotStatus
+from eos_client.integration.spark.task import SlotTask
+from eos_client.integration.spark.worker_clients import shorten_collections
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    SlotFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+BATCH_PROPERTY = "eos_client.batch"
+
+
+class SlotJob:
+    """Runs the tasks of one run's batches; ``prepared``: the function is made once, which needs classic Spark."""
+
+    def __init__(self, *, prepared: bool) -> None:
+        self._prepared = prepared
+        self._functions: dict[tuple[str, ...], Any] = {}
+
+    def run(self, spread: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
+        """Write each partition of ``spread``, which has ``columns``, as a slot; returns what the tasks told."""
+        if self._prepared:
+            mapped = self._mapped(spread, tuple(columns), task)
+            if mapped is not None:
+                with _batch_told(spread, task):
+                    return _collected(mapped)
+        return _collected(spread.mapInArrow(_function(task), STATUS_SCHEMA))
+
+    def run_empty(self, anything: DataFrame, task: SlotTask) -> list[SlotStatus]:
+        """Write each partition as a slot without rows; those of ``anything`` only give the tasks a cause."""
+        return _collected(anything.mapInArrow(_function(task, empty=True), STATUS_SCHEMA))
+
+    def _mapped(self, spread: Any, columns: tuple[str, ...], task: SlotTask) -> DataFrame | None:
+        """Return the frame of statuses; None where this Spark works otherwise inside: the public way is left then."""
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415  # classic Spark only
+
+        try:
+            if columns not in self._functions:
+                self._functions[columns] = _made_once(_function(task, told=True), columns)
+            # What DataFrame.mapInArrow does with a function that it makes each time.
+            return DataFrame(spread._jdf.mapInArrow(self._functions[columns], False, None), spread.sparkSession)  # noqa: SLF001
+        except (AttributeError, TypeError, Py4JError):
+            self._prepared = False
+            return None
+
+
+def batch_part(task: SlotTask) -> str:
+    """Return what differs from batch to batch, as text; nothing in it is a secret."""
+    metadata = task.group_metadata.hex()
+    return json.dumps([task.batch_id, task.run, metadata, task.floors, task.holders], separators=(",", ":"))
+
+
+def with_batch_part(task: SlotTask, text: str | None) -> SlotTask:
+    """Return the task of the batch that ``text`` was made for; raises LookupError when there is none.
+
+    What a function was made with must never stand for a later batch, whose slots would be found written.
+    """
+    if text is None:
+        raise LookupError("Spark has not handed the properties of a job to its tasks, so they do not know their batch")
+    batch_id, run, metadata, floors, holders = json.loads(text)
+    return replace(
+        task,
+        batch_id=batch_id,
+        run=run,
+        group_metadata=bytes.fromhex(metadata),
+        floors=tuple(floors),
+        holders=tuple(holders),
+    )
+
+
+def _made_once(function: SlotFunction, columns: Sequence[str]) -> Any:
+    make: Any = pandas_udf
+    udf = make(function, returnType=STATUS_SCHEMA, functionType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    return udf(*columns)._jc  # noqa: SLF001  # there is no public way
+
+
+@contextmanager
+def _batch_told(frame: DataFrame, task: SlotTask) -> Iterator[None]:
+    context = frame.sparkSession.sparkContext
+    context.setLocalProperty(BATCH_PROPERTY, batch_part(task))
+    try:
+        yield
+    finally:
+        context.setLocalProperty(BATCH_PROPERTY, None)  # type: ignore[arg-type]  # it removes the property
+
+
+def _collected(mapped: DataFrame) -> list[SlotStatus]:
+    return [SlotStatus.decode(row["slot"], row["status"]) for row in mapped.collect()]
+
+
+def _function(task: SlotTask, *, told: bool = False, empty: bool = False) -> SlotFunction:
+    """Return what Spark pickles: nothing in it but a plain value. ``told``: a property says which batch it is."""
+
+    def write_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415  # executors only
+
+        context = TaskContext.get()
+        if context is None:
+            raise LookupError("not inside a Spark task")
+        this = with_batch_part(task, context.getLocalProperty(BATCH_PROPERTY)) if told else task
+        rows = iter(()) if empty else batches
+        status = this.write(context.partitionId(), rows, first_attempt=context.attemptNumber() == 0)
+        shorten_collections()
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([status.slot], pa.int32()), pa.array([status.encode()], pa.string())],
+            names=["slot", "status"],
+        )
+
+    return write_slot
