@@ -1,8 +1,8 @@
 """The Spark job of a micro-batch: one task for each slot, and how a task learns which batch it is part of.
 
 The function that Spark pickles can carry all of it, everywhere. On classic Spark it is made once for a run instead,
-because making it takes more than a small batch's rows do (32 calls to the JVM, 7 ms of every batch): what differs from
-batch to batch travels as a property of the job. A property is written to Spark's event log, so it holds no settings.
+because making it is 32 calls to the JVM: what differs from batch to batch travels as a property of the job. A property
+is written to Spark's event log, so it holds no settings.
 """
 
 from __future__ import annotations

@@ -32,6 +32,19 @@ def made(monkeypatch):
     return seen
 
 
+@pytest.fixture
+def told(monkeypatch):
+    """The batches whose tasks were told by a property."""
+    seen = []
+
+    def noting(task):
+        seen.append(task.batch_id)
+        return batch_part(task)
+
+    monkeypatch.setattr(slot_job, "batch_part", noting)
+    return seen
+
+
 def test_a_task_gets_everything_of_its_own_batch_and_keeps_what_stays_the_same():
     made_with = replace(TASK, batch_id=0, run=0, group_metadata=b"", floors=(), holders=())
     assert with_batch_part(made_with, batch_part(TASK)) == TASK
@@ -47,10 +60,11 @@ def test_what_is_told_holds_no_setting():
     assert "hush" not in batch_part(TASK)
 
 
-def test_the_function_is_made_once_for_all_batches_of_a_run(local, made):
+def test_the_function_is_made_once_for_all_batches_of_a_run(local, made, told):
     assert local.stream(local.sink(), 4) is None
     assert local.values() == each_once(0, 160)
     assert made == [("value", "key", "eos_fingerprint")]
+    assert told == [0, 1, 2, 3]
 
 
 def test_frames_with_other_columns_get_a_function_of_their_own(local, made):
@@ -62,7 +76,7 @@ def test_frames_with_other_columns_get_a_function_of_their_own(local, made):
     assert made == [("value", "key", "eos_fingerprint"), ("value", "key", "partition", "eos_fingerprint")]
 
 
-def test_a_spark_that_works_otherwise_inside_is_used_the_public_way(local, monkeypatch):
+def test_a_spark_that_works_otherwise_inside_is_used_the_public_way(local, told, monkeypatch):
     asked = []
 
     def gone(*_):
@@ -72,7 +86,7 @@ def test_a_spark_that_works_otherwise_inside_is_used_the_public_way(local, monke
     monkeypatch.setattr(slot_job, "_made_once", gone)
     assert local.stream(local.sink(), 3) is None
     assert local.values() == each_once(0, 120)
-    assert asked == [True]
+    assert (asked, told) == ([True], [])
 
 
 def test_nothing_is_left_in_the_thread_when_a_job_has_failed(spark):
