@@ -39,12 +39,11 @@ class SlotJob:
 
     def run(self, spread: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
         """Write each partition of ``spread``, which has ``columns``, as a slot; returns what the tasks told."""
-        if self._prepared:
-            mapped = self._mapped(spread, tuple(columns), task)
-            if mapped is not None:
-                with _batch_told(spread, task):
-                    return _collected(mapped)
-        return _collected(spread.mapInArrow(_function(task), STATUS_SCHEMA))
+        mapped = self._mapped(spread, tuple(columns), task) if self._prepared else None
+        if mapped is None:
+            return _collected(spread.mapInArrow(_function(task), STATUS_SCHEMA))
+        with _batch_told(spread, task):
+            return _collected(mapped)
 
     def run_empty(self, anything: DataFrame, task: SlotTask) -> list[SlotStatus]:
         """Write each partition as a slot without rows; those of ``anything`` only give the tasks a cause."""

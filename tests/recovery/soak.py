@@ -62,15 +62,16 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
-    with EmbeddedKafka(properties=BROKER) as broker, Job(broker) as job, ForcedRecoveries(broker, job, seed) as forced:
+    with EmbeddedKafka(properties=BROKER) as broker:
         log = BrokerLog(broker)
-        forced.await_work()
-        looks = force(forced, options.recoveries)
-        forced.finish()
-        verdict = job.verdict()
-        report(forced, looks, verdict)
-        if verdict.status is not Status.HOLDS:
-            return 2 if log.tells_of_hole() else 1
+        with Job(broker) as job, ForcedRecoveries(broker, job, seed) as forced:
+            forced.await_work()
+            looks = force(forced, options.recoveries)
+            forced.finish()
+            verdict = job.verdict()
+            report(forced, looks, verdict)
+            if verdict.status is not Status.HOLDS:
+                return 2 if log.tells_of_hole() else 1
     first, last = looks[0], looks[-1]
     leaked = any(last[name] > first[name] + SLACK for name in ("threads", "handles"))
     return int(leaked or last["resident MB"] > first["resident MB"] + GROWTH_MAX_MB)
