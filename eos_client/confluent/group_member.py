@@ -17,7 +17,7 @@ from eos_client.confluent.failures import configuration_errors
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.leaving import unsubscribe_when_lost
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
-from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition
+from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, is_pattern
 from eos_client.ports import MembershipSnapshot, RebalanceListener, keys_of
 
 ConsumerFactory = Callable[[dict[str, Any]], Any]
@@ -87,7 +87,7 @@ class GroupMember(OwnedConsumer):
     def _subscribe(self, topics: list[str], listener: RebalanceListener) -> None:
         self._raw.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
         # Only for the first subscription: records of an earlier one may still be on their way later.
-        self._one_topic = self._listener is None and len(topics) == 1 and not topics[0].startswith("^")
+        self._one_topic = self._listener is None and len(topics) == 1 and not is_pattern(topics[0])
         self._listener = listener
 
     # The binding (un)assigns by itself after a callback that did not. What a callback raises is kept until the client

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException
 from eos_client.confluent.consumer import ConfluentConsumer
 from eos_client.confluent.diagnosis import unreachable
 from eos_client.confluent.producer import ConfluentProducer
+from eos_client.core.model import is_pattern
 from eos_client.errors import ClusterUnfitError
 from eos_client.ports import Clock
 
@@ -30,7 +31,7 @@ def require_topics(consumer: ConfluentConsumer, topics: Sequence[str], limit_s: 
     Raises ClusterUnavailableError when no broker answers within ``limit_s`` seconds, ClusterUnfitError for a missing
     topic.
     """
-    named = [t for t in topics if not t.startswith("^")]
+    named = [t for t in topics if not is_pattern(t)]
     try:
         known = _known(lambda: consumer.list_topics(timeout=limit_s), named, min(limit_s, _SPREAD_WAIT_S), clock)
     except KafkaException as error:

@@ -16,6 +16,11 @@ class Outcome(Enum):
     ABORTED = "aborted"
 
 
+def is_pattern(topic: str | None) -> bool:
+    """Whether a subscription to ``topic`` is one to all topics that match it: librdkafka goes by the first sign."""
+    return topic is not None and topic.startswith("^")
+
+
 class InputPartition(NamedTuple):
     """One partition of an input topic."""
 

@@ -14,7 +14,7 @@ from eos_client.clients.transaction import Ending
 from eos_client.config import EosConfig
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.preflight import require_output_topics, require_topics
-from eos_client.core.model import Outcome
+from eos_client.core.model import Outcome, is_pattern
 from eos_client.errors import (
     AbortableError,
     ClusterUnfitError,
@@ -45,6 +45,8 @@ _CLOSE_MIN_S = 1.0
 class ExactlyOnceLoop:
     """Consume, transform, produce, each record exactly once, until ``stop()``, SIGTERM, SIGINT or a fatal error.
 
+    A topic that begins with ``^`` is a pattern; one that matches nothing yet is reported and waited for, and looked up
+    again every ``topic.metadata.refresh.interval.ms`` (librdkafka's default: 300,000 ms).
     ``transform`` gets one record and returns, or yields, its outputs: ``OutputRecord`` objects, or ``bytes`` for
     ``output_topic``. It may run again for the same record after an abort, so it must not have side effects elsewhere.
     ``hook`` hears every event (default: structlog). ``clients`` makes its consumer and producer and has the clock that
@@ -223,15 +225,15 @@ class ExactlyOnceLoop:
             return batch
         for record in batch:
             if record.error() is not None:
-                self._heed(record.error())
+                self._heed(record.error(), record.topic())
         return [record for record in batch if record.error() is None]
 
-    def _heed(self, error: Any) -> None:
+    def _heed(self, error: Any, topic: str | None) -> None:
         if error.name() in _IGNORED:
             return
         if error.fatal():
             raise FatalClientError(f"the consumer cannot go on: {error.name()}: {error.str()}. End the process.")
-        if error.name() in _UNFIT:
+        if error.name() in _UNFIT and not is_pattern(topic):
             raise ClusterUnfitError(f"the input cannot be read: {error.name()}: {error.str()}. Repair it, start again.")
         self._hook(ClientReported(client="consumer", error=f"{error.name()}: {error.str()}"))
 

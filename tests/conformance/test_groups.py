@@ -212,6 +212,28 @@ def test_a_subscription_to_a_topic_that_is_not_there_is_an_error_event(stage_of)
     assert member.errors[0].topic() == missing
 
 
+def test_a_pattern_that_matches_nothing_is_an_error_event_until_a_topic_does(stage_of):
+    stage = stage_of(EAGER)
+    stem = stage.backend.unique("later")
+    member = stage.member(topic=f"^{stem}.*", topic_metadata_refresh_interval_ms=300)
+    stage.backend.until(lambda: member.errors, polling=[member])
+    assert member.codes == ["UNKNOWN_TOPIC_OR_PART"]
+    assert member.errors[0].topic() == f"^{stem}.*"
+    stage.backend.create_topic(stem, 1)
+    stage.backend.until(lambda: member.topics == {stem}, polling=[member])
+    assert len(member.errors) == 1
+
+
+def test_a_kip_848_member_waits_without_a_word_for_a_topic_that_its_pattern_matches(stage_of):
+    stage = stage_of(CONSUMER)
+    stem = stage.backend.unique("later")
+    member = stage.member(topic=f"^{stem}.*")
+    stage.backend.for_a_while(QUIET_S, polling=[member])
+    stage.backend.create_topic(stem, 1)
+    stage.backend.until(lambda: member.topics == {stem}, polling=[member])
+    assert not member.errors
+
+
 def test_without_on_lost_and_without_any_callback_partitions_change_hands_all_the_same(stage):
     first = stage.alone(without=("on_assign", "on_revoke", "on_lost"))
     second = stage.member()

@@ -3,8 +3,10 @@
 import time
 
 from eos_client import ExactlyOnceLoop, OutputRecord
-from eos_client.observe import LoopStarted, LoopStopped, TransactionCommitted
+from eos_client.observe import ClientReported, LoopStarted, LoopStopped, TransactionCommitted
 from tests.kafka.loop_support import EventLog, Job, await_true
+
+REFRESH_OFTEN = {"topic.metadata.refresh.interval.ms": 300}
 
 
 def test_every_input_becomes_exactly_one_output_through_run_and_stop(kafka_broker):
@@ -116,7 +118,7 @@ def test_reads_several_topics_and_patterns(kafka_broker):
     with Job(kafka_broker) as job:
         other = job.more_topics("second")
         job.load(10)
-        running = job.start(topics=[job.source, f"^{other}.*"])
+        running = job.start(topics=[job.source, f"^{other}.*"], kafka=REFRESH_OFTEN)
         job.await_committed()
         job.source, source = other, job.source
         job.load(10)
@@ -124,6 +126,19 @@ def test_reads_several_topics_and_patterns(kafka_broker):
         job.source = source
         running.stop()
         assert job.values() == [b"%d" % n for n in range(20)]
+
+
+def test_a_pattern_that_matches_nothing_yet_is_reported_and_waited_for(kafka_broker):
+    with Job(kafka_broker) as job:
+        pattern = f"^later-{job.group}.*"
+        running = job.start(topics=[pattern], kafka=REFRESH_OFTEN)
+        reports = running.events.wait_for(ClientReported, client="consumer")
+        assert pattern in reports[0].error
+        job.source = job.more_topics("later")
+        job.load(10)
+        job.await_committed()
+        running.stop()
+        assert job.values() == [b"%d" % n for n in range(10)]
 
 
 def test_a_slow_transform_commits_on_time_and_puts_the_rest_of_its_batch_back(kafka_broker):

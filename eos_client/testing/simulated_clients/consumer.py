@@ -70,9 +70,13 @@ class SimulatedConsumer(CommitCalls, ClusterQueries):
         background.poll_ends()
 
     def _matching(self, names: list[str]) -> frozenset[str]:
-        patterns = [re.compile(n) for n in names if n.startswith("^")]
-        matched = {t for t in self._link.brokers.topics if any(p.match(t) for p in patterns)}
-        return frozenset(matched) | {n for n in names if not n.startswith("^")}
+        """Return the topics of a subscription to ``names``; a pattern that matches none stands for itself."""
+        found: set[str] = set()
+        for name in names:
+            is_pattern = name.startswith("^")
+            matched = [topic for topic in self._link.brokers.topics if is_pattern and re.match(name, topic)]
+            found.update(matched or [name])
+        return frozenset(found)
 
     def unsubscribe(self) -> None:
         """Leave the group; the revoke callback runs in a later ``poll`` or in ``close``."""
