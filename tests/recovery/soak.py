@@ -60,6 +60,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--recoveries", type=int, default=200)
     parser.add_argument("--seed", type=int, default=None)
     options = parser.parse_args(arguments)
+    if options.recoveries < WARM:
+        parser.error(f"--recoveries {options.recoveries}: what is open is first looked at after {WARM}; give {WARM} or more")
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     with EmbeddedKafka(properties=BROKER) as broker:
