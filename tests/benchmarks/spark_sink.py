@@ -1,10 +1,12 @@
 """Spark's own Kafka sink against EosKafkaSink: the same frame, in turns, on one Spark and one broker.
 
-    python -m tests.benchmarks.spark_sink [--rounds 5] [--batches 24] [--warm-up 300]
+    python -m tests.benchmarks.spark_sink [--rounds 10] [--batches 12] [--warm-up 300]
 
-A round is a query of each sink over each case; a micro-batch's time is Spark's own `addBatch`. Streams run
-for days, so the JVM is warm when the first round begins: by then each sink has written batches that do not count. Most
-of them are small, because what plans a job runs once a batch, and the JVM compiles it only after a thousand.
+A round is a query of each sink over each case; it is short, because a shared machine changes its pace within a minute.
+A micro-batch's time is Spark's own `triggerExecution`, so rows/s is what Spark calls the throughput of a query
+(`processedRowsPerSecond`); `addBatch`, the part of it in which rows are made and written, is told beside it. Streams
+run for days, so the JVM is warm when the first round begins: by then each sink has written batches that do not count.
+Most of them are small, because what plans a job runs once a batch, and the JVM compiles it only after a thousand.
 Status 1 if ours has less than 0.8 of the throughput at 100,000 rows a batch, or adds more than 0.3 s to 1,000. Numbers
 are the cheapest frame there is; what a pipeline sees is in the third case: a topic of JSON, parsed and changed.
 """
@@ -132,8 +134,16 @@ def frame(bench: Bench, case: Case) -> DataFrame:
     return numbers.load().select(number.alias("key"), F.rpad(number, 100, ".").alias("value"))
 
 
-def turn(name: str, bench: Bench, case: Case, batches: int, steps: Path) -> list[float]:
-    """Seconds of each micro-batch of one query, without those of the warm-up."""
+@dataclass(frozen=True)
+class Batch:
+    """Spark's own figures for a micro-batch: the whole of it, and the part in which rows are made and written."""
+
+    trigger_s: float
+    add_s: float
+
+
+def turn(name: str, bench: Bench, case: Case, batches: int, steps: Path) -> list[Batch]:
+    """Each micro-batch of one query, without those of the warm-up."""
     topic = f"bench-{time.time_ns()}"
     bootstrap = bench.bootstrap
     create_topics(bootstrap, {topic: PARTITIONS})
@@ -156,17 +166,17 @@ def turn(name: str, bench: Bench, case: Case, batches: int, steps: Path) -> list
         writer = writer.foreachBatch(TimedSink(sink, clock))
     query = writer.start()
     try:
-        seconds = batch_seconds(query, WARM_UP_BATCHES + batches)[WARM_UP_BATCHES:]
+        measured = first_batches(query, WARM_UP_BATCHES + batches)[WARM_UP_BATCHES:]
     finally:
         query.stop()
         if sink is not None:
             sink.close()
     delete_topics(bootstrap, [topic])
-    return seconds
+    return measured
 
 
-def batch_seconds(query: StreamingQuery, count: int) -> list[float]:
-    """Spark's own figures for the first batches of a query."""
+def first_batches(query: StreamingQuery, count: int) -> list[Batch]:
+    """The first so many batches of a query, once they are done."""
     deadline_s = time.monotonic() + ROUND_TIMEOUT_S
     # Looked at rarely, and whole only once: each look costs this process, which is also the driver, round trips to it.
     while (latest := query.lastProgress) is None or latest["batchId"] < count - 1:
@@ -175,8 +185,9 @@ def batch_seconds(query: StreamingQuery, count: int) -> list[float]:
         if time.monotonic() > deadline_s:
             raise TimeoutError(f"{count} batches were not done in {ROUND_TIMEOUT_S} s")
         time.sleep(0.25)
-    found = {each["batchId"]: each["durationMs"]["addBatch"] / 1000 for each in query.recentProgress}
-    return [found[batch_id] for batch_id in range(count)]
+    found = {each["batchId"]: each["durationMs"] for each in query.recentProgress}
+    taken_ms = [found[batch_id] for batch_id in range(count)]
+    return [Batch(each["triggerExecution"] / 1000, each["addBatch"] / 1000) for each in taken_ms]
 
 
 def step_medians(directory: Path) -> list[tuple[str, float]]:
@@ -231,23 +242,31 @@ def spans(at: dict[tuple[str, int, int], dict[str, float]]) -> list[float]:
     return [max(commits[batch]) - min(starts[batch]) for batch in starts]
 
 
-def report(seconds: dict[tuple[str, Case], list[float]], directory: Path) -> bool:
+def report(measured: dict[tuple[str, Case], list[Batch]], directory: Path) -> bool:
     """Print the tables; whether both targets are reached."""
-    rows = []
-    for (name, case), each in seconds.items():
-        median = statistics.median(each)
-        spread = f"{min(each):.3f} - {max(each):.3f}"
-        rows.append([f"{name}, {case.name}", len(each), f"{median:.3f}", spread, f"{case.rows / median:,.0f}"])
-    print(table(("sink and batch", "batches", "median s", "min - max", "rows/s"), rows))
+    whole_s = {key: [each.trigger_s for each in batches] for key, batches in measured.items()}
+    medians_s = {key: statistics.median(each) for key, each in whole_s.items()}
+    adds_s = {key: statistics.median(each.add_s for each in batches) for key, batches in measured.items()}
+    rows = [
+        [
+            f"{name}, {case.name}",
+            len(each),
+            f"{medians_s[name, case]:.3f}",
+            f"{min(each):.3f} - {max(each):.3f}",
+            f"{case.rows / medians_s[name, case]:,.0f}",
+            f"{adds_s[name, case]:.3f}",
+        ]
+        for (name, case), each in whole_s.items()
+    ]
+    print(table(("sink and batch", "batches", "median s", "min - max", "rows/s", "addBatch s"), rows))
     for case in CASES:
         print(f"\nEosKafkaSink, {case.name}: each step after the one before it")
         print(table(("step", "median ms"), [[name, f"{ms:.1f}"] for name, ms in step_medians(directory / case.name)]))
-    medians_s = {key: statistics.median(each) for key, each in seconds.items()}
-    of_plain = {case: medians_s[PLAIN, case] / medians_s[EOS, case] for case in CASES}
+    of_plain, of_add = ({case: each[PLAIN, case] / each[EOS, case] for case in CASES} for each in (medians_s, adds_s))
     added_s = medians_s[EOS, SMALL] - medians_s[PLAIN, SMALL]
     print("\nthroughput of Spark's own sink reached:")
-    print(f"  {LARGE.name}: {of_plain[LARGE]:.2f}  (at least {OF_PLAIN_MIN})")
-    print(f"  {PIPELINE.name}: {of_plain[PIPELINE]:.2f}  (no target)")
+    for case, target in ((LARGE, f"at least {OF_PLAIN_MIN}"), (PIPELINE, "no target")):
+        print(f"  {case.name}: {of_plain[case]:.2f}  ({target}; by addBatch alone {of_add[case]:.2f})")
     print(f"{SMALL.name}: added to a batch: {added_s:.3f} s  (at most {ADDED_MAX_S})")
     return bool(of_plain[LARGE] >= OF_PLAIN_MIN and added_s <= ADDED_MAX_S)
 
@@ -262,12 +281,12 @@ def warm_up_of(case: Case, options: argparse.Namespace) -> int:
 def main(arguments: list[str]) -> int:
     """Run the rounds and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=24, help="measured micro-batches of each query")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--batches", type=int, default=12, help="measured micro-batches of each query")
     warm_up_help = f"large batches of each sink before the rounds, and {SMALL_WARM_UP} times as many small ones"
     parser.add_argument("--warm-up", type=int, default=300, help=warm_up_help)
     options = parser.parse_args(arguments)
-    seconds: dict[tuple[str, Case], list[float]] = defaultdict(list)
+    measured: dict[tuple[str, Case], list[Batch]] = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="spark-bench-") as name:
         directory = Path(name)
         with EmbeddedKafka(heap_mb=1024) as broker:
@@ -279,12 +298,13 @@ def main(arguments: list[str]) -> int:
             for number in range(options.rounds):
                 for case in CASES:
                     for sink in (PLAIN, EOS) if number % 2 == 0 else (EOS, PLAIN):
-                        measured = turn(sink, bench, case, options.batches, directory / case.name)
-                        seconds[sink, case] += measured
-                        print(f"{number + 1}: {sink}, {case.name}: {statistics.median(measured):.3f} s", flush=True)
+                        batches = turn(sink, bench, case, options.batches, directory / case.name)
+                        measured[sink, case] += batches
+                        median_s = statistics.median(each.trigger_s for each in batches)
+                        print(f"{number + 1}: {sink}, {case.name}: {median_s:.3f} s", flush=True)
             bench.spark.stop()
         print(f"\nlocal[2], {PARTITIONS} partitions, {SLOTS} slots, keyed rows of 100 bytes, {options.rounds} rounds")
-        return 0 if report(seconds, directory) else 1
+        return 0 if report(measured, directory) else 1
 
 
 if __name__ == "__main__":
