@@ -16,9 +16,9 @@ class Outcome(Enum):
     ABORTED = "aborted"
 
 
-def is_pattern(topic: str | None) -> bool:
-    """Whether a subscription to ``topic`` is one to all topics that match it: librdkafka goes by the first sign."""
-    return topic is not None and topic.startswith("^")
+def is_pattern(topic: str) -> bool:
+    """Whether ``topic`` stands for all topics that match it: librdkafka goes by its first character."""
+    return topic.startswith("^")
 
 
 class InputPartition(NamedTuple):

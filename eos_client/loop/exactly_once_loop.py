@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _IGNORED = frozenset({"_PARTITION_EOF"})
-_UNFIT = frozenset(
-    {"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"}
-)
+_REFUSED = frozenset({"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"})
+_MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
 _STRIDE_MAX = 512
 _BACKOFF_LIMIT_S = 1.0
 _CLOSE_MIN_S = 1.0
@@ -45,8 +44,9 @@ _CLOSE_MIN_S = 1.0
 class ExactlyOnceLoop:
     """Consume, transform, produce, each record exactly once, until ``stop()``, SIGTERM, SIGINT or a fatal error.
 
-    A topic that begins with ``^`` is a pattern; one that matches nothing yet is reported and waited for, and looked up
-    again every ``topic.metadata.refresh.interval.ms`` (librdkafka's default: 300,000 ms).
+    A topic that begins with ``^`` is a pattern, and one that matches nothing yet is waited for: a classic member
+    reports it and looks again every ``topic.metadata.refresh.interval.ms`` (librdkafka's default: 300,000 ms), for a
+    KIP-848 member the broker looks. A matched topic that is deleted does not end the loop; one that was named does.
     ``transform`` gets one record and returns, or yields, its outputs: ``OutputRecord`` objects, or ``bytes`` for
     ``output_topic``. It may run again for the same record after an abort, so it must not have side effects elsewhere.
     ``hook`` hears every event (default: structlog). ``clients`` makes its consumer and producer and has the clock that
@@ -233,9 +233,13 @@ class ExactlyOnceLoop:
             return
         if error.fatal():
             raise FatalClientError(f"the consumer cannot go on: {error.name()}: {error.str()}. End the process.")
-        if error.name() in _UNFIT and not is_pattern(topic):
+        if error.name() in _REFUSED or (error.name() in _MISSING and not self._is_by_pattern(topic)):
             raise ClusterUnfitError(f"the input cannot be read: {error.name()}: {error.str()}. Repair it, start again.")
         self._hook(ClientReported(client="consumer", error=f"{error.name()}: {error.str()}"))
+
+    def _is_by_pattern(self, topic: str | None) -> bool:
+        """Whether it is a pattern or a topic that one matched: such a topic may come and go."""
+        return topic is not None and (is_pattern(topic) or topic not in self._topics)
 
     # -- endings -------------------------------------------------------------------------------------------------
 

@@ -224,11 +224,14 @@ def test_a_pattern_that_matches_nothing_is_an_error_event_until_a_topic_does(sta
     assert len(member.errors) == 1
 
 
+@waits_long
 def test_a_kip_848_member_waits_without_a_word_for_a_topic_that_its_pattern_matches(stage_of):
     stage = stage_of(CONSUMER)
     stem = stage.backend.unique("later")
     member = stage.member(topic=f"^{stem}.*")
+    stage.backend.until(lambda: member.generation > 0, polling=[member])
     stage.backend.for_a_while(QUIET_S, polling=[member])
+    assert not member.topics
     stage.backend.create_topic(stem, 1)
     stage.backend.until(lambda: member.topics == {stem}, polling=[member])
     assert not member.errors

@@ -5,6 +5,7 @@ import time
 from eos_client import ExactlyOnceLoop, OutputRecord
 from eos_client.observe import ClientReported, LoopStarted, LoopStopped, TransactionCommitted
 from tests.kafka.loop_support import EventLog, Job, await_true
+from tests.verification.topics import delete_topics
 
 REFRESH_OFTEN = {"topic.metadata.refresh.interval.ms": 300}
 
@@ -132,13 +133,29 @@ def test_a_pattern_that_matches_nothing_yet_is_reported_and_waited_for(kafka_bro
     with Job(kafka_broker) as job:
         pattern = f"^later-{job.group}.*"
         running = job.start(topics=[pattern], kafka=REFRESH_OFTEN)
-        reports = running.events.wait_for(ClientReported, client="consumer")
-        assert pattern in reports[0].error
+        await_true(
+            lambda: running.error or any(pattern in e.error for e in running.events.of(ClientReported)), "a report"
+        )
         job.source = job.more_topics("later")
         job.load(10)
         job.await_committed()
         running.stop()
         assert job.values() == [b"%d" % n for n in range(10)]
+
+
+def test_a_topic_that_a_pattern_matched_may_be_deleted(kafka_broker):
+    with Job(kafka_broker) as job:
+        deleted, kept = job.more_topics("some-deleted", "some-kept")
+        running = job.start(topics=[f"^some-.*-{job.group}$"], kafka=REFRESH_OFTEN)
+        job.source = kept
+        job.load(10)
+        job.await_committed()
+        delete_topics(job.bootstrap, [deleted])
+        await_true(lambda: running.error or any(deleted in e.error for e in running.events.of(ClientReported)), "told")
+        job.load(10)
+        job.await_committed()
+        running.stop()
+        assert job.values() == [b"%d" % n for n in range(20)]
 
 
 def test_a_slow_transform_commits_on_time_and_puts_the_rest_of_its_batch_back(kafka_broker):

@@ -23,7 +23,7 @@ from tests.verification.tables import table
 SLOW_EVERY, EXPIRY_EVERY, RESTART_EVERY = 8, 50, 60
 SLACK = 8
 GROWTH_MAX_MB = 30
-WARM = 20
+WARM, LOOK_EVERY = 20, 50
 
 
 def force(forced: ForcedRecoveries, recoveries: int) -> list[dict[str, int]]:
@@ -36,7 +36,7 @@ def force(forced: ForcedRecoveries, recoveries: int) -> list[dict[str, int]]:
         if number % EXPIRY_EVERY == 0:
             forced.expire()
         forced.one(*next(slow if number % SLOW_EVERY == 0 else quick))
-        if number == WARM or number % 50 == 0:
+        if number == WARM or number % LOOK_EVERY == 0:
             forced.await_work()
             looks.append(opened())
             print(f"{number}: {looks[-1]}", flush=True)
@@ -60,8 +60,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--recoveries", type=int, default=200)
     parser.add_argument("--seed", type=int, default=None)
     options = parser.parse_args(arguments)
-    if options.recoveries < WARM:
-        parser.error(f"--recoveries {options.recoveries}: what is open is first looked at after {WARM}; give {WARM} or more")
+    if options.recoveries < LOOK_EVERY:
+        sys.exit(f"--recoveries {options.recoveries}: a leak shows between two looks; give {LOOK_EVERY} or more")
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
     with EmbeddedKafka(properties=BROKER) as broker:

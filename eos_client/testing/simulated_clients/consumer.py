@@ -73,8 +73,7 @@ class SimulatedConsumer(CommitCalls, ClusterQueries):
         """Return the topics of a subscription to ``names``; a pattern that matches none stands for itself."""
         found: set[str] = set()
         for name in names:
-            is_pattern = name.startswith("^")
-            matched = [topic for topic in self._link.brokers.topics if is_pattern and re.match(name, topic)]
+            matched = [t for t in self._link.brokers.topics if re.match(name, t)] if name.startswith("^") else []
             found.update(matched or [name])
         return frozenset(found)
 
