@@ -10,6 +10,12 @@ from tests.verification.topics import delete_topics
 REFRESH_OFTEN = {"topic.metadata.refresh.interval.ms": 300}
 
 
+def await_report(running, topic):
+    """Wait until the loop has told of an error with that topic, or has ended by one."""
+    reports = running.events.of
+    await_true(lambda: running.error or any(topic in e.error for e in reports(ClientReported)), f"a report of {topic}")
+
+
 def test_every_input_becomes_exactly_one_output_through_run_and_stop(kafka_broker):
     with Job(kafka_broker) as job:
         job.load(3000)
@@ -133,9 +139,7 @@ def test_a_pattern_that_matches_nothing_yet_is_reported_and_waited_for(kafka_bro
     with Job(kafka_broker) as job:
         pattern = f"^later-{job.group}.*"
         running = job.start(topics=[pattern], kafka=REFRESH_OFTEN)
-        await_true(
-            lambda: running.error or any(pattern in e.error for e in running.events.of(ClientReported)), "a report"
-        )
+        await_report(running, pattern)
         job.source = job.more_topics("later")
         job.load(10)
         job.await_committed()
@@ -151,7 +155,7 @@ def test_a_topic_that_a_pattern_matched_may_be_deleted(kafka_broker):
         job.load(10)
         job.await_committed()
         delete_topics(job.bootstrap, [deleted])
-        await_true(lambda: running.error or any(deleted in e.error for e in running.events.of(ClientReported)), "told")
+        await_report(running, deleted)
         job.load(10)
         job.await_committed()
         running.stop()
