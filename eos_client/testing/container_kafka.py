@@ -18,7 +18,7 @@ from eos_client.testing.broker_settings import (
 )
 from eos_client.testing.docker_engine import engine_errors, new_container
 from eos_client.testing.free_ports import free_ports
-from eos_client.testing.readiness import serves_clients
+from eos_client.testing.readiness import serve_groups, serves_clients
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,7 +84,7 @@ class ContainerKafka:
         return bool(container.status == "running")
 
     def start(self) -> Self:
-        """Start the container; returns when the broker in it serves clients. Pulls the image first if need be."""
+        """Start the container; returns when the broker in it serves clients and groups. Pulls the image if need be."""
         if self._container is not None:
             raise EmbeddedKafkaError("the broker's container is started already: use restart(), or another instance")
         for tries_left in reversed(range(_PORT_TRIES_MAX)):
@@ -172,7 +172,8 @@ class ContainerKafka:
     def _await_ready(self) -> None:
         listeners, _ = self._started()
         deadline = time.monotonic() + self._start_timeout_s
-        while not serves_clients(listeners.host, listeners.client, self._cluster_id):
+        address = (listeners.host, listeners.client)
+        while not (serves_clients(*address, self._cluster_id) and serve_groups({listeners.node_id: address})):
             if not self.running:
                 problem = "ended while starting"
             elif time.monotonic() > deadline:

@@ -6,12 +6,14 @@ restarted while the others go on.
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from typing import TYPE_CHECKING
 
 from eos_client.errors import EmbeddedKafkaError
 from eos_client.testing.broker_settings import (
     DEFAULT_VERSION,
+    HOST,
     BrokerListeners,
     ClusterSeat,
     new_cluster_id,
@@ -20,6 +22,7 @@ from eos_client.testing.broker_settings import (
 )
 from eos_client.testing.embedded_kafka import PORT_TRIES_MAX, EmbeddedKafka, PortTakenError
 from eos_client.testing.free_ports import free_ports
+from eos_client.testing.readiness import serve_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,6 +34,7 @@ __all__ = ["EmbeddedKafkaCluster"]
 
 _PORTS_EACH = 3
 _END_POLL_S = 0.1
+_READY_POLL_S = 0.05
 
 
 class EmbeddedKafkaCluster:
@@ -87,7 +91,7 @@ class EmbeddedKafkaCluster:
         return bool(self._brokers) and all(broker.running for broker in self._brokers.values())
 
     def start(self) -> Self:
-        """Start all brokers at the same time; returns when every one of them serves clients."""
+        """Start all brokers at the same time; returns when every one of them serves clients, and all groups."""
         if self._brokers:
             raise EmbeddedKafkaError("the embedded cluster is started already: use another instance")
         for tries_left in reversed(range(PORT_TRIES_MAX)):
@@ -100,6 +104,7 @@ class EmbeddedKafkaCluster:
             else:
                 self._brokers = brokers
                 break
+        self._await_groups()
         return self
 
     def stop(self) -> None:
@@ -123,6 +128,19 @@ class EmbeddedKafkaCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _await_groups(self) -> None:
+        deadline = time.monotonic() + self._start_timeout_s
+        addresses = {number: (HOST, broker.port) for number, broker in self._brokers.items()}
+        while not serve_groups(addresses):
+            if time.monotonic() > deadline:
+                self.stop()
+                raise EmbeddedKafkaError(
+                    f"the brokers of Kafka {self.version} run, but no group had a coordinator after "
+                    f"{self._start_timeout_s:g} s: check the broker properties. The end of their logs:\n"
+                    f"{self.log_tail()}"
+                )
+            time.sleep(_READY_POLL_S)
 
     def _seated_brokers(self) -> dict[int, EmbeddedKafka]:
         """All brokers, each knowing where the controllers of all will listen."""

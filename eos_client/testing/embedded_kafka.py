@@ -28,7 +28,7 @@ from eos_client.testing.free_ports import free_ports, is_free
 from eos_client.testing.java_runtime import find_java
 from eos_client.testing.kafka_jars import kafka_jars
 from eos_client.testing.kept_process import KeptProcess
-from eos_client.testing.readiness import serves_clients
+from eos_client.testing.readiness import serve_groups, serves_clients
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -124,7 +124,7 @@ class EmbeddedKafka:
         return self._process is not None and self._process.exit_code() is None
 
     def start(self) -> Self:
-        """Start the broker; returns when it serves clients. Downloads its jars first if they are not cached."""
+        """Start the broker; returns when it serves clients and groups. Downloads its jars if they are not cached."""
         if self._files is not None:
             raise EmbeddedKafkaError("the embedded broker is started already: use restart(), or another instance")
         if self._port is not None and not is_free(self._port):
@@ -245,8 +245,7 @@ class EmbeddedKafka:
 
     def _await_ready(self, files: BrokerDirectory, listeners: BrokerListeners) -> None:
         deadline = time.monotonic() + self._start_timeout_s
-        cluster_id = files.cluster_id or ""
-        while not serves_clients(HOST, listeners.client, cluster_id, node_id=listeners.node_id):
+        while not self._is_ready(files.cluster_id or "", listeners):
             exit_code = self._process.exit_code(wait_s=_READY_POLL_S) if self._process else None
             if exit_code is not None:
                 problem = f"ended while starting (exit code {exit_code})"
@@ -257,6 +256,11 @@ class EmbeddedKafka:
             raise EmbeddedKafkaError(
                 f"Kafka {self.version} {problem}. The end of its log:\n{files.log_tail(_ERROR_LINES)}"
             )
+
+    def _is_ready(self, cluster_id: str, listeners: BrokerListeners) -> bool:
+        serves = serves_clients(HOST, listeners.client, cluster_id, node_id=listeners.node_id)
+        # a broker of several may be nobody's coordinator: their cluster looks after the groups
+        return serves and (self._seat is not None or serve_groups({listeners.node_id: (HOST, listeners.client)}))
 
     def _release(self) -> None:
         """Nothing of the broker is left after this: no process, no file that we made."""

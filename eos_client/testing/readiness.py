@@ -1,18 +1,32 @@
-"""Asks a broker, in Kafka's own protocol, whether it serves clients yet.
+"""Asks a broker, in Kafka's own protocol, whether it serves clients and groups yet.
 
 An open port is not enough: a KRaft broker accepts connections before the controller has unfenced it, and
 until then topics cannot be created on it. Only a metadata answer that lists the broker itself says so.
+
+Nor is that enough for a group: a new cluster makes its offsets topic for the first group that asks, names the
+coordinator before that one has loaded its log, and meanwhile answers NOT_COORDINATOR, with which a consumer's
+``committed()`` raises.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
+from typing import TYPE_CHECKING
 
-_METADATA_KEY = 3
-_METADATA_VERSION = 2  # oldest with the cluster id; without flexible fields, so it stays readable by hand
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# The oldest versions that all brokers from 4.0 on answer and that say enough: without flexible fields, so that they
+# stay readable by hand.
+_METADATA, _OFFSET_FETCH, _FIND_COORDINATOR = (3, 2), (9, 2), (10, 0)
 _CORRELATION_ID = 7
 _RESPONSE_BYTES_MAX = 1 << 20
+_NO_COORDINATOR_YET = frozenset({14, 15, 16})  # COORDINATOR_LOAD_IN_PROGRESS, _NOT_AVAILABLE, NOT_COORDINATOR
+_NOTHING_READABLE = (OSError, EOFError, struct.error)
+# A group's partition of the offsets topic is the hash of its name by their number, and the hash of a single character
+# is its code: so many characters in a row have every partition of an offsets topic of Kafka's default size, or less.
+_GROUPS = tuple(map(chr, range(ord("!"), ord("!") + 50)))
 
 
 def serves_clients(host: str, port: int, cluster_id: str, *, node_id: int = 1, timeout_s: float = 1.0) -> bool:
@@ -22,41 +36,71 @@ def serves_clients(host: str, port: int, cluster_id: str, *, node_id: int = 1, t
     """
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:
-            connection.sendall(_metadata_request())
-            size = struct.unpack(">i", _receive(connection, 4))[0]
-            if not 0 < size <= _RESPONSE_BYTES_MAX:
-                return False
-            return _is_live_member(_receive(connection, size), cluster_id, node_id)
-    except (OSError, EOFError, struct.error):
+            no_topics = struct.pack(">i", 0)
+            return _is_live_member(_answer(connection, _METADATA, no_topics), cluster_id, node_id)
+    except _NOTHING_READABLE:
         return False
 
 
-def _metadata_request() -> bytes:
-    client_id = b"eos-client-readiness"
-    header = struct.pack(">hhih", _METADATA_KEY, _METADATA_VERSION, _CORRELATION_ID, len(client_id)) + client_id
-    no_topics = struct.pack(">i", 0)
-    return struct.pack(">i", len(header) + len(no_topics)) + header + no_topics
+def serve_groups(brokers: Mapping[int, tuple[str, int]], *, timeout_s: float = 1.0) -> bool:
+    """Tell whether every group finds its coordinator among these, and can ask it for its committed offsets.
+
+    ``brokers`` are all of the cluster, by node id, with where each listens. Makes the cluster create its offsets topic.
+    """
+    try:
+        return all(_serves_group(brokers, group, timeout_s) for group in _GROUPS)
+    except _NOTHING_READABLE:
+        return False
 
 
-def _is_live_member(response: bytes, cluster_id: str, node_id: int) -> bool:
-    """Read: correlation id, brokers (node id, host, port, rack), cluster id, controller id."""
-    correlation_id, broker_count = struct.unpack_from(">ii", response)
-    offset, live = 8, set[int]()
+def _serves_group(brokers: Mapping[int, tuple[str, int]], group: str, timeout_s: float) -> bool:
+    name = _string(group)
+    with socket.create_connection(next(iter(brokers.values())), timeout=timeout_s) as connection:
+        error, node_id = struct.unpack_from(">hi", _answer(connection, _FIND_COORDINATOR, name))
+    if error:
+        return error not in _NO_COORDINATOR_YET
+    all_topics = struct.pack(">i", -1)
+    with socket.create_connection(brokers[node_id], timeout=timeout_s) as connection:
+        answer = _answer(connection, _OFFSET_FETCH, name + all_topics)
+    error = struct.unpack_from(">h", answer, len(answer) - 2)[0]
+    return error not in _NO_COORDINATOR_YET
+
+
+def _answer(connection: socket.socket, api: tuple[int, int], body: bytes) -> bytes:
+    """Send one request and return what its answer holds behind the correlation id."""
+    request = struct.pack(">hhi", *api, _CORRELATION_ID) + _string("eos-client-readiness") + body
+    connection.sendall(struct.pack(">i", len(request)) + request)
+    size = struct.unpack(">i", _receive(connection, 4))[0]
+    if not 0 < size <= _RESPONSE_BYTES_MAX:
+        raise EOFError
+    answer = _receive(connection, size)
+    if struct.unpack_from(">i", answer)[0] != _CORRELATION_ID:
+        raise EOFError
+    return answer[4:]
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return struct.pack(">h", len(encoded)) + encoded
+
+
+def _is_live_member(answer: bytes, cluster_id: str, node_id: int) -> bool:
+    """Read: brokers (node id, host, port, rack), cluster id, controller id."""
+    broker_count = struct.unpack_from(">i", answer)[0]
+    offset, live = 4, set[int]()
     for _ in range(broker_count):
-        live.add(struct.unpack_from(">i", response, offset)[0])
-        offset = _after_string(response, offset + 4)
-        offset = _after_string(response, offset + 4)
-    after_id = _after_string(response, offset)
-    answering_id = response[offset + 2 : after_id].decode(errors="replace")
-    controller_id = struct.unpack_from(">i", response, after_id)[0]
-    return bool(
-        correlation_id == _CORRELATION_ID and node_id in live and controller_id >= 0 and answering_id == cluster_id
-    )
+        live.add(struct.unpack_from(">i", answer, offset)[0])
+        offset = _after_string(answer, offset + 4)
+        offset = _after_string(answer, offset + 4)
+    after_id = _after_string(answer, offset)
+    answering_id = answer[offset + 2 : after_id].decode(errors="replace")
+    controller_id = struct.unpack_from(">i", answer, after_id)[0]
+    return bool(node_id in live and controller_id >= 0 and answering_id == cluster_id)
 
 
-def _after_string(response: bytes, offset: int) -> int:
+def _after_string(answer: bytes, offset: int) -> int:
     """Return the offset behind a string with a two-byte length, of which -1 means null."""
-    length = struct.unpack_from(">h", response, offset)[0]
+    length = struct.unpack_from(">h", answer, offset)[0]
     return offset + 2 + max(0, int(length))
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -61,6 +62,12 @@ def test_ready_means_that_every_broker_serves_clients_of_one_cluster(cluster):
     for number, broker in cluster.brokers.items():
         assert serves_clients("127.0.0.1", broker.port, found.cluster_id, node_id=number)
         assert not serves_clients("127.0.0.1", broker.port, found.cluster_id, node_id=4)
+
+
+def test_ready_means_that_every_groups_offsets_can_be_asked_for_at_once(cluster):
+    logs = "".join(broker.log_path.read_text() for broker in cluster.brokers.values())
+    loaded = re.findall(r"Finished loading of metadata from __consumer_offsets-(\d+) ", logs)
+    assert {int(partition) for partition in loaded} == set(range(4))
 
 
 def test_topics_and_coordinators_have_three_replicas_of_which_two_must_be_in_sync(cluster, replicated_topic):
@@ -152,6 +159,15 @@ def test_settings_that_kafka_does_not_accept_are_shown_with_kafkas_words(tmp_pat
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     cluster = EmbeddedKafkaCluster(brokers=2, properties={"log.retention.hours": "a-week"})
     with pytest.raises(EmbeddedKafkaError, match=r"does not accept its settings[\s\S]*Invalid value a-week"):
+        cluster.start()
+    assert not cluster.running
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cluster_that_cannot_serve_groups_is_not_ready(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cluster = EmbeddedKafkaCluster(brokers=1, properties={"offsets.topic.replication.factor": "3"}, start_timeout_s=30)
+    with pytest.raises(EmbeddedKafkaError, match=r"no group had a coordinator after 30 s[\s\S]*__consumer_offsets"):
         cluster.start()
     assert not cluster.running
     assert not list(tmp_path.iterdir())

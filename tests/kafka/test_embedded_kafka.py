@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from confluent_kafka.admin._config import ConfigResource
 from eos_client.testing import EmbeddedKafka
 from eos_client.testing import embedded_kafka as embedded_kafka_module
 from eos_client.testing.free_ports import free_ports, is_free
-from eos_client.testing.readiness import serves_clients
+from eos_client.testing.readiness import serve_groups, serves_clients
 from tests.kafka.round_trips import read_committed, write_in_transaction
 
 VERSIONS = ["4.3.1", "4.2.1", "4.1.2", "4.0.0"]
@@ -78,6 +79,15 @@ def test_ready_means_that_a_topic_can_be_created_at_once(create_topic):
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         topic = create_topic(broker, partitions=3)
         assert len(admin.list_topics(topic, 10).topics[topic].partitions) == 3
+
+
+def test_ready_means_that_every_groups_offsets_can_be_asked_for_at_once():
+    """Else the first to ask may hear NOT_COORDINATOR from the broker that was named as the coordinator."""
+    with EmbeddedKafka(properties={"offsets.topic.num.partitions": "50"}) as broker:
+        loaded = re.findall(r"Finished loading of metadata from __consumer_offsets-(\d+) ", broker.log_path.read_text())
+        assert sorted(map(int, loaded)) == list(range(50))
+        broker.restart()
+        assert serve_groups({1: ("127.0.0.1", broker.port)})
 
 
 def test_another_cluster_at_the_port_is_not_taken_for_ours(broker):

@@ -68,6 +68,13 @@ def test_a_broker_that_is_not_ready_in_time_is_ended():
         EmbeddedKafka(start_timeout_s=0.01).start()
 
 
+@pytest.mark.usefixtures("nothing_left")
+def test_a_broker_that_cannot_serve_groups_is_not_ready():
+    broker = EmbeddedKafka(properties={"offsets.topic.replication.factor": "3"}, start_timeout_s=30)
+    with pytest.raises(EmbeddedKafkaError, match=r"was not ready after 30 s\. [\s\S]*__consumer_offsets"):
+        broker.start()
+
+
 def test_a_broker_that_failed_to_start_can_be_started_when_the_reason_is_gone():
     broker = EmbeddedKafka(port=free_ports(1)[0])
     with socket.create_server(("127.0.0.1", broker._port)), pytest.raises(EmbeddedKafkaError):
