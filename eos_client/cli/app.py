@@ -58,6 +58,9 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     commit_interval_s: Annotated[
         float, typer.Option("--commit-interval", metavar="S", help="Seconds of work in one transaction.", min=0.001)
     ] = 0.1,
+    start_timeout_s: Annotated[
+        float, typer.Option("--start-timeout", metavar="S", help="How long the cluster may take to answer.", min=0.001)
+    ] = 10.0,
     config: Config = None,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look on stderr.")] = LogFormat.CONSOLE,
     verbose: Verbose = False,
@@ -79,6 +82,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
                 output_topic=target,
                 transactional_id=transactional_id,
                 commit_interval_s=commit_interval_s,
+                start_timeout_s=start_timeout_s,
                 settings=parse_settings(config or ()),
                 progress_interval_s=_JSON_PROGRESS_S if as_json else _CONSOLE_PROGRESS_S,
             )

@@ -32,7 +32,7 @@ class DoctorOptions:
     group_id: str | None = None
     topics: Sequence[str] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
-    timeout_s: float = 5.0
+    timeout_s: float = 10.0
 
 
 def diagnose(options: DoctorOptions) -> list[Finding]:

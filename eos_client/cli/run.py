@@ -23,6 +23,7 @@ class RunOptions:
     output_topic: str
     transactional_id: str | None = None
     commit_interval_s: float = 0.1
+    start_timeout_s: float = 10.0
     settings: Mapping[str, str] = field(default_factory=dict)
     progress_interval_s: float = 1.0
 
@@ -44,6 +45,7 @@ def run_loop(options: RunOptions) -> None:
         group_id=options.group_id,
         transactional_id=options.transactional_id,
         commit_interval_s=options.commit_interval_s,
+        start_timeout_s=options.start_timeout_s,
     )
     progress = LoopProgress(options.progress_interval_s)
     with (

@@ -53,7 +53,7 @@ class ContainerKafka:
         port: int | None = None,
         advertised_port: int | None = None,
         heap_mb: int = 512,
-        start_timeout_s: float = 90.0,
+        start_timeout_s: float = 120.0,
     ) -> None:
         self.version = version
         self.image = ""

@@ -73,7 +73,7 @@ class EmbeddedKafka:
         port: int | None = None,
         advertised_port: int | None = None,
         heap_mb: int = 512,
-        start_timeout_s: float = 60.0,
+        start_timeout_s: float = 120.0,
         directory: Path | None = None,
         on_progress: Callable[[str], None] | None = None,
         keep_directory: bool = False,

@@ -15,7 +15,7 @@ import structlog
 from eos_client.confluent.admin import ClusterAdmin
 from eos_client.confluent.topic_records import StoredRecord, TopicLoader, read_topic
 
-START_LIMIT_S = 60.0
+START_LIMIT_S = 180.0
 
 
 @pytest.fixture(autouse=True)

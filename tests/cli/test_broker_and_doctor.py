@@ -53,7 +53,7 @@ def test_a_broker_that_dies_by_itself_is_an_error_with_the_end_of_its_log(eos_cl
     os.kill(java, signal.SIGKILL)
     assert broker.wait() == 11
     assert "the broker died by itself. The end of its log:" in broker.err
-    assert "Kafka Server started" in broker.err
+    assert "[GroupCoordinator id=1] Finished loading" in broker.err
 
 
 @pytest.mark.parametrize(

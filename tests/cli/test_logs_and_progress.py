@@ -18,6 +18,7 @@ from eos_client.observe import (
     TransactionCommitted,
     log_event,
 )
+from tests.cli.waiting import until
 
 GENERATION = GroupGeneration(5, "member")
 ORDERS_0, ORDERS_1 = InputPartition("orders", 0), InputPartition("orders", 1)
@@ -86,14 +87,15 @@ def test_a_warning_of_another_library_keeps_the_format(stderr: Any) -> None:
     assert "closed late" in entry["message"]
 
 
-def reports_of(progress_of: Any, *, events: Any = (), counters: Any = None, seconds: float = 0.06) -> list[Any]:
+def reports_of(progress_of: Any, *, events: Any = (), counters: Any = None) -> list[Any]:
+    """The first two reports or more, each made while the loop runs."""
     reports: list[Any] = []
     progress = progress_of(reports)
     for event in events:
         progress(event)
     with progress.watch(lambda: counters or {}):
-        time.sleep(seconds)
-    return reports
+        until(lambda: len(reports) >= 2, "two reports")
+        return list(reports)
 
 
 def test_progress_reports_totals_at_each_interval() -> None:
@@ -101,16 +103,14 @@ def test_progress_reports_totals_at_each_interval() -> None:
         return LoopProgress(0.02, report=reports.append, forward=lambda _event: None)
 
     reports = reports_of(progress_of, counters={"committed": 7, "records_in": 70, "records_out": 71})
-    assert len(reports) >= 2
     assert all((report["committed"], report["records_in"]) == (7, 70) for report in reports)
 
 
 def test_what_happened_since_the_last_report_is_told_when_the_loop_ends() -> None:
     reports: list[Any] = []
-    totals = {"committed": 0}
-    with LoopProgress(60, report=reports.append).watch(lambda: totals):
-        time.sleep(0.02)
-        totals["committed"] = 1
+    totals = iter([0])
+    with LoopProgress(60, report=reports.append).watch(lambda: {"committed": next(totals, 1)}):
+        pass
     assert [report["committed"] for report in reports] == [1]
 
 
@@ -123,13 +123,14 @@ def test_a_loop_that_did_nothing_ends_without_a_report() -> None:
 
 def test_progress_tells_records_per_second_since_the_last_report() -> None:
     reports: list[Any] = []
-    totals = {"records_in": 0, "records_out": 0}
-    progress = LoopProgress(0.1, report=reports.append)
-    with progress.watch(lambda: totals):
-        totals["records_in"], totals["records_out"] = 1000, 500
-        time.sleep(0.15)
-        totals["records_out"] += 1
-    assert 5_000 < reports[0]["records_in_per_s"] <= 10_100
+    totals = iter([(0, 0), (1000, 500)])
+    began_at = time.monotonic()
+    with LoopProgress(0.1, report=reports.append).watch(
+        lambda: dict(zip(("records_in", "records_out"), next(totals, (1000, 501)), strict=True))
+    ):
+        until(lambda: len(reports) >= 2, "two reports")
+    took_s = time.monotonic() - began_at
+    assert 1000 / took_s - 1 < reports[0]["records_in_per_s"] <= 10_100
     assert reports[0]["records_out_per_s"] == pytest.approx(reports[0]["records_in_per_s"] / 2, abs=1)
     assert reports[-1]["records_in_per_s"] == 0
 
@@ -143,9 +144,7 @@ def test_progress_follows_the_assignment_through_revoked_and_lost() -> None:
         PartitionsLost(partitions=frozenset({ORDERS_1}), uncommitted=frozenset()),
     ]
     forwarded: list[Any] = []
-    reports = reports_of(
-        lambda r: LoopProgress(0.02, report=r.append, forward=forwarded.append), events=events, seconds=0.05
-    )
+    reports = reports_of(lambda r: LoopProgress(0.02, report=r.append, forward=forwarded.append), events=events)
     assert reports[-1]["partitions"] == 1
     assert forwarded == events
 

@@ -35,19 +35,19 @@ def wait_until(condition):
 
 
 def test_a_call_returns_what_the_function_returns(handle):
-    assert handle.call(lambda: 42, 1.0) == 42
-    assert handle.call(lambda: None, 1.0) is None
+    assert handle.call(lambda: 42, PATIENCE_S) == 42
+    assert handle.call(lambda: None, PATIENCE_S) is None
 
 
 def test_calls_run_one_at_a_time_in_one_thread_that_is_not_the_callers(handle):
-    idents = {handle.call(threading.get_ident, 1.0) for _ in range(5)}
+    idents = {handle.call(threading.get_ident, PATIENCE_S) for _ in range(5)}
     assert len(idents) == 1
     assert threading.get_ident() not in idents
 
 
 def test_the_thread_does_not_keep_the_process_alive(handle):
-    assert handle.call(lambda: threading.current_thread().daemon, 1.0) is True
-    assert handle.call(lambda: threading.current_thread().name, 1.0) == "handle"
+    assert handle.call(lambda: threading.current_thread().daemon, PATIENCE_S) is True
+    assert handle.call(lambda: threading.current_thread().name, PATIENCE_S) == "handle"
 
 
 def test_an_error_is_raised_again_in_the_callers_thread_with_its_traceback_and_cause(handle):
@@ -57,7 +57,7 @@ def test_an_error_is_raised_again_in_the_callers_thread_with_its_traceback_and_c
         raise ValueError("no") from cause
 
     with pytest.raises(ValueError, match="no") as raised:
-        handle.call(fails, 1.0)
+        handle.call(fails, PATIENCE_S)
     assert raised.value.__cause__ is cause
     assert "fails" in [entry.name for entry in raised.traceback]
 
@@ -68,8 +68,8 @@ def test_even_what_ends_a_process_is_raised_in_the_callers_thread_and_not_swallo
         raise error
 
     with pytest.raises(error):
-        handle.call(fails, 1.0)
-    assert handle.call(lambda: "still serving", 1.0) == "still serving"
+        handle.call(fails, PATIENCE_S)
+    assert handle.call(lambda: "still serving", PATIENCE_S) == "still serving"
 
 
 def raise_as_the_binding_does(error):
@@ -132,7 +132,7 @@ def test_an_abandoned_thread_ends_even_if_destroying_its_handle_fails():
 
 def test_a_thread_that_is_no_longer_needed_ends():
     handle = HandleThread("needless")
-    assert handle.call(lambda: 1, 1.0) == 1
+    assert handle.call(lambda: 1, PATIENCE_S) == 1
     handle.end()
     wait_until(lambda: not handle_threads("needless"))
 

@@ -36,9 +36,9 @@ from eos_client.testing.simulation.settings import BrokerSettings
 from tests.verification.answers import settled
 from tests.verification.leaving import leave
 
-SESSION_S = 2.0
+SESSION_S = 6.0
 HEARTBEAT_S = 0.1
-TRANSACTIONAL_ID_EXPIRATION_S = 5.0
+TRANSACTIONAL_ID_EXPIRATION_S = 15.0
 TRANSACTION_CHECK_S = 1.0
 LIMIT_S = 20.0
 CONSUMER, EAGER, COOPERATIVE = "consumer", "range", "cooperative-sticky"

@@ -16,7 +16,7 @@ from tests.conformance.backends import (
     Member,
     waits_long,
 )
-from tests.conformance.test_groups import ALL, Stage
+from tests.conformance.test_groups import ALL, PAUSE_S, Stage
 
 ILLEGAL, UNKNOWN = "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"
 
@@ -188,11 +188,11 @@ def test_the_commits_of_a_frozen_member_are_refused_once_it_was_evicted(stage):
 
 @waits_long
 def test_inside_on_lost_a_classic_member_has_no_id_any_more_and_a_kip_848_one_has(stage):
-    member = stage.alone(max_poll_interval_ms=round(SESSION_S * 1000))
+    member = stage.restless()
     inside = []
     member.inside = lambda kind, partitions: inside.append((kind, member.generation, member.member_id))
     was = member.member_id
-    stage.backend.wait(SESSION_S + 1.0)
+    stage.backend.wait(PAUSE_S + 1.0)
     stage.backend.until(lambda: inside, polling=[member])
     kind, generation, member_id = inside[0]
     assert kind == "on_lost"
@@ -202,12 +202,12 @@ def test_inside_on_lost_a_classic_member_has_no_id_any_more_and_a_kip_848_one_ha
 
 @waits_long
 def test_inside_on_lost_after_a_pause_only_a_kip_848_member_may_still_commit_plainly(stage):
-    member = stage.alone(max_poll_interval_ms=round(SESSION_S * 1000))
+    member = stage.restless()
     bystander = stage.member()
     stage.settled(member, bystander)
     found = []
     member.inside = lambda kind, partitions: found.append((kind, member.commit(offsets=stage.places([0]))))
-    stage.backend.for_a_while(SESSION_S + 1.0, polling=[bystander])
+    stage.backend.for_a_while(PAUSE_S + 1.0, polling=[bystander])
     stage.backend.until(lambda: found, polling=[member, bystander])
     assert found[0] == ("on_lost", None if stage.protocol == CONSUMER else UNKNOWN)
 

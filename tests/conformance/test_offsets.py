@@ -46,6 +46,20 @@ class Bench:
     def offsets(self, consumer, count):
         return [message.offset() for message in self.take(consumer, count)]
 
+    def take_end(self, consumer, offset):
+        """The next message is the end of partition 0, at `offset`: from here on, the consumer waits for more there."""
+        (end,) = self.take(consumer, 1)
+        assert end.error().code() == KafkaError._PARTITION_EOF
+        assert (end.partition(), end.offset()) == (0, offset)
+
+    def await_end(self, offset):
+        """Wait until partition 0 ends there for read_committed: an answered transaction may precede its marker."""
+        reader = self.consumer()
+        self.backend.until(
+            lambda: reader.get_watermark_offsets(self.place(), LIMIT_S) == (0, offset), f"the end at {offset}"
+        )
+        reader.close()
+
     def position(self, consumer, partition=0):
         (found,) = consumer.position([self.place(partition=partition)])
         return found.offset
@@ -91,7 +105,8 @@ def test_without_an_offset_the_earliest_record_comes_first(bench):
 
 
 def test_without_an_offset_latest_waits_for_what_comes(bench):
-    consumer = bench.at(OFFSET_INVALID, auto_offset_reset="latest")
+    consumer = bench.at(OFFSET_INVALID, auto_offset_reset="latest", enable_partition_eof=True)
+    bench.take_end(consumer, 10)
     assert consumer.consume(1, WAIT_S) == []
     bench.backend.fill(bench.topic, 1, start=10)
     assert bench.offsets(consumer, 1) == [10]
@@ -116,7 +131,8 @@ def test_an_offset_given_with_the_assignment_wins_over_the_committed_one(bench, 
 
 
 def test_the_end_can_be_asked_for(bench):
-    consumer = bench.at(OFFSET_END)
+    consumer = bench.at(OFFSET_END, enable_partition_eof=True)
+    bench.take_end(consumer, 10)
     assert consumer.consume(1, WAIT_S) == []
     bench.backend.fill(bench.topic, 1, start=10)
     assert bench.offsets(consumer, 1) == [10]
@@ -241,6 +257,7 @@ def test_a_marker_takes_an_offset_that_no_reader_gets(bench):
         producer.begin_transaction()
         producer.produce(bench.topic, b"committed", partition=0)
         producer.commit_transaction(LIMIT_S)
+    bench.await_end(14)
     consumer = bench.at(8, enable_partition_eof=True)
     assert bench.offsets(consumer, 5) == [8, 9, 10, 12, 14]
     assert bench.position(consumer) == 14
@@ -251,6 +268,7 @@ def test_without_end_of_partition_events_the_position_steps_over_a_marker_all_th
     producer.begin_transaction()
     producer.produce(bench.topic, b"committed", partition=0)
     producer.commit_transaction(LIMIT_S)
+    bench.await_end(12)
     consumer = bench.at(8)
     assert bench.offsets(consumer, 3) == [8, 9, 10]
     consumer.poll(WAIT_S)
@@ -265,6 +283,7 @@ def test_aborted_records_are_stepped_over(bench):
     producer.produce(bench.topic, b"aborted", partition=0)
     producer.flush(LIMIT_S)
     producer.abort_transaction(LIMIT_S)
+    bench.await_end(12)
     bench.backend.fill(bench.topic, 1, start=12)
     assert bench.offsets(bench.at(9), 2) == [9, 12]
     assert bench.offsets(bench.at(9, isolation_level="read_uncommitted"), 3) == [9, 10, 12]

@@ -26,7 +26,7 @@ from eos_client.observe import Event
 from tests.verification.answers import settled
 from tests.verification.leaving import leave
 from tests.verification.protocols import GroupProtocol
-from tests.verification.topics import await_stable_end, committed, create_topics, ends, read_all
+from tests.verification.topics import await_stable_end, committed, create_topics, ends, loader_settings, read_all
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 WAIT_S = 20.0
 _CALLBACKS = frozenset({"error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger"})
 _ROOT = Path(__file__).parents[2]
-SESSION_S = 2.0
+SESSION_S = 10.0
+SHORT_SESSION_S = 2.0  # for tests in which a member is to be taken for dead
 HEARTBEAT_S = 0.2
 LIMITS = ProducerLimits(commit_timeout_s=5.0, start_timeout_s=15.0, recovery_timeout_s=20.0)
 PROTOCOLS = tuple(GroupProtocol)
@@ -83,28 +84,36 @@ def intercepting(client: Callable[[dict[str, Any]], Any], **replacements: Callab
 class Stage:
     """Source and sink with one group on a broker; closes every client that it made."""
 
-    def __init__(self, bootstrap: str, protocol: GroupProtocol = GroupProtocol.KIP_848, partitions: int = 2) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        protocol: GroupProtocol = GroupProtocol.KIP_848,
+        *,
+        partitions: int = 2,
+        session_s: float = SESSION_S,
+    ) -> None:
         name = uuid.uuid4().hex[:10]
         self.bootstrap = bootstrap
         self.protocol = protocol
         self.partitions = partitions
+        self.session_s = session_s
         self.source, self.sink, self.group = f"source-{name}", f"sink-{name}", f"group-{name}"
         self.events: list[Event] = []
         self._closing = contextlib.ExitStack()
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
-        self._loader = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        self._loader = Producer(loader_settings(bootstrap) | {"linger.ms": 0})
 
     def __enter__(self) -> Self:
         create_topics(self.bootstrap, {self.source: self.partitions, self.sink: 1})
         if self.protocol is GroupProtocol.KIP_848:
-            self._shorten_sessions()
+            self._set_session()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._closing.close()
 
-    def _shorten_sessions(self) -> None:
-        settings = {"consumer.session.timeout.ms": SESSION_S, "consumer.heartbeat.interval.ms": HEARTBEAT_S}
+    def _set_session(self) -> None:
+        settings = {"consumer.session.timeout.ms": self.session_s, "consumer.heartbeat.interval.ms": HEARTBEAT_S}
         entries = [
             ConfigEntry(key, str(round(seconds * 1000)), incremental_operation=AlterConfigOpType.SET)
             for key, seconds in settings.items()
@@ -124,7 +133,7 @@ class Stage:
             **self.protocol.consumer_config,
         }
         if self.protocol is not GroupProtocol.KIP_848:
-            settings |= {"session.timeout.ms": round(SESSION_S * 1000), "heartbeat.interval.ms": 200}
+            settings |= {"session.timeout.ms": round(self.session_s * 1000), "heartbeat.interval.ms": 200}
         return settings | dotted(more)
 
     def consumer(self, *, gate: Any = None, factory: Any = None, hook: Any = None, **more: Any) -> EosConsumer:

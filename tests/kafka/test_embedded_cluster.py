@@ -60,8 +60,8 @@ def test_ready_means_that_every_broker_serves_clients_of_one_cluster(cluster):
     assert sorted(cluster.brokers) == [1, 2, 3]
     assert cluster.running
     for number, broker in cluster.brokers.items():
-        assert serves_clients("127.0.0.1", broker.port, found.cluster_id, node_id=number)
-        assert not serves_clients("127.0.0.1", broker.port, found.cluster_id, node_id=4)
+        assert serves_clients("127.0.0.1", broker.port, found.cluster_id, node_id=number, timeout_s=30)
+        assert not serves_clients("127.0.0.1", broker.port, found.cluster_id, node_id=4, timeout_s=30)
 
 
 def test_ready_means_that_every_groups_offsets_can_be_asked_for_at_once(cluster):
@@ -94,7 +94,7 @@ def test_goes_on_without_one_broker_and_takes_it_back(cluster, replicated_topic,
     leader = metadata(cluster).topics[replicated_topic].partitions[0].leader
     broker = cluster.brokers[leader]
     pid = broker.pid
-    for end in (broker.kill, broker.shut_down):
+    for end in (broker.kill, lambda: broker.shut_down(60)):  # later it would be ended by force
         end()
         assert not alive(pid)
         assert not cluster.running

@@ -21,6 +21,8 @@ from eos_client.testing.readiness import serve_groups, serves_clients
 from tests.kafka.round_trips import read_committed, write_in_transaction
 
 VERSIONS = ["4.3.1", "4.2.1", "4.1.2", "4.0.0"]
+CLEAN_SHUTDOWN_S = 60.0  # what is not over by then is ended by force
+ANSWER_S = 30.0
 
 STARTS_A_BROKER = """
 import json, os, sys, time
@@ -74,11 +76,12 @@ def test_runs_transactions_and_both_group_protocols_on_every_supported_version(v
         assert version in "".join(broker.log_path.read_text().splitlines()[:2000])
 
 
-def test_ready_means_that_a_topic_can_be_created_at_once(create_topic):
+def test_ready_means_that_a_topic_can_be_created_at_once(create_topic, eventually):
     with EmbeddedKafka() as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         topic = create_topic(broker, partitions=3)
-        assert len(admin.list_topics(topic, 10).topics[topic].partitions) == 3
+        # Another client was answered by the controller; the broker applies what it decided a moment later.
+        eventually(lambda: len(admin.list_topics(topic, 10).topics[topic].partitions) == 3, "its partitions are known")
 
 
 def test_ready_means_that_every_groups_offsets_can_be_asked_for_at_once():
@@ -87,13 +90,13 @@ def test_ready_means_that_every_groups_offsets_can_be_asked_for_at_once():
         loaded = re.findall(r"Finished loading of metadata from __consumer_offsets-(\d+) ", broker.log_path.read_text())
         assert sorted(map(int, loaded)) == list(range(50))
         broker.restart()
-        assert serve_groups({1: ("127.0.0.1", broker.port)})
+        assert serve_groups({1: ("127.0.0.1", broker.port)}, timeout_s=ANSWER_S)
 
 
 def test_another_cluster_at_the_port_is_not_taken_for_ours(broker):
     cluster_id = cluster_id_of(broker.bootstrap_servers)
-    assert serves_clients("127.0.0.1", broker.port, cluster_id)
-    assert not serves_clients("127.0.0.1", broker.port, "AAAAAAAAAAAAAAAAAAAAAQ")
+    assert serves_clients("127.0.0.1", broker.port, cluster_id, timeout_s=ANSWER_S)
+    assert not serves_clients("127.0.0.1", broker.port, "AAAAAAAAAAAAAAAAAAAAAQ", timeout_s=ANSWER_S)
 
 
 def test_stop_leaves_no_process_and_no_file(alive, eventually):
@@ -101,7 +104,7 @@ def test_stop_leaves_no_process_and_no_file(alive, eventually):
     pid, keeper_pid, directory = broker.pid, keeper_of(broker.pid), broker.log_path.parent
     assert alive(pid)
     assert alive(keeper_pid)
-    broker.stop()
+    broker.stop(CLEAN_SHUTDOWN_S)
     assert not alive(pid)
     eventually(lambda: not alive(keeper_pid), "the keeper has ended")
     assert not directory.exists()
@@ -245,7 +248,7 @@ def test_restarted_while_running_it_shuts_down_cleanly_first(create_topic):
     with EmbeddedKafka() as broker:
         topic = create_topic(broker, partitions=1)
         write_in_transaction(broker.bootstrap_servers, topic, b"before")
-        broker.restart()
+        broker.restart(CLEAN_SHUTDOWN_S)
         assert "shut down completed" in broker.log_path.read_text()
         assert read_committed(broker.bootstrap_servers, topic) == [b"before"]
 

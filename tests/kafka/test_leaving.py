@@ -1,16 +1,17 @@
 """Closing tells whatever there is to tell before the library's own close, which may freeze the process over it."""
 
+import re
 import signal
-import time
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from eos_client.core.model import UNJOINED
-from tests.kafka.kafka_support import SESSION_S, Member, intercepting, wait_for
+from tests.kafka.kafka_support import SHORT_SESSION_S, Member, intercepting, wait_for
 from tests.verification.protocols import GroupProtocol
 
 STATIC = {"group_instance_id": "desk-1"}
+WITH_LOG = {"debug": "cgrp"}
 
 
 class Leaving:
@@ -38,8 +39,16 @@ class Leaving:
         raw.subscribe(topics, **{name: noted(name, callback) for name, callback in callbacks.items()})
 
 
-def members_have_partitions(stage):
-    return [member for member in stage.members() if member.assignment.topic_partitions]
+@pytest.fixture
+def is_due(capfd):
+    """Whether the library has an assignment for a client that nobody polls, by its log (`WITH_LOG`)."""
+    said = []
+
+    def found():
+        said.append(capfd.readouterr().err)
+        return re.search("delegating (incremental )?assign of [1-9]", "".join(said))
+
+    return found
 
 
 def test_a_member_has_given_everything_back_before_the_librarys_close(any_stage):
@@ -50,20 +59,18 @@ def test_a_member_has_given_everything_back_before_the_librarys_close(any_stage)
     assert any_stage.members() == []
 
 
-def test_an_assignment_that_nobody_was_told_of_is_told_before_the_librarys_close(any_stage):
-    leaving = Leaving(any_stage)
-    wait_for(lambda: members_have_partitions(any_stage), "the group to assign")
-    time.sleep(0.3)  # and the library to hear of it
+def test_an_assignment_that_nobody_was_told_of_is_told_before_the_librarys_close(any_stage, is_due):
+    leaving = Leaving(any_stage, **WITH_LOG)
+    wait_for(is_due, "an assignment that is due")
     leaving.consumer.close()
     assert (leaving.told, leaving.too_late) == (["on_assign", "on_revoke"], [])
     assert any_stage.members() == []
 
 
 @pytest.mark.parametrize("any_stage", [GroupProtocol.COOPERATIVE, GroupProtocol.EAGER], indirect=True)
-def test_a_static_member_is_told_of_its_assignment_and_stays_a_member(any_stage):
-    leaving = Leaving(any_stage, **STATIC)
-    wait_for(lambda: members_have_partitions(any_stage), "the group to assign")
-    time.sleep(0.3)
+def test_a_static_member_is_told_of_its_assignment_and_stays_a_member(any_stage, is_due):
+    leaving = Leaving(any_stage, **STATIC, **WITH_LOG)
+    wait_for(is_due, "an assignment that is due")
     leaving.consumer.close()
     assert leaving.told == ["on_assign"]
     assert leaving.too_late == ["on_revoke"], "an assignment that was told is taken back without a question"
@@ -113,9 +120,10 @@ def test_what_was_handed_over_stays_uncommitted_where_the_library_has_left_befor
     assert set(any_stage.committed().values()) == {None}
 
 
-FROZEN = """
+FROZEN = f"""
 from eos_client import EosConsumer
-consumer = EosConsumer(SETTINGS["consumer"] | {"group.instance.id": "desk-1"}, hook=lambda event: None)
+own = {{"group.instance.id": "desk-1", "session.timeout.ms": {SHORT_SESSION_S * 1000:.0f}}}
+consumer = EosConsumer(SETTINGS["consumer"] | own, hook=lambda event: None)
 consumer.subscribe([SETTINGS["source"]])
 while not consumer.assignment():
     consumer.consume(1, 0.1)
@@ -131,7 +139,7 @@ def test_a_static_member_that_was_replaced_leaves_its_successor_alone(any_stage)
     with Member(any_stage, FROZEN) as frozen:
         assert frozen.said() == "assigned"
         frozen.signal(signal.SIGSTOP)
-        time.sleep(SESSION_S + 1)
+        wait_for(lambda: not any_stage.members(), "the session to end")
         successor = any_stage.subscribed(group_instance_id="desk-1")
         wait_for(successor.assignment, "an assignment", lambda: successor.consume(1, 0.05))
         joined = successor.snapshot().generation

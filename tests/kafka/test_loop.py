@@ -167,22 +167,22 @@ def test_a_slow_transform_commits_on_time_and_puts_the_rest_of_its_batch_back(ka
         job.load(150)
 
         def slow(record):
-            time.sleep(0.02)
+            time.sleep(0.04)
             return [record.value()]
 
-        # All 150 in one transaction would take 3 s, longer than the broker lets it live.
+        # All 150 in one transaction would take 6 s, longer than the broker lets it live.
         running = job.start(
             slow,
-            commit_interval_s=0.1,
-            hold_limit_s=0.4,
-            commit_timeout_s=1.0,
-            producer={"transaction.timeout.ms": 1500},
+            commit_interval_s=0.2,
+            hold_limit_s=0.3,
+            commit_timeout_s=5.0,
+            producer={"transaction.timeout.ms": 5500},
         )
         job.await_committed()
         running.stop()
         job.assert_exactly_once()
         commits = running.events.of(TransactionCommitted)
-        assert max(e.records_in for e in commits) < 40
+        assert max(e.records_in for e in commits) < 20
         assert (running.loop.counters.aborted, running.loop.counters.producer_rebuilds) == (0, 0)
 
 
@@ -202,11 +202,9 @@ def test_a_generated_transactional_id_is_of_this_loop_alone_and_a_pinned_one_is_
 
 def test_stop_from_another_thread_ends_an_idle_loop_at_once(kafka_broker):
     with Job(kafka_broker) as job:
-        running = job.start()
+        running = job.start(commit_interval_s=60)
         running.events.wait_for(LoopStarted)
-        began_at = time.monotonic()
-        running.stop()
-        assert time.monotonic() - began_at < 10
+        running.stop()  # fails when that takes half of the interval
 
 
 def test_a_loop_that_was_stopped_before_run_returns_from_it(kafka_broker):

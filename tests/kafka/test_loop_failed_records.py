@@ -135,7 +135,7 @@ def test_a_dead_letter_is_written_however_long_the_error_is(kafka_broker):
 
         job.load(1)
         job.start(verbose, on_error="dead_letter", dead_letter_topic=dead)
-        job.await_committed(timeout_s=10)
+        job.await_committed()
         (letter,) = job.messages(dead)
         assert dict(letter.headers())["eos.error"].startswith(b"UnreadableError: cannot parse x")
 
@@ -242,7 +242,7 @@ def test_an_output_that_only_the_broker_finds_too_large_ends_the_loop_with_the_b
 def test_an_output_of_an_unknown_kind_names_itself_and_its_record(kafka_broker, outputs, words):
     with Job(kafka_broker) as job:
         job.load(1)
-        error = job.start(lambda record: outputs).ended(10)
+        error = job.start(lambda record: outputs).ended()
         assert type(error) is TransformError, repr(error)
         assert words in str(error)
         assert f"{job.source}[0]@0" in str(error)

@@ -9,7 +9,7 @@ from eos_client.observe import ProducerRebuilt, TransactionCommitted
 from tests.kafka.loop_support import EventLog, Job, await_true
 from tests.verification.conclusive import conclusive
 
-QUICK = {"commit_timeout_s": 1.0, "hold_limit_s": 0.5, "start_timeout_s": 5.0}
+QUICK = {"commit_timeout_s": 1.0, "hold_limit_s": 0.5, "start_timeout_s": 30.0}
 
 
 def test_goes_on_by_itself_after_the_broker_was_killed_in_mid_stream(make_kafka_broker):
@@ -88,7 +88,7 @@ def test_sigterm_while_the_broker_is_down_ends_within_the_shutdown_budget(make_k
             process.signal(signal.SIGTERM)
             began_at = time.monotonic()
             process.ended(70)
-            assert time.monotonic() - began_at < 3 + 10
+            assert time.monotonic() - began_at < 3 + 30  # without the budget: recovery_timeout_s, 60 s
             assert process.of("loop_stopped")
 
 

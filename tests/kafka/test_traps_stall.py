@@ -2,7 +2,9 @@
 
 import signal
 
-from tests.kafka.kafka_support import Member, wait_for
+import pytest
+
+from tests.kafka.kafka_support import PROTOCOLS, SHORT_SESSION_S, Member, Stage, wait_for
 
 PROLOGUE = """
 from eos_client import EosConsumer, EosProducer
@@ -43,6 +45,18 @@ with producer.transaction(consumer) as txn:
     while names()[-2:] != ["partitions_lost", "partitions_assigned"] or not consumer.assignment():
         copy(txn, 0.02)
 {EPILOGUE}"""
+
+
+@pytest.fixture
+def stage(kafka_broker):
+    with Stage(kafka_broker.bootstrap_servers, session_s=SHORT_SESSION_S) as made:
+        yield made
+
+
+@pytest.fixture(params=PROTOCOLS, ids=lambda protocol: protocol.value)
+def any_stage(kafka_broker, request):
+    with Stage(kafka_broker.bootstrap_servers, request.param, session_s=SHORT_SESSION_S) as made:
+        yield made
 
 
 def test_a_member_frozen_beyond_its_session_aborts_and_goes_on_where_the_group_is(any_stage):

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -11,10 +12,12 @@ from eos_client.core.model import ProducerLimits
 from eos_client.errors import RebuildProducerError, UnknownOutcomeError
 from tests.kafka.kafka_support import WAIT_S, intercepting, wait_for
 
-BUDGET_S = 0.5
+BUDGET_S = 0.5  # of tests in which nothing but the stuck call must keep to it
+HEALTHY_BUDGET_S = 5.0  # of tests in which the next transaction must commit within it
 # What a call may take beyond its own timeout, on a machine with other things to do; a stuck one never ends.
 GRACE_S = 10.0
 LIMITS = ProducerLimits(commit_timeout_s=BUDGET_S, start_timeout_s=15.0, recovery_timeout_s=20.0)
+GOES_ON = replace(LIMITS, commit_timeout_s=HEALTHY_BUDGET_S)
 
 
 class StuckCall:
@@ -66,7 +69,7 @@ def offsets_and_metadata(consumer):
 def test_a_stuck_send_offsets_lets_its_caller_go_and_init_transactions_gives_a_working_handle(stage, stuck_call):
     stage.load(2)
     stuck = stuck_call("send_offsets_to_transaction")
-    producer, consumer = stage.producer(factory=stuck.factory, limits=LIMITS), stage.subscribed()
+    producer, consumer = stage.producer(factory=stuck.factory, limits=GOES_ON), stage.subscribed()
     stage.collect(consumer, 4)
     producer.begin_transaction()
     producer.produce(stage.sink, b"of the stuck handle")
@@ -115,7 +118,7 @@ def test_the_abandoned_handle_is_destroyed_when_its_call_returns_and_no_thread_s
 def test_a_block_whose_send_offsets_is_stuck_is_aborted_and_its_records_come_again(stage, stuck_call):
     written = stage.load(3)
     stuck = stuck_call("send_offsets_to_transaction")
-    producer, consumer = stage.producer(factory=stuck.factory, limits=LIMITS), stage.subscribed()
+    producer, consumer = stage.producer(factory=stuck.factory, limits=GOES_ON), stage.subscribed()
     with producer.transaction(consumer) as txn:
         for message in stage.collect(consumer, 6):
             txn.produce(stage.sink, message.value())
@@ -136,7 +139,7 @@ def test_a_late_end_of_a_stuck_commit_does_not_end_the_transaction_after_it(stag
     """KAFKA-17754: the abandoned handle sends its EndTxn when the next transaction is open already."""
     written = stage.load(3)
     stuck = stuck_call("commit_transaction")
-    producer, consumer = stage.producer(factory=stuck.factory, limits=LIMITS), stage.subscribed()
+    producer, consumer = stage.producer(factory=stuck.factory, limits=GOES_ON), stage.subscribed()
     with producer.transaction(consumer) as txn:
         for message in stage.collect(consumer, 6):
             txn.produce(stage.sink, message.value())

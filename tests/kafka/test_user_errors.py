@@ -176,12 +176,14 @@ def test_a_transaction_log_that_the_cluster_cannot_replicate_is_the_reason_not_a
 def test_of_two_processes_with_one_pinned_id_the_older_stops_and_the_newer_goes_on(kafka_broker):
     with Job(kafka_broker) as job:
         job.hasten_rebalances()
-        job.load(1200)
+        job.load(800)
         pinned = f"pinned-{job.group}"
         older = job.start_process("slow", transactional_id=pinned)
         older.wait_for("loop_started")
         await_true(job.committed, "the older one works")
         newer = job.start_process("slow", transactional_id=pinned)
+        newer.wait_for("loop_started")
+        job.load(400)  # an idle loop would not notice
         assert older.ended() == 3
         (failed,) = older.of("failed")
         assert ProducerFencedError.__name__ in failed["error"]

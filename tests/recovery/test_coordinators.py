@@ -13,7 +13,7 @@ pytestmark = pytest.mark.kafka
 
 # Coordinators move when a test moves them.
 PROPERTIES = {"auto.leader.rebalance.enable": "false"}
-QUICK = {"commit_timeout_s": 1.0, "hold_limit_s": 0.5, "start_timeout_s": 5.0}
+QUICK = {"commit_timeout_s": 1.0, "hold_limit_s": 0.5, "start_timeout_s": 30.0}
 RECOVERY_S = 60.0
 SHUT_DOWN_S = 30.0
 MOMENTS = (None, "commit_transaction", None, "send_offsets_to_transaction", None)

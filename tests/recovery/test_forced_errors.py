@@ -24,7 +24,7 @@ from tests.verification.conclusive import conclusive
 pytestmark = pytest.mark.kafka
 
 HASTY = {
-    "transactional.id.expiration.ms": "2000",
+    "transactional.id.expiration.ms": "5000",  # from one transaction to the next of a busy machine, joining included
     "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
     "producer.id.expiration.check.interval.ms": "200",
@@ -201,10 +201,14 @@ def test_a_producer_that_the_partition_has_forgotten_together_with_its_records_g
 # -- the broker ends a transaction that takes too long ---------------------------------------------------------------
 
 
+UNHURRIED_MS = 3000
+"""The time-out where all the outputs come before it."""
+
+
 class TimedOut:
     """A producer of its own id with a short time-out, and the wait for the coordinator to act on it."""
 
-    def __init__(self, stage, line, **intercepted):
+    def __init__(self, stage, line, *, timeout_ms=1000, **intercepted):
         self._line = line
         self._stage = stage
         replacements = {name: self._late(name) for name in intercepted}
@@ -212,7 +216,7 @@ class TimedOut:
         self.producer = stage.producer(
             factory=intercepting(Producer, **replacements),
             transactional_id=f"{PINNED}-{stage.group}",
-            transaction_timeout_ms=1000,
+            transaction_timeout_ms=timeout_ms,
         )
 
     def _late(self, name):
@@ -289,7 +293,7 @@ def test_a_time_out_found_while_the_outputs_are_flushed_ends_in_an_abort_and_the
 
 def test_a_time_out_found_when_the_offsets_are_sent_ends_in_an_abort_and_the_next_block_goes_on(stage, line):
     written = stage.load(3)
-    slow, consumer = TimedOut(stage, line), stage.subscribed()
+    slow, consumer = TimedOut(stage, line, timeout_ms=UNHURRIED_MS), stage.subscribed()
     with slow.producer.transaction(consumer) as txn:
         for message in stage.collect(consumer, 6):
             slow.write(txn, message)
@@ -301,7 +305,7 @@ def test_a_time_out_found_when_the_offsets_are_sent_ends_in_an_abort_and_the_nex
 
 def test_a_time_out_found_at_the_commit_is_looked_up_and_the_next_block_goes_on(stage, line):
     written = stage.load(3)
-    slow, consumer = TimedOut(stage, line, commit_transaction=True), stage.subscribed()
+    slow, consumer = TimedOut(stage, line, timeout_ms=UNHURRIED_MS, commit_transaction=True), stage.subscribed()
     assert copy_block(stage, slow.producer, consumer, 6).outcome is Outcome.ABORTED
     assert slow.waits == 1
     assert [event.outcome for event in stage.named("outcome_resolved")] == ["aborted"]
@@ -310,7 +314,7 @@ def test_a_time_out_found_at_the_commit_is_looked_up_and_the_next_block_goes_on(
 
 def test_a_time_out_found_at_the_abort_keeps_the_blocks_own_error_and_the_next_block_goes_on(stage, line):
     written = stage.load(3)
-    slow, consumer = TimedOut(stage, line, abort_transaction=True), stage.subscribed()
+    slow, consumer = TimedOut(stage, line, timeout_ms=UNHURRIED_MS, abort_transaction=True), stage.subscribed()
 
     def block():
         with slow.producer.transaction(consumer) as txn:

@@ -99,7 +99,7 @@ def test_an_output_behind_a_failed_one_is_aborted_and_the_same_handle_goes_on():
 
 
 def test_an_output_that_found_no_leader_in_time_is_aborted_and_the_producer_goes_on():
-    with application(brokers=2, **{"message.timeout.ms": 300}) as (cluster, running):
+    with application(brokers=2, **{"message.timeout.ms": 2000}) as (cluster, running):
         cluster.move_coordinator("transaction", running.producer.transactional_id, 1)
         cluster.move_coordinator("group", "group", 1)
         cluster.move_leader(SINK, 2)

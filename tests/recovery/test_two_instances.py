@@ -205,7 +205,7 @@ def test_an_older_loop_that_stood_still_beyond_its_transactions_time_out_takes_t
         stall.count()
         return [record.value()]
 
-    short = {"producer": {"transaction.timeout.ms": 3000}, "commit_timeout_s": 1.0, "hold_limit_s": 0.3}
+    short = {"producer": {"transaction.timeout.ms": 6000}, "commit_timeout_s": 4.0, "hold_limit_s": 0.3}
     pair.job.load(20)
     older = pair.start(stalling, commit_interval_s=1.5, **short)
     assert stall.door.reached.wait(GATE_S)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
@@ -15,8 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from eos_client.confluent.ledger_reader import LedgerReader
 from eos_client.integration.spark import EosKafkaSink
 from eos_client.observe import Event
+from tests.verification.topics import ends
 
 WAIT_S = 30.0
+STREAM_LIMIT_S = 250
 
 
 def spark_session() -> SparkSession:
@@ -102,31 +104,38 @@ class LocalStage:
         changed = frame if change is None else change(frame)
         query = changed.writeStream.foreachBatch(bounded).options(checkpointLocation=self.checkpoint, **options).start()
         try:
-            query.awaitTermination(120)
+            ended = query.awaitTermination(STREAM_LIMIT_S)
         except Exception as error:  # noqa: BLE001  # Spark's class depends on where it was raised
             return None if "EnoughError" in str(error) else error
         finally:
             query.stop()
+        assert ended, f"the query was not done within {STREAM_LIMIT_S} s"
         return None
 
     def read(self, topic: str | None = None) -> list[Message]:
-        """Every record below the last stable offset of a topic, partition by partition in order."""
+        """Every committed record of a topic, partition by partition in order."""
         name = topic or self.topic
         consumer = Consumer(
-            {"bootstrap.servers": self.servers, "group.id": f"reader-{self.mark}", "enable.partition.eof": True}
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": f"reader-{self.mark}",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 50,
+            }
         )
         try:
-            partitions = consumer.list_topics(name, WAIT_S).topics[name].partitions
-            consumer.assign([TopicPartition(name, p, OFFSET_BEGINNING) for p in partitions])
+            # A commit is answered before its markers are written: a partition may seem to end before its records.
+            unread = ends(self.servers, name, len(consumer.list_topics(name, WAIT_S).topics[name].partitions))
+            consumer.assign([TopicPartition(name, p, OFFSET_BEGINNING) for p in unread])
             found: list[Message] = []
-            ended = 0
-            while ended < len(partitions):
+            while unread:
                 message = consumer.poll(WAIT_S)
-                assert message is not None, "the broker does not answer"
-                if message.error() is None:
+                assert message is not None, f"the broker does not answer, or transactions are open: {unread}"
+                error, partition, offset = message.error(), message.partition() or 0, message.offset() or 0
+                if error is None:
                     found.append(message)
-                else:
-                    ended += 1
+                elif error.code() == KafkaError._PARTITION_EOF and offset >= unread.get(partition, 0):
+                    unread.pop(partition, None)
             return found
         finally:
             consumer.close()

@@ -8,7 +8,7 @@ from tests.spark.rig.settings import Action, Fault, Sink
 from tests.spark.rig.stage import SparkStage
 from tests.spark.rig.stories import ZOMBIE_TIMEOUT_S, die_at, orphaned_workers, replay, restarts, zombie_driver
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 TAKEOVER_MAX_S = 5.0
 SESSION_S = 45.0

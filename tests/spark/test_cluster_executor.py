@@ -12,7 +12,7 @@ from tests.spark.rig.settings import Action, Fault, Sink
 from tests.spark.rig.stage import SparkStage
 from tests.spark.rig.stories import CLUSTER, SOON_LOST, kill_in_each_step, zombie_executor
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 
 STEPS = ("start", "begun", "produced", "offsets_sent", "committed")
 

@@ -8,7 +8,7 @@ from tests.spark.rig.mutants import Mutant
 from tests.spark.rig.stage import SparkStage
 from tests.spark.rig.stories import CLUSTER, kill_in_each_step, replay, restarts
 
-pytestmark = [pytest.mark.kafka, pytest.mark.soak, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.soak, pytest.mark.timeout(600)]
 
 
 def test_without_the_ledger_a_restart_doubles(kafka_broker, tmp_path):

@@ -10,7 +10,9 @@ import pytest
 
 from tests.spark.rig.launching import REPOSITORY, SparkProcess
 
-WAIT_S = 120.0
+pytestmark = pytest.mark.timeout(600)
+
+WAIT_S = 240.0
 
 
 @pytest.fixture

@@ -90,10 +90,10 @@ def test_a_starting_driver_ends_what_an_older_one_has_left_open_in_every_slot(lo
     orphans = []
     for slot in (0, 1):
         orphan = Producer({"bootstrap.servers": local.servers, "transactional.id": f"{local.sink_id}-{slot}"})
-        orphan.init_transactions(20)
+        orphan.init_transactions(60)
         orphan.begin_transaction()
         orphan.produce(local.topic, "never", partition=slot)
-        orphan.flush(10)
+        orphan.flush(60)
         orphans.append(orphan)
     driver("a").start(local.numbers(0, 0), 0)
     for orphan in orphans:
@@ -107,7 +107,7 @@ def test_a_slot_behind_the_marker_is_a_lost_ledger_and_nothing_is_written_again(
     first.start(local.numbers(0, 20), 0)
     first.write(local.numbers(0, 20), 0)
     reader = local.reader()
-    before = reader.slots(range(2), 10)
+    before = reader.slots(range(2), 30)
     reader.close()
     first._lease.commit({2: LedgerEntry(0, before[1].identity)})
     half = local.values()

@@ -85,7 +85,7 @@ def test_a_ledger_that_went_back_is_noticed_by_a_starting_query(local):
 def test_another_number_of_slots_must_wait_until_the_batch_is_whole(local):
     two_batches(local)
     reader = local.reader()
-    entries = reader.slots(range(2), 10)
+    entries = reader.slots(range(2), 30)
     reader.close()
     write_back = LedgerEntry(1, entries[0].identity)
     write_ledger(local, {0: write_back, 1: write_back})

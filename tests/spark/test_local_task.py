@@ -52,7 +52,7 @@ class Driver:
 
     def __init__(self, local, run=1, **options):
         self.settings = SinkSettings(
-            local.servers, local.topic, local.sink_id, 1, f"{local.sink_id}-ledger", sibling_timeout_s=3.0, **options
+            local.servers, local.topic, local.sink_id, 1, f"{local.sink_id}-ledger", sibling_timeout_s=20.0, **options
         )
         ensure_ledger_topic(local.servers, {}, self.settings.ledger_topic, 1, timeout_s=20)
         self.lease = Lease(self.settings)
@@ -87,6 +87,13 @@ def driver(local):
     made.initialise()
     yield made
     made.lease.release()
+
+
+@pytest.fixture
+def impatient_driver(driver):
+    """For tests in which an attempt waits in vain for its sibling."""
+    driver.settings = replace(driver.settings, sibling_timeout_s=3.0)
+    return driver
 
 
 def kept_name(driver):
@@ -179,8 +186,9 @@ def test_a_kept_handle_of_an_older_run_is_never_used_again(driver, local):
     assert local.values() == each_once(0, 20)
 
 
-def test_of_two_attempts_at_the_same_time_one_commits(driver, local):
+def test_of_two_attempts_at_the_same_time_one_commits(impatient_driver, local):
     """Sixteen rounds of two threads that do the same slot of the same batch."""
+    driver = impatient_driver
     for batch_id in range(16):
         drop_kept(driver)
         start = threading.Barrier(2)
@@ -227,7 +235,8 @@ def test_an_attempt_that_was_overtaken_finds_its_sibling_done(driver, local, ste
     assert local.values() == each_once(0, rows[1])
 
 
-def test_an_attempt_whose_sibling_died_asks_to_be_repeated_instead_of_taking_turns(driver, local):
+def test_an_attempt_whose_sibling_died_asks_to_be_repeated_instead_of_taking_turns(impatient_driver, local):
+    driver = impatient_driver
     took: list[str] = []
 
     def take_and_die(step, *_):
@@ -246,7 +255,7 @@ def test_what_an_attempt_that_died_has_left_open_is_ended_by_the_next(driver, lo
     """The dead one cannot abort: its handle is left as it stands, with the ledger entry pending in its transaction."""
     settings = driver.settings
     dead = Producer({**settings.kafka, "transactional.id": settings.transactional_id(0), "linger.ms": 0})
-    dead.init_transactions(20)
+    dead.init_transactions(60)
     dead.begin_transaction()
     order = ["begun", "produced", "flushed", "offsets_sent"]
     reached = order.index(step)
@@ -257,7 +266,7 @@ def test_what_an_attempt_that_died_has_left_open_is_ended_by_the_next(driver, lo
     if reached >= 3:
         entry = LedgerEntry(1, IDENTITY, SlotContent(1, 1), 1)
         at = TopicPartition(settings.ledger_topic, 1, 1, metadata=entry.encode())
-        dead.send_offsets_to_transaction([at], driver.lease.ask(0).group_metadata, 10)
+        dead.send_offsets_to_transaction([at], driver.lease.ask(0).group_metadata, 60)
     began_at = time.monotonic()
     assert driver.task(0).write(0, arrow(0, 10)).outcome is WRITTEN
     assert time.monotonic() - began_at < 30

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from eos_client.testing.embedded_kafka import EmbeddedKafka
-from tests.verification.protocols import broker_properties
+from eos_client.testing.free_ports import free_ports
+from tests.verification.protocols import LONG_SESSION_S, broker_properties
 from tests.verification.proxy import KafkaProxy
+
+BROKER_START_TIMEOUT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +32,31 @@ def direct_broker(version: str) -> Iterator[RunningBroker]:
     """A broker of that version that clients reach directly."""
     with tempfile.TemporaryDirectory(prefix="verification-") as name:
         directory = Path(name)
-        with EmbeddedKafka(version=version, properties=broker_properties(), directory=directory) as broker:
+        with EmbeddedKafka(
+            version=version,
+            properties=broker_properties(),
+            directory=directory,
+            start_timeout_s=BROKER_START_TIMEOUT_S,
+        ) as broker:
             yield RunningBroker(version, broker.bootstrap_servers, directory, broker.log_path)
 
 
 @contextlib.contextmanager
 def proxied_broker(version: str, *, added_rtt_s: float) -> Iterator[RunningBroker]:
-    """A broker all of whose clients come through a recording proxy that adds `added_rtt_s` seconds a round trip."""
-    port = _free_port()
+    """A broker all of whose clients come through a recording proxy that adds `added_rtt_s` seconds a round trip.
+
+    Its members leave, none is killed: no session of KIP-848 need be short, and none ends because a client had to wait.
+    """
+    (port,) = free_ports(1)
     with tempfile.TemporaryDirectory(prefix="verification-") as name, KafkaProxy(port) as proxy:
         directory = Path(name)
-        settings = broker_properties()
         with EmbeddedKafka(
-            version=version, properties=settings, directory=directory, port=port, advertised_port=proxy.port
+            version=version,
+            properties=broker_properties(LONG_SESSION_S),
+            directory=directory,
+            port=port,
+            advertised_port=proxy.port,
+            start_timeout_s=BROKER_START_TIMEOUT_S,
         ) as broker:
             proxy.reset(added_rtt_s=added_rtt_s)
             yield RunningBroker(version, broker.bootstrap_servers, directory, broker.log_path, proxy)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])

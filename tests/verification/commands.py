@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.verification.protocols import TRANSACTION_TIMEOUT_MS
 
+START_TIMEOUT_S = 60.0
 NAIVE_MODULE = "tests.verification.naive_worker"
 TRANSFORM = f"{Path(__file__).with_name('transforms.py')}:copy"
 
@@ -36,7 +37,10 @@ class Job:
 
     def __call__(self, slot: int) -> list[str]:
         command = [sys.executable, "-m"]
-        command += ["eos_client", "run", TRANSFORM] if self.contender is Contender.OURS else [NAIVE_MODULE]
+        if self.contender is Contender.OURS:
+            command += ["eos_client", "run", TRANSFORM, "--start-timeout", str(START_TIMEOUT_S)]
+        else:
+            command += [NAIVE_MODULE]
         command += ["--bootstrap", self.bootstrap, "--group", self.group, "--from", self.source, "--to", self.sink]
         command += ["--commit-interval", str(self.commit_interval_s)]
         if self.pinned_ids or self.contender is Contender.NAIVE:

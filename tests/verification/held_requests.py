@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 
 from tests.verification.wire import (
     REQUEST_HEAD_BYTES,
@@ -26,6 +27,7 @@ from tests.verification.wire import (
 
 WAIT_S = 30.0
 _SIZE_BYTES = 4
+_LOOK_S = 0.005
 
 Matches = Callable[[RequestFields], bool]
 
@@ -34,7 +36,8 @@ class HeldRequest:
     """One request that the proxy is to catch: kept back, or let through with its answer lost. For the test's thread.
 
     `cuts_off`: its client's end of the connection is closed as soon as it has come; it stays on its way.
-    `misdirection`: bytes in it, and those of the same length that the broker reads instead; its answer is not lost.
+    `misdirection`: bytes in it, and those of the same length that the broker reads instead, also when it was kept back
+    first; its answer is not lost.
     """
 
     def __init__(
@@ -64,9 +67,11 @@ class HeldRequest:
 
     def passing(self, frame: bytes) -> bytes | None:
         """What goes on to the broker in the place of `frame` now; None when it is kept."""
-        if self.misdirection is not None:
-            return frame.replace(*self.misdirection)
-        return frame if self.passes else None
+        return self.misdirected(frame) if self.passes else None
+
+    def misdirected(self, frame: bytes) -> bytes:
+        """What the broker is to read in the place of `frame`, whenever it gets it."""
+        return frame if self.misdirection is None else frame.replace(*self.misdirection)
 
     @property
     def is_caught(self) -> bool:
@@ -78,6 +83,15 @@ class HeldRequest:
         if not self._caught.wait(timeout_s) or self.request is None:
             raise TimeoutError(f"no {self.api.name} that matches was sent within {timeout_s} s")
         return self.request
+
+    def wait_until_followed(self, count: int, timeout_s: float = WAIT_S) -> None:
+        """Wait until its client has sent that many more requests of its kind behind it; raises TimeoutError."""
+        self.wait_until_caught(timeout_s)
+        deadline_s = time.monotonic() + timeout_s
+        while self._passage is not None and self._passage.count_behind(self.api) < count:
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"no {count} {self.api.name} came behind the held one within {timeout_s} s")
+            time.sleep(_LOOK_S)
 
     def deliver(self) -> None:
         """Let it go on to the broker, and after it what its client has sent since."""
@@ -152,9 +166,16 @@ class FrameValve:
         self._behind += chunk[at:]
         return bytes(through)
 
-    def reopen(self) -> bytes:
-        """Return the kept frame and what came after it, up to the next one to be kept."""
-        first, behind = bytes(self._kept), bytes(self._behind)
+    def heads_behind(self) -> Iterator[bytes]:
+        """The heads of all frames that have come behind the kept one."""
+        behind, at = bytes(self._behind), 0
+        while at + self._head_length <= len(behind):
+            yield behind[at + _SIZE_BYTES : at + self._head_length]
+            at += _SIZE_BYTES + int.from_bytes(behind[at : at + _SIZE_BYTES], "big")
+
+    def reopen(self, changed: Callable[[bytes], bytes] = bytes) -> bytes:
+        """Return the kept frame, `changed`, and what came after it, up to the next one to be kept."""
+        first, behind = changed(bytes(self._kept)), bytes(self._behind)
         self._kept.clear()
         self._behind.clear()
         self.is_shut = False
@@ -197,6 +218,7 @@ class Passage:
         self.responses = FrameValve(RESPONSE_HEAD_BYTES, self._wants_response, self._lets_response_through)
         self._armed = armed
         self._awaited: dict[int, tuple[HeldRequest, int]] = {}
+        self._misdirected: Callable[[bytes], bytes] = bytes
         self._to_broker: Callable[[bytes], None] = lambda _: None
         self._close_broker: Callable[[], None] = lambda: None
         self.close_client: Callable[[], None] = lambda: None
@@ -218,7 +240,11 @@ class Passage:
     def deliver(self) -> None:
         """Let what is held go on."""
         if self.requests.is_shut:
-            self._to_broker(self.requests.reopen())
+            self._to_broker(self.requests.reopen(self._misdirected))
+
+    def count_behind(self, api: Api) -> int:
+        """How many requests of that kind have come behind the one that is held; for any thread."""
+        return sum(request_head(head)[0] == api for head in self.requests.heads_behind())
 
     def discard(self) -> None:
         """Lose what is held, and the connection."""
@@ -246,6 +272,7 @@ class Passage:
         held.caught(self, request)
         if held.cuts_off:
             self.loop.call_soon(self.close_client)
+        self._misdirected = held.misdirected
         return held.passing(frame)
 
     def _wants_response(self, head: bytes) -> bool:

@@ -8,12 +8,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
 from eos_client import EosConsumer, EosProducer, Outcome
+from eos_client.clients.transaction_block import Transaction
 from eos_client.core.model import ProducerLimits
 from tests.kafka.kafka_support import Stage, wait_for
 from tests.verification.held_requests import HeldRequest
@@ -25,8 +27,10 @@ if TYPE_CHECKING:
 
 RECORDS = 12
 CALL_TIMEOUT_S = 20.0
-COMMIT_TIMEOUT_S = 0.5
-SOCKET_TIMEOUT_MS = 500
+COMMIT_TIMEOUT_S = 2.0
+"""How long the end of a transaction is waited for where the test keeps its request back; all others are patient."""
+LIMITS = ProducerLimits(commit_timeout_s=CALL_TIMEOUT_S, start_timeout_s=CALL_TIMEOUT_S, recovery_timeout_s=20.0)
+SOCKET_TIMEOUT_MS = 2000
 FENCED_CODES = frozenset({47, 90})  # INVALID_PRODUCER_EPOCH, and PRODUCER_FENCED in newer versions of the requests
 _ATTEMPTS_MAX = 5
 
@@ -68,12 +72,19 @@ class NaiveLoop:
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
-    def copy(self, count: int, *, after: int = 0, meanwhile: Callable[[], Any] = lambda: None) -> None:
+    def copy(
+        self,
+        count: int,
+        *,
+        after: int = 0,
+        meanwhile: Callable[[], Any] = lambda: None,
+        commit_timeout_s: float = CALL_TIMEOUT_S,
+    ) -> None:
         """Copy the next `count` records in one transaction, again from its start as often as the broker refuses it."""
         for _ in range(_ATTEMPTS_MAX):
             batch = self._consume(count)
             try:
-                self._attempt(batch, after, meanwhile)
+                self._attempt(batch, after, meanwhile, commit_timeout_s)
             except KafkaException as exception:
                 after, meanwhile = 0, lambda: None
                 self._recover(exception)
@@ -90,7 +101,7 @@ class NaiveLoop:
         self._patiently(self._producer.abort_transaction)
         self._rewind(batch)
 
-    def _attempt(self, batch: list[Message], after: int, meanwhile: Callable[[], Any]) -> None:
+    def _attempt(self, batch: list[Message], after: int, meanwhile: Callable[[], Any], commit_timeout_s: float) -> None:
         self._producer.begin_transaction()
         self._produce(batch[:after])
         meanwhile()
@@ -104,7 +115,7 @@ class NaiveLoop:
             self._patiently(self._producer.commit_transaction)
             return
         try:
-            self._producer.commit_transaction(COMMIT_TIMEOUT_S)
+            self._producer.commit_transaction(commit_timeout_s)
         except KafkaException as exception:
             if not exception.args[0].retriable():
                 raise
@@ -150,14 +161,14 @@ class NaiveLoop:
         self._producer.flush(CALL_TIMEOUT_S)
 
     def _new_producer(self) -> Producer:
-        producer = Producer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "transactional.id": self.transactional_id,
-                "socket.timeout.ms": SOCKET_TIMEOUT_MS,
-                "linger.ms": 0,
-            }
-        )
+        settings: dict[str, Any] = {
+            "bootstrap.servers": self._bootstrap,
+            "transactional.id": self.transactional_id,
+            "linger.ms": 0,
+        }
+        if self._reading is Reading.UNFINISHED:  # the others have given up before the socket does
+            settings["socket.timeout.ms"] = SOCKET_TIMEOUT_MS
+        producer = Producer(settings)
         producer.init_transactions(CALL_TIMEOUT_S)
         return producer
 
@@ -165,33 +176,46 @@ class NaiveLoop:
 class Ours:
     """Our producer and consumer on a stage with one partition of `RECORDS` records; its methods are `NaiveLoop`'s."""
 
-    def __init__(self, stage: Stage, limits: ProducerLimits, **settings: Any) -> None:
+    def __init__(self, stage: Stage, **settings: Any) -> None:
         self.transactional_id = f"ours-{stage.group}"
         self._stage = stage
-        self._producer: EosProducer = stage.producer(limits=limits, transactional_id=self.transactional_id, **settings)
+        self._producer: EosProducer = stage.producer(limits=LIMITS, transactional_id=self.transactional_id, **settings)
         self._consumer: EosConsumer = stage.subscribed()
         stage.load(RECORDS)
 
-    def copy(self, count: int, *, after: int = 0, meanwhile: Callable[[], Any] = lambda: None) -> Outcome | None:
+    def copy(
+        self,
+        count: int,
+        *,
+        after: int = 0,
+        meanwhile: Callable[[], Any] = lambda: None,
+        commit_timeout_s: float = CALL_TIMEOUT_S,
+    ) -> Outcome | None:
         """Copy the next `count` records; returns what became of their transaction."""
-        with self._producer.transaction(self._consumer) as txn:
-            batch = self._stage.collect(self._consumer, count)
-            for message in batch[:after]:
-                txn.produce(self._stage.sink, message.value())
-            self._producer.flush(CALL_TIMEOUT_S)
-            meanwhile()
-            for message in batch[after:]:
-                txn.produce(self._stage.sink, message.value())
+        self._producer.limits = replace(LIMITS, commit_timeout_s=commit_timeout_s)
+        try:
+            with self._producer.transaction(self._consumer) as txn:
+                batch = self._stage.collect(self._consumer, count)
+                self._produce(txn, batch[:after])
+                meanwhile()
+                self._produce(txn, batch[after:])
+        finally:
+            self._producer.limits = LIMITS
         return txn.outcome
 
-    def abort(self, count: int) -> None:
+    def _produce(self, txn: Transaction, batch: Iterable[Message]) -> None:
+        for message in batch:
+            txn.produce(self._stage.sink, message.value())
+        self._producer.flush(CALL_TIMEOUT_S)
+
+    def abort(self, count: int, *, commit_timeout_s: float = CALL_TIMEOUT_S) -> None:
         """Copy the next `count` records, find that they are no good, and abort."""
 
         def no_good() -> None:
             raise ArithmeticError
 
         with pytest.raises(ArithmeticError):
-            self.copy(count, after=count, meanwhile=no_good)
+            self.copy(count, after=count, meanwhile=no_good, commit_timeout_s=commit_timeout_s)
 
     def assert_exactly_once(self) -> None:
         """Copy the rest; then every record has one output."""

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 
 SESSION_TIMEOUT_S = 3.0
+LONG_SESSION_S = 20.0
 HEARTBEAT_INTERVAL_S = 0.5
 TRANSACTION_TIMEOUT_MS = 15_000
 LATEST_VERSION = "4.3.1"
@@ -34,9 +35,9 @@ class GroupProtocol(enum.Enum):
         }
 
 
-def broker_properties() -> dict[str, str]:
+def broker_properties(session_s: float = SESSION_TIMEOUT_S) -> dict[str, str]:
     """Short sessions, quick rebalances, and a dead worker's transaction aborted soon after its time is over."""
-    session_ms, heartbeat_ms = str(int(SESSION_TIMEOUT_S * 1000)), str(int(HEARTBEAT_INTERVAL_S * 1000))
+    session_ms, heartbeat_ms = str(int(session_s * 1000)), str(int(HEARTBEAT_INTERVAL_S * 1000))
     return {
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "500",

@@ -286,9 +286,14 @@ class KafkaProxy:
         """Let the next such request through, and nothing back to its client from its answer on."""
         return self._arm(HeldRequest(api, matches, passes=True))
 
-    def misdirect_next(self, api: Api, matches: Matches, misdirection: tuple[bytes, bytes]) -> HeldRequest:
-        """Let the broker read the next such request with other bytes, as many, in the place of some."""
-        return self._arm(HeldRequest(api, matches, passes=True, misdirection=misdirection))
+    def misdirect_next(
+        self, api: Api, matches: Matches, misdirection: tuple[bytes, bytes], *, holds: bool = False
+    ) -> HeldRequest:
+        """Let the broker read the next such request with other bytes, as many, in the place of some.
+
+        `holds`: it is kept back, too, until `deliver`.
+        """
+        return self._arm(HeldRequest(api, matches, passes=not holds, misdirection=misdirection))
 
     def _arm(self, held: HeldRequest) -> HeldRequest:
         self._armed.append(held)

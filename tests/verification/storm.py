@@ -27,17 +27,28 @@ GUEST_AWAY_S = (1.0, 2.5)
 GUEST_POLL_S = 0.1
 GUEST_STOP_TIMEOUT_S = 30.0
 SUPERVISE_EVERY_S = 0.05
+COUNT_EVERY_S = 1.0
+OVERTIME_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Storm:
-    """What to run; the seed decides when the guest comes and goes."""
+    """What to run; the seed decides when the guest comes and goes.
+
+    It goes on for longer than `seconds`, but not for ever, until there were `commits_min` and `rebalances_min`.
+    """
 
     contender: Contender
     protocol: GroupProtocol
     seconds: float
     seed: int
     commit_interval_s: float = 0.1
+    commits_min: int = 0
+    rebalances_min: int = 0
+
+    def has_shown_enough(self, report: RefusalReport) -> bool:
+        """Whether so much happened that what did not happen means something."""
+        return report.commits >= self.commits_min and report.rebalances >= self.rebalances_min
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +122,19 @@ def perform(storm: Storm, broker: RunningBroker, directory: Path) -> StormOutcom
         rig.await_outputs()
         guest = Guest(broker.bootstrap, rig.group, rig.source, storm.protocol, storm.seed)
         guest.start()
-        until_s = time.monotonic() + storm.seconds
-        while time.monotonic() < until_s:
-            rig.pool.supervise()
-            time.sleep(SUPERVISE_EVERY_S)
+        _supervise(rig, storm.seconds)
         report, undecoded = analyse(list(proxy.exchanges)), list(proxy.undecoded)
+        latest_s = time.monotonic() + OVERTIME_S
+        while not storm.has_shown_enough(report) and time.monotonic() < latest_s:
+            _supervise(rig, COUNT_EVERY_S)
+            report, undecoded = analyse(list(proxy.exchanges)), list(proxy.undecoded)
         guest.stop()
         judgement = rig.judge()
     return StormOutcome(storm, broker.version, report, judgement, guest.visits, undecoded)
+
+
+def _supervise(rig: Rig, seconds: float) -> None:
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        rig.pool.supervise()
+        time.sleep(SUPERVISE_EVERY_S)

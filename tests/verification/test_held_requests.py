@@ -167,6 +167,21 @@ def test_a_misdirected_request_reaches_the_broker_with_other_bytes_and_is_answer
     assert has_received(broker, frames.end_txn(1, transactional_id="u", commits=True), COMMIT)
 
 
+def test_a_misdirected_request_can_wait_until_others_of_its_kind_are_behind_it(
+    broker: ScriptedBroker, proxy: KafkaProxy, client: socket.socket
+) -> None:
+    held = proxy.misdirect_next(Api.END_TXN, commits, (b"t", b"u"), holds=True)
+    client.sendall(COMMIT + OFFSETS + COMMIT)
+    held.wait_until_followed(1)
+    with pytest.raises(TimeoutError, match="2 END_TXN"):
+        held.wait_until_followed(2, 0.01)
+    client.sendall(ABORT)
+    held.wait_until_followed(2)
+    assert bytes(broker.received) == b""
+    held.deliver()
+    assert has_received(broker, frames.end_txn(1, transactional_id="u", commits=True), OFFSETS, COMMIT, ABORT)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 11, 12, 13, 40, 1000])
 def test_the_valve_keeps_the_same_frame_however_the_stream_is_cut(size: int) -> None:
     kept: list[bytes] = []

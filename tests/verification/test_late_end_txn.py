@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -17,12 +17,12 @@ import pytest
 from eos_client import Outcome
 from eos_client.confluent import producer_handle
 from eos_client.confluent.client_log import ClientLog
-from eos_client.core.model import ProducerLimits
 from eos_client.observe import OutcomeResolved
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
 from tests.kafka.kafka_support import Stage, wait_for
 from tests.kafka.loop_support import Job, await_true
+from tests.verification.brokers import BROKER_START_TIMEOUT_S
 from tests.verification.held_requests import HeldRequest
 from tests.verification.late_end_txn import (
     COMMIT_TIMEOUT_S,
@@ -46,8 +46,6 @@ from tests.verification.wire import Api
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
-SHORT = ProducerLimits(commit_timeout_s=COMMIT_TIMEOUT_S, start_timeout_s=15.0, recovery_timeout_s=20.0)
-PATIENT = ProducerLimits(commit_timeout_s=10.0, start_timeout_s=15.0, recovery_timeout_s=20.0)
 GOES_ON_WITHIN_S = 40.0
 
 
@@ -62,7 +60,10 @@ class Network:
 @pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
     (port,) = free_ports(1)
-    with KafkaProxy(port) as proxy, EmbeddedKafka(port=port, advertised_port=proxy.port) as broker:
+    with (
+        KafkaProxy(port) as proxy,
+        EmbeddedKafka(port=port, advertised_port=proxy.port, start_timeout_s=BROKER_START_TIMEOUT_S) as broker,
+    ):
         yield Network(broker.bootstrap_servers, proxy)
 
 
@@ -142,7 +143,7 @@ def test_a_loop_that_takes_an_unanswered_commit_for_failed_doubles_its_records(s
     with naive(stage, Reading.FAILED) as loop:
         loop.copy(4)
         proxy.lose_next_answer(Api.END_TXN, commit_of(loop.transactional_id))
-        loop.copy(4)
+        loop.copy(4, commit_timeout_s=COMMIT_TIMEOUT_S)
         loop.copy(8)
     assert doubled(stage.outputs()) == set(ids(4, 8))
 
@@ -152,7 +153,7 @@ def test_a_loop_that_takes_an_unanswered_commit_for_done_loses_its_records(stage
     with naive(stage, Reading.DONE) as loop:
         loop.copy(4)
         dropped = proxy.hold_next(Api.END_TXN, commit_of(loop.transactional_id))
-        loop.copy(4)
+        loop.copy(4, commit_timeout_s=COMMIT_TIMEOUT_S)
         loop.copy(4)
         dropped.discard()
     assert stage.outputs() == ids(0, 4) + ids(8, 12)
@@ -174,10 +175,10 @@ def assert_refused(proxy: KafkaProxy, transactional_id: str, held: HeldRequest, 
 
 
 def test_a_late_commit_is_refused_because_ours_has_asked_the_log(stage: Stage, proxy: KafkaProxy) -> None:
-    ours = Ours(stage, SHORT)
+    ours = Ours(stage)
     assert ours.copy(4) is Outcome.COMMITTED
     held = proxy.hold_next(Api.END_TXN, commit_of(ours.transactional_id))
-    assert ours.copy(4) is Outcome.ABORTED
+    assert ours.copy(4, commit_timeout_s=COMMIT_TIMEOUT_S) is Outcome.ABORTED
     assert ours.resolved() == ["aborted"]
 
     def nothing_is_visible() -> None:
@@ -190,10 +191,10 @@ def test_a_late_commit_is_refused_because_ours_has_asked_the_log(stage: Stage, p
 
 
 def test_a_commit_that_never_arrives_is_done_again_once(stage: Stage, proxy: KafkaProxy) -> None:
-    ours = Ours(stage, SHORT)
+    ours = Ours(stage)
     ours.copy(4)
     dropped = proxy.hold_next(Api.END_TXN, commit_of(ours.transactional_id))
-    assert ours.copy(4) is Outcome.ABORTED
+    assert ours.copy(4, commit_timeout_s=COMMIT_TIMEOUT_S) is Outcome.ABORTED
     assert ours.copy(4) is Outcome.COMMITTED
     dropped.discard()
     ours.assert_exactly_once()
@@ -202,10 +203,10 @@ def test_a_commit_that_never_arrives_is_done_again_once(stage: Stage, proxy: Kaf
 
 
 def test_a_commit_whose_answer_is_lost_counts_as_done(stage: Stage, proxy: KafkaProxy) -> None:
-    ours = Ours(stage, SHORT)
+    ours = Ours(stage)
     ours.copy(4)
     lost = proxy.lose_next_answer(Api.END_TXN, commit_of(ours.transactional_id))
-    assert ours.copy(4) is Outcome.COMMITTED
+    assert ours.copy(4, commit_timeout_s=COMMIT_TIMEOUT_S) is Outcome.COMMITTED
     assert lost.wait_for_answer().errors == (0,)
     assert ours.resolved() == ["committed"]
     assert settled_offset(stage) == 8
@@ -214,10 +215,10 @@ def test_a_commit_whose_answer_is_lost_counts_as_done(stage: Stage, proxy: Kafka
 
 
 def test_a_late_abort_is_refused_because_ours_has_another_handle(stage: Stage, proxy: KafkaProxy) -> None:
-    ours = Ours(stage, SHORT)
+    ours = Ours(stage)
     ours.copy(4)
     held = proxy.hold_next(Api.END_TXN, abort_of(ours.transactional_id))
-    ours.abort(4)
+    ours.abort(4, commit_timeout_s=COMMIT_TIMEOUT_S)
     assert ours.copy(4, after=4, meanwhile=lambda: arrive_late(held)) is Outcome.COMMITTED
     ours.assert_exactly_once()
     assert_refused(proxy, ours.transactional_id, held, aborts=1)
@@ -226,11 +227,11 @@ def test_a_late_abort_is_refused_because_ours_has_another_handle(stage: Stage, p
 def test_offsets_that_are_held_beyond_the_budget_are_left_behind_with_their_handle(
     stage: Stage, proxy: KafkaProxy
 ) -> None:
-    ours = Ours(stage, SHORT)
+    ours = Ours(stage)
     ours.copy(2)
     held = proxy.hold_next(Api.TXN_OFFSET_COMMIT, sent_by(ours.transactional_id))
     began_s = time.monotonic()
-    assert ours.copy(8) is Outcome.ABORTED
+    assert ours.copy(8, commit_timeout_s=COMMIT_TIMEOUT_S) is Outcome.ABORTED
     assert time.monotonic() - began_s < GOES_ON_WITHIN_S
     assert len(stage.named("producer_rebuilt")) == 1
     with arriving_before_the_commit(proxy, ours.transactional_id, held):
@@ -250,11 +251,10 @@ def test_offsets_that_timed_out_are_refused_even_if_only_the_table_knows_what_th
     """
     monkeypatch.setattr(producer_handle, "_GRACE_S", GOES_ON_WITHIN_S)
     monkeypatch.setattr(ClientLog, "log", lambda *_: None)
-    limits = replace(SHORT, commit_timeout_s=2.0)  # an abort at the same epoch would have to be in time
-    ours = Ours(stage, limits, socket_timeout_ms=2500)
+    ours = Ours(stage, socket_timeout_ms=round(COMMIT_TIMEOUT_S * 1000) + 500)
     ours.copy(2)
     held = proxy.hold_next(Api.TXN_OFFSET_COMMIT, sent_by(ours.transactional_id))
-    assert ours.copy(8) is Outcome.ABORTED
+    assert ours.copy(8, commit_timeout_s=COMMIT_TIMEOUT_S) is Outcome.ABORTED
     with arriving_before_the_commit(proxy, ours.transactional_id, held):
         assert ours.copy(4) is Outcome.COMMITTED
     assert settled_offset(stage) == 6
@@ -269,7 +269,7 @@ def test_offsets_that_timed_out_are_refused_even_if_only_the_table_knows_what_th
 
 
 def test_a_commit_that_was_sent_twice_cannot_tear_the_next_transaction(stage: Stage, proxy: KafkaProxy) -> None:
-    ours = Ours(stage, PATIENT)
+    ours = Ours(stage)
     ours.copy(4)
     held = proxy.hold_next(Api.END_TXN, commit_of(ours.transactional_id), cuts_off=True)
     assert ours.copy(4) is Outcome.COMMITTED
@@ -286,7 +286,7 @@ def test_a_commit_that_was_sent_twice_cannot_tear_the_next_transaction(stage: St
 def test_an_abort_that_was_sent_twice_cannot_take_the_next_transactions_outputs(
     stage: Stage, proxy: KafkaProxy
 ) -> None:
-    ours = Ours(stage, PATIENT)
+    ours = Ours(stage)
     ours.copy(4)
     held = proxy.hold_next(Api.END_TXN, abort_of(ours.transactional_id), cuts_off=True)
     ours.abort(4)
@@ -296,7 +296,7 @@ def test_an_abort_that_was_sent_twice_cannot_take_the_next_transactions_outputs(
 
 
 def test_offsets_that_were_sent_twice_cannot_take_back_the_next_transactions(stage: Stage, proxy: KafkaProxy) -> None:
-    ours = Ours(stage, PATIENT)
+    ours = Ours(stage)
     ours.copy(4)
     held = proxy.hold_next(Api.TXN_OFFSET_COMMIT, sent_by(ours.transactional_id), cuts_off=True)
     assert ours.copy(4) is Outcome.COMMITTED
@@ -326,7 +326,6 @@ def test_the_loop_goes_on_by_itself_and_the_late_commit_finds_it_in_its_next_tra
         running = job.start(
             copy,
             transactional_id=transactional_id,
-            commit_timeout_s=COMMIT_TIMEOUT_S,
             commit_interval_s=2.0,  # however the records are fetched, the next transaction has more than its first
         )
         job.await_committed()

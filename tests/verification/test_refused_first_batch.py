@@ -6,6 +6,7 @@ nothing of the producer yet and takes any sequence number. Here the first batch 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from eos_client.testing import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
 from tests.kafka.kafka_support import LIMITS, WAIT_S, Stage
 from tests.kafka.loop_support import Job
+from tests.verification.brokers import BROKER_START_TIMEOUT_S
 from tests.verification.held_requests import HeldRequest
 from tests.verification.late_end_txn import sent_by
 from tests.verification.proxy import KafkaProxy
@@ -34,7 +36,10 @@ UNKNOWN_TOPIC_OR_PARTITION = 3
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[KafkaProxy]:
     (port,) = free_ports(1)
-    with KafkaProxy(port) as running, EmbeddedKafka(port=port, advertised_port=running.port):
+    with (
+        KafkaProxy(port) as running,
+        EmbeddedKafka(port=port, advertised_port=running.port, start_timeout_s=BROKER_START_TIMEOUT_S),
+    ):
         yield running
 
 
@@ -44,9 +49,20 @@ def stage(proxy: KafkaProxy) -> Iterator[Stage]:
         yield made
 
 
-def refuse_first_batch(proxy: KafkaProxy, transactional_id: str, topic: str) -> HeldRequest:
+def refuse_first_batch(proxy: KafkaProxy, transactional_id: str, topic: str, *, followers: int = 2) -> HeldRequest:
+    """The first batch is refused when that many more are on their way: else the client library sends it first again."""
     nowhere = "-" * len(topic)
-    return proxy.misdirect_next(Api.PRODUCE, sent_by(transactional_id), (topic.encode(), nowhere.encode()))
+    refused = proxy.misdirect_next(
+        Api.PRODUCE, sent_by(transactional_id), (topic.encode(), nowhere.encode()), holds=followers > 0
+    )
+
+    def deliver_when_followed() -> None:
+        refused.wait_until_followed(followers)
+        refused.deliver()
+
+    if followers:
+        threading.Thread(target=deliver_when_followed, daemon=True).start()
+    return refused
 
 
 def write(producer: Any, topic: str, *values: str, **options: Any) -> None:
@@ -123,12 +139,12 @@ def test_a_block_is_aborted_and_its_records_come_again(stage: Stage, proxy: Kafk
     assert stage.outputs() == written
 
 
-def begin_slot(stage: Stage, proxy: KafkaProxy, **theirs: Any) -> tuple[SlotProducer, HeldRequest]:
+def begin_slot(stage: Stage, proxy: KafkaProxy, *, followers: int, **theirs: Any) -> tuple[SlotProducer, HeldRequest]:
     """What a slot of a Spark sink does before its flush, with the user's own settings; and what the broker refuses."""
     settings = {"bootstrap.servers": stage.bootstrap, **SMALL_BATCHES, **theirs}
     producer = SlotProducer(settings, f"slot-{stage.group}", limits=LIMITS)
     producer.init_transactions()
-    refused = refuse_first_batch(proxy, producer.transactional_id, stage.sink)
+    refused = refuse_first_batch(proxy, producer.transactional_id, stage.sink, followers=followers)
     producer.begin_transaction()
     for value in (b"first", b"second", b"third"):
         producer.produce_named(stage.sink, value, None)
@@ -152,7 +168,7 @@ def test_the_block_after_it_commits_though_it_has_no_outputs(stage: Stage, proxy
 
 
 def test_a_slot_of_a_spark_sink_sends_the_batch_again_before_the_next(stage: Stage, proxy: KafkaProxy) -> None:
-    producer, refused = begin_slot(stage, proxy)
+    producer, refused = begin_slot(stage, proxy, followers=0)  # one request at a time
     producer.flush_outputs(WAIT_S)
     assert refused.wait_for_answer().errors == (UNKNOWN_TOPIC_OR_PARTITION,)
     producer.commit_transaction(WAIT_S)
@@ -161,7 +177,7 @@ def test_a_slot_of_a_spark_sink_sends_the_batch_again_before_the_next(stage: Sta
 
 
 def test_a_slot_with_more_requests_in_flight_is_written_again(stage: Stage, proxy: KafkaProxy) -> None:
-    producer, _ = begin_slot(stage, proxy, **{"max.in.flight.requests.per.connection": 5})
+    producer, _ = begin_slot(stage, proxy, followers=2, **{"max.in.flight.requests.per.connection": 5})
     with pytest.raises(AbortableError, match=TAKEN_FOR_WRITTEN):
         producer.flush_outputs(WAIT_S)
     producer.close()

@@ -30,7 +30,7 @@ class Plan:
     kill_at: float = 0.5
     into_transaction_s: float = 0.05
     restart_after_s: float = 1.5
-    stall_limit_s: float = 60.0
+    stall_limit_s: float = 180.0
     stop_limit_s: float = 30.0
 
 

@@ -29,6 +29,7 @@ from eos_client.testing.embedded_kafka import EmbeddedKafka
 
 WORKER_COUNT = 3
 _COMMIT_INTERVAL_S = 0.2
+_START_TIMEOUT_S = 30.0  # three workers start, and Spark, perhaps on a machine with other things to do
 _SESSION_MS = 6000
 """How soon the group gives up a killed worker; the smallest that a broker with default settings accepts."""
 
@@ -207,7 +208,7 @@ class _Session:
             *("--from", job.input_topic, "--to", job.output_topic),
             # Pinned, so that a worker that comes back ends the transaction that its killed self left open.
             *("--transactional-id", f"{job.group_id}-{name}"),
-            *("--commit-interval", str(_COMMIT_INTERVAL_S)),
+            *("--commit-interval", str(_COMMIT_INTERVAL_S), "--start-timeout", str(_START_TIMEOUT_S)),
         ]
         for key, value in settings.items():
             options += ["--config", f"{key}={value}"]

@@ -24,7 +24,7 @@ _KILL_AT = 0.2
 _TICK_S = 0.2
 _LOOK_INTERVAL_S = 0.5
 _START_LIMIT_S = 240.0  # six processes start, perhaps on a machine with other things to do
-_STALL_LIMIT_S = 60.0
+_STALL_LIMIT_S = 180.0
 
 
 class SparkStage:

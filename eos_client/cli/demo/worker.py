@@ -18,6 +18,7 @@ from eos_client.cli.demo.job import invoice
 
 _LOG_TAIL_LINES = 20
 _REASON_LENGTH_MAX = 120
+_KILL_TIMEOUT_S = 30.0
 
 
 @dataclass
@@ -125,7 +126,7 @@ class Worker:
 
     def kill(self) -> None:
         """SIGKILL: the process gets no chance to end its transaction or to leave the group."""
-        self._end(signal.SIGKILL, 5.0)
+        self._end(signal.SIGKILL, _KILL_TIMEOUT_S)
 
     def terminate(self) -> None:
         """SIGTERM, without waiting: it should finish or abort, leave the group and exit 0."""

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 REPOSITORY = Path(__file__).parents[3]
-LIFETIME_S = 400.0
-KEEPER_START_TIMEOUT_S = 20.0
-KEEPER_END_TIMEOUT_S = 20.0
+LIFETIME_S = 600.0
+KEEPER_START_TIMEOUT_S = 60.0
+KEEPER_END_TIMEOUT_S = 60.0
 POLL_S = 0.03
 TAIL_CHARACTERS = 4000
 
@@ -40,8 +40,8 @@ class SparkProcess:
             "SPARK_WORKER_DIR": str(log.parent / "spark-work"),
         }
         keeper = [sys.executable, "-m", "tests.spark.rig.session_keeper", str(lifetime_s), str(log), *command]
-        self._keeper = subprocess.Popen(
-            keeper, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY, env=environment
+        self._keeper = subprocess.Popen(  # unbuffered: a line that was read ahead would be hidden from select()
+            keeper, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, cwd=REPOSITORY, env=environment
         )
         self._exit_code: int | None = None
         said = self._said(KEEPER_START_TIMEOUT_S)
@@ -123,9 +123,9 @@ class SparkProcess:
     def _said(self, wait_s: float) -> str | None:
         if not select.select([self._stdout()], [], [], wait_s)[0]:
             return None
-        return self._stdout().readline().strip()
+        return self._stdout().readline().decode().strip()
 
-    def _stdout(self) -> IO[str]:
+    def _stdout(self) -> IO[bytes]:
         assert self._keeper.stdout is not None
         return self._keeper.stdout
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 PARTITIONS = 4
-RUN_TIMEOUT_S = 240.0
-STRIKE_TIMEOUT_S = 120.0
+RUN_TIMEOUT_S = 500.0
+STRIKE_TIMEOUT_S = 240.0
 
 
 class SparkStage:

@@ -17,7 +17,8 @@ SOON_LOST = {
     "spark.network.timeoutInterval": "1s",
     "spark.executor.heartbeatInterval": "1s",
 }
-ZOMBIE_TIMEOUT_S = 90.0
+ZOMBIE_TIMEOUT_S = 240.0
+SIGNAL_TIMEOUT_S = 60.0
 
 
 def kill_in_each_step(*steps: str) -> tuple[Fault, ...]:
@@ -30,7 +31,7 @@ def die_at(stage: SparkStage, fault: Fault, **changes: Any) -> None:
     application = stage.start(driver_faults=(fault,), **changes)
     stage.await_strike(application, fault)
     application.kill()
-    application.wait(10.0)
+    application.wait(SIGNAL_TIMEOUT_S)
 
 
 def restarts(stage: SparkStage) -> None:
@@ -81,7 +82,9 @@ def zombie_executor(stage: SparkStage, fault: Fault) -> None:
     """An executor freezes in the step, Spark gives it up and runs its tasks elsewhere, then it wakes."""
     application = stage.start()
     stage.await_strike(application, fault)
-    application.until(lambda: any(each.stopped for each in members_of(application.session)), "the freeze", 10.0)
+    application.until(
+        lambda: any(each.stopped for each in members_of(application.session)), "the freeze", SIGNAL_TIMEOUT_S
+    )
     stage.await_batches(application, fault.batch_id + 1, ZOMBIE_TIMEOUT_S)
     application.thaw()
     stage.await_end(application)
