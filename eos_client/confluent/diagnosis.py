@@ -25,6 +25,7 @@ class LastErrors:
     def __init__(self, theirs: Callable[[KafkaError], Any] | None) -> None:
         self._theirs = theirs
         self.last: KafkaError | None = None
+        self._watches = False
         self._undelivered = ""
 
     def __call__(self, error: KafkaError) -> None:
@@ -36,6 +37,7 @@ class LastErrors:
 
     def watching_deliveries(self, theirs: Callable[..., Any] | None) -> Callable[..., Any]:
         """Return a delivery callback that remembers the last failure and passes every report on."""
+        self._watches = True
 
         def on_delivery(error: KafkaError | None, message: Any) -> None:
             if error is not None and not error.name().startswith("_PURGE"):
@@ -45,6 +47,11 @@ class LastErrors:
                 theirs(error, message)
 
         return on_delivery
+
+    @property
+    def awaits_undelivered(self) -> bool:
+        """Whether a failed delivery would be told here, and was not since the last `delivery_clause`."""
+        return self._watches and not self._undelivered
 
     def delivery_clause(self) -> str:
         """Return the last failed delivery as the end of a sentence, once, or nothing."""

@@ -46,6 +46,7 @@ from eos_client.ports import Clock
 # A call is given its own timeout first; only what outlives that by this much is left behind.
 _GRACE_S = 0.5
 _INIT_ATTEMPT_MIN_S = 0.01
+_REPORT_LIMIT_S, _REPORT_SLICE_S = 0.5, 0.05
 
 
 def _destroy(raw: Any) -> None:
@@ -263,9 +264,17 @@ class ProducerHandle:
     def _failed(self, request: TransactionalRequest, exception: KafkaException, where: str = "") -> EosError:
         error = kafka_error(exception)
         failure = self._failure(request, error)
+        if request is TransactionalRequest.PRODUCE and failure.code == "_STATE":
+            self._await_undelivered()
         self._failed_before = (request, failure.code)
         named = producer_error(failure, error, self.transactional_id, self._errors.delivery_clause() + where)
         return self._remember(named)
+
+    def _await_undelivered(self) -> None:
+        """After a failed delivery librdkafka first takes no more outputs, and reports what failed a moment later."""
+        deadline = self._clock() + _REPORT_LIMIT_S
+        while self._errors.awaits_undelivered and self._clock() < deadline:
+            self._serve(_REPORT_SLICE_S)
 
     def _failure(self, request: TransactionalRequest, error: KafkaError | None = None) -> ProducerFailure:
         known = ProducerFailure(

@@ -169,6 +169,25 @@ def test_every_failure_of_the_library_is_a_kafka_exception_with_its_kafka_error(
     assert isinstance(bad_place.value.args[0], KafkaError)
 
 
+def test_an_output_behind_an_undelivered_one_is_refused_with_its_reason(stage):
+    """librdkafka says only that it takes no more; the report that says why waits to be served."""
+    producer = stage.producer(delivery_report_only_error=True, message_max_bytes=3_000_000)
+    producer.begin_transaction()
+    producer.produce(stage.sink, b"." * 2_000_000)  # the client may send it, the broker takes half of that
+
+    def refused():
+        try:
+            producer.produce(stage.sink, b"behind it")
+        except AbortableError as error:
+            return str(error)
+        return None
+
+    reason = wait_for(refused, "a refusal")
+    assert "_STATE" in reason
+    assert f"the last undelivered output, to {stage.sink}[0]: MSG_SIZE_TOO_LARGE" in reason
+    producer.abort_transaction(WAIT_S)
+
+
 def test_refused_anonymous_metadata_is_a_kafka_exception_that_requires_an_abort(stage):
     producer, stranger = stage.producer(), stage.consumer()
     producer.begin_transaction()

@@ -128,7 +128,7 @@ class NaiveLoop:
         while True:
             try:
                 end(COMMIT_TIMEOUT_S)
-            except KafkaException as exception:  # noqa: PERF203  # once a second
+            except KafkaException as exception:  # noqa: PERF203  # seconds apart
                 if not exception.args[0].retriable() or time.monotonic() > deadline_s:
                     raise
             else:
