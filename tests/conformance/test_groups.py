@@ -97,7 +97,10 @@ def test_a_cooperative_member_gives_up_its_half_at_the_new_generation_and_a_seco
         ("on_assign", [], generation + 1),
         ("on_assign", [], generation + 2),
     ]
-    assert second.seen == [("on_assign", [], generation + 1), ("on_assign", second.owned, generation + 2)]
+    *first_round, handed_over = second.seen
+    assert handed_over == ("on_assign", second.owned, generation + 2)
+    # The second round may begin before the newcomer has asked what it got in the first.
+    assert first_round in ([("on_assign", [], generation + 1)], [])
 
 
 def test_a_kip_848_member_gives_up_its_half_at_the_old_epoch(stage_of):
