@@ -264,7 +264,7 @@ class ProducerHandle:
     def _failed(self, request: TransactionalRequest, exception: KafkaException, where: str = "") -> EosError:
         error = kafka_error(exception)
         failure = self._failure(request, error)
-        if request is TransactionalRequest.PRODUCE and failure.code == "_STATE":
+        if request is TransactionalRequest.PRODUCE and failure.code == "_STATE" and failure.transaction_open:
             self._await_undelivered()
         self._failed_before = (request, failure.code)
         named = producer_error(failure, error, self.transactional_id, self._errors.delivery_clause() + where)

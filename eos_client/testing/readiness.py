@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -48,21 +49,23 @@ def serve_groups(brokers: Mapping[int, tuple[str, int]], *, timeout_s: float = 1
     ``brokers`` are all of the cluster, by node id, with where each listens. Makes the cluster create its offsets topic.
     """
     try:
-        return all(_serves_group(brokers, group, timeout_s) for group in _GROUPS)
+        with ExitStack() as open_connections:
+            connections = {
+                node_id: open_connections.enter_context(socket.create_connection(address, timeout=timeout_s))
+                for node_id, address in brokers.items()
+            }
+            return all(_serves_group(connections, group) for group in _GROUPS)
     except _NOTHING_READABLE:
         return False
 
 
-def _serves_group(brokers: Mapping[int, tuple[str, int]], group: str, timeout_s: float) -> bool:
-    name = _string(group)
-    with socket.create_connection(next(iter(brokers.values())), timeout=timeout_s) as connection:
-        error, node_id = struct.unpack_from(">hi", _answer(connection, _FIND_COORDINATOR, name))
-    if error:
-        return error not in _NO_COORDINATOR_YET
-    all_topics = struct.pack(">i", -1)
-    with socket.create_connection(brokers[node_id], timeout=timeout_s) as connection:
-        answer = _answer(connection, _OFFSET_FETCH, name + all_topics)
-    error = struct.unpack_from(">h", answer, len(answer) - 2)[0]
+def _serves_group(connections: Mapping[int, socket.socket], group: str) -> bool:
+    name, anybody = _string(group), next(iter(connections.values()))
+    error, node_id = struct.unpack_from(">hi", _answer(anybody, _FIND_COORDINATOR, name))
+    if not error:
+        all_topics = struct.pack(">i", -1)
+        answer = _answer(connections[node_id], _OFFSET_FETCH, name + all_topics)
+        error = struct.unpack_from(">h", answer, len(answer) - 2)[0]
     return error not in _NO_COORDINATOR_YET
 
 

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eos_client.cli.demo.job.invoice import invoice_of
 from eos_client.cli.demo.verdict import Job, Verdict, reach_verdict
-from tests.cli.waiting import until
+from tests.kafka.kafka_support import wait_for
 
 pytestmark = pytest.mark.kafka
 LINES = [b"one", b"two", b"two", b"three"]
@@ -76,7 +76,7 @@ def test_an_interrupted_demo_stops_its_workers_and_removes_its_topics(
     assert demo.terminate() == 130
     assert not Path(f"/proc/{worker_pid}").exists()
     # the broker's metadata follows the controller a little later
-    until(lambda: cluster.admin.topics([topic]) == {topic: None}, "the topic to be gone")
+    wait_for(lambda: cluster.admin.topics([topic]) == {topic: None}, "the topic to be gone")
 
 
 def verdict_on(cluster: Any, outputs: Any, *, aborted: int = 0, committed_offset: int = 4) -> Verdict:

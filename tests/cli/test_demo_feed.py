@@ -7,7 +7,7 @@ import pytest
 from eos_client.cli.demo.feed import Feed
 from eos_client.cli.demo.input_file import open_input
 from eos_client.errors import ClusterUnfitError
-from tests.cli.waiting import until
+from tests.kafka.kafka_support import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -30,11 +30,11 @@ def test_the_feed_waits_at_the_released_share_and_then_goes_on(feed_of: Any) -> 
     feed, _topic = feed_of([str(number) for number in range(100)], 0.1)
     feed.release(0.4)
     feed.start()
-    until(lambda: feed.loaded == 40, "the released share")
+    wait_for(lambda: feed.loaded == 40, "the released share")
     time.sleep(0.4)
     assert (feed.loaded, feed.released, feed.is_done) == (40, 40, False)
     feed.release(1.0)
-    until(lambda: feed.is_done, "all of it")
+    wait_for(lambda: feed.is_done, "all of it")
     assert feed.loaded == 100
 
 
@@ -43,7 +43,7 @@ def test_the_feed_takes_its_time_as_a_stream_does(feed_of: Any) -> None:
     feed.release(1.0)
     started_at = time.monotonic()
     feed.start()
-    until(lambda: feed.is_done, "all of it")
+    wait_for(lambda: feed.is_done, "all of it")
     assert 1.2 < time.monotonic() - started_at < 20
 
 
@@ -53,7 +53,7 @@ def test_lines_without_a_key_take_turns_and_those_with_one_stay_together(feed_of
     feed, topic = feed_of(plain + keyed, 0.1)
     feed.release(1.0)
     feed.start()
-    until(lambda: feed.is_done, "all of it")
+    wait_for(lambda: feed.is_done, "all of it")
     records = cluster.read(topic, 3)
     for partition in range(3):
         own = [record.value.decode() for record in records if record.partition == partition]
@@ -67,7 +67,7 @@ def test_a_stopped_feed_ends_early(feed_of: Any) -> None:
     feed, _topic = feed_of([str(number) for number in range(100)], 60.0)
     feed.release(1.0)
     feed.start()
-    until(lambda: feed.loaded > 0, "the first line")
+    wait_for(lambda: feed.loaded > 0, "the first line")
     feed.stop()
     assert feed.loaded < 100
     assert feed.error is None
@@ -77,6 +77,6 @@ def test_a_line_that_the_topic_refuses_is_the_feeds_error(feed_of: Any) -> None:
     feed, _topic = feed_of(["x" * 3_000_000], 0.1)
     feed.release(1.0)
     feed.start()
-    until(lambda: feed.error is not None, "the error")
+    wait_for(lambda: feed.error is not None, "the error")
     assert isinstance(feed.error, ClusterUnfitError)
     assert "3000000 bytes cannot be written" in str(feed.error)

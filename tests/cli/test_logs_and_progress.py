@@ -18,7 +18,7 @@ from eos_client.observe import (
     TransactionCommitted,
     log_event,
 )
-from tests.cli.waiting import until
+from tests.kafka.kafka_support import wait_for
 
 GENERATION = GroupGeneration(5, "member")
 ORDERS_0, ORDERS_1 = InputPartition("orders", 0), InputPartition("orders", 1)
@@ -94,7 +94,7 @@ def reports_of(progress_of: Any, *, events: Any = (), counters: Any = None) -> l
     for event in events:
         progress(event)
     with progress.watch(lambda: counters or {}):
-        until(lambda: len(reports) >= 2, "two reports")
+        wait_for(lambda: len(reports) >= 2, "two reports")
         return list(reports)
 
 
@@ -128,7 +128,7 @@ def test_progress_tells_records_per_second_since_the_last_report() -> None:
     with LoopProgress(0.1, report=reports.append).watch(
         lambda: dict(zip(("records_in", "records_out"), next(totals, (1000, 501)), strict=True))
     ):
-        until(lambda: len(reports) >= 2, "two reports")
+        wait_for(lambda: len(reports) >= 2, "two reports")
     took_s = time.monotonic() - began_at
     assert 1000 / took_s - 1 < reports[0]["records_in_per_s"] <= 10_100
     assert reports[0]["records_out_per_s"] == pytest.approx(reports[0]["records_in_per_s"] / 2, abs=1)

@@ -88,8 +88,10 @@ def test_inside_revoke_a_kip_848_member_is_at_the_old_epoch_and_afterwards_until
 def test_inside_revoke_a_cooperative_member_is_at_the_new_generation_already(cluster):
     first = Member(cluster, COOPERATIVE)
     pump(first)
-    settle(first, Member(cluster, COOPERATIVE))
+    second = Member(cluster, COOPERATIVE)
+    settle(first, second)
     assert first.seen[1:] == [("on_revoke", [2, 3], 2), ("on_assign", [], 2), ("on_assign", [], 3)]
+    assert second.seen == [("on_assign", [], 2), ("on_assign", [2, 3], 3)]
 
 
 def test_inside_revoke_an_eager_member_is_at_the_old_generation_and_gives_up_everything(cluster):

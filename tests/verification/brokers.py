@@ -13,8 +13,6 @@ from eos_client.testing.free_ports import free_ports
 from tests.verification.protocols import LONG_SESSION_S, broker_properties
 from tests.verification.proxy import KafkaProxy
 
-BROKER_START_TIMEOUT_S = 180.0
-
 
 @dataclass(frozen=True, slots=True)
 class RunningBroker:
@@ -32,12 +30,7 @@ def direct_broker(version: str) -> Iterator[RunningBroker]:
     """A broker of that version that clients reach directly."""
     with tempfile.TemporaryDirectory(prefix="verification-") as name:
         directory = Path(name)
-        with EmbeddedKafka(
-            version=version,
-            properties=broker_properties(),
-            directory=directory,
-            start_timeout_s=BROKER_START_TIMEOUT_S,
-        ) as broker:
+        with EmbeddedKafka(version=version, properties=broker_properties(), directory=directory) as broker:
             yield RunningBroker(version, broker.bootstrap_servers, directory, broker.log_path)
 
 
@@ -56,7 +49,6 @@ def proxied_broker(version: str, *, added_rtt_s: float) -> Iterator[RunningBroke
             directory=directory,
             port=port,
             advertised_port=proxy.port,
-            start_timeout_s=BROKER_START_TIMEOUT_S,
         ) as broker:
             proxy.reset(added_rtt_s=added_rtt_s)
             yield RunningBroker(version, broker.bootstrap_servers, directory, broker.log_path, proxy)

@@ -22,7 +22,6 @@ from eos_client.testing.embedded_kafka import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
 from tests.kafka.kafka_support import Stage, wait_for
 from tests.kafka.loop_support import Job, await_true
-from tests.verification.brokers import BROKER_START_TIMEOUT_S
 from tests.verification.held_requests import HeldRequest
 from tests.verification.late_end_txn import (
     COMMIT_TIMEOUT_S,
@@ -60,10 +59,7 @@ class Network:
 @pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
     (port,) = free_ports(1)
-    with (
-        KafkaProxy(port) as proxy,
-        EmbeddedKafka(port=port, advertised_port=proxy.port, start_timeout_s=BROKER_START_TIMEOUT_S) as broker,
-    ):
+    with KafkaProxy(port) as proxy, EmbeddedKafka(port=port, advertised_port=proxy.port) as broker:
         yield Network(broker.bootstrap_servers, proxy)
 
 

@@ -20,7 +20,6 @@ from eos_client.testing import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
 from tests.kafka.kafka_support import LIMITS, WAIT_S, Stage
 from tests.kafka.loop_support import Job
-from tests.verification.brokers import BROKER_START_TIMEOUT_S
 from tests.verification.held_requests import HeldRequest
 from tests.verification.late_end_txn import sent_by
 from tests.verification.proxy import KafkaProxy
@@ -36,10 +35,7 @@ UNKNOWN_TOPIC_OR_PARTITION = 3
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[KafkaProxy]:
     (port,) = free_ports(1)
-    with (
-        KafkaProxy(port) as running,
-        EmbeddedKafka(port=port, advertised_port=running.port, start_timeout_s=BROKER_START_TIMEOUT_S),
-    ):
+    with KafkaProxy(port) as running, EmbeddedKafka(port=port, advertised_port=running.port):
         yield running
 
 
