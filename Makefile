@@ -6,8 +6,14 @@ READY := $(VENV)/.ready
 KAFKA_VERSION ?= 4.3.1
 # Most tests wait for brokers, not for processors.
 WORKERS ?= 4
+APPLICATIONS ?= 100000
+APPLICATIONS_REAL ?= 300
 
-.PHONY: demo demo-spark test check bench bench-spark mutants soak soak-recovery soak-spark kafka-image clean help
+# One of each minor version that pyproject.toml admits.
+CLIENT_VERSIONS ?= 2.15.0 2.16.1
+
+.PHONY: demo demo-spark test check client-versions bench bench-spark mutants applications application-mutants \
+    applications-real soak soak-recovery soak-spark kafka-image clean help
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -28,6 +34,9 @@ demo-spark: $(READY) ## a Spark stream that loses an executor and its driver, wi
 test: $(READY) ## all tests, on real Kafka
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(TESTS)
 
+client-versions: $(READY) ## lost connections and late requests with each version of confluent-kafka
+	@sh scripts/client_versions.sh $(BIN)/python $(CLIENT_VERSIONS)
+
 check: $(READY) ## ruff, mypy, pyright, import-linter
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -43,6 +52,15 @@ bench-spark: $(READY) ## the Spark sink against Spark's own Kafka sink
 
 mutants: $(READY) ## mistakes put into the client on purpose, and whether simulated stories catch them
 	@$(BIN)/python -m tests.simulation.mutants $(MUTANTS)
+
+applications: $(READY) ## generated applications on the simulated cluster: nothing lost, doubled or told wrongly
+	@$(BIN)/python -m tests.applications --count $(APPLICATIONS) --jobs 2 --shrink 1 $(SEARCH)
+
+application-mutants: $(READY) ## repairs undone on purpose, and whether a generated application finds each
+	@$(BIN)/python -m tests.applications.mutants $(MUTANTS)
+
+applications-real: $(READY) ## the same applications on a real broker, and compared
+	@$(BIN)/python -m tests.applications --real --count $(APPLICATIONS_REAL) $(SEARCH)
 
 soak: $(READY) ## 60 s of faults for each broker version and protocol
 	@$(BIN)/python tests/verification/soak.py $(SOAK)

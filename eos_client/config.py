@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, fields
 from typing import Any, Literal
 
@@ -87,9 +88,8 @@ SAFE_CONSUMER: Settings = {
     # librdkafka's 1000 puts a fast consumer to sleep whenever its local queue is full for a moment.
     "fetch.queue.backoff.ms": 10,
 }
-SAFE_PRODUCER: Settings = {
-    "enable.idempotence": True,
-    "acks": "all",
+SAFE_PRODUCER: Settings = {"enable.idempotence": True, "acks": "all"}
+FAST_TRANSACTIONS: Settings = {
     # Nothing is visible before the commit, and its flush does not linger: larger batches cost nobody time.
     "linger.ms": 20,
     # Back-to-back transactions meet CONCURRENT_TRANSACTIONS and wait this long; librdkafka's default is 100.
@@ -132,13 +132,49 @@ _REFUSED: tuple[tuple[str, frozenset[str], str, str], ...] = (
 )
 
 _COUNTS = frozenset({"max_records", "batch_size"})
+# Not max.poll.interval.ms, though a transform may take that long: readers, and the new owner of a dead process's
+# partitions, wait for its open transaction this long. A transform is run while none is open where one took longer.
 _TRANSACTION_TIMEOUT_MS = 10_000
-_DELIVERY_TIMEOUTS = ("message.timeout.ms", "delivery.timeout.ms")
+# librdkafka waits for an answer as long as transaction.timeout.ms less 100 ms: with a long one, a single answer that is
+# lost would use up all the time of a recovery.
+_ANSWER_TIMEOUT_MS = 20_000
+_BROKERS_TIMEOUT_MAX_MS = 900_000  # transaction.max.timeout.ms, by default
+_TRANSACTION_LIMIT = "transaction.timeout.ms"
 _POLL_LIMIT = "max.poll.interval.ms"
+_TOPIC_SETTINGS = "default.topic.config"
+# librdkafka's other names of settings that have a default here or that one of the defaults must agree with.
+_ALIASES: Mapping[str, tuple[str, ...]] = {
+    "acks": ("request.required.acks",),
+    "linger.ms": ("queue.buffering.max.ms",),
+    "message.timeout.ms": ("delivery.timeout.ms",),
+}
+_SECRETS = ("password", "passphrase", "secret", "private.key", "ssl.key.pem", "ssl_key", "oauthbearer.config", "jaas")
+_MASK = "****"
+
+
+def all_settings(settings: Settings) -> dict[str, Any]:
+    """Return ``settings`` with those of ``default.topic.config`` among them, which win, as in confluent_kafka."""
+    every = dict(settings)
+    topic = every.get(_TOPIC_SETTINGS)
+    if isinstance(topic, Mapping):
+        del every[_TOPIC_SETTINGS]
+        every.update(topic)
+    return every
+
+
+def masked(settings: Settings) -> dict[str, Any]:
+    """Return ``settings`` as they may be shown: secrets are replaced, what is merely private is not."""
+    return {key: _MASK if is_secret(key) else value for key, value in settings.items()}
+
+
+def is_secret(key: str) -> bool:
+    """Whether the value of the setting ``key`` must not be shown."""
+    return any(part in str(key).lower() for part in _SECRETS)
 
 
 def check_settings(settings: Settings) -> None:
     """Refuse what would break exactly-once processing; raises ConfigurationError naming key, value and way out."""
+    settings = all_settings(settings)
     for key, values, reason, way_out in _REFUSED:
         if key in settings and str(settings[key]).strip().lower() in values:
             raise ConfigurationError(f"{key}={settings[key]!r} breaks exactly-once processing: {reason}. {way_out}.")
@@ -147,40 +183,96 @@ def check_settings(settings: Settings) -> None:
 def safe_consumer_settings(settings: Settings) -> dict[str, Any]:
     """Complete a consumer's settings; raises ConfigurationError for unsafe ones or a missing ``group.id``."""
     check_settings(settings)
+    settings = all_settings(settings)
     if not settings.get("group.id"):
-        raise ConfigurationError('"group.id" is missing: offsets can only be fenced inside a group (KIP-447). Set it.')
-    return {**_left_out(SAFE_CONSUMER, settings), **settings}
+        raise ConfigurationError("group.id must be set: offsets can only be fenced inside a group (KIP-447).")
+    return _completed(settings, SAFE_CONSUMER)
+
+
+def idempotent_producer_settings(settings: Settings) -> dict[str, Any]:
+    """Complete the settings of a producer without transactions; raises ConfigurationError for unsafe ones."""
+    check_settings(settings)
+    return _completed(all_settings(settings), SAFE_PRODUCER)
 
 
 def safe_producer_settings(settings: Settings, shortest_timeout_s: float = 0.0) -> dict[str, Any]:
-    """Complete a producer's settings, generating a ``transactional.id`` when none is given.
+    """Complete a transactional producer's settings, generating a ``transactional.id`` when none is given.
 
     ``shortest_timeout_s``: how long one transaction may stay open; a ``transaction.timeout.ms`` below it is refused.
     """
-    check_settings(settings)
+    settings = idempotent_producer_settings(settings)
     needed_ms = math.ceil(shortest_timeout_s * 1000)
     given_ms = settings.get("transaction.timeout.ms")
     if given_ms is not None and _milliseconds("transaction.timeout.ms", given_ms) < needed_ms:
         raise ConfigurationError(
             f'"transaction.timeout.ms"={given_ms!r} is shorter than a transaction may stay open ({needed_ms} ms: '
-            "commit interval + hold limit + commit timeout): the broker would fence the producer in mid-transaction. "
-            "Raise it, or lower the limits."
+            "commit interval + retries of a transform + hold limit + commit timeout): the broker would fence the "
+            "producer in mid-transaction. Raise it, or lower the limits."
         )
-    if "transactional.id" in settings and not settings["transactional.id"]:
+    if settings.get("transactional.id") == "":
         raise ConfigurationError(
-            f'"transactional.id"={settings["transactional.id"]!r} names no producer: there would be no transactions. '
+            "\"transactional.id\"='' names no producer: there would be no transactions. "
             "Leave it out to have one generated, or set a name."
         )
-    # librdkafka refuses a delivery timeout that is longer than the transaction's.
-    longest_ms = max((int(str(v)) for v in map(settings.get, _DELIVERY_TIMEOUTS) if str(v).isdigit()), default=0)
-    timeout_ms = max(_TRANSACTION_TIMEOUT_MS, needed_ms, longest_ms)
-    generated = {"transactional.id": f"eos-{uuid.uuid4()}", "transaction.timeout.ms": timeout_ms}
-    return {**_left_out(SAFE_PRODUCER, settings), **_left_out(generated, settings), **settings}
+    generated = {
+        "transactional.id": f"eos-{uuid.uuid4()}",
+        "transaction.timeout.ms": max(_TRANSACTION_TIMEOUT_MS, needed_ms, _shortest_transaction_ms(settings)),
+    }
+    settings = _completed(settings, {**_agreeing(FAST_TRANSACTIONS, settings), **generated})
+    is_long = (_number(settings, _TRANSACTION_LIMIT) or 0) > _ANSWER_TIMEOUT_MS
+    return _completed(settings, {"socket.timeout.ms": _ANSWER_TIMEOUT_MS} if is_long else {})
 
 
-def _left_out(defaults: Settings, settings: Settings) -> dict[str, Any]:
-    aliases = {"acks": "request.required.acks", "linger.ms": "queue.buffering.max.ms"}
-    return {k: v for k, v in defaults.items() if k not in settings and aliases.get(k) not in settings}
+def check_transaction_timeout(timeout_s: float, *, hold_limit_s: float, commit_timeout_s: float) -> None:
+    """Refuse a ``transaction.timeout.ms`` that ends before the gate and the commit may; raises ConfigurationError."""
+    needed_ms = math.ceil((hold_limit_s + commit_timeout_s) * 1000)
+    if timeout_s * 1000 < needed_ms:
+        raise ConfigurationError(
+            f'"transaction.timeout.ms"={timeout_s * 1000:.0f} is shorter than a transaction may stay open with this '
+            f"consumer: the gate may hold it for {hold_limit_s:g} s (GateSettings.hold_limit_s), and its commit may "
+            f"take {commit_timeout_s:g} s (ProducerLimits.commit_timeout_s). The broker would abort it meanwhile. Set "
+            f'"transaction.timeout.ms" to {needed_ms} or more, or lower those limits.'
+        )
+
+
+def _shortest_transaction_ms(settings: Settings) -> int:
+    """Return the shortest ``transaction.timeout.ms`` that librdkafka takes beside the delivery and socket time-outs."""
+    delivery_ms, socket_ms = _number(settings, "message.timeout.ms"), _number(settings, "socket.timeout.ms")
+    return math.ceil(max(delivery_ms or 0, (socket_ms or 0) - 100))
+
+
+def _agreeing(defaults: Settings, settings: Settings) -> dict[str, Any]:
+    """Return ``defaults``, changed where librdkafka would refuse one beside what the user set."""
+    fitted = dict(defaults)
+    delivery_ms = _number(settings, "message.timeout.ms")
+    if delivery_ms and delivery_ms <= fitted["linger.ms"]:
+        del fitted["linger.ms"]  # librdkafka fits its own
+    for first, longest in (
+        ("reconnect.backoff.ms", "reconnect.backoff.max.ms"),
+        ("retry.backoff.ms", "retry.backoff.max.ms"),
+    ):
+        first_ms, longest_ms = _number(settings, first), _number(settings, longest)
+        if longest_ms is not None:
+            fitted[first] = min(fitted[first], int(longest_ms))
+        if first_ms is not None and longest in fitted:
+            fitted[longest] = max(fitted[longest], int(first_ms))
+    return fitted
+
+
+def _number(settings: Settings, name: str) -> float | None:
+    """Return a setting's number; of its names, the last that was given counts. None where none of them is a number."""
+    names, number = {name, *_ALIASES.get(name, ())}, None
+    for key in (key for key in settings if key in names):
+        with suppress(TypeError, ValueError):
+            number = float(settings[key])
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _completed(settings: Settings, defaults: Settings) -> dict[str, Any]:
+    """Add ``defaults`` to ``settings`` for what was left out, or set to None, under all of its names."""
+    left_out = {k: v for k, v in defaults.items() if all(settings.get(n) is None for n in (k, *_ALIASES.get(k, ())))}
+    without = {n for key in left_out for n in (key, *_ALIASES.get(key, ()))}
+    return {**left_out, **{key: value for key, value in settings.items() if key not in without}}
 
 
 def _check_agreement(key: str, option: str | None, settings: Settings) -> None:
@@ -236,6 +328,11 @@ class EosConfig:
     transform_attempts_max: int = 1
     transform_backoff_s: float = 0.1
 
+    def __repr__(self) -> str:
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        shown = (f"{name}={masked(v) if isinstance(v, Mapping) else v!r}" for name, v in values.items())
+        return f"EosConfig({', '.join(shown)})"
+
     def __post_init__(self) -> None:
         self._check_choices()
         self._check_numbers()
@@ -275,7 +372,7 @@ class EosConfig:
                 raise ConfigurationError(f"{name}={value!r} must be a whole number.")
 
     def _check_transform_time(self) -> None:
-        longest_s = (self.transform_attempts_max - 1) * self.transform_backoff_s
+        longest_s = self.retries_wait_s
         poll_limit_ms = _milliseconds(_POLL_LIMIT, self.consumer_config().get(_POLL_LIMIT, 300_000))
         if longest_s * 1000 >= poll_limit_ms:
             raise ConfigurationError(
@@ -283,22 +380,35 @@ class EosConfig:
                 f"{self.transform_backoff_s} may wait {longest_s:g} s, not below {_POLL_LIMIT}={poll_limit_ms}: the "
                 "group would evict this member while it retries. Lower one or raise the other."
             )
+        chosen_ms = _milliseconds(_TRANSACTION_LIMIT, self.producer_config()[_TRANSACTION_LIMIT])
+        if _TRANSACTION_LIMIT not in {**self.kafka, **self.producer} and chosen_ms > _BROKERS_TIMEOUT_MAX_MS:
+            raise ConfigurationError(
+                f"a transaction may stay open for {self.open_limit_s:g} s: commit_interval_s={self.commit_interval_s:g}"
+                f", hold_limit_s={self.hold_limit_s:g}, commit_timeout_s={self.commit_timeout_s:g} and {longest_s:g} s "
+                f"of a transform's retries. Brokers allow {_BROKERS_TIMEOUT_MAX_MS} ms (transaction.max.timeout.ms). "
+                f"Lower one of them, or raise the brokers' limit and set {_TRANSACTION_LIMIT}."
+            )
+
+    @property
+    def retries_wait_s(self) -> float:
+        """How long, in seconds, one record's transform waits between its attempts, all together."""
+        return (self.transform_attempts_max - 1) * self.transform_backoff_s
 
     @property
     def open_limit_s(self) -> float:
-        """How long, in seconds, one transaction may stay open."""
-        return self.commit_interval_s + self.hold_limit_s + self.commit_timeout_s
+        """How long, in seconds, one transaction may stay open, not counting what its transforms take themselves."""
+        return self.commit_interval_s + self.retries_wait_s + self.hold_limit_s + self.commit_timeout_s
 
     def consumer_config(self) -> dict[str, Any]:
         """Return the settings of the consumer."""
         check_settings(self.kafka)
-        shared = {k: v for k, v in self.kafka.items() if k not in PRODUCER_ONLY}
+        shared = {k: v for k, v in all_settings(self.kafka).items() if k not in PRODUCER_ONLY}
         return safe_consumer_settings({**shared, **self.consumer, "group.id": self.group_id})
 
     def producer_config(self) -> dict[str, Any]:
         """Return the settings of the producer, without ``transactional.id`` when one is to be generated."""
         check_settings(self.kafka)
-        own = {k: v for k, v in self.kafka.items() if k not in CONSUMER_ONLY}
+        own = {k: v for k, v in all_settings(self.kafka).items() if k not in CONSUMER_ONLY}
         pinned = {} if self.transactional_id is None else {"transactional.id": self.transactional_id}
         # The loop wants no report of a success; of a failure it keeps the reason.
         watched = {"delivery.report.only.error": True}

@@ -16,11 +16,30 @@ class ConfigurationError(EosError, ValueError):
 
 
 class ClusterUnavailableError(EosError):
-    """The cluster did not answer in time: nothing was committed; start again when it is reachable."""
+    """The cluster did not answer in time: go on, or start again, when it is reachable.
+
+    The call has committed nothing, unless the message says that the outcome of the last commit is unknown: then the
+    commit was sent and the cluster could not be asked what became of it. The group's committed offsets decide. The same
+    clients ask for them before they hand over or write anything, and new clients of the group go on at them.
+    """
 
 
 class ClusterUnfitError(EosError):
     """The cluster answers but lacks something (topic, transactions, replicas): repair the cluster."""
+
+
+class InputPositionError(ClusterUnfitError):
+    """An input partition cannot be read on from where the group stands: say where to go on, then start again.
+
+    The offset is missing and ``auto.offset.reset=error`` forbids to choose one, or it lies behind the end of the log
+    (the log was truncated, or the topic was deleted and created again), or a named topic is another than it was.
+    ``topic``, ``partition`` and ``offset`` say where; ``partition`` and ``offset`` are None when all of the topic is
+    meant, ``offset`` also when there is none.
+    """
+
+    topic: str
+    partition: int | None
+    offset: int | None
 
 
 class RetriableError(EosError):
@@ -33,6 +52,14 @@ class AbortableError(EosError):
 
 class CommitRefusedError(AbortableError):
     """The commit gate (or the group coordinator) refused these offsets: their records belong to someone else."""
+
+
+class LeaveBlockError(AbortableError):
+    """A rebalance took records that a block has in hand: let the error leave the block, which ends it as ABORTED.
+
+    It comes out of ``consume``, ``poll`` and ``produce`` inside the block, and the ``with`` swallows it. The records
+    that are still this member's come again; nothing of the block is committed, even if the error is caught inside it.
+    """
 
 
 class RebuildProducerError(EosError):

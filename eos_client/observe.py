@@ -5,13 +5,16 @@ An event's structlog name is its class name in snake case, so ``CommitSkipped`` 
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Protocol
 
 import structlog
 
-from eos_client.core.model import GroupGeneration, InputPartition
+from eos_client.core.model import GroupGeneration, InputPartition, named
+
+_LOGGER = logging.getLogger("eos_client")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,7 @@ class Event:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, frozenset):
-        return _ranges(value)
+        return named(value)
     if isinstance(value, GroupGeneration):
         return value.generation_id
     if isinstance(value, (InputPartition, BaseException)):
@@ -183,7 +186,7 @@ class ClientReported(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSkipped(Event):
-    """A record whose transform failed was passed over (``on_error="skip"``)."""
+    """A record that failed was passed over (``on_error="skip"``): told once its transaction is committed."""
 
     level: ClassVar[str] = "error"
     topic: str
@@ -194,7 +197,7 @@ class RecordSkipped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordDeadLettered(Event):
-    """A record whose transform failed was written to the dead letter topic, inside the same transaction."""
+    """A record that failed was written to the dead letter topic: told once its transaction is committed."""
 
     level: ClassVar[str] = "error"
     topic: str
@@ -204,22 +207,12 @@ class RecordDeadLettered(Event):
     dead_letter_topic: str
 
 
-def _ranges(partitions: frozenset[InputPartition]) -> str:
-    """Return partitions for people: ``orders[0-3,7]``, whether there are four or five hundred."""
-    by_topic: dict[str, list[list[int]]] = {}
-    for topic, number in sorted(partitions):
-        spans = by_topic.setdefault(topic, [])
-        if spans and spans[-1][1] == number - 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return " ".join(
-        f"{topic}[{','.join(str(a) if a == b else f'{a}-{b}' for a, b in spans)}]" for topic, spans in by_topic.items()
-    )
-
-
 class EventHook(Protocol):
-    """Receives every event, in the thread where it happened. It should be quick and must not raise."""
+    """Receives every event, in the thread where it happened. It should be quick.
+
+    An exception that it raises changes nothing of what happened: it is logged, with the event, by the logger
+    ``eos_client`` of the standard library.
+    """
 
     def __call__(self, event: Event, /) -> None:
         """Take note of ``event``."""
@@ -229,6 +222,27 @@ class EventHook(Protocol):
 def log_event(event: Event) -> None:
     """Log ``event`` with structlog, under its name and at its level. The default hook."""
     getattr(structlog.get_logger("eos_client"), event.level)(event.name, **event.as_dict())
+
+
+class _SafeHook:
+    """A hook that never raises an ``Exception``, for it is called where nobody could do anything about one."""
+
+    __slots__ = ("_hook",)
+
+    def __init__(self, hook: EventHook) -> None:
+        self._hook = hook
+
+    def __call__(self, event: Event, /) -> None:
+        try:
+            self._hook(event)
+        except Exception:
+            name = getattr(self._hook, "__qualname__", type(self._hook).__qualname__)
+            _LOGGER.exception("the hook %s raised an exception, which changes nothing of the event: %r", name, event)
+
+
+def safe_hook(hook: EventHook) -> EventHook:
+    """Return ``hook`` as this package calls it: what it raises is logged with its name, and goes no further."""
+    return hook if isinstance(hook, _SafeHook) else _SafeHook(hook)
 
 
 @dataclass(slots=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from eos_client.core.commit_gate import CommitGate
-from eos_client.core.model import GroupGeneration, InputPartition, InputPositions, ProducerLimits
+from eos_client.core.model import CommittedOffset, GroupGeneration, InputPartition, InputPositions, ProducerLimits
+from eos_client.errors import AbortableError, RebuildProducerError
 
 Header = tuple[str, "str | bytes | None"]
 Headers = Sequence[Header] | Mapping[str, "str | bytes | None"]
@@ -105,6 +107,10 @@ class RebalanceListener(Protocol):
         """``partitions`` have left already; nothing of them may be committed."""
         ...
 
+    def on_membership_changed(self, partitions: list[Any], /) -> None:
+        """We are another member now, and have ``partitions`` as that one; as the old one we have lost them unheard."""
+        ...
+
 
 class RevocationWork(Protocol):
     """The open work of a member, as the revocation listener needs it. None of these raises."""
@@ -184,6 +190,11 @@ class GroupConsumer(Protocol):
         ...
 
     @property
+    def records_in_hand(self) -> bool:
+        """Whether records were handed over that are not known to be processed yet."""
+        ...
+
+    @property
     def assigned(self) -> frozenset[InputPartition]:
         """The partitions that the group gave us and has not taken back."""
         ...
@@ -209,8 +220,12 @@ class GroupConsumer(Protocol):
         """Take records that are there already, for a later ``consume``; serves callbacks."""
         ...
 
-    def settle(self) -> None:
-        """All uncommitted work was committed."""
+    def processed(self) -> None:
+        """All records that were handed over so far have been processed, and their outputs were written."""
+        ...
+
+    def settle(self, positions: InputPositions) -> None:
+        """Note that the work in ``positions`` was committed; more may have been handed over since."""
         ...
 
     def forget(self, partitions: Iterable[InputPartition]) -> None:
@@ -229,8 +244,10 @@ class GroupConsumer(Protocol):
         """Consume nothing for up to ``limit_s`` seconds and serve callbacks."""
         ...
 
-    def committed_offsets(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
-        """Read the group's stable committed offsets; partitions without one are left out."""
+    def committed_entries(
+        self, partitions: Iterable[InputPartition], timeout_s: float
+    ) -> dict[InputPartition, CommittedOffset]:
+        """Read the group's stable committed offsets with their metadata; partitions without one are left out."""
         ...
 
 
@@ -258,8 +275,18 @@ class TransactionalProducer(Protocol):
         ...
 
     @property
+    def transaction_timeout_s(self) -> float:
+        """Seconds after which the coordinator aborts an open transaction."""
+        ...
+
+    @property
     def identity(self) -> str | None:
         """The handle's ``id/epoch``, where it is known."""
+        ...
+
+    @property
+    def transaction_failure(self) -> AbortableError | RebuildProducerError | None:
+        """Why the open transaction can only be aborted, or the handle only be rebuilt, where a call has said so."""
         ...
 
     def begin_transaction(self) -> None: ...  # noqa: D102
@@ -270,11 +297,19 @@ class TransactionalProducer(Protocol):
         ...
 
     def enqueue(self, topic: str, record: OutputRecord) -> None:
-        """Queue one output, waiting for room in the local queue."""
+        """Queue one output, waiting for room in the local queue; raises OutputRefusedError, AbortableError."""
+        ...
+
+    def take_refused_delivery(self) -> str:
+        """Return to where and why an output of the last transaction was refused for good, once; empty if none was."""
         ...
 
     def poll(self, timeout: float = -1) -> int:
         """Serve delivery reports; returns how many events were served."""
+        ...
+
+    def listen(self) -> None:
+        """Take in what the client library has to say while nothing is sent; raises nothing."""
         ...
 
     def flush_outputs(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
@@ -284,13 +319,19 @@ class TransactionalProducer(Protocol):
         """
         ...
 
-    def send_offsets(self, positions: InputPositions, snapshot: MembershipSnapshot, timeout_s: float) -> None:
+    def send_offsets(
+        self, positions: InputPositions, snapshot: MembershipSnapshot, timeout_s: float, metadata: str = ""
+    ) -> None:
         """Add the input offsets to the transaction (KIP-447)."""
         ...
 
     def commit_transaction(self, timeout: float) -> None: ...  # noqa: D102
 
     def abort_transaction(self, timeout: float) -> None: ...  # noqa: D102
+
+    def callback_errors_deferred(self, *, beyond: bool = False) -> AbstractContextManager[None]:
+        """Raise what the application's callbacks raise within only at the end; ``beyond``: in a later call."""
+        ...
 
     def rebuild(self) -> None:
         """Abandon the handle and initialise another with the same transactional.id."""

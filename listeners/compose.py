@@ -50,6 +50,10 @@ class ComposedListener:
         self._ours.on_lost(partitions)
         self._call(self._theirs.on_lost or self._theirs.on_revoke, partitions)
 
+    def on_membership_changed(self, partitions: list[Any], /) -> None:
+        """Ours alone: to the client library, and so to the application, these partitions have stayed."""
+        self._ours.on_membership_changed(partitions)
+
     def _call(self, callback: RebalanceCallback | None, partitions: list[Any]) -> None:
         if callback is not None:
             callback(self._theirs.consumer, partitions)

@@ -14,6 +14,7 @@ from eos_client.observe import (
     PartitionsLost,
     PartitionsRevoked,
     log_event,
+    safe_hook,
 )
 from eos_client.ports import RevocationWork, keys_of
 
@@ -34,7 +35,7 @@ class RevocationListener:
     ) -> None:
         self._gate = gate
         self._work = work
-        self._hook = hook
+        self._hook = safe_hook(hook)
         self._counters = counters or Counters()
 
     def on_assigned(self, partitions: list[Any], /) -> None:
@@ -83,3 +84,8 @@ class RevocationListener:
         self._gate.observe(Lost(keys, uncommitted))
         self._work.departed(keys)
         self._hook(PartitionsLost(partitions=keys, uncommitted=uncommitted))
+
+    def on_membership_changed(self, partitions: list[Any], /) -> None:
+        """Close the gate for whatever was consumed from ``partitions`` before, and open it for what will be."""
+        self.on_lost(partitions)
+        self.on_assigned(partitions)

@@ -1,15 +1,28 @@
 """What all tests share: everything below tests/kafka is marked `kafka`; what is marked `soak` runs when asked for."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.interruption import interrupting
+
 _KAFKA_TESTS = Path(__file__).parent / "kafka"
 
-# On a machine with other work, how long an example took says nothing of the code.
-settings.register_profile("tests", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# On a machine with other work, how long an example took says nothing of the code; and a new example that fails says
+# nothing of the change that is tested. `--hypothesis-profile=search` looks for new ones.
+_UNHURRIED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("search", settings(), **_UNHURRIED)
+settings.register_profile("tests", settings(), derandomize=True, database=None, **_UNHURRIED)
 settings.load_profile("tests")
+
+
+@pytest.fixture
+def interrupt():
+    """A function that makes the test's signal handler raise, from any thread."""
+    with interrupting() as strike:
+        yield strike
 
 
 def pytest_collection_modifyitems(config, items):

@@ -33,7 +33,7 @@ def wheel(tmp_path_factory):
     # The build backend comes from the index unless it is installed already.
     at_hand = ["--no-build-isolation"] if importlib.util.find_spec("hatchling") else []
     command = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--quiet", "--wheel-dir", str(built), *at_hand]
-    ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=False)
     assert ran.returncode == 0, ran.stderr
     (path,) = built.glob("*.whl")
     return zipfile.ZipFile(path)
@@ -102,7 +102,7 @@ def test_what_is_installed_can_be_imported_without_the_checkout(wheel, tmp_path)
         env={"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
@@ -116,7 +116,7 @@ def test_the_folders_at_the_root_cannot_be_imported_as_a_second_copy(linked):
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert ran.returncode != 0
@@ -138,7 +138,7 @@ def test_a_plain_install_imports_without_any_extra(import_as):
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from eos_client.cli.failures import CommandLineError
+from eos_client.config import is_secret
 
 _OPTION_OF_KEY = {
     "bootstrap.servers": "--bootstrap",
@@ -23,9 +24,11 @@ def parse_settings(pairs: Sequence[str], *, option: str = "--config") -> dict[st
         key, separator, value = pair.partition("=")
         key = key.strip()
         if not separator or not key:
-            raise CommandLineError(f"{option} {pair!r} is not KEY=VALUE, for example {option} client.id=billing")
+            shown = "(not shown)" if is_secret(pair) else repr(pair)
+            raise CommandLineError(f"{option} {shown} is not KEY=VALUE, for example {option} client.id=billing")
         if key in settings:
-            raise CommandLineError(f"{option} {key} is given twice: {settings[key]!r} and {value!r}. Keep one")
+            values = "" if is_secret(key) else f": {settings[key]!r} and {value!r}"
+            raise CommandLineError(f"{option} {key} is given twice{values}. Keep one")
         if option == "--config" and key in _OPTION_OF_KEY:
             raise CommandLineError(f"--config {key}={value}: give it as {_OPTION_OF_KEY[key]} {value}")
         settings[key] = value

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from eos_client.clients.input_events import InputEvents
 from eos_client.clients.plain_commit import Offsets, PlainCommits
 from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.consumer import ConfluentConsumer
-from eos_client.confluent.failures import commit_refused, misplaced_call
+from eos_client.confluent.failures import commit_refused, misplaced_call, refuse_error_event
 from eos_client.confluent.thread_ownership import owned
-from eos_client.core.commit_gate import CommitDecision, CommitGate, GateSettings
-from eos_client.core.model import InputPartition
+from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitGate, GateSettings
+from eos_client.core.model import InputPartition, InputPositions
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from eos_client.listeners.compose import RebalanceCallback
-from eos_client.observe import Counters, EventHook, log_event
+from eos_client.observe import ClientReported, CommitRefused, Counters, EventHook, log_event, safe_hook
 from eos_client.ports import Clock, MembershipSnapshot, RevocationWork
 
 
@@ -26,7 +28,16 @@ class EosConsumer(ConfluentConsumer):
     Its ``commit`` sends nothing while the gate is closed and keeps the offsets pending. Errors are subclasses of
     ``KafkaException`` named for what to do. Raises ConfigurationError for settings that would break exactly-once
     processing, WrongThreadError at once for a call from another thread than the one that polls.
+
+    ``auto.offset.reset`` says where a partition starts for which the group has no offset. ``latest`` is the end of the
+    log when the partition is first assigned: that offset is committed before the first record is handed over, so later
+    owners start there too. An ``on_assign`` that assigns an offset of its own wins, and then nothing is committed. A
+    position that retention has deleted goes on at the start of the log. ``poll`` and ``consume`` raise
+    InputPositionError for a position behind the end of the log, and with ``auto.offset.reset=error`` for one that is
+    missing or was deleted.
     """
+
+    session: TransactionSession | None = None
 
     def __init__(
         self,
@@ -41,13 +52,19 @@ class EosConsumer(ConfluentConsumer):
         **settings: Any,
     ) -> None:
         chosen: dict[str, Any] = {} if factory is None else {"factory": factory}
-        super().__init__(merged_settings("EosConsumer", config, settings), clock=clock, **chosen)
+        merged = merged_settings("EosConsumer", config, settings)
+        self._application_on_commit = merged.get("on_commit")
+        if self._application_on_commit is None or callable(self._application_on_commit):
+            merged["on_commit"] = self._on_commit
+        super().__init__(merged, clock=clock, **chosen)
         self.gate = CommitGate(gate)
         self.counters = counters or Counters()
-        self._hook = hook
-        self.session: TransactionSession | None = None
-        self.plain = PlainCommits(self, self._send_now, hook, clock)
+        self._hook = safe_hook(hook)
+        self._events = InputEvents(self._hook)
+        self._is_assigned_by_hand = False
+        self.plain = PlainCommits(self, self._send_now, self._hook, clock)
 
+    @owned()
     def subscribe(
         self,
         topics: list[str],
@@ -60,18 +77,144 @@ class EosConsumer(ConfluentConsumer):
             if callback is not None and not callable(callback):
                 raise TypeError(f"{name} expects a callable, not {callback!r}")
         ours = RevocationListener(self.gate, _CurrentWork(self), hook=self._hook, counters=self.counters)
-        theirs = ApplicationCallbacks(self, on_assign, on_revoke, on_lost)
+        theirs = ApplicationCallbacks(self, *map(self._noting_what_it_raises, (on_assign, on_revoke, on_lost)))
+        self._is_assigned_by_hand = False
+        self._events.topics = list(topics)
         self._subscribe(topics, ComposedListener(ours, theirs))
+
+    def _report(self, what: str) -> None:
+        self._hook(ClientReported(client="consumer", error=what))
 
     def join_transaction(self, session: TransactionSession) -> TransactionSession:
         """Let ``session`` own this consumer's uncommitted work from now on."""
-        if self.session is not None and self.session.is_open:
+        if self.session is not session and self.session is not None and self.session.has_open_work:
             raise misplaced_call(
-                "this consumer's records are in an open transaction of another producer: end that one first"
+                "the outcome of the last commit is unknown, and only the producer that has sent it can find out: go on "
+                "with that one, or build a new consumer, which goes on at the group's committed offsets"
+                if self.session.is_unresolved
+                else "this consumer's records are in an open transaction of another producer: end that one first, by a "
+                "block of that producer, or by its close(), after which the records are consumed again"
             )
         self.session = session
         self.plain.beside_transactions = True
         return session
+
+    def _may_commit(self, positions: InputPositions) -> bool:
+        snapshot = self.snapshot().generation
+        ruling = self.gate.decide(CommitAttempt(positions, snapshot, callbacks_served=True))
+        return ruling.decision is CommitDecision.COMMIT
+
+    # -- beside transactions, and inside a block -------------------------------------------------------------------
+
+    @owned(claims=True)
+    def _poll(self, timeout: float) -> Any:
+        self._conclude()
+        return super()._poll(timeout)
+
+    @owned(claims=True)
+    def _consume(self, num_messages: int, timeout: float) -> list[Any]:
+        self._conclude()
+        return super()._consume(num_messages, timeout)
+
+    def _conclude(self) -> None:
+        session = self.session
+        if session is None or session.is_at_work or self._in_callback:
+            return
+        session.leave_broken_block()
+        if not session.block.is_open:
+            session.conclude()
+
+    def _next(self, count: int, timeout: float) -> list[Any]:
+        session = self.session
+        if session is None or not session.block.is_open:
+            batch = super()._next(count, timeout)
+            if session is not None and session.is_unresolved:  # a commit inside the revoke callback of this very call
+                session.raise_failure()
+            return batch
+        deadline = math.inf if timeout < 0 else self._clock() + timeout
+        with session.block.reading():
+            while True:
+                batch = super()._next(count, timeout)
+                session.raise_failure()
+                session.block.check()
+                records = self._events.records(batch)
+                if records or not batch or self._clock() >= deadline:
+                    return records
+                timeout = min(timeout, max(0.0, deadline - self._clock()))
+
+    def require_group_membership(self) -> None:
+        """Raise TransactionStateError unless records of this consumer can be in a block that begins now."""
+        if self._in_callback:
+            raise misplaced_call(
+                "a block inside a rebalance callback: it could neither consume nor commit there. Let the callback "
+                "return; what the last block has processed is committed without it"
+            )
+        if self._listener is None or self._is_assigned_by_hand:
+            how = "was assigned partitions by hand" if self._is_assigned_by_hand else "has not subscribed"
+            raise misplaced_call(
+                f"transaction() with a consumer that {how}: nothing would fence its offsets against another member "
+                "(KIP-447). Call consumer.subscribe(topics), and assign() only inside on_assign"
+            )
+
+    @owned()
+    def assign(self, partitions: list[Any]) -> None:
+        """Set the assignment: inside ``on_assign``, or by hand; offsets of the latter carry no group fence.
+
+        Raises TransactionStateError inside a block and while its transaction is held.
+        """
+        self._note_by_hand("assign()")
+        super().assign(partitions)
+
+    @owned()
+    def unassign(self) -> None:
+        """Drop the assignment. Raises TransactionStateError inside a block and while its transaction is held."""
+        self._note_by_hand("unassign()")
+        super().unassign()
+
+    @owned()
+    def incremental_assign(self, partitions: list[Any]) -> None:
+        """Add to the assignment, inside ``on_assign`` of a cooperative group, or by hand as ``assign`` does."""
+        self._note_by_hand("incremental_assign()")
+        super().incremental_assign(partitions)
+
+    @owned()
+    def incremental_unassign(self, partitions: list[Any]) -> None:
+        """Take from the assignment, inside ``on_revoke`` of a cooperative group, or by hand as ``unassign`` does."""
+        self._note_by_hand("incremental_unassign()")
+        super().incremental_unassign(partitions)
+
+    def _note_by_hand(self, call: str) -> None:
+        if self._in_callback:
+            return
+        if self.session is not None and self.session.has_open_work:
+            raise misplaced_call(
+                f"{call} outside a rebalance callback while a block's transaction is open: its records could be "
+                "neither committed nor read again. Leave partitions to the group, or pause() and seek() them; end the "
+                "block before you assign by hand"
+            )
+        self._is_assigned_by_hand = True
+
+    @owned()
+    def close(self) -> None:
+        """Leave the group; runs the revoke callback. A block that is open ends as ABORTED.
+
+        Raises TransactionStateError inside a callback of this consumer: the client library's call below it would go on
+        with a consumer that is gone. Inside a callback of ``close()`` itself it does nothing.
+        """
+        if not self._closed and self._guard.is_running():
+            if self._leaving:
+                return
+            raise misplaced_call(
+                "close() inside a callback of this consumer: the call that serves it is not through. Let the callback "
+                "return, or raise, and close the consumer then"
+            )
+        session = self.session
+        if session is not None:
+            session.consumer_closes()
+            if session.block.is_open and session.in_hand:
+                closed = misplaced_call("the consumer was closed inside the block: leave it first")
+                session.block.fail(closed, quietly=True)
+        super().close()
 
     # -- plain commits -------------------------------------------------------------------------------------------
 
@@ -84,15 +227,22 @@ class EosConsumer(ConfluentConsumer):
         Gate closed: nothing is sent, ``commit_skipped`` is logged, the offsets stay pending and the next allowed
         commit, or the one inside the revoke callback, covers them; the result is then ``[]`` (None if asynchronous).
         Raises CommitRefusedError for offsets of partitions that are no longer ours; an asynchronous call only logs it,
-        as confluent_kafka's does. May serve rebalance callbacks.
+        as confluent_kafka's does, and its offsets stay pending until ``on_commit`` has confirmed them. Raises
+        TransactionStateError inside a block, while its transaction is held, and until its outcome is known. May serve
+        rebalance callbacks.
         """
-        if self.session is not None and self.session.is_open:
+        if self.session is not None:
+            self.session.leave_broken_block()
+        if self.session is not None and (self.session.has_open_work or self.session.is_in_doubt):
             raise misplaced_call(
-                "commit() with an open transaction: its offsets are sent inside it; end the transaction instead"
+                "commit() while the outcome of the last commit is unknown, or of the last block: the next block, "
+                "poll() or consume() finds out"
+                if self.session.is_in_doubt
+                else "commit() with an open transaction: its offsets are sent inside it; end the transaction instead"
             )
-        if self._listener is None:
-            return self._raw_commit(message=message, offsets=offsets, asynchronous=asynchronous)
         requested = self._requested(message, offsets)
+        if self._listener is None:
+            return self._commit_by_hand(requested, asynchronous=asynchronous)
         if not requested and not self.plain.pending:
             self.nothing_to_commit(asynchronous=asynchronous)
             return None
@@ -106,9 +256,19 @@ class EosConsumer(ConfluentConsumer):
             )
         return None if asynchronous else []
 
+    def _commit_by_hand(self, requested: dict[InputPartition, Any], *, asynchronous: bool) -> list[Any] | None:
+        """Commit for a consumer without a group: what was handed over, not what the library has counted as that."""
+        if not requested:
+            self.nothing_to_commit(asynchronous=asynchronous)
+            return None
+        return self._send(requested, asynchronous=asynchronous)
+
     def _requested(self, message: Any, offsets: list[Any] | None) -> dict[InputPartition, Any]:
+        if message is not None and offsets is not None:
+            raise ValueError("message and offsets are mutually exclusive")
         if message is not None:
-            offsets = [self.offset_after(message)]
+            made_by_hand = refuse_error_event(message).offset() is None
+            offsets = [] if made_by_hand else [self.offset_after(message)]
         if offsets is not None:
             return {InputPartition(p.topic, p.partition): p for p in offsets}
         if str(self._settings.get("enable.auto.offset.store", "true")).lower() == "false":
@@ -116,15 +276,37 @@ class EosConsumer(ConfluentConsumer):
         return dict(self.handed_over_offsets())
 
     def _send(self, offsets: Offsets, *, asynchronous: bool) -> list[Any] | None:
+        if asynchronous:
+            self.plain.pending.update(offsets)  # until on_commit has confirmed them
         sent = self._raw_commit(offsets=list(offsets.values()), asynchronous=asynchronous)
-        for partition, place in offsets.items():
-            self.plain.pending.pop(partition, None)
+        for partition in offsets:
             self._stored.pop(partition, None)
-            self._work.committed_up_to(partition, place.offset)
+        if sent is not None:
+            self.plain.superseded(offsets)
+            self._note_committed(place for place in sent if place.error is None)
         return sent
 
     def _send_now(self, offsets: Offsets) -> None:
         self._send(offsets, asynchronous=False)
+
+    def _note_committed(self, places: Iterable[Any]) -> None:
+        for place in places:
+            partition = InputPartition(place.topic, place.partition)
+            self.plain.committed(partition, place.offset)
+            self._work.committed_up_to(partition, place.offset)
+
+    def _on_commit(self, error: Any, places: list[Any]) -> None:
+        """Take note of what became of an asynchronous commit, then tell the application as confluent_kafka does."""
+        sent = [place for place in places if place.offset >= 0]
+        if error is None:
+            self._note_committed(place for place in sent if place.error is None)
+        failed = [(place, error or place.error) for place in sent if error is not None or place.error is not None]
+        if failed:
+            partitions = frozenset(InputPartition(place.topic, place.partition) for place, _ in failed)
+            reason = f"{failed[0][1].name()}: {failed[0][1].str()}; the next commit covers these offsets"
+            self._hook(CommitRefused(partitions=partitions, row=0, reason=reason))
+        if self._application_on_commit is not None:
+            self._application_on_commit(error, places)
 
 
 class _CurrentWork:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling
+from eos_client.core.commit_gate import HELD_TOO_LONG_ROW, CommitAttempt, CommitDecision, CommitRuling, HoldEnded
 from eos_client.core.model import InputPositions
 from eos_client.observe import CommitSkipped, EventHook
 from eos_client.ports import GroupConsumer, MembershipSnapshot
@@ -40,7 +40,10 @@ class GateAttempts:
             callbacks_served=snapshot.generation.same_membership(self._consumer.proven),
             held_for_s=self.held_for_s,
         )
-        return self._consumer.gate.decide(attempt), snapshot
+        ruling = self._consumer.gate.decide(attempt)
+        if ruling.row == HELD_TOO_LONG_ROW:
+            self._consumer.gate.observe(HoldEnded())
+        return ruling, snapshot
 
     def verdict(
         self, positions: Callable[[], InputPositions], served: Callable[[], bool]
@@ -59,7 +62,9 @@ class GateAttempts:
                 break
             ruling, snapshot = self.ask(positions())
         if ruling.decision is CommitDecision.SERVE_CALLBACKS and self.held_for_s > self._hold_limit_s:
-            ruling = CommitRuling(CommitDecision.ABORT, 7, "the generation kept moving for longer than the hold limit")
+            ruling = CommitRuling(
+                CommitDecision.ABORT, HELD_TOO_LONG_ROW, "the generation kept moving for longer than the hold limit"
+            )
         return ruling, snapshot
 
     @property

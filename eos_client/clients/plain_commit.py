@@ -1,11 +1,11 @@
-"""Plain, non-transactional commits behind the gate: what may not be sent now stays pending.
+"""Plain, non-transactional commits behind the gate: what may not be sent now, or is not confirmed yet, stays pending.
 
 The next allowed commit covers the pending offsets, or the one inside the revoke callback does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from eos_client.clients.gate_attempts import GateAttempts
@@ -46,6 +46,17 @@ class PlainCommits:
             self._attempts.skipped(ruling, snapshot)
         return ruling
 
+    def superseded(self, partitions: Iterable[InputPartition]) -> None:
+        """Offsets of ``partitions`` were sent and answered: what was pending for them is out of date."""
+        for partition in partitions:
+            self.pending.pop(partition, None)
+
+    def committed(self, partition: InputPartition, offset: int) -> None:
+        """``offset`` was committed; another one that is pending for ``partition`` still is."""
+        place = self.pending.get(partition)
+        if place is not None and place.offset == offset:
+            del self.pending[partition]
+
     def _positions(self, offsets: Offsets) -> InputPositions:
         known, proven = self._consumer.positions_of_ours, self._consumer.proven
         return {p: known.get(p) or InputPosition(place.offset, place.offset, proven) for p, place in offsets.items()}
@@ -78,9 +89,11 @@ class PlainCommits:
     def departed(self, partitions: frozenset[InputPartition]) -> None:
         """Drop what is still pending for them: the next owner starts from the committed offset."""
         left = frozenset(self.pending) & partitions
-        if left:
-            self._hook(CommitRefused(partitions=left, row=3, reason="the partitions left before they could be sent"))
         for partition in left:
             del self.pending[partition]
         if not self.beside_transactions:
             self._consumer.forget(partitions)
+        if left:
+            self._hook(
+                CommitRefused(partitions=left, row=3, reason="the partitions left before a commit was confirmed")
+            )

@@ -9,7 +9,7 @@ from typing import Any
 def merged_settings(client: str, config: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Merge both; raises TypeError when there is neither, as confluent_kafka does."""
     if config is None and not keywords:
-        raise TypeError(f"{client}() expects a configuration dict")
+        raise TypeError(f"expected configuration dict: {client}() was given neither a dict nor keywords")
     if config is not None and not isinstance(config, Mapping):
-        raise TypeError(f"{client}() expects a configuration dict, not {config!r}")
+        raise TypeError(f"expected configuration dict: {client}() was given {config!r}")
     return {**(config or {}), **keywords}

@@ -2,35 +2,102 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from eos_client.clients.transaction import TransactionSession
+from eos_client.confluent.failures import misplaced_call
 from eos_client.core.model import Outcome
-from eos_client.errors import AbortableError, RebuildProducerError
+from eos_client.errors import EosError
 from eos_client.ports import OutputRecord
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_BROKEN_OFF = (
+    "an exception has broken off the end of the block; the next call of its clients finds out what became of it"
+)
+
+
+class _WayOut:
+    """``__exit__``, made anew whenever it is looked up, so that a block knows whether its ``with`` still holds it.
+
+    A ``with`` statement looks it up before it calls ``__enter__`` and lets go of it as it leaves the block. Once it is
+    gone nobody calls it any more, whatever has kept the ``with`` from doing so.
+    """
+
+    def __init__(self, leave: Callable[..., bool]) -> None:
+        self._leave = leave
+
+    def __get__(self, block: Transaction | None, _owner: object = None) -> Callable[..., bool]:
+        if block is None:
+            return self._leave
+        way_out = MethodType(self._leave, block)
+        block.way_out = weakref.ref(way_out)
+        return way_out
+
 
 class Transaction:
     """A ``with`` block around one transaction; ``outcome`` and ``reason`` tell how it ended.
 
-    Every record that ``consume`` or ``poll`` returned inside the block counts as processed at its end. SKIPPED means
-    the gate is closed: the transaction stays open and the next block goes on with it. ABORTED means that the records
-    will be consumed again; when ``produce`` found that out, the block ends there. Any other exception in the block
-    aborts, rewinds and is raised again.
+    Every record that ``consume`` or ``poll`` returned inside the block, and everything that was written in it, counts
+    as processed when the block ends, never before. SKIPPED means the gate is closed: the transaction stays open and the
+    next block goes on with it. ABORTED means that the records will be consumed again. Any exception that leaves the
+    block aborts, rewinds and is raised again, but for an AbortableError or RebuildProducerError of this block's own
+    calls, LeaveBlockError among them: the block ends there, as ABORTED, and the program goes on behind it.
+
+    ``outcome`` is None while the block is open, and where its commit was sent and the cluster could not be asked what
+    became of it, or an exception from outside has broken off its end, or its end has failed because the producer is of
+    no use any more (``ProducerFencedError``; ``close`` of that producer makes it ABORTED). ``reason`` says which. The
+    next block of the same clients, or their next ``consume`` or ``poll``, finds out, sets ``outcome`` and goes on from
+    there; nothing is handed over before. It raises ClusterUnavailableError where the cluster still cannot be asked, and
+    UnknownOutcomeError where nobody can know: then ``outcome`` stays None.
+
+    Once a call inside the block has failed nothing of the block is committed, even if the application catches the
+    error. Only what ``produce`` refuses about one record before it was queued leaves the transaction as it was: for
+    OutputRefusedError, TypeError, ValueError and OverflowError an application that catches it has decided to go without
+    that output, and after BufferError (the local queue is full) it may call ``poll`` and repeat the call.
     """
 
-    def __init__(self, session: TransactionSession) -> None:
-        self._session = session
+    def __init__(self, join: Callable[[], TransactionSession]) -> None:
+        self._join = join
+        self._session: TransactionSession | None = None
+        self._ended = False
+        self._number = 0
+        self.way_out: weakref.ref[MethodType] | None = None
+        self._held: weakref.ref[MethodType] | None = None
         self.outcome: Outcome | None = None
-        self.reason = "not ended yet"
-        self._failure: AbortableError | RebuildProducerError | None = None
+        self.reason = "not entered yet"
 
     def __enter__(self) -> Self:
-        self._session.active = True
+        if self._session is not None:
+            raise misplaced_call(
+                "this block was entered before, and a block is one transaction: call producer.transaction(consumer) "
+                "for each"
+            )
+        session = self._join()
+        if session.block.is_open and not session.block.gives_way():
+            raise misplaced_call(
+                "a block inside a block of the same consumer and producer: one transaction cannot be split. End the "
+                "outer block first, or write within it"
+            )
+        if session.block.is_open:
+            session.leave_block()
+        session.conclude()
+        self._held = None if self.way_out is None or self.way_out() is None else self.way_out
+        session.block.open(self._is_left, self._told)
+        self._told(None, "not ended yet")
+        self._number = session.block.number
+        self._session = session
         return self
+
+    def _is_left(self) -> bool:
+        return self._ended or self._session is None or (self._held is not None and self._held() is None)
+
+    def _told(self, outcome: Outcome | None, reason: str) -> None:
+        self.outcome, self.reason = outcome, reason
 
     def produce(
         self,
@@ -39,21 +106,61 @@ class Transaction:
         key: str | bytes | None = None,
         **options: Any,
     ) -> None:
-        """Write one output; ``options``: ``partition``, ``headers``, ``timestamp_ms`` as in OutputRecord."""
-        try:
-            self._session.produce(topic, OutputRecord(topic, value=value, key=key, **options))
-        except (AbortableError, RebuildProducerError) as error:
-            self._failure = error
-            raise
+        """Write one output; ``options``: ``partition``, ``headers``, ``timestamp_ms`` as in OutputRecord.
 
+        Raises OutputRefusedError for a record that can never be written, and only that does not end the block;
+        AbortableError or RebuildProducerError when the transaction cannot be committed any more; TransactionStateError
+        outside the block.
+        """
+        session = self._session
+        if session is None or self._is_left():
+            raise misplaced_call(
+                f"produce() to {topic!r} {'before' if session is None else 'after'} the block of its transaction: its "
+                "outputs could not be committed with their records. Call it inside the `with`"
+            )
+        if session.block.number != self._number or not session.block.is_open:
+            raise _given_up()
+        with session.block.writing():
+            session.enqueue(topic, OutputRecord(topic, value=value, key=key, **options))
+
+    @_WayOut
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        self._session.active = False
-        failure = self._failure if error is self._failure else None
+        session = self._session
+        if session is None or self._ended:
+            raise misplaced_call("this block is not open: use it by `with`")
+        self._ended = True
+        is_another = session.block.number != self._number
+        if is_another or not session.block.is_open:
+            if is_another:
+                self._told(Outcome.ABORTED, "another block was entered inside this one")
+            if error is None:
+                raise _given_up()
+            return False
+        failure, ends_quietly = session.block.failure, session.block.ends_quietly
+        self.reason = _BROKEN_OFF
+        try:
+            session.leave_block()
+            self._end(session, failure, error)
+        except EosError as raised:
+            if self.outcome is None:
+                unknown = "its commit was sent, and the outcome is not known yet"
+                self.reason = f"{unknown if session.is_unresolved else 'its end failed'}: {raised}"
+            raise
+        finally:  # also when a callback of the application has raised
+            session.left_block()
+        return error is not None and error is failure and ends_quietly
+
+    def _end(self, session: TransactionSession, failure: BaseException | None, error: BaseException | None) -> None:
         if failure is not None:
-            ending = self._session.recover(failure)
+            session.end_failed(failure)
         elif error is not None:
-            ending = self._session.abort(f"the block raised {type(error).__name__}: {error}")
+            session.abort(f"the block raised {type(error).__name__}: {error}")
         else:
-            ending = self._session.end()
-        self.outcome, self.reason = ending.outcome, ending.reason
-        return failure is not None
+            session.end()
+
+
+def _given_up() -> Exception:
+    return misplaced_call(
+        "this block was given up, for its clients were used as if it had been left, by another block inside it, twice "
+        "in a row, or by a signal handler at its end: its records are consumed again. End a block before the next one"
+    )

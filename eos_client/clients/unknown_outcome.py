@@ -1,15 +1,17 @@
 """A commit without an answer: never abort, never reuse the handle, ask the log (KAFKA-17754).
 
 Initialising the same transactional.id ends the old transaction one way or the other and fences a late EndTxn; then the
-group's stable committed offsets tell which way it was. librdkafka has no KIP-890 part 2, so nothing else does.
+token in the group's stable committed offsets tells which way it was. librdkafka has no KIP-890 part 2, so nothing else
+does.
 """
 
 from __future__ import annotations
 
 import tenacity
 
-from eos_client.core.model import InputPartition, InputPositions, Outcome
-from eos_client.core.outcome_resolution import resolve_outcome
+from eos_client.confluent.diagnosis import outcome_stays_unknown
+from eos_client.core.model import CommittedOffset, InputPartition, InputPositions, Outcome
+from eos_client.core.outcome_resolution import AttemptToken, resolve_outcome
 from eos_client.errors import ClusterUnavailableError, EosError, UnknownOutcomeError
 from eos_client.observe import EventHook, OutcomeResolved
 from eos_client.ports import Clock, GroupConsumer, TransactionalProducer
@@ -21,30 +23,35 @@ def ask_the_log(
     consumer: GroupConsumer,
     producer: TransactionalProducer,
     attempted: InputPositions,
+    token: AttemptToken,
     cause: UnknownOutcomeError,
     hook: EventHook,
     clock: Clock,
 ) -> Outcome:
-    """Return what became of the commit of ``attempted``; rebuilds the producer.
+    """Return what became of the commit of ``attempted``, sent with ``token``; rebuilds the producer.
 
-    Raises UnknownOutcomeError when the log cannot tell: nothing was consumed, or every partition has left since.
-    Raises ClusterUnavailableError when the offsets could not be read within ``recovery_timeout_s``.
+    Raises UnknownOutcomeError when the log cannot tell: nothing was consumed, or all its offsets are somebody else's.
+    Raises ClusterUnavailableError when the producer could not be rebuilt, or the offsets could not be read, within
+    ``recovery_timeout_s``; then this may be called again.
     """
-    producer.rebuild()
-    committed = _committed(consumer, producer, attempted, clock) if attempted else {}
-    outcome = resolve_outcome(attempted, committed, consumer.assigned) if attempted else None
+    try:
+        producer.rebuild()
+        committed = _committed(consumer, producer, attempted, clock) if attempted else {}
+    except ClusterUnavailableError as error:
+        raise outcome_stays_unknown(error) from error
+    outcome = resolve_outcome(attempted, committed, token) if attempted else None
     hook(OutcomeResolved(outcome=outcome.value if outcome else "unknown", reason=str(cause)))
     if outcome is None:
         raise UnknownOutcomeError(
             f"{cause} The group's offsets cannot tell either: "
-            + ("every input partition has left since." if attempted else "the transaction consumed nothing.")
+            + ("they are not below it, and not this producer's." if attempted else "the transaction consumed nothing.")
         ) from cause
     return outcome
 
 
 def _committed(
     consumer: GroupConsumer, producer: TransactionalProducer, attempted: InputPositions, clock: Clock
-) -> dict[InputPartition, int]:
+) -> dict[InputPartition, CommittedOffset]:
     limit_s = producer.limits.recovery_timeout_s
     deadline = clock() + limit_s
     retrying = tenacity.Retrying(
@@ -54,9 +61,8 @@ def _committed(
         retry=tenacity.retry_if_not_exception_type(EosError),
     )
     try:
-        return dict(retrying(consumer.committed_offsets, list(attempted), _READ_TIMEOUT_S))
+        return dict(retrying(consumer.committed_entries, list(attempted), _READ_TIMEOUT_S))
     except tenacity.RetryError as error:
         raise ClusterUnavailableError(
-            f"the committed offsets of {', '.join(map(str, attempted))} could not be read within {limit_s:g} s: the "
-            "outcome of the last commit is unknown. Start again when the cluster answers; the group's offsets decide."
+            f"the committed offsets of {', '.join(map(str, attempted))} could not be read within {limit_s:g} s."
         ) from error

@@ -1,17 +1,16 @@
 """What only the client library's log tells of a producer: neither ``error_cb`` nor the result of a call does.
 
 A lost connection: librdkafka sends EndTxn and TxnOffsetCommit again on the next one, with the same epoch, and reports
-success. The first copy may reach the broker after the next transaction has begun, and end it or move its offsets
-(KAFKA-17754).
+success. The first copy may reach the broker late, and end the next transaction or move its offsets (KAFKA-17754).
 
-Outputs taken for written because later ones of their partition were (``IMPLICITACK``). A broker that refuses the first
-batch, because it has only just become the leader, knows nothing of the producer yet and takes any sequence number of
-the second: the first would be missing from what is committed (confluent-kafka-go #921).
+Outputs taken for written because later ones of their partition were (``IMPLICITACK``): a broker that has only just
+become the leader may have refused the first and taken the second (confluent-kafka-go #921).
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import time
 from typing import Any
@@ -19,21 +18,38 @@ from typing import Any
 _INFO = 6
 _DEBUG = 7
 _FALSE = frozenset({"false", "f", "0"})
-_LOST = ("in state UP)", "in flight")  # an established connection, or a request on it, was given up
-_LOST_FACILITIES = frozenset({"FAIL", "REQTMOUT"})
 _IMPLIED = "IMPLICITACK"
-_IMPLIED_CONTEXT = "eos"
+_CONTEXTS = ("eos", "broker")
+
+# The public line about a loss is not to be relied on: librdkafka keeps back what looks like a broker's last error for
+# 30 s, and has none for closings that it has planned. A broker's changes of state under debug=broker are all written.
+# A line about a connection must match its facility's pattern: what is not understood counts as a loss.
+_BROKER = r"^(?:\[thrd:.*?\]: )?(?P<broker>\S+): "
+_CHANGED = re.compile(_BROKER + r"Broker changed state (?P<before>\w+) -> (?P<after>\w+)$")
+_FAILED = re.compile(_BROKER + r".*\(after \d+ms in state (?P<before>\w+)[,)]")
+_ONLY_QUEUED = re.compile(r": Timed out 0 in-flight, \d+ retry-queued, \d+ out-queue, 0 partially-sent requests$")
+_AUTHENTICATING = frozenset({"AUTH_LEGACY", "AUTH_HANDSHAKE", "AUTH_REQ"})
+_CONNECTED = frozenset({"UP", "REAUTH"}) | _AUTHENTICATING
+_NOT_ESTABLISHED = frozenset({"INIT", "DOWN", "TRY_CONNECT", "CONNECT", "SSL_HANDSHAKE", "APIVERSION_QUERY"})
+_BOOTSTRAP = "/bootstrap"  # asked for metadata only, and left as soon as the brokers' own addresses are known
+_TRANSACTION_FAILED = "TXNERR"  # the next produce() says only _STATE, and not always does a report say more
 # What librdkafka's levels are in Python, as confluent_kafka translates them; and back.
 _PYTHON_LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
 _LEVELS = {logging.CRITICAL: 0, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: _INFO, logging.DEBUG: _DEBUG}
 
 
 class ClientLog:
-    """Stands in for the application's ``logger``, and passes on what the application's settings ask for."""
+    """Stands in for the application's ``logger``, and passes on what the application's settings ask for.
+
+    ``losses`` counts the lines that tell of a lost connection, since the handle was built.
+    """
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self.lost_connection = False
+        self.losses = 0
         self.implied = ""
+        self._heard_connecting = False
+        self._reauthenticates = False
+        self.failed = ""
         self._theirs = settings.get("logger")
         self._debug = str(settings.get("debug") or "")
         level = str(settings.get("log_level", _INFO))
@@ -44,26 +60,51 @@ class ClientLog:
 
     def added_to(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Return ``settings`` with this log in them, and with what it needs to hear."""
-        added = {**settings, "logger": self, "debug": ",".join(filter(None, (self._debug, _IMPLIED_CONTEXT)))}
+        added = {**settings, "logger": self, "debug": ",".join(filter(None, (self._debug, *_CONTEXTS)))}
         if not self._closes:
             added["log.connection.close"] = True
         return added
 
-    def forget(self) -> None:
-        """Begin a transaction: nothing is under way, and nothing is taken for written."""
-        self.lost_connection = False
+    @property
+    def understood(self) -> bool:
+        """Whether a connection was heard of: a handle that has done anything has one, unless its log is another."""
+        return self._heard_connecting
+
+    def forget_implied(self) -> None:
+        """Begin a transaction: nothing of it is taken for written."""
         self.implied = ""
+        self.failed = ""
 
     def log(self, level: int, text: str, *arguments: Any) -> None:
         """Take note of a line; called while the handle is polled."""
         facility, line = str(arguments[0]), str(arguments[-1])
-        closed = facility in _LOST_FACILITIES and any(sign in line for sign in _LOST)
-        self.lost_connection = self.lost_connection or closed
+        lost = self._tells_of_loss(facility, line)
+        self.losses += lost
         if facility == _IMPLIED:
             self.implied = self.implied or line
-        if level < self._lowest or (closed and level <= logging.INFO and not self._closes):
+        if facility == _TRANSACTION_FAILED:
+            self.failed = self.failed or line.rpartition("]: ")[2]
+        if level < self._lowest or (lost and level <= logging.INFO and not self._closes):
             return
         if self._theirs is not None:
             self._theirs.log(level, text, *arguments)
         else:
             sys.stderr.write(f"%{_LEVELS[level]}|{time.time():.3f}|{facility}|{arguments[1]}| {line}\n")
+
+    def _tells_of_loss(self, facility: str, line: str) -> bool:
+        if facility == "STATE":
+            changed = _CHANGED.search(line)
+            return changed is None or self._lost_by(changed["broker"], changed["before"], changed["after"])
+        if facility == "FAIL":
+            failed = _FAILED.search(line)
+            return failed is None or self._lost_by(failed["broker"], failed["before"], "DOWN")
+        return facility == "REQTMOUT" and _ONLY_QUEUED.search(line) is None
+
+    def _lost_by(self, broker: str, before: str, after: str) -> bool:
+        self._heard_connecting = self._heard_connecting or after == "UP"
+        self._reauthenticates = self._reauthenticates or after == "REAUTH"
+        if broker.endswith(_BOOTSTRAP) or after in _CONNECTED:
+            return False
+        if before in _AUTHENTICATING:
+            return self._reauthenticates
+        return before not in _NOT_ESTABLISHED

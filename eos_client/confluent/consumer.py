@@ -5,6 +5,8 @@ Same methods as confluent_kafka's; it decides nothing about commits.
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +19,21 @@ from eos_client.confluent.fetching import FetchingConsumer
 from eos_client.confluent.group_member import ConsumerFactory
 from eos_client.confluent.handle_thread import HandleThread, OverdueError
 from eos_client.confluent.leaving import serve_before_close
-from eos_client.confluent.record_runs import last_good, runs
+from eos_client.confluent.read_positions import behind_the_end, forbidden_reset, topic_replaced
+from eos_client.confluent.record_runs import RecordRun, last_good, runs
 from eos_client.confluent.thread_ownership import owned
-from eos_client.core.model import InputPartition
-from eos_client.ports import Clock
+from eos_client.core.model import InputPartition, InputPositions
+from eos_client.ports import Clock, keys_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+CLOSE_LIMIT_S = 30.0
+"""How long ``close()`` waits for the client library, once every callback that was due has run."""
+
+CLOSE_LIMIT_AFTER_AN_EXCEPTION_S = 5.0
+"""The same after an exception out of the library's ``consume``: its close() may have to wait for ever then."""
 
 
 class ConfluentConsumer(FetchingConsumer):
@@ -33,68 +43,141 @@ class ConfluentConsumer(FetchingConsumer):
         self, settings: Mapping[str, Any], *, factory: ConsumerFactory = Consumer, clock: Clock = MONOTONIC_CLOCK
     ) -> None:
         super().__init__(safe_consumer_settings(settings), factory, clock)
+        self._left_behind = False
 
-    @owned(claims=True)
+    # What is returned is the application's from the moment that the journal is closed, the last step of each call.
+
     def poll(self, timeout: float = -1) -> Any:
         """Return one record, an error event, or None after ``timeout`` seconds; serves callbacks."""
-        batch = self._next(1, timeout)
-        return batch[0] if batch else None
+        message = self._poll(timeout)
+        self._handed.journal = None
+        return message
 
-    @owned(claims=True)
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
         """Return up to ``num_messages`` records within ``timeout`` seconds; serves callbacks.
 
         Every record returned counts as processed at the next commit.
         """
+        batch = self._consume(num_messages, timeout)
+        self._handed.journal = None
+        return batch
+
+    @owned(claims=True)
+    def _poll(self, timeout: float) -> Any:
+        self._begin_fetching()
+        batch = self._next(1, timeout)
+        return batch[0] if batch else None
+
+    @owned(claims=True)
+    def _consume(self, num_messages: int, timeout: float) -> list[Any]:
+        self._begin_fetching()
         return self._next(num_messages, timeout)
 
     def _next(self, count: int, timeout: float) -> list[Any]:
+        self._require_not_given_up()
+        self._starts.require_starts()
         if self._prove_soon:
-            self.serve_callbacks(drain=True)
+            self._drain()
         if 0 < len(self._carried) < count:  # serving callbacks leaves single records here: no batch for who wants many
             self._fetch_for_later(count - len(self._carried), 0)
         if self._carried and count > 0:
             batch = self._carried[:count]
             del self._carried[:count]
         else:
-            batch = self._fetch(count, timeout)
-        self._hand_over(batch)
+            batch = self._fetch_in_time(count, timeout)
+        return self._hand_over(batch)
+
+    def _fetch_in_time(self, count: int, timeout: float) -> list[Any]:
+        """Fetch again, while there is time, where all that came had to be withheld."""
+        deadline = math.inf if timeout < 0 else self._clock() + timeout
+        batch = self._fetch(count, timeout)
+        while not batch and self._withheld and (left_s := deadline - self._clock()) > 0:
+            batch = self._fetch(count, left_s if timeout >= 0 else timeout)
         return batch
 
-    def _hand_over(self, batch: list[Any]) -> None:
+    def _hand_over(self, batch: list[Any]) -> list[Any]:
+        """Count records as uncommitted work and return them, up to the first that may not be handed over."""
+        for topic in self._replaced_topics:
+            return self._stop_at(batch, 0, topic_replaced(topic))
         for run in runs(batch, one_topic=self._one_topic):
             if not run.is_error:
-                self._work.handed_over(
+                if self._reads.misses(run):
+                    return self._stop_at_misplaced(batch, run)
+                self._reads.read(run)
+                self._handed.handed_over(
                     run.partition, run.first_offset, run.next_offset, self._proven, last_good(batch, run).leader_epoch()
                 )
+            else:
+                self._note_given_up(batch[run.start : run.stop])
+            refusal = forbidden_reset(run.partition, batch[run.stop - 1])
+            if refusal is not None:
+                return self._stop_at(batch, run.stop - 1, refusal)
+        return batch
+
+    def _stop_at(self, batch: list[Any], place: int, refusal: KafkaException) -> list[Any]:
+        """Hand over what lies before ``place``; the rest is kept, and refused as soon as it comes first."""
+        self._carried = [*batch[place:], *self._carried]
+        if place == 0:
+            self._close_journal()
+            raise refusal
+        return batch[:place]
+
+    def _stop_at_misplaced(self, batch: list[Any], run: RecordRun) -> list[Any]:
+        """Seek again where the log has the position that the library has left, else find out who may go on."""
+        partition, expected = run.partition, self._reads.expected(run.partition)
+        end = self.end_offset(partition)
+        if (end is None or end >= expected) and self._reads.may_seek_again(partition):
+            self._seek(partition, expected)
+            self._carried = [*_without(partition, batch[run.start :]), *_without(partition, self._carried)]
+            return batch[: run.start]
+        if not self._is_by_pattern(partition.topic):
+            return self._stop_at(batch, run.start, behind_the_end(partition, expected, run.first_offset))
+        self._carried = [*_without(partition, batch[run.start :]), *_without(partition, self._carried)]
+        self._begin_anew(frozenset({partition}))
+        return batch[: run.start]
 
     @owned()
     def put_back(self, batch: Sequence[Any]) -> None:
         """Take back the unprocessed end of the last batch; the next ``consume`` returns it first."""
-        for run in runs(batch):
-            if not run.is_error:
-                self._work.taken_back(run.partition, run.first_offset)
+        is_outermost = self._open_journal()
+        first_offsets = {r.partition: r.first_offset for r in reversed(list(runs(batch))) if not r.is_error}
+        for partition, first_offset in first_offsets.items():
+            self._handed.taken_back(partition, first_offset)
+            self._reads.goes_on_at(partition, first_offset)
         self._carried = [*batch, *self._carried]
+        if is_outermost:
+            self._close_journal()
 
     def forget(self, partitions: Iterable[InputPartition]) -> None:
         """Drop the uncommitted positions of ``partitions``."""
         self._work.forget(partitions)
 
-    def settle(self) -> None:
-        """All uncommitted work was committed."""
-        self._work.clear()
+    def processed(self) -> None:
+        """All records that were handed over so far have been processed, and their outputs were written."""
+        self._work.processed()
+
+    def settle(self, positions: InputPositions) -> None:
+        """Note that the work in ``positions`` was committed; more may have been handed over since."""
+        for partition, position in dict(positions).items():
+            self._work.committed_up_to(partition, position.next_offset)
 
     @owned()
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Set the assignment by hand; offsets of such a consumer carry no group fence."""
+        self._await_own_start(partitions)
         self._raw.assign(partitions)
+        self._handed.forget_next(list(self._handed.next_offsets))
         self._note_chosen(partitions)
+        self._fix_own_start()
 
     @owned()
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add to the assignment, from an ``on_assign`` callback of a cooperative group."""
+        self._await_own_start(partitions)
         self._raw.incremental_assign(partitions)
+        self._handed.forget_next(keys_of(partitions))
         self._note_chosen(partitions)
+        self._fix_own_start()
 
     @owned()
     def _raw_commit(
@@ -132,6 +215,8 @@ class ConfluentConsumer(FetchingConsumer):
 
     def nothing_to_commit(self, *, asynchronous: bool) -> None:
         """Say so as confluent_kafka does: it raises for a synchronous call only."""
+        if self._closed:
+            self._raw.memberid()  # which raises RuntimeError, but inside a callback that close() runs
         if not asynchronous:
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET))  # noqa: SLF001  # a public local code
 
@@ -139,12 +224,20 @@ class ConfluentConsumer(FetchingConsumer):
 
     @owned()
     def seek(self, partition: TopicPartition) -> None:
-        """Continue at ``partition.offset``; records of it that wait to be handed over are dropped."""
+        """Continue at ``partition.offset``; records of it that wait to be handed over are dropped.
+
+        ``OFFSET_END`` is looked up again where an asynchronous exception (of a signal handler, say) breaks off a call
+        before the first record from there is handed over: what was written meanwhile is skipped. Where that matters,
+        seek to the high watermark that ``get_watermark_offsets`` returns.
+        """
+        is_outermost = self._open_journal()
         self._raw.seek(partition)
         key = InputPartition(partition.topic, partition.partition)
         self._note_chosen([partition])
-        self._carried = [m for m in self._carried if InputPartition(m.topic(), m.partition()) != key]
-        self._rewound.pop(key, None)
+        self._carried = _without(key, self._carried)
+        self._forget_way_back(key)
+        if is_outermost:
+            self._close_journal()
 
     @owned()
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
@@ -152,8 +245,9 @@ class ConfluentConsumer(FetchingConsumer):
         positions: list[TopicPartition] = self._raw.position(partitions)
         waiting = {r.partition: r.first_offset for r in reversed(list(runs(self._carried))) if not r.is_error}
         for position in positions:
-            first = waiting.get(InputPartition(position.topic, position.partition))
-            if first is not None:
+            key = InputPartition(position.topic, position.partition)
+            first = waiting.get(key) if self._handed.journal is None else self._handed.next_offsets.get(key)
+            if first is not None and first >= 0:
                 position.offset = first
         return positions
 
@@ -165,17 +259,67 @@ class ConfluentConsumer(FetchingConsumer):
 
     @owned()
     def close(self) -> None:
-        """Leave the group; runs the revoke callback."""
+        """Leave the group; runs the revoke callback, and then raises what callbacks of the application have raised.
+
+        What ``error_cb``, ``stats_cb``, ``throttle_cb`` and ``logger`` have raised is reported and not raised, but for
+        KeyboardInterrupt and SystemExit.
+
+        The client library gets CLOSE_LIMIT_S seconds to leave and to let go of its connections. What it has not done by
+        then is left behind and reported: the group gives the partitions to others only when the session has timed out.
+        After an exception out of ``consume`` it gets CLOSE_LIMIT_AFTER_AN_EXCEPTION_S seconds: librdkafka may keep a
+        record then, for which its close() would wait for ever, although the member has left the group.
+        A classic static member (``group.instance.id``) has no limit, because its revoke callback runs in there.
+        """
         if self._closed:
             return
-        self._prove_before_leaving()
+        self._guard.begin_close()
+        try:
+            self._prove_before_leaving()
+        except BaseException as error:  # noqa: BLE001  # raised again at the end: whatever it is, the group is left
+            self._guard.keep(error)
         self._leaving = True
+        stays_a_member = not self._is_member_epoch and "group.instance.id" in self._settings
         if self._listener is not None:
-            stays_a_member = not self._is_member_epoch and "group.instance.id" in self._settings
             serve_before_close(self._raw, unsubscribe=not stays_a_member)
         self._closed = True
-        self._raw.close()
-        self._raise_callback_error()
+        if stays_a_member:
+            self._raw.close()
+        else:
+            self._close_library()
+        if report := self._guard.take_report():
+            self._report(report)
+        self._guard.raise_kept()
+
+    def _close_library(self) -> None:
+        limit_s = CLOSE_LIMIT_AFTER_AN_EXCEPTION_S if self._may_keep_a_record else CLOSE_LIMIT_S
+        closer = HandleThread("eos-consumer-library-close", self._clock)
+        try:
+            closer.call(self._ownership.lent(self._raw.close), limit_s)
+        except OverdueError:
+            self._left_behind = True
+            self._report(self._what_is_left_behind(limit_s))
+        finally:
+            self._ownership.disown()
+            closer.end()
+
+    def _what_is_left_behind(self, limit_s: float) -> str:
+        stays = f"within {limit_s:g} s. Its thread and connections stay to the process's end"
+        if self._may_keep_a_record:
+            return (
+                f"close() did not let go of the client library {stays}: a callback or a signal handler has raised "
+                "inside consume(), after which the library may keep one record that nobody was given, and wait for it "
+                "in its close(). It was asked to leave the group before that. No committed offset counts the record: "
+                "the next owner of its partition reads it"
+            )
+        session_ms = self._settings.get("session.timeout.ms", "of the group's")
+        return (
+            f"close() did not leave the group {stays}, and its partitions go to other members when its session "
+            f"({session_ms} ms) is over"
+        )
+
+    def _report(self, what: str) -> None:
+        """Tell the application what ``close`` could not do or does not raise."""
+        warnings.warn(what, RuntimeWarning, stacklevel=4)
 
     def _prove_before_leaving(self) -> None:
         # The revoke callback commits open work only under a proven epoch (row 8).
@@ -192,10 +336,14 @@ class ConfluentConsumer(FetchingConsumer):
             return False
         finally:
             closer.end()
-        return True
+        return not self._left_behind
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _without(partition: InputPartition, messages: Iterable[Any]) -> list[Any]:
+    return [m for m in messages if InputPartition(m.topic(), m.partition()) != partition]

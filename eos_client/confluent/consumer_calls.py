@@ -10,14 +10,15 @@ from typing import Any
 from confluent_kafka import TopicPartition
 
 from eos_client.confluent.failures import consumer_errors
-from eos_client.confluent.thread_ownership import ThreadOwnership, owned
+from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, owned
 
 
 class OwnedConsumer:
     """The pass-through part of the consumer. Methods mean what they mean in ``confluent_kafka.Consumer``."""
 
-    _raw: Any
-    _ownership: ThreadOwnership
+    _raw: Any = None
+    _closed = True
+    _ownership: ThreadOwnership | NeverBuilt = NeverBuilt("Consumer closed")
 
     @owned()
     def unassign(self) -> None:
@@ -73,9 +74,10 @@ class OwnedConsumer:
         return self._raw.consumer_group_metadata()
 
     @owned()
-    def memberid(self) -> str:
-        """Return the member id, empty while not in the group."""
-        return str(self._raw.memberid() or "")
+    def memberid(self) -> str | None:
+        """Return the member id; None before the group has given one."""
+        member: str | None = self._raw.memberid()
+        return member
 
     @owned()
     def set_sasl_credentials(self, username: str, password: str) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from eos_client.confluent.callback_guard import CallbackGuard
+
 _OPTIONS = ("callback", "on_delivery")
 
 Report = Callable[..., Any]
@@ -16,9 +18,10 @@ Report = Callable[..., Any]
 class DeliveryReports:
     """Stands between one handle and the application's delivery callbacks."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_guard", "_left")
 
-    def __init__(self) -> None:
+    def __init__(self, guard: CallbackGuard) -> None:
+        self._guard = guard
         self._left = False
 
     def leave(self) -> None:
@@ -30,7 +33,10 @@ class DeliveryReports:
 
         def report(*arguments: Any) -> None:
             if not self._left:
-                callback(*arguments)
+                try:
+                    callback(*arguments)
+                except BaseException as error:  # noqa: BLE001  # raised when the call that serves reports is through
+                    self._guard.keep(error)
 
         return report
 
@@ -45,6 +51,14 @@ class DeliveryReports:
         """Guard the callback among a call's unnamed arguments; nothing else there can be called."""
         return tuple(self.guarded(each) if callable(each) else each for each in arguments)
 
-    def guard_messages(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return ``messages`` of a batch, those with a callback of their own as copies."""
-        return [self.guard_options(dict(m)) if m.get("callback") is not None else m for m in messages]
+    def guard_messages(self, messages: Any) -> Any:
+        """Return ``messages`` of a batch, those with a callback of their own as copies.
+
+        Whatever is no list of dicts is left to the client library, which says what is wrong with it.
+        """
+        if not isinstance(messages, list):
+            return messages
+        return [
+            self.guard_options(dict(m)) if isinstance(m, dict) and m.get("callback") is not None else m
+            for m in messages
+        ]

@@ -9,13 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.confluent.admin import ClusterAdmin
-from eos_client.confluent.failures import KafkaClusterUnavailableError, KafkaClusterUnfitError
+from eos_client.confluent.failures import (
+    REFUSED_DELIVERIES,
+    KafkaClusterUnavailableError,
+    KafkaClusterUnfitError,
+    kafka_error,
+)
 from eos_client.errors import ClusterUnavailableError, EosError
 
 _PROBE_S = 3.0
+_NOTHING_WAS_COMMITTED = "this call has committed nothing."
+_THE_GROUP_DECIDES = (
+    "the group's committed offsets decide: the next call of the same clients asks for them, and new clients of the "
+    "group go on at them."
+)
+_BECAUSE_OF_ANOTHER = frozenset({"_INVALID_DIFFERENT_RECORD"})
 _SECURITY = ("security.", "sasl.", "ssl.", "enable.ssl.", "broker.address.family")
 
 
@@ -27,6 +38,11 @@ class LastErrors:
         self.last: KafkaError | None = None
         self._watches = False
         self._undelivered = ""
+        self._refused = ""
+
+    def begin_transaction(self) -> None:
+        """Forget the failed deliveries of the last transaction."""
+        self._undelivered = self._refused = ""
 
     def __call__(self, error: KafkaError) -> None:
         """Take note of ``error`` and hand it on."""
@@ -36,27 +52,37 @@ class LastErrors:
             self._theirs(error)
 
     def watching_deliveries(self, theirs: Callable[..., Any] | None) -> Callable[..., Any]:
-        """Return a delivery callback that remembers the last failure and passes every report on."""
+        """Return a delivery callback that remembers the transaction's failures and passes every report on."""
         self._watches = True
 
         def on_delivery(error: KafkaError | None, message: Any) -> None:
             if error is not None and not error.name().startswith("_PURGE"):
-                place = f"{message.topic()}[{message.partition()}]"
-                self._undelivered = f"; the last undelivered output, to {place}: {error.name()}: {error.str()}"
+                self._note_undelivered(error, message)
             if theirs is not None:
                 theirs(error, message)
 
         return on_delivery
 
+    def _note_undelivered(self, error: KafkaError, message: Any) -> None:
+        reason = f"{message.topic()}[{message.partition()}]: {error.name()}: {error.str()}"
+        if not self._undelivered or error.name() not in _BECAUSE_OF_ANOTHER:
+            self._undelivered = reason
+        if error.name() in REFUSED_DELIVERIES:
+            self._refused = self._refused or reason
+
+    def take_refused_delivery(self) -> str:
+        """Return to where and why an output of the last transaction was refused for good, once; empty if none was."""
+        reason, self._refused = self._refused, ""
+        return reason
+
     @property
     def awaits_undelivered(self) -> bool:
-        """Whether a failed delivery would be told here, and was not since the last `delivery_clause`."""
+        """Whether a failed delivery would be told here, and was not since the transaction began."""
         return self._watches and not self._undelivered
 
     def delivery_clause(self) -> str:
-        """Return the last failed delivery as the end of a sentence, once, or nothing."""
-        clause, self._undelivered = self._undelivered, ""
-        return clause
+        """Return the transaction's last failed delivery as the end of a sentence, or nothing."""
+        return f"; the last undelivered output, to {self._undelivered}" if self._undelivered else ""
 
     def clause(self) -> str:
         """Return the last error as the end of a sentence, or nothing."""
@@ -69,16 +95,16 @@ def why_init_failed(
     """Return the error to raise instead of ``init_transactions``' time-out; simulated brokers are not asked."""
     servers = str(settings.get("bootstrap.servers", ""))
     if simulated:
-        return _unavailable(servers, limit_s, f"{last.clause()}; {cause}")
+        return _unavailable(servers, limit_s, f"{last.clause()}; {cause}", cause)
     try:
         unfit = _unfit_transaction_log(servers, settings)
     except EosError as error:
-        return _unavailable(servers, limit_s, f"{last.clause()}; asked directly: {error}")
+        return _unavailable(servers, limit_s, f"{last.clause()}; asked directly: {error}", cause)
     if unfit:
-        kafka_error = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, unfit)
-        return KafkaClusterUnfitError(kafka_error, f"init_transactions got no answer within {limit_s:g} s: {unfit}")
+        not_available = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, unfit)
+        return KafkaClusterUnfitError(not_available, f"init_transactions got no answer within {limit_s:g} s: {unfit}")
     silent = f"{last.clause()}; brokers answer, the transaction coordinator does not: {cause}"
-    return _unavailable(servers, limit_s, silent)
+    return _unavailable(servers, limit_s, silent, cause)
 
 
 def unreachable(settings: Mapping[str, Any], limit_s: float, last: LastErrors) -> ClusterUnavailableError:
@@ -86,12 +112,26 @@ def unreachable(settings: Mapping[str, Any], limit_s: float, last: LastErrors) -
     return _unavailable(str(settings.get("bootstrap.servers", "")), limit_s, last.clause())
 
 
-def _unavailable(servers: str, limit_s: float, clause: str) -> ClusterUnavailableError:
+def _unavailable(servers: str, limit_s: float, clause: str, cause: EosError | None = None) -> ClusterUnavailableError:
     message = (
         f"no usable answer from bootstrap.servers {servers!r} within {limit_s:g} s{clause}. Check the address, the "
-        "network and the security settings, and that the brokers are up; nothing was committed."
+        f"network and the security settings, and that the brokers are up; {_NOTHING_WAS_COMMITTED}"
     )
-    return KafkaClusterUnavailableError(KafkaError(KafkaError._ALL_BROKERS_DOWN, message), message)  # noqa: SLF001
+    return _with_code_of(cause, message)
+
+
+def _with_code_of(cause: EosError | None, message: str) -> ClusterUnavailableError:
+    """Return the error with the code of confluent_kafka's own exception: applications repeat calls because of it."""
+    code, retriable = KafkaError._ALL_BROKERS_DOWN, False  # noqa: SLF001  # a public local code
+    if isinstance(cause, KafkaException):
+        code, retriable = kafka_error(cause).code(), kafka_error(cause).retriable()
+    return KafkaClusterUnavailableError(KafkaError(code, message, retriable=retriable), message)
+
+
+def outcome_stays_unknown(error: ClusterUnavailableError, way_out: str = _THE_GROUP_DECIDES) -> ClusterUnavailableError:
+    """Return ``error``, which kept us from finding out what became of a commit, saying so and what ``way_out`` is."""
+    what = str(error).removesuffix(_NOTHING_WAS_COMMITTED).rstrip("; .")
+    return _with_code_of(error, f"{what}; the outcome of the last commit is unknown, and {way_out}")
 
 
 def _unfit_transaction_log(servers: str, settings: Mapping[str, Any]) -> str:

@@ -6,9 +6,9 @@ Each class here is both: ours, named for what the caller must do, and a ``KafkaE
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -41,6 +41,10 @@ class KafkaCommitRefusedError(_FromKafka, errors.CommitRefusedError):
     """See CommitRefusedError."""
 
 
+class KafkaLeaveBlockError(_FromKafka, errors.LeaveBlockError):
+    """See LeaveBlockError."""
+
+
 class KafkaRetriableError(_FromKafka, errors.RetriableError):
     """See RetriableError."""
 
@@ -59,6 +63,16 @@ class KafkaProducerFencedError(_FromKafka, errors.ProducerFencedError):
 
 class KafkaClusterUnfitError(_FromKafka, errors.ClusterUnfitError):
     """See ClusterUnfitError."""
+
+
+class KafkaInputPositionError(_FromKafka, errors.InputPositionError):
+    """See InputPositionError."""
+
+    def __init__(
+        self, error: KafkaError, message: str, topic: str, partition: int | None = None, offset: int | None = None
+    ) -> None:
+        super().__init__(error, message)
+        self.topic, self.partition, self.offset = topic, partition, offset
 
 
 class KafkaClusterUnavailableError(_FromKafka, errors.ClusterUnavailableError):
@@ -94,6 +108,19 @@ _CLASSES: dict[RecoveryAction, type[_FromKafka]] = {
 
 # librdkafka says these of one record at once, in produce(): nothing is wrong with the transaction.
 _RECORD_ERRORS = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG", "_INVALID_ARG", "_UNKNOWN_PARTITION"})
+REFUSED_DELIVERIES = frozenset(
+    {
+        "INVALID_MSG",
+        "INVALID_RECORD",
+        "INVALID_TIMESTAMP",
+        "MSG_SIZE_TOO_LARGE",
+        "POLICY_VIOLATION",
+        "RECORD_LIST_TOO_LARGE",
+        "TOPIC_EXCEPTION",
+        "_UNKNOWN_PARTITION",
+    }
+)
+"""What a delivery report says of an output that will never be written; of others of its batch it may say the same."""
 _REFUSED_OFFSETS = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH", "REBALANCE_IN_PROGRESS"})
 
 
@@ -119,16 +146,50 @@ def producer_error(
 ) -> errors.EosError:
     """Name ``error`` for what the producer's owner must do. ``clause`` ends the sentence that says what happened."""
     request = failure.request.value
-    if failure.request is TransactionalRequest.PRODUCE and failure.code in _RECORD_ERRORS and not failure.fatal:
-        return KafkaOutputRefusedError(
-            error, f"the output cannot be written: {error.str()} ({error.name()}). Correct it."
-        )
+    is_of_one_record = failure.code in _RECORD_ERRORS and not (failure.fatal or failure.abortable)
+    if failure.request is TransactionalRequest.PRODUCE and is_of_one_record:
+        return _refused_output(error)
     rule = recovery_for(failure)
     what = f"{request} of transactional.id {transactional_id!r} failed with {error.name()}: {error.str()}{clause}"
     message = f"{what}. {_way_out(rule)}"
     if rule.action is RecoveryAction.ABORT_AND_CONTINUE and failure.code in _REFUSED_OFFSETS:
         return KafkaCommitRefusedError(error, message)
     return _CLASSES[rule.action](error, message)
+
+
+def idempotent_error(request: TransactionalRequest, error: KafkaError) -> errors.EosError | None:
+    """Name what a producer without a transactional.id raised; None where there is nothing to add to it."""
+    if error.fatal():
+        return KafkaFatalClientError(
+            error, f"{request.value} failed with {error.name()}: {error.str()}. Build another producer."
+        )
+    if request is TransactionalRequest.PRODUCE:
+        return _refused_output(error) if error.name() in _RECORD_ERRORS else None
+    return None if request is TransactionalRequest.FLUSH else not_transactional(request, error)
+
+
+def not_transactional(request: TransactionalRequest, error: KafkaError | None = None) -> KafkaTransactionStateError:
+    """Return the error for a transactional call of a producer that has no transactional.id yet."""
+    message = (
+        f"{request.value}() of a producer without a transactional.id. Call init_transactions() first, which gives the "
+        "producer one, or set one."
+    )
+    return KafkaTransactionStateError(error or KafkaError(KafkaError._NOT_CONFIGURED, message), message)  # noqa: SLF001
+
+
+def unflushed_error(left: int, limit_s: float) -> KafkaRetriableError:
+    """Return the error for records that keep a producer from becoming transactional."""
+    message = (
+        f"{left} records produced before init_transactions() were not acknowledged within {limit_s:g} s: the "
+        "producer has no transactional.id yet. Call init_transactions() again, or purge() the records first."
+    )
+    return KafkaRetriableError(KafkaError(KafkaError._TIMED_OUT, message, retriable=True), message)  # noqa: SLF001
+
+
+def closed_error(transactional_id: str) -> errors.ClientClosedError:
+    """Return the error for a call of a producer that was closed."""
+    named = f" (transactional.id {transactional_id!r})" if transactional_id else ""
+    return errors.ClientClosedError(f"Producer has been closed{named}: build another one.")
 
 
 def overdue_error(failure: ProducerFailure, budget_s: float, transactional_id: str) -> errors.EosError:
@@ -151,9 +212,37 @@ def must_abort(message: str) -> KafkaAbortableError:
     return KafkaAbortableError(error, message)
 
 
+def leave_block(message: str) -> KafkaLeaveBlockError:
+    """Return the error that ends a block; code that knows rebalances knows REBALANCE_IN_PROGRESS."""
+    error = KafkaError(KafkaError.REBALANCE_IN_PROGRESS, message, txn_requires_abort=True)
+    return KafkaLeaveBlockError(error, message)
+
+
+def input_error(error: KafkaError, *, is_fatal: bool) -> errors.EosError:
+    """Name an error event that the consumer cannot get over."""
+    what = f"{error.name()}: {error.str()}"
+    if is_fatal:
+        return KafkaFatalClientError(error, f"the consumer cannot go on: {what}. End the process.")
+    return KafkaClusterUnfitError(error, f"the input cannot be read: {what}. Repair it, start again.")
+
+
 def misplaced_call(message: str) -> KafkaTransactionStateError:
     """Return the error for a call at the wrong time."""
     return KafkaTransactionStateError(KafkaError(KafkaError._STATE, message), message)  # noqa: SLF001
+
+
+def refuse_error_event(message: Any) -> Any:
+    """Return ``message`` if it is a record; raises what confluent_kafka raises when an offset is taken from another."""
+    if not callable(getattr(message, "error", None)):
+        raise TypeError(f"expected a Message, not {message!r}")
+    if message.error() is not None:
+        reason = f"Cannot commit offsets for message error: '{message.error().str()}'"
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, reason))  # noqa: SLF001  # a public local code
+    return message
+
+
+def _refused_output(error: KafkaError) -> KafkaOutputRefusedError:
+    return KafkaOutputRefusedError(error, f"the output cannot be written: {error.str()} ({error.name()}). Correct it.")
 
 
 def _way_out(rule: RecoveryRule) -> str:
@@ -170,33 +259,64 @@ def _way_out(rule: RecoveryRule) -> str:
     }[rule.action] + f": {rule.reason}."
 
 
-@contextmanager
-def configuration_errors(client: str) -> Iterator[None]:
+def configuration_refused(exception: KafkaException, client: str) -> KafkaConfigurationError:
+    """Name what the constructor of ``client`` raised; it is the cause."""
+    error = kafka_error(exception)
+    refused = KafkaConfigurationError(
+        error, f"the {client} refuses its configuration: {error.str()}. Correct or remove the named property."
+    )
+    refused.__cause__ = exception
+    return refused
+
+
+def configuration_errors(client: str) -> AbstractContextManager[None]:
     """Turn what a confluent_kafka constructor refuses into ConfigurationError."""
-    try:
-        yield
-    except KafkaException as exception:
-        error = kafka_error(exception)
-        raise KafkaConfigurationError(
-            error, f"the {client} refuses its configuration: {error.str()}. Correct or remove the named property."
-        ) from exception
+    return _ConfigurationErrors(client)
 
 
-@contextmanager
-def consumer_errors(call: str) -> Iterator[None]:
+def is_fatal(error: KafkaError) -> bool:
+    """Whether the client is of no use any more. A consumer's event and its refused calls say so without the flag."""
+    return bool(error.fatal()) or error.code() == KafkaError._FATAL  # noqa: SLF001  # a public local code
+
+
+def consumer_errors(call: str) -> AbstractContextManager[None]:
     """Name what a consumer's call raised; only fatal errors and failed commits change their class."""
-    try:
-        yield
-    except KafkaException as exception:
+    return _ConsumerErrors(call)
+
+
+# Plain classes: an asynchronous exception may strike before a generator is entered, and leave it to be closed later.
+
+
+class _ConfigurationErrors:
+    def __init__(self, client: str) -> None:
+        self._client = client
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _kind: object, exception: BaseException | None, _trace: object) -> None:
+        if isinstance(exception, KafkaException):
+            raise configuration_refused(exception, self._client)
+
+
+class _ConsumerErrors:
+    def __init__(self, call: str) -> None:
+        self._call = call
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _kind: object, exception: BaseException | None, _trace: object) -> None:
+        if not isinstance(exception, KafkaException):
+            return
         error = kafka_error(exception)
-        if error.fatal():
-            raise KafkaFatalClientError(
-                error, f"the consumer cannot go on: {call} failed with {error.name()}: {error.str()}. End the process."
-            ) from exception
+        failed = f"{self._call} failed with {error.name()}: {error.str()}"
+        if is_fatal(error):
+            message = f"the consumer cannot go on: {failed}. End the process."
+            raise KafkaFatalClientError(error, message) from exception
         if error.name() in _REFUSED_OFFSETS:
             raise KafkaCommitRefusedError(
                 error,
-                f"{call} was refused with {error.name()}: {error.str()}. The records belong to another member or "
+                f"{self._call} was refused with {error.name()}: {error.str()}. The records belong to another member or "
                 "generation now: drop them, the group delivers them again.",
             ) from exception
-        raise

@@ -2,22 +2,30 @@
 
 ``consume`` may collect records, run a revoke callback and then return what it had collected before it. Records that
 were fetched but not handed over yet are *carried*: they count as nothing, and leave with their partition.
+
+A call that an asynchronous exception has broken off leaves its journal open (``eos_client.core.hand_over``). The next
+call that fetches then goes back, in every partition, to the first record that was not handed over, and asks whether
+librdkafka has given the client up, which it tells once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tenacity
-from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException, TopicPartition
 
-from eos_client.confluent.failures import consumer_errors
+from eos_client.confluent.failures import consumer_errors, input_error, is_fatal, kafka_error
 from eos_client.confluent.group_member import ConsumerFactory, GroupMember, to_kafka
+from eos_client.confluent.read_positions import ReadPositions
 from eos_client.confluent.record_runs import runs
-from eos_client.confluent.start_offsets import StartOffsets
+from eos_client.confluent.start_offsets import ResetPolicy, StartOffsets
 from eos_client.confluent.thread_ownership import owned
-from eos_client.core.model import InputPartition, InputPositions
+from eos_client.core.hand_over import HandOver
+from eos_client.core.model import CommittedOffset, InputPartition, InputPosition, InputPositions
 from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import CommitRefusedError, EosError, FatalClientError
 from eos_client.ports import Clock, keys_of
@@ -30,8 +38,10 @@ _DRAIN_STEP = 100
 _PREFETCH_STEP = 500
 _PREFETCH_MAX = 20_000
 _STABLE_TIMEOUT_S = 0.5
+_SLICE_S = 1.0
+"""How much later than raised an exception of a callback comes out of a call that has nothing to return."""
 _GROUP_DECIDES = (OFFSET_INVALID, OFFSET_STORED)
-_START = {"earliest": -2, "beginning": -2, "smallest": -2, "latest": -1, "end": -1, "largest": -1, "error": -1}
+_UNTOLD = (RuntimeError, KafkaException)
 
 
 class FetchingConsumer(GroupMember):
@@ -40,13 +50,22 @@ class FetchingConsumer(GroupMember):
     def __init__(self, settings: dict[str, Any], factory: ConsumerFactory, clock: Clock) -> None:
         super().__init__(settings, factory)
         self._clock = clock
-        self._work = UncommittedWork()
+        self._handed = HandOver()
         self._rewind_goals: dict[InputPartition, tuple[int, int]] | None = None
         self._rewound: dict[InputPartition, tuple[int, int, int]] = {}
         self._stored: dict[InputPartition, TopicPartition] = {}
+        self._fatal: KafkaError | None = None
         self._drained = False
+        self._withheld = False
+        self._may_keep_a_record = False
         self._chosen_in_call: dict[InputPartition, int] = {}
-        self._starts = StartOffsets(self, clock)
+        self._starts = StartOffsets(self, clock, ResetPolicy.of(self._settings))
+        self._reads = ReadPositions()
+        self._replaced_topics: frozenset[str] = frozenset()
+
+    @property
+    def _work(self) -> UncommittedWork:
+        return self._handed.work
 
     @property
     def positions(self) -> InputPositions:
@@ -58,6 +77,11 @@ class FetchingConsumer(GroupMember):
         """Uncommitted work of the partitions that have not left since it was consumed."""
         return self._work.ours
 
+    @property
+    def records_in_hand(self) -> bool:
+        """Whether records were handed over that are not known to be processed yet."""
+        return self._work.in_hand
+
     # -- fetching ------------------------------------------------------------------------------------------------
 
     def _fetch(self, count: int, timeout: float) -> list[Any]:
@@ -66,30 +90,155 @@ class FetchingConsumer(GroupMember):
         self._chosen_in_call = {}
         # Only an emptied queue proves a generation; while there is a backlog, asking for it would be in vain.
         before = self.snapshot().generation if self._drained else None
-        with consumer_errors("consume()"):
-            batch = self._ask(count, timeout)
+        try:
+            with consumer_errors("consume()"):
+                batch = self._ask(count, timeout)
+        except FatalClientError:
+            self._close_journal()  # such a client hands over nothing any more
+            raise
+        if self._callback_broke_off:
+            self._guard.raise_kept()  # with an open journal: the next call fetches all this again
+        if self._topics.replaced:
+            batch = self._without_replaced(batch)
         self._drained = len(batch) < count
+        asked = len(batch)
         if before is not None and self._drained:
             self._proven = before
         if self._left_in_call:
             batch = self._without_departed(batch)
-        if self._rewind_goals is not None:
+        # Going back aborts a transaction, of which the application hears only once this call has returned.
+        going_back = self._rewind_goals is not None
+        if going_back:
             self._carried += batch
             batch = []
-            self.rewind()
+            self._rewind()
         else:
             batch = self._starts.admit(self._without_stale(batch) if self._rewound else batch)
-        if self._callback_error is not None:
+        if self._guard.error is not None:
             self._carried += batch
-            self._raise_callback_error()
+            self._close_journal()
+            self._guard.raise_kept()
+        self._withheld = asked > 0 and not batch and not going_back
         return batch
 
     def _ask(self, count: int, timeout: float) -> list[Any]:
-        if count != 1:
+        """Ask the client library, in slices, so that what a callback raises need not wait for a record."""
+        if not self._has_long_waits or not isinstance(timeout, (int, float)) or 0 <= timeout <= _SLICE_S:
+            return self._ask_once(count, timeout)
+        deadline = math.inf if timeout < 0 else self._clock() + timeout
+        batch: list[Any] = []
+        while not batch and self._guard.error is None and (left := deadline - self._clock()) > 0:
+            batch = self._ask_once(count, min(_SLICE_S, left))
+        return batch
+
+    @property
+    def _has_long_waits(self) -> bool:
+        return not getattr(self._clock, "is_simulated", False)
+
+    def _ask_once(self, count: int, timeout: float) -> list[Any]:
+        try:
+            if count != 1:
+                return self._raw_consume(count, timeout)
+            message = self._raw.poll(timeout)
+            return [] if message is None else [message]
+        finally:
+            self._in_callback = False
+
+    def _raw_consume(self, count: int, timeout: float) -> list[Any]:
+        try:
             batch: list[Any] = self._raw.consume(count, timeout)
-            return batch
-        message = self._raw.poll(timeout)
-        return [] if message is None else [message]
+        except BaseException:
+            # Where it came out of a callback, librdkafka (2.16, `rd_kafka_q_serve_rkmessages`) neither hands over nor
+            # frees the next record, which refers to a connection that `close` waits for.
+            self._may_keep_a_record = True
+            raise
+        return batch
+
+    # -- calls that are broken off ---------------------------------------------------------------------------------
+
+    def _open_journal(self) -> bool:
+        """Begin a call that changes what is handed over next; returns whether the call is the one to close it."""
+        if self._handed.journal is None:
+            self._handed.journal = []
+            return True
+        return False
+
+    def _close_journal(self) -> None:
+        self._handed.journal = None
+
+    def _begin_fetching(self) -> None:
+        """Begin a call that takes records from the client library; makes good what an earlier one has left undone."""
+        if not self._open_journal() and not self._in_callback:
+            self._go_back_to_next()
+        elif self._rewind_goals is not None and not self._in_callback:
+            self._rewind()
+
+    def _go_back_to_next(self) -> None:
+        """Continue every partition at the first record that was not handed over.
+
+        A call was broken off: records that the library has counted may be gone, and callbacks may have been half done.
+        Where it was broken off by an exception out of a callback, librdkafka has dropped the next record without
+        counting it; so a position says nothing of a partition whose start is not known.
+        """
+        self._handed.undo()
+        self._drop_carried_records()
+        self._fatal = self._fatal or self._why_given_up()
+        if self._rewind_goals is not None:
+            goals, self._rewind_goals = self._rewind_goals, None
+            self._book_rewind(goals)
+        assigned = self._raw.assignment()
+        ours = keys_of(assigned)
+        if self._listener is not None:
+            self._hear_of(ours)
+        self._prove_soon = self._is_member_epoch
+        reached = {InputPartition(p.topic, p.partition): p.offset for p in self._raw.position(assigned)}
+        for partition in ours & self._handed.next_offsets.keys():
+            offset = self._handed.next_offsets[partition]
+            self._go_back(partition, offset, reached[partition])
+        begun = {p for p in ours - self._handed.next_offsets.keys() if reached[p] >= 0}
+        if begun := begun - self._starts.held:
+            self._reads.forget(begun)
+            self._starts.came_back(frozenset(begun))
+        self._resume_after(ours)
+        self._starts.doubt(ours - self._handed.next_offsets.keys() - self._starts.held)
+
+    def _drop_carried_records(self) -> None:
+        """Drop what will be fetched again; the library does not tell an error twice."""
+        self._carried = [m for m in self._carried if m.error() is not None]
+
+    def _why_given_up(self) -> KafkaError | None:
+        """Return the error if librdkafka has given the client up: it looks at that before it looks at the offsets."""
+        try:
+            self._raw.commit(offsets=[], asynchronous=False)
+        except KafkaException as exception:
+            error = kafka_error(exception)
+            return error if is_fatal(error) else None
+        return None
+
+    def _note_given_up(self, events: Iterable[Any]) -> None:
+        """Keep the fatal error among ``events``, which are about to be handed over."""
+        errors = (event.error() for event in events)
+        self._fatal = self._fatal or next((error for error in errors if is_fatal(error)), None)
+
+    def _require_not_given_up(self) -> None:
+        if self._fatal is not None:
+            self._close_journal()
+            raise input_error(self._fatal, is_fatal=True)
+
+    def _hear_of(self, ours: frozenset[InputPartition]) -> None:
+        """Make good rebalance callbacks that were broken off; what left unheard of counts as lost."""
+        if gone := (self._assigned | self._half_heard) - ours:
+            self._on_lost(self, to_kafka(gone))
+        if new := ours - (self._assigned - self._half_heard):
+            self._on_assign(self, to_kafka(new))
+        self._half_heard = self._left_in_call = frozenset()
+        self._callback_broke_off = False
+
+    def _go_back(self, partition: InputPartition, offset: int, reached: int) -> None:
+        self._seek(partition, offset)
+        self._rewound.pop(partition, None)
+        if 0 <= offset < reached:
+            self._rewound[partition] = (offset, reached, 0)
 
     def _without_departed(self, batch: list[Any]) -> list[Any]:
         kept = [m for m in batch if InputPartition(m.topic(), m.partition()) not in self._left_in_call]
@@ -98,6 +247,31 @@ class FetchingConsumer(GroupMember):
             # Left and came back within one call: which of its records are from before cannot be told.
             self._start_again(back)
         return kept
+
+    def _without_replaced(self, batch: list[Any]) -> list[Any]:
+        """Hand over nothing of a topic that was replaced by another, and commit nothing of the old one for the new."""
+        for topic in self._topics.take_replaced():
+            partitions = frozenset(p for p in keys_of(self._raw.assignment()) if p.topic == topic)
+            if not partitions and topic not in self._named:
+                continue
+            batch = [m for m in batch if m.topic() != topic]
+            self._carried = [m for m in self._carried if m.topic() != topic]
+            if self._is_by_pattern(topic):
+                self._begin_anew(partitions)
+            else:
+                self._work.forget(partitions)
+                self.hold_back(partitions)
+                self._replaced_topics |= {topic}
+        return batch
+
+    def _begin_anew(self, partitions: frozenset[InputPartition]) -> None:
+        """Read the topic that has taken the name of another from its beginning."""
+        read = frozenset(p for p in partitions if self._reads.has_read(p))
+        self._work.forget(partitions)
+        self._handed.forget_next(partitions)
+        for partition in partitions:
+            self._forget_way_back(partition)
+        self._starts.begin_anew(partitions, read)
 
     def _without_stale(self, batch: list[Any]) -> list[Any]:
         kept: list[Any] = []
@@ -116,22 +290,40 @@ class FetchingConsumer(GroupMember):
     def _expect_start(self, keys: frozenset[InputPartition]) -> None:
         self._starts.assigned(keys)
 
-    def _note_chosen(self, partitions: Iterable[TopicPartition]) -> None:
+    def _fix_starts(self) -> None:
+        # Called inside on_assign: what fails here is tried again, and reported, by the next fetch.
+        with contextlib.suppress(*_UNTOLD):
+            self._starts.fix()
+
+    def _await_own_start(self, partitions: Sequence[TopicPartition]) -> None:
+        """Without a group nobody else looks up where ``latest`` lets ``partitions`` start."""
+        if self._listener is None and ResetPolicy.of(self._settings) is ResetPolicy.LATEST:
+            self._starts.settled(self._starts.waiting)
+            self._starts.assigned(keys_of(partitions))
+
+    def _fix_own_start(self) -> None:
+        if self._listener is None:
+            self._fix_starts()
+
+    def _note_chosen(self, partitions: Sequence[TopicPartition]) -> None:
         """Take down where the application lets ``partitions`` start; without an offset it leaves that to the group."""
+        self._reads.forget(keys_of(partitions))
         chosen = {InputPartition(p.topic, p.partition): p.offset for p in partitions if p.offset not in _GROUP_DECIDES}
         self._chosen_in_call.update(chosen)
         self._starts.settled(chosen)
+        for partition, offset in chosen.items():
+            self._handed.continues_at(partition, offset)
 
     def _forget_departed(self, keys: frozenset[InputPartition]) -> None:
         super()._forget_departed(keys)
         self._starts.settled(keys)
+        self._reads.forget(keys)
         self._work.departed(keys)
+        self._handed.forget_next(keys)
         for key in keys:
             self._stored.pop(key, None)
             self._chosen_in_call.pop(key, None)
-            self._rewound.pop(key, None)
-            if self._rewind_goals is not None:
-                self._rewind_goals.pop(key, None)
+            self._forget_way_back(key)
 
     # -- serving callbacks ---------------------------------------------------------------------------------------
 
@@ -142,9 +334,14 @@ class FetchingConsumer(GroupMember):
         Callbacks queue up behind fetched records. ``drain`` pauses the partitions, which makes the queued records
         void, until the queue is empty: then nothing that happened before the call can still be waiting.
         """
-        if not drain:
+        self._begin_fetching()
+        if drain:
+            self._drain()
+        else:
             self._fetch_for_later(1, 0)
-            return
+        self._close_journal()
+
+    def _drain(self) -> None:
         before = self.snapshot().generation
         self._prove_soon = False
         pausing = self._pause_for_a_while()
@@ -169,17 +366,21 @@ class FetchingConsumer(GroupMember):
     @owned(claims=True)
     def wait_while_paused(self, limit_s: float) -> None:
         """Consume nothing for up to ``limit_s`` seconds and serve callbacks."""
+        self._begin_fetching()
         pausing = self._pause_for_a_while()
         try:
             self._fetch_for_later(1, limit_s)
         finally:
             self._resume_after(pausing)
+        self._close_journal()
 
     @owned(claims=True)
     def prefetch(self) -> None:
         """Take records that are there already, for a later ``consume``; serves callbacks."""
         if len(self._carried) < _PREFETCH_MAX:
+            self._begin_fetching()
             self._fetch_for_later(_PREFETCH_STEP, 0)
+            self._close_journal()
 
     def _fetch_for_later(self, count: int, timeout: float) -> int:
         # The callbacks that fetching runs may replace the list that the records are added to: fetch first.
@@ -198,9 +399,40 @@ class FetchingConsumer(GroupMember):
                 raise
             return None
 
+    def end_offset(self, partition: InputPartition) -> int | None:
+        """Return the offset behind the last record that may be read now; None when nobody answers."""
+        try:
+            watermarks = self._raw.get_watermark_offsets(TopicPartition(*partition), _STABLE_TIMEOUT_S)
+        except KafkaException:
+            return None
+        return None if watermarks is None else int(watermarks[1])
+
+    def commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
+        """Commit ``starts`` under our membership; a consumer that assigns by hand has none, and commits nothing."""
+        if self._listener is None:
+            return True
+        generation = self.snapshot().generation
+        positions = {p: InputPosition(offset, offset, generation) for p, offset in starts.items()}
+        if not generation.is_fenced or not self._may_commit(positions):
+            return False
+        try:
+            answer = self._raw.commit(offsets=[TopicPartition(*p, o) for p, o in starts.items()], asynchronous=False)
+        except KafkaException:
+            return False
+        return all(place.error is None for place in answer)
+
+    def _may_commit(self, positions: InputPositions) -> bool:
+        """Ask whoever decides about this consumer's commits."""
+        del positions
+        return True
+
     def steer(self, partition: InputPartition, offset: int) -> None:
         """Continue ``partition`` at ``offset``."""
         self._seek(partition, offset)
+
+    def starts_at(self, partition: InputPartition, offset: int) -> None:
+        """Go back to ``offset`` should the call that hands over ``partition``'s first records be broken off."""
+        self._handed.continues_at(partition, offset)
 
     def hold_back(self, partitions: frozenset[InputPartition]) -> None:
         """Fetch nothing of ``partitions``, which the application may have paused too."""
@@ -221,8 +453,8 @@ class FetchingConsumer(GroupMember):
     # -- going back ----------------------------------------------------------------------------------------------
 
     def rewind_soon(self) -> None:
-        """Rewind as soon as the running ``poll`` or ``consume`` has returned from the client library."""
-        self._rewind_goals = self._goals()
+        """Rewind as soon as the running ``poll`` or ``consume`` has returned from the library, or in the next one."""
+        self._rewind_goals = self._all_goals()
         self._work.clear()
 
     @owned(claims=True)
@@ -232,14 +464,32 @@ class FetchingConsumer(GroupMember):
         Records that wait to be handed over are dropped and read again. Raises FatalClientError when a partition cannot
         be rewound.
         """
-        goals = {**self._goals(), **(self._rewind_goals or {})}
-        self._rewind_goals = None
-        self._carried = []
-        self._work.clear()
+        self._begin_fetching()
+        self._rewind()
+        self._close_journal()
+
+    def _rewind(self) -> None:
+        self._rewind_goals = goals = self._all_goals()
+        self._drop_carried_records()
+        self._book_rewind(goals)
         for partition, (offset, reached) in goals.items():
-            if partition in self._assigned:
-                self._seek(partition, offset)
-                self._rewound[partition] = (offset, reached, 0)
+            if partition in self._assigned and not self._closed:
+                self._go_back(partition, offset, reached)
+        self._rewind_goals = None
+
+    def _book_rewind(self, goals: Mapping[InputPartition, tuple[int, int]]) -> None:
+        for partition in goals.keys() & self._assigned:
+            self._handed.continues_at(partition, goals[partition][0])
+        self._work.clear()
+
+    def _forget_way_back(self, partition: InputPartition) -> None:
+        """Note that ``partition`` goes on elsewhere than where a rewind would continue it."""
+        self._rewound.pop(partition, None)
+        if self._rewind_goals is not None:
+            self._rewind_goals.pop(partition, None)
+
+    def _all_goals(self) -> dict[InputPartition, tuple[int, int]]:
+        return {**self._goals(), **(self._rewind_goals or {})}
 
     def _goals(self) -> dict[InputPartition, tuple[int, int]]:
         """Return where to go back to, and the offset that no record may reach before that."""
@@ -253,6 +503,7 @@ class FetchingConsumer(GroupMember):
         return goals
 
     def _seek(self, partition: InputPartition, offset: int) -> None:
+        self._handed.continues_at(partition, offset)
         place = TopicPartition(partition.topic, partition.partition, offset)
         # A rebalance that begins meanwhile pauses partitions inside the library, which makes the seek outdated.
         deadline = self._clock() + _SEEK_LIMIT_S
@@ -265,6 +516,7 @@ class FetchingConsumer(GroupMember):
         )
         try:
             retrying(self._raw.seek, place)
+            self._reads.goes_on_at(partition, offset)
         except KafkaException as error:
             raise FatalClientError(
                 f"{partition} could not be rewound to {offset} ({error}): its next records would be lost to this "
@@ -277,22 +529,25 @@ class FetchingConsumer(GroupMember):
         for partition in chosen:
             self._seek(partition, self._chosen_in_call[partition])
         if rest := partitions - chosen:
-            self._go_on_at_committed(rest)
-
-    def _go_on_at_committed(self, partitions: frozenset[InputPartition]) -> None:
-        start = _START[str(self._settings["auto.offset.reset"]).lower()]
-        known = self.stable_offsets(partitions)
-        if known is None:  # pending, perhaps for as long as a dead member's transaction
-            self._starts.came_back(partitions, start)
-            return
-        for partition in partitions:
-            self._seek(partition, known.get(partition, start))
+            self._handed.forget_next(rest)
+            self._starts.came_back(rest)
 
     @owned()
     def committed_offsets(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
         """Read the group's stable committed offsets; partitions without one are left out."""
+        return {partition: entry.offset for partition, entry in self.committed_entries(partitions, timeout_s).items()}
+
+    @owned()
+    def committed_entries(
+        self, partitions: Iterable[InputPartition], timeout_s: float
+    ) -> dict[InputPartition, CommittedOffset]:
+        """Read the group's stable committed offsets with their metadata; partitions without one are left out."""
         answer = self.committed(to_kafka(partitions), timeout_s)
         for p in answer:
             if p.error is not None:
                 raise KafkaException(p.error)
-        return {InputPartition(p.topic, p.partition): p.offset for p in answer if p.offset >= 0}
+        return {
+            InputPartition(p.topic, p.partition): CommittedOffset(p.offset, p.metadata or "")
+            for p in answer
+            if p.offset >= 0
+        }

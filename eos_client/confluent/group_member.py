@@ -11,12 +11,14 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
+from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer_calls import OwnedConsumer
 from eos_client.confluent.diagnosis import LastErrors
-from eos_client.confluent.failures import configuration_errors
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.leaving import unsubscribe_when_lost
+from eos_client.confluent.start_offsets import library_settings
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
+from eos_client.confluent.topic_identities import TopicIdentities
 from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, is_pattern
 from eos_client.ports import MembershipSnapshot, RebalanceListener, keys_of
 
@@ -34,10 +36,12 @@ class GroupMember(OwnedConsumer):
     def __init__(self, settings: dict[str, Any], factory: ConsumerFactory) -> None:
         self.last_errors = LastErrors(settings.get("error_cb"))
         self._settings = {**settings, "error_cb": self.last_errors}
+        self._topics = TopicIdentities(self._settings)
         self._ownership = ThreadOwnership("EosConsumer")
         self._generations = GenerationReader()
         self._is_member_epoch = str(settings.get("group.protocol", "classic")).lower() == "consumer"
         self._proven: GroupGeneration = UNJOINED
+        self._member_id = ""
         self._assigned: frozenset[InputPartition] = frozenset()
         self._left_in_call: frozenset[InputPartition] = frozenset()
         self._paused: frozenset[InputPartition] = frozenset()
@@ -45,11 +49,17 @@ class GroupMember(OwnedConsumer):
         self._leaving = False
         self._closed = False
         self._one_topic = False
+        self._has_patterns = False
+        self._named: frozenset[str] = frozenset()
         self._carried: list[Any] = []
-        self._callback_error: BaseException | None = None
+        self._guard = CallbackGuard()
+        self._callback_broke_off = False
+        self._half_heard: frozenset[InputPartition] = frozenset()
+        self._raised_by_application: BaseException | None = None
+        self._in_callback = False
         self._listener: RebalanceListener | None = None
-        with configuration_errors("consumer"):
-            self._raw = factory(dict(self._settings))
+        with self._guard.building("consumer"):
+            self._raw = factory(self._guard.added_to(self._topics.added_to(library_settings(self._settings))))
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -66,10 +76,15 @@ class GroupMember(OwnedConsumer):
         """The newest generation for which no rebalance callback can still be waiting."""
         return self._proven
 
+    def _is_by_pattern(self, topic: str) -> bool:
+        """Whether ``topic`` was matched by a pattern: such a topic may come and go."""
+        return self._has_patterns and topic not in self._named
+
     @owned()
     def serve_errors(self) -> None:
         """Let the client library report, before the first subscription, why it is not connected."""
         self._raw.poll(0)
+        self._guard.raise_kept()
 
     @owned()
     def snapshot(self) -> MembershipSnapshot:
@@ -88,37 +103,88 @@ class GroupMember(OwnedConsumer):
         self._raw.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
         # Only for the first subscription: records of an earlier one may still be on their way later.
         self._one_topic = self._listener is None and len(topics) == 1 and not is_pattern(topics[0])
+        self._has_patterns = any(map(is_pattern, topics))
+        self._named = frozenset(topics)
         self._listener = listener
 
     # The binding (un)assigns by itself after a callback that did not. What a callback raises is kept until the client
     # library has returned: raised inside, the records that it had collected would be dropped behind our back.
 
     def _on_assign(self, _: Any, partitions: list[TopicPartition]) -> None:
-        if self._leaving:
-            return  # the library still offers what it will take back before close() returns
-        keys = keys_of(partitions)
-        self._assigned |= keys
-        self._note_generation()
-        self._expect_start(keys)
-        self._guarded(lambda listener: listener.on_assigned(partitions))
+        if not self._leaving:  # the library still offers what it will take back before close() returns
+            self._callback(self._assigned_to_us, partitions)
 
     def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
-        keys = keys_of(partitions)
-        if not self._is_member_epoch:
-            self._note_generation()
-        self._guarded(lambda listener: listener.on_revoked(partitions))
-        self._forget_departed(keys)
+        self._callback(self._revoked_from_us, partitions)
 
     def _on_lost(self, _: Any, partitions: list[TopicPartition]) -> None:
+        self._callback(self._lost_by_us, partitions)
+
+    def _callback(self, act: Callable[[list[TopicPartition]], None], partitions: list[TopicPartition]) -> None:
+        """Run a rebalance callback of ours; until it is through, its partitions count as heard of by half."""
+        outside, self._in_callback = self._in_callback, True
+        try:
+            self._half_heard |= keys_of(partitions)
+            self._guard.running(act, partitions)
+            self._half_heard -= keys_of(partitions)
+        except BaseException as error:  # noqa: BLE001  # raised again as soon as the client library has returned
+            self._callback_broke_off = True
+            self._guard.keep(error)
+        finally:
+            self._in_callback = outside
+
+    def _assigned_to_us(self, partitions: list[TopicPartition]) -> None:
+        keys, retained = keys_of(partitions), self._assigned
+        self._assigned |= keys
+        self._note_generation()
+        if self._note_member_id() and retained:
+            self._lose_unheard(retained)
+        self._expect_start(keys)
+        self._tell(lambda listener: listener.on_assigned(partitions))
+        self._fix_starts()
+
+    def _revoked_from_us(self, partitions: list[TopicPartition]) -> None:
+        if not self._is_member_epoch:
+            self._note_generation()
+        if self._note_member_id():
+            if retained := self._assigned - keys_of(partitions):
+                self._lose_unheard(retained)
+            self._lost_by_us(partitions)
+            return
+        self._tell(lambda listener: listener.on_revoked(partitions))
+        self._forget_departed(keys_of(partitions))
+
+    def _lost_by_us(self, partitions: list[TopicPartition]) -> None:
         keys = keys_of(partitions)
         self._assigned -= keys
-        self._guarded(lambda listener: listener.on_lost(partitions))
+        self._tell(lambda listener: listener.on_lost(partitions))
         self._forget_departed(keys)
         if self._leaving and not self._closed:
             unsubscribe_when_lost(self._raw)
 
+    def _note_member_id(self) -> bool:
+        """Note who we are; returns whether a classic group has evicted us and let us in again since the last callback.
+
+        librdkafka (2.16, ``rd_kafka_cgrp_revoke_all_rejoin_maybe``) tells no loss while a revocation waits for its
+        callback: a cooperative member then joins again, by another name, and still owns what was not to be revoked. Its
+        next owner may have committed since. A KIP-848 member keeps its name, and the loss is told later.
+        """
+        before, now = self._member_id, "" if self._is_member_epoch else self._proven.member_id
+        self._member_id = now or before
+        return bool(before and now) and now != before
+
+    def _lose_unheard(self, retained: frozenset[InputPartition]) -> None:
+        """Read ``retained`` from the group's offsets, and commit nothing of what was read of them before."""
+        self._tell(lambda listener: listener.on_membership_changed(to_kafka(retained)))
+        self._forget_departed(retained)
+        self._assigned |= retained
+        self._expect_start(retained)
+
     def _expect_start(self, keys: frozenset[InputPartition]) -> None:
         """``keys`` will start at the group's offset, unless the application's callback chooses another."""
+
+    def _fix_starts(self) -> None:
+        """Let later owners start where this assignment does, also when nothing is committed before it ends."""
 
     def _note_generation(self) -> None:
         """Classic members cannot rejoin before a callback has returned: the generation inside it is proven.
@@ -130,13 +196,30 @@ class GroupMember(OwnedConsumer):
         else:
             self._proven = self.snapshot().generation
 
-    def _guarded(self, tell: Callable[[RebalanceListener], None]) -> None:
+    def _tell(self, tell: Callable[[RebalanceListener], None]) -> None:
         if self._listener is None:
             return
         try:
             tell(self._listener)
-        except BaseException as error:  # noqa: BLE001  # raised again as soon as the client library has returned
-            self._callback_error = error
+        except BaseException as error:
+            if error is not self._raised_by_application:
+                raise
+            self._raised_by_application = None
+            self._guard.keep(error)
+
+    def _noting_what_it_raises(self, callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
+        """Return ``callback`` so that what it raises can be told from what strikes our own half of the callback."""
+        if callback is None:
+            return None
+
+        def noting(*arguments: Any) -> None:
+            try:
+                callback(*arguments)
+            except BaseException as error:
+                self._raised_by_application = error
+                raise
+
+        return noting
 
     def _forget_departed(self, keys: frozenset[InputPartition]) -> None:
         self._assigned -= keys
@@ -146,11 +229,6 @@ class GroupMember(OwnedConsumer):
         if departing:
             self._paused -= departing
             self._raw.resume(to_kafka(departing))
-
-    def _raise_callback_error(self) -> None:
-        error, self._callback_error = self._callback_error, None
-        if error is not None:
-            raise error
 
     @owned()
     def pause(self, partitions: list[TopicPartition]) -> None:

@@ -10,6 +10,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
@@ -24,16 +25,20 @@ class OverdueError(Exception):
     """The call did not return within its budget. Its thread and its handle must not be used any more."""
 
 
-class _Call:
-    __slots__ = ("done", "error", "function", "result")
+class HandleCall:
+    """One call: when it is ``done`` it has a ``result``, or the ``error`` that it raised."""
 
-    def __init__(self, function: Callable[[], Any]) -> None:
+    __slots__ = ("budget_s", "done", "error", "function", "result")
+
+    def __init__(self, function: Callable[[], Any], budget_s: float) -> None:
         self.function = function
+        self.budget_s = budget_s
         self.done = threading.Event()
         self.result: Any = None
         self.error: BaseException | None = None
 
     def run(self) -> None:
+        """Run it, in the handle's thread."""
         try:
             self.result = self.function()
         except BaseException as error:  # noqa: BLE001  # it is raised again in the caller's thread
@@ -43,6 +48,11 @@ class _Call:
         finally:
             self.function = _nothing
             self.done.set()
+
+    def take_error(self) -> BaseException | None:
+        """Return the error, which is not kept: its traceback would keep the handle alive."""
+        error, self.error = self.error, None
+        return error
 
 
 def _nothing() -> None:
@@ -57,18 +67,39 @@ class HandleThread:
     """
 
     def __init__(self, name: str, clock: Clock = MONOTONIC_CLOCK) -> None:
-        self._is_real = not getattr(clock, "is_simulated", False)
-        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self.is_real = not getattr(clock, "is_simulated", False)
+        self._calls: queue.SimpleQueue[HandleCall | None] = queue.SimpleQueue()
+        self._last: HandleCall | None = None
         self._thread = threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
         self._thread.start()
 
-    def call(self, function: Callable[[], T], budget_s: float) -> T:
-        """Run ``function`` and return its result; raises OverdueError after ``budget_s`` seconds of real time."""
-        call = _Call(function)
+    def run(self, function: Callable[[], Any], budget_s: float) -> HandleCall:
+        """Run ``function`` to its end, well or with an error; raises OverdueError after ``budget_s`` real seconds.
+
+        A call that an exception has broken off is still running: its own budget is waited for first.
+        """
+        before = self._last
+        longest_s = budget_s if before is None or before.done.is_set() else budget_s + before.budget_s
+        self._last = call = HandleCall(function, budget_s)
         self._calls.put(call)
-        if not call.done.wait(budget_s if self._is_real else None):
-            raise OverdueError(f"no answer within {budget_s:g} s")
-        error, call.error = call.error, None
+        if not self._is_done(call, longest_s):
+            raise OverdueError(f"no answer within {longest_s:g} s")
+        self._last = None
+        return call
+
+    def _is_done(self, call: HandleCall, longest_s: float) -> bool:
+        if self.is_real:
+            return call.done.wait(longest_s)
+        try:
+            return call.done.wait()
+        except BaseException:
+            call.done.wait()  # two threads at work at once would make what happens next a matter of chance
+            raise
+
+    def call(self, function: Callable[[], T], budget_s: float) -> T:
+        """Run ``function`` and return its result or raise its error; otherwise as `run`."""
+        call = self.run(function, budget_s)
+        error = call.take_error()
         if error is not None:
             try:
                 raise error
@@ -78,8 +109,16 @@ class HandleThread:
         return result
 
     def abandon(self, last: Callable[[], Any]) -> None:
-        """Let the thread run ``last`` once it is free and then end; never waits."""
-        self._calls.put(_Call(last))
+        """Let the thread run ``last`` once it is free and then end; never waits.
+
+        In simulated time it runs at once if the thread is free: when a handle falls silent is no matter of chance.
+        """
+        is_free = self._last is None or self._last.done.is_set()
+        if self.is_real or not is_free:
+            self._calls.put(HandleCall(last, 0.0))
+        else:
+            with suppress(Exception):  # in the thread nobody would hear of it, either
+                last()
         self.end()
 
     def end(self) -> None:
@@ -87,7 +126,7 @@ class HandleThread:
         self._calls.put(None)
 
 
-def _serve(calls: queue.SimpleQueue[_Call | None]) -> None:
+def _serve(calls: queue.SimpleQueue[HandleCall | None]) -> None:
     while (call := calls.get()) is not None:
         call.run()
         del call

@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from eos_client.config import PRODUCER_ONLY
-from eos_client.confluent.failures import configuration_errors, kafka_error
+from eos_client.confluent.failures import configuration_errors, is_fatal, kafka_error
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.leaving import serve_before_close, unsubscribe_when_lost
 from eos_client.core.batch_ledger import LedgerEntry
@@ -109,7 +109,7 @@ class LeaseMember:
             error = self._commit_once(offsets)
             if error is None:
                 return
-            if error.name() in _FENCED or error.fatal():
+            if error.name() in _FENCED or is_fatal(error):
                 self.end(f"the group refused this driver's commit with {error.name()}")
                 raise RunFencedError(f"{self.ended}: a newer driver runs this sink. Let this query end.")
             self.serve()
@@ -170,5 +170,5 @@ class LeaseMember:
         unsubscribe_when_lost(self._raw)
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.fatal() or error.name() in {"_FATAL", "FENCED_INSTANCE_ID"}:
+        if is_fatal(error) or error.name() == "FENCED_INSTANCE_ID":
             self.end(f"the group fenced this driver: {error.str()}")

@@ -41,10 +41,18 @@ def require_topics(consumer: ConfluentConsumer, topics: Sequence[str], limit_s: 
 
 
 def require_output_topics(producer: ConfluentProducer, topics: Iterable[str], limit_s: float, clock: Clock) -> None:
-    """Check that the output ``topics`` exist; a broker that creates topics by itself is given time to do so."""
+    """Check that the output ``topics`` exist; a broker that creates topics by itself is given time to do so.
+
+    Raises ClusterUnavailableError when no broker answers within ``limit_s`` seconds, ClusterUnfitError for a missing
+    topic.
+    """
     for topic in topics:
         ask = partial(producer.list_topics, topic, limit_s)
-        known = _known(ask, [topic], min(limit_s, _CREATION_WAIT_S), clock)
+        try:
+            known = _known(ask, [topic], min(limit_s, _CREATION_WAIT_S), clock)
+        except KafkaException as error:
+            producer.listen()
+            raise unreachable(producer.settings, limit_s, producer.last_errors) from error
         _require(known, [topic], "output")
 
 

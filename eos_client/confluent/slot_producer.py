@@ -26,9 +26,8 @@ _RUN_FENCED = frozenset({"FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "STALE_MEMB
 _MEMBER_UNKNOWN = "UNKNOWN_MEMBER_ID"
 
 QUEUE_DEFAULTS: Mapping[str, Any] = {
-    # A slot is written in one go: room for a large one, few wake-ups, no report of what went well.
+    # A slot is written in one go: room for a large one, no report of what went well.
     "queue.buffering.max.messages": 1_000_000,
-    "linger.ms": 20,
     # Smaller than the default, so that a slot is on its way while it is written, and its memory used again.
     "batch.size": 262_144,
     # No batch overtakes one that is refused (confluent-kafka-go #921): a slot may be too large to be written again.
@@ -41,6 +40,7 @@ class SlotProducer(ConfluentProducer):
     """One producer handle; ``name`` is unlike that of any other, here or elsewhere."""
 
     init_attempt_s = 0.01
+    takes_id_back = False
 
     def __init__(
         self,

@@ -8,46 +8,69 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from eos_client.errors import WrongThreadError
+from eos_client.errors import ClientClosedError, WrongThreadError
 
 
 class ThreadOwnership:
     """Who may call a client: its polling thread, or, before anybody polls, one thread at a time.
 
-    The thread that polls (or produces) first becomes the owner and stays it until it ends.
+    The thread that polls (or produces) first becomes the owner and stays it until it ends. ``shared``: any thread may
+    call the client, until `end_sharing`.
     """
 
-    def __init__(self, client: str) -> None:
+    def __init__(self, client: str, *, shared: bool = False) -> None:
         self._client = client
+        self._shared = shared
         self._owner: threading.Thread | None = None
         self._in_call = threading.RLock()
 
     @property
     def is_mine(self) -> bool:
-        """Whether the calling thread is the owner. By the thread itself: idents are used again."""
-        return self._owner is threading.current_thread()
+        """Whether the calling thread may call. By the thread itself: idents are used again."""
+        return self._shared or self._owner is threading.current_thread()
 
-    @contextmanager
-    def admit(self, method: str, *, claims: bool) -> Iterator[None]:
+    def end_sharing(self) -> None:
+        """From now on one thread owns the client; the calling one, if the client was shared."""
+        if self._shared:
+            self._owner = threading.current_thread()
+            self._shared = False
+
+    def admit(self, method: str, *, claims: bool) -> AbstractContextManager[None]:
         """Admit the calling thread for one call, or raise WrongThreadError."""
+        return _Admission(self, method, claims=claims)
+
+    def enter(self, method: str, *, claims: bool) -> None:
+        """Begin a call of the calling thread; `leave` ends it. Raises WrongThreadError."""
         if self._owner is not None and self._owner.is_alive() and self._owner is not threading.current_thread():
             raise self._wrong_thread(method, f"belongs to thread {self._owner.name!r}")
         if not self._in_call.acquire(blocking=False):
             raise self._wrong_thread(method, "is in use by another thread")
-        try:
-            if claims:
-                self._owner = threading.current_thread()
-            yield
-        finally:
-            self._in_call.release()
+        if claims:
+            self._owner = threading.current_thread()
+
+    def leave(self) -> None:
+        """End a call."""
+        self._in_call.release()
 
     def disown(self) -> None:
         """Let another thread take over; only for the owner itself."""
         self._owner = None
+
+    def lent(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Return ``call`` for another thread, which owns the client meanwhile: callbacks in it may use the client."""
+
+        def owning() -> None:
+            self._owner = threading.current_thread()
+            try:
+                call()
+            finally:
+                self.disown()
+
+        return owning
 
     def _wrong_thread(self, method: str, why: str) -> WrongThreadError:
         return WrongThreadError(
@@ -57,8 +80,51 @@ class ThreadOwnership:
         )
 
 
+class _Admission:
+    """One call; a plain class, so that an asynchronous exception leaves no generator behind to be closed later."""
+
+    def __init__(self, ownership: ThreadOwnership, method: str, *, claims: bool) -> None:
+        self._ownership = ownership
+        self._method = method
+        self._claims = claims
+
+    def __enter__(self) -> None:
+        self._ownership.enter(self._method, claims=self._claims)
+
+    def __exit__(self, *_: object) -> None:
+        self._ownership.leave()
+
+
+class NeverBuilt:
+    """Stands for the ownership of a client whose subclass did not call ``super().__init__()``."""
+
+    is_mine = False
+    _OF_EVERY_CLIENT = frozenset({"list_topics", "cluster_id", "set_sasl_credentials"})
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def admit(self, method: str, *, claims: bool) -> AbstractContextManager[None]:  # noqa: ARG002  # as in ThreadOwnership
+        """Raise ClientClosedError, which is the RuntimeError that confluent_kafka raises; ``close`` does nothing."""
+        if method == "close":
+            return nullcontext()
+        message = "Handle has been closed" if method in self._OF_EVERY_CLIENT else self._message
+        raise ClientClosedError(f"{message}: {method}() was called before super().__init__(). Call that first.")
+
+    def disown(self) -> None:
+        """Nobody owns it."""
+
+    def lent(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Return ``call``: there is nothing to own."""
+        return call
+
+    def end_sharing(self) -> None:
+        """Nobody shares it."""
+
+
 class _Owned(Protocol):
-    _ownership: ThreadOwnership
+    @property
+    def _ownership(self) -> ThreadOwnership | NeverBuilt: ...
 
 
 P = ParamSpec("P")
@@ -70,7 +136,7 @@ def owned(*, claims: bool = False) -> Callable[[Callable[Concatenate[S, P], R]],
     """Let only the owner call the method; with ``claims``, the first caller becomes the owner."""
 
     def decorate(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-        name = method.__name__
+        name = method.__name__.lstrip("_")
 
         @functools.wraps(method)
         def checked(self: S, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -56,7 +56,7 @@ class TopicLoader:
         self._topic = topic
         self._flush_timeout_s = flush_timeout_s
         self._error: KafkaError | None = None
-        settings = {"log_level": LOG_LEVEL_CRITICAL, "linger.ms": 5, **(config or {})}
+        settings = {"log_level": LOG_LEVEL_CRITICAL, **(config or {})}
         # One request in flight: a batch that is refused must not be overtaken, or it is lost (client_log.py).
         safe = {"enable.idempotence": True, "acks": "all", "max.in.flight": 1}
         self._producer = Producer({**settings, "bootstrap.servers": bootstrap_servers, **safe})

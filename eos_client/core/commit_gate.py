@@ -3,7 +3,11 @@
 Theory of operation. A member that commits a partition it no longer owns either has its work refused or, at an equal
 epoch, steals the partition: no broker checks ownership then. So the member commits inside the revoke callback, where
 the epoch cannot move, remembers the generation of that revocation and sends nothing for as long as the group still
-shows it. Revoked and lost are different events: revoked work is committed first, lost work never is.
+shows it. Revoked and lost are different events: revoked work is committed first, lost work never is. A classic
+group that assigns all revoked partitions to us again has undone the revocation, in whichever generation.
+The generation may also have moved before the callback: a KIP-848 coordinator that hears nothing of an assignment, for
+its answer was lost, takes it back at once in the next epoch, and the client library tells both then. So the hold limit
+ends such a revocation, too; what is no longer assigned to us stays out by row 4.
 ``RULES`` is the whole decision, first match wins; ``CommitGate.observe`` is the only way its state changes.
 """
 
@@ -94,7 +98,12 @@ class WorkSettled:
     """All consumed records were committed, or aborted and rewound: nothing is open."""
 
 
-GateEvent = Assigned | RevocationStarted | RevocationEnded | Lost | WorkSettled
+@dataclass(frozen=True, slots=True)
+class HoldEnded:
+    """Row 7 has aborted held work: the group will not show another generation because of the last revocation."""
+
+
+GateEvent = Assigned | RevocationStarted | RevocationEnded | Lost | WorkSettled | HoldEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +129,8 @@ def next_state(state: GateState, event: GateEvent) -> GateState:
     """Apply one event. Pure; every change of the gate's state is a row here."""
     match event:
         case Assigned(partitions):
-            return replace(state, assigned=state.assigned | partitions)
+            assigned = state.assigned | partitions
+            return replace(state, assigned=assigned, revocation=_unless_undone(state.revocation, assigned))
         case RevocationStarted():
             return replace(state, revoking=True)
         case RevocationEnded(partitions, generation, uncommitted):
@@ -140,7 +150,27 @@ def next_state(state: GateState, event: GateEvent) -> GateState:
             )
         case WorkSettled():
             return replace(state, lost_work=frozenset(), revoked_work=frozenset())
+        case HoldEnded():
+            return replace(state, revocation=_unless_overheld(state.revocation))
     raise TypeError(f"{event!r} is not a gate event; known are {GateEvent}")
+
+
+def _unless_undone(revocation: Revocation | None, assigned: frozenset[InputPartition]) -> Revocation | None:
+    """Return ``revocation``, or None when a classic group has assigned all of its partitions to us again.
+
+    That can happen in the generation of the revocation, which may then never move: the coordinator stores a new
+    generation only with its assignment. If it fails before, its successor loads the generation of before and answers a
+    follower that joins again with the present assignment. No KIP-848 group gives a partition back at the same epoch.
+    """
+    if revocation is None or revocation.generation.is_member_epoch:
+        return revocation
+    is_undone = bool(revocation.partitions) and revocation.partitions <= assigned
+    return None if is_undone else revocation
+
+
+def _unless_overheld(revocation: Revocation | None) -> Revocation | None:
+    """Return ``revocation``, or None when it was a KIP-848 group's: its epoch had moved before, and stays."""
+    return None if revocation is None or revocation.generation.is_member_epoch else revocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +241,8 @@ class Rule:
     reason: str
 
 
+HELD_TOO_LONG_ROW = 7
+
 RULES: tuple[Rule, ...] = (
     Rule(1, lambda q: not q.attempt.positions, CommitDecision.COMMIT, "nothing was consumed: outputs only"),
     Rule(
@@ -250,7 +282,7 @@ RULES: tuple[Rule, ...] = (
         "the group still shows the generation of the last revocation (KAFKA-19779)",
     ),
     Rule(
-        7,
+        HELD_TOO_LONG_ROW,
         lambda q: q.on_revocation_generation,
         CommitDecision.ABORT,
         "the group has shown the generation of the last revocation for longer than the hold limit",

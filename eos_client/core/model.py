@@ -31,6 +31,20 @@ class InputPartition(NamedTuple):
         return f"{self.topic}[{self.partition}]"
 
 
+def named(partitions: frozenset[InputPartition]) -> str:
+    """Return partitions for people: ``orders[0-3,7]``, whether there are four or five hundred."""
+    by_topic: dict[str, list[list[int]]] = {}
+    for topic, number in sorted(partitions):
+        spans = by_topic.setdefault(topic, [])
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return " ".join(
+        f"{topic}[{','.join(str(a) if a == b else f'{a}-{b}' for a, b in spans)}]" for topic, spans in by_topic.items()
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class GroupGeneration:
     """Who we are in the group, as the client library last knew it.
@@ -77,6 +91,13 @@ class InputPosition:
     next_offset: int
     generation: GroupGeneration
     leader_epoch: int | None = None
+
+
+class CommittedOffset(NamedTuple):
+    """What a group has committed of one partition: the next offset, and the text that was sent with it."""
+
+    offset: int
+    metadata: str
 
 
 InputPositions = Mapping[InputPartition, InputPosition]

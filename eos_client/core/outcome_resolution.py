@@ -1,25 +1,50 @@
 """What became of a commit that was not answered, told from the group's committed offsets.
 
-A transaction is all or nothing, so one partition that was ours all along tells it for all of them; a partition that
-somebody else may have committed since tells only when it stands below what was sent.
+Equal offsets prove nothing: they may have been committed before, by this member or by another. So each attempt marks
+its offsets with a token in their metadata. A transaction is all or nothing, so one partition tells for all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from eos_client.core.model import InputPartition, InputPositions, Outcome
+from eos_client.core.model import CommittedOffset, InputPartition, InputPositions, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptToken:
+    """Marks the offsets of one attempt to commit. ``session``: a name that nobody else has; ``number``: counts up."""
+
+    session: str
+    number: int = 0
+
+    def next(self) -> AttemptToken:
+        """Return the token of the session's next attempt."""
+        return AttemptToken(self.session, self.number + 1)
+
+    def marks_earlier(self, metadata: str) -> bool:
+        """Whether ``metadata`` is of another attempt of the session: this one's offsets would have replaced it."""
+        return metadata.startswith(self._prefix) and metadata != str(self)
+
+    @property
+    def _prefix(self) -> str:
+        return f"eos-{self.session}-"
+
+    def __str__(self) -> str:
+        return f"{self._prefix}{self.number:x}"
 
 
 def resolve_outcome(
-    attempted: InputPositions, committed: Mapping[InputPartition, int], ours: frozenset[InputPartition]
+    attempted: InputPositions, committed: Mapping[InputPartition, CommittedOffset], token: AttemptToken
 ) -> Outcome | None:
-    """Return COMMITTED or ABORTED; None when the log cannot tell.
+    """Return COMMITTED or ABORTED; None when the log cannot tell, because all offsets are somebody else's.
 
-    ``committed``: stable offsets read after the transaction was ended; ``ours``: partitions owned without a break.
+    ``committed``: stable offsets read after the transaction was ended; ``token``: what its offsets were sent with.
     """
-    if any(committed.get(p, -1) < position.next_offset for p, position in attempted.items()):
-        return Outcome.ABORTED
-    if any(p in ours and committed[p] == position.next_offset for p, position in attempted.items()):
+    found = [(committed.get(partition), position.next_offset) for partition, position in attempted.items()]
+    if any(each is not None and each.metadata == str(token) for each, _ in found):
         return Outcome.COMMITTED
+    if any(each is None or each.offset < sent or token.marks_earlier(each.metadata) for each, sent in found):
+        return Outcome.ABORTED
     return None

@@ -58,6 +58,8 @@ _TOO_OLD = frozenset({"_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"})
 _FORGOTTEN = "INVALID_PRODUCER_ID_MAPPING"
 _PROVES_NOTHING = frozenset({"REQUEST_TIMED_OUT", "UNKNOWN"})
 """A broker's answers that do not say whether the request took effect, though librdkafka calls them abortable."""
+_NEVER_SENT = "_INCONSISTENT"
+"""librdkafka's own refusal of a commit whose outputs were not all delivered: it sends no EndTxn then."""
 _UNANSWERED = frozenset({"_TIMED_OUT", "_TRANSPORT"})
 """librdkafka's own codes for a request that no broker has answered: it may still arrive."""
 _STARTING = frozenset({TransactionalRequest.INIT, TransactionalRequest.BEGIN})
@@ -69,6 +71,8 @@ class ProducerFailure:
 
     ``group_fenced``: the producer's transactions carry input offsets under a consumer group's generation (KIP-447).
     ``again``: the same call failed with the same error before, and nothing was committed in between.
+    ``init_left_behind``: an init_transactions of ours was left behind without an answer, so it may take effect late.
+    ``may_have_been_sent_twice``: a connection was lost meanwhile, so what was refused may be a second copy.
     """
 
     request: TransactionalRequest
@@ -82,6 +86,13 @@ class ProducerFailure:
     transaction_open: bool = False
     group_fenced: bool = True
     again: bool = False
+    init_left_behind: bool = False
+    may_have_been_sent_twice: bool = False
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether a newer epoch than the producer's own has been given out."""
+        return self.code in _FENCED
 
     @property
     def forgotten(self) -> bool:
@@ -97,8 +108,8 @@ class ProducerFailure:
 
         librdkafka folds "timed out" and "a newer instance has the id" into one code.
         """
-        explained = self.generated_id or self.transaction_age_s >= self.transaction_timeout_s
-        return self.code in _FENCED and not explained
+        timed_out = self.transaction_age_s >= self.transaction_timeout_s
+        return self.is_fenced and not (self.generated_id or timed_out or self.init_left_behind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +131,12 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         lambda f: f.code in _TOO_OLD,
         RecoveryAction.STOP_UNFIT,
         "the brokers are too old, or speak too old a version: fenced offsets need Kafka 2.5 or newer (KIP-447)",
+    ),
+    RecoveryRule(
+        lambda f: f.code == "OFFSET_METADATA_TOO_LARGE",
+        RecoveryAction.STOP_UNFIT,
+        "the text that goes with each offset is too long for the brokers: a token of less than 64 bytes proves what "
+        "became of a commit. Raise their offset.metadata.max.bytes (4096 unless it was changed)",
     ),
     RecoveryRule(
         lambda f: f.fenced_by_another,
@@ -148,6 +165,12 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         lambda f: f.request is TransactionalRequest.COMMIT and (not f.abortable or f.code in _PROVES_NOTHING),
         RecoveryAction.RESOLVE_UNKNOWN,
         "a commit without a definite answer may still take effect (KAFKA-17754)",
+    ),
+    RecoveryRule(
+        lambda f: f.request is TransactionalRequest.COMMIT and f.may_have_been_sent_twice and f.code != _NEVER_SENT,
+        RecoveryAction.RESOLVE_UNKNOWN,
+        "a connection was lost meanwhile, so this may be the answer to a second copy: the first may have committed, "
+        "and the coordinator may have forgotten the transactional.id since (KAFKA-18019)",
     ),
     RecoveryRule(
         lambda f: f.request is TransactionalRequest.INIT and f.retriable and not f.fatal,

@@ -18,6 +18,7 @@ class UncommittedWork:
     def __init__(self) -> None:
         self._positions: dict[InputPartition, InputPosition] = {}
         self._departed: set[InputPartition] = set()
+        self._in_hand = False
 
     @property
     def positions(self) -> InputPositions:
@@ -29,6 +30,15 @@ class UncommittedWork:
         """The uncommitted positions that nobody else can have taken over since."""
         return {p: position for p, position in self._positions.items() if p not in self._departed}
 
+    @property
+    def in_hand(self) -> bool:
+        """Whether any of it was handed over and is not known to be processed yet."""
+        return self._in_hand and bool(self._positions)
+
+    def processed(self) -> None:
+        """Note that everything that was handed over so far has been processed, and its outputs were written."""
+        self._in_hand = False
+
     def handed_over(
         self,
         partition: InputPartition,
@@ -38,6 +48,7 @@ class UncommittedWork:
         leader_epoch: int | None = None,
     ) -> None:
         """Note that records ``first_offset`` .. ``next_offset - 1`` went to the application."""
+        self._in_hand = True
         known = self._positions.get(partition)
         if known is None or partition in self._departed:
             # What was consumed before it left is its heir's by now: going back there would double it.
@@ -63,6 +74,18 @@ class UncommittedWork:
         else:
             self._positions[partition] = replace(known, next_offset=offset)
 
+    def state_of(self, partition: InputPartition) -> tuple[InputPosition | None, bool]:
+        """Return the position of ``partition``, if there is one, and whether it has left since."""
+        return self._positions.get(partition), partition in self._departed
+
+    def reset(self, partition: InputPartition, position: InputPosition | None, *, departed: bool) -> None:
+        """Set ``partition`` back to what `state_of` returned."""
+        if position is None:
+            self._positions.pop(partition, None)
+        else:
+            self._positions[partition] = position
+        (self._departed.add if departed else self._departed.discard)(partition)
+
     def committed_up_to(self, partition: InputPartition, offset: int) -> None:
         """Note that the records below ``offset`` were committed."""
         known = self._positions.get(partition)
@@ -81,5 +104,6 @@ class UncommittedWork:
 
     def clear(self) -> None:
         """Note that all of it was committed or rewound."""
+        self._in_hand = False
         self._positions = {}
         self._departed = set()

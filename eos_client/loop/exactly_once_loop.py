@@ -6,38 +6,39 @@ It only sequences. Whether a commit may be sent is decided in ``core.commit_gate
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from eos_client.clients import EosConsumer, EosProducer
+from eos_client.clients.input_events import InputEvents
 from eos_client.clients.transaction import Ending
 from eos_client.config import EosConfig
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.preflight import require_output_topics, require_topics
-from eos_client.core.model import Outcome, is_pattern
+from eos_client.core.model import InputPartition, Outcome
 from eos_client.errors import (
     AbortableError,
-    ClusterUnfitError,
+    ClientClosedError,
     ConfigurationError,
     EosError,
     FatalClientError,
     RebuildProducerError,
     UnknownOutcomeError,
+    WrongThreadError,
 )
+from eos_client.loop.aborts_in_a_row import AbortsInARow
 from eos_client.loop.record_failures import FailedRecords
-from eos_client.loop.record_outputs import RecordOutputs
+from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
 from eos_client.loop.stop_signals import StopSignals
-from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event
+from eos_client.loop.transaction_size import TransactionSize
+from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event, safe_hook
 from eos_client.ports import ClientLibrary, Transform
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_IGNORED = frozenset({"_PARTITION_EOF"})
-_REFUSED = frozenset({"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"})
-_MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
 _STRIDE_MAX = 512
-_BACKOFF_LIMIT_S = 1.0
 _CLOSE_MIN_S = 1.0
 
 
@@ -69,7 +70,8 @@ class ExactlyOnceLoop:
         self.counters = Counters()
         self._topics = list(topics)
         self._output_topic = output_topic
-        self._hook = hook
+        self._hook = hook = safe_hook(hook)
+        self._events = InputEvents(hook, self._topics)
         self._clock = clients.clock
         self._consumer = EosConsumer(
             config.consumer_config(),
@@ -85,20 +87,26 @@ class ExactlyOnceLoop:
             hook=hook,
             counters=self.counters,
             shortest_timeout_s=config.open_limit_s,
+            generate_id=True,
             factory=clients.producer,
             clock=clients.clock,
         )
         self._session = self._producer.session(self._consumer)
-        failed = FailedRecords(config, hook, self.counters, self._clock)
-        self._outputs = RecordOutputs(transform, failed, self._session, output_topic)
+        self._failed = FailedRecords(config, hook, self.counters, self._clock)
+        self._outputs = RecordOutputs(transform, self._failed, self._session, output_topic)
+        self._size = TransactionSize(config.max_records)
+        self._aborts = AbortsInARow()
         self._stop_reason: str | None = None
         self._began_at: float | None = None
         self._records = 0
         self._stride = 1
-        self._aborting_since: float | None = None
-        self._aborts_in_a_row = 0
+        self._working_since: float | None = None
+        self._endings_seen = (0, 0)
         self._shutdown_ends_at: float | None = None
         self._closed = False
+        self._runner: threading.Thread | None = None
+        self._starting = threading.RLock()  # a signal handler may call close()
+        self._ended = threading.Event()
 
     # -- running -------------------------------------------------------------------------------------------------
 
@@ -107,19 +115,41 @@ class ExactlyOnceLoop:
 
         Raises ClusterUnavailableError, ClusterUnfitError, TransformError, ProducerFencedError or FatalClientError;
         nothing that was not committed is lost or visible then. In the main thread, SIGTERM and SIGINT stop the loop.
+        A loop runs once: afterwards, ClientClosedError is raised.
         """
-        with StopSignals(self.stop):
-            try:
-                self._start()
-                while self._stop_reason is None:
-                    self._turn()
-                self._drain()
-            except BaseException as error:
-                self._stop_reason = self._stop_reason or f"{type(error).__name__}: {error}"
-                self._abort_quietly()
-                raise
-            finally:
-                self.close()
+        self._claim()
+        try:
+            with StopSignals(self.stop):
+                self._run()
+        finally:
+            self._ended.set()
+
+    def _claim(self) -> None:
+        with self._starting:
+            if self._closed:
+                raise ClientClosedError(
+                    f"this loop has ended ({self._stop_reason or 'closed'}) and its clients are closed. Build another "
+                    "ExactlyOnceLoop: it goes on at the group's committed offsets."
+                )
+            if self._runner is not None:
+                raise WrongThreadError(
+                    f"this loop runs in thread {self._runner.name!r} already. Build another ExactlyOnceLoop to run two "
+                    "beside each other."
+                )
+            self._runner = threading.current_thread()
+
+    def _run(self) -> None:
+        try:
+            self._start()
+            while self._stop_reason is None:
+                self._turn()
+            self._drain()
+        except BaseException as error:
+            self._stop_reason = self._stop_reason or f"{type(error).__name__}: {error}"
+            self._abort_quietly()
+            raise
+        finally:
+            self._close_clients()
 
     def stop(self, reason: str = "stop() was called") -> None:
         """Ask the loop to stop; returns at once and may be called from any thread or a signal handler."""
@@ -127,7 +157,35 @@ class ExactlyOnceLoop:
         self._producer.give_up_at = self._budget_ends_at()
 
     def close(self) -> None:
-        """Leave the group and release the clients, within ``shutdown_timeout_s``. Open work is aborted first."""
+        """Leave the group and release the clients, within ``shutdown_timeout_s``. Open work is aborted first.
+
+        Where another thread runs the loop, this stops it and waits for it: it finishes or aborts what is open and
+        closes the clients, which are its own. What is left when the time is up is reported to ``hook``.
+        """
+        with self._starting:
+            runner = self._runner
+            self._runner = runner or threading.current_thread()
+        if runner is None:
+            try:
+                self._close_clients()
+            finally:
+                self._ended.set()
+        elif runner is threading.current_thread():
+            self._close_clients()
+        elif not self._ended.is_set():
+            self._await_end(runner)
+
+    def _await_end(self, runner: threading.Thread) -> None:
+        self.stop(f"closed by thread {threading.current_thread().name!r}")
+        if not self._ended.wait(max(0.0, self._budget_ends_at() - self._clock()) + _CLOSE_MIN_S):
+            error = (
+                f"close() does not wait any longer: thread {runner.name!r} still runs after shutdown_timeout_s="
+                f"{self.config.shutdown_timeout_s:g}. It stops when its transform returns; until then it is a member "
+                "of the group, and its transaction, if one is open, ends with it or at transaction.timeout.ms."
+            )
+            self._hook(ClientReported(client="loop", error=error))
+
+    def _close_clients(self) -> None:
         if self._closed:
             return
         self._closed = True
@@ -163,25 +221,39 @@ class ExactlyOnceLoop:
     # -- one turn ------------------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
+        is_explained, work = False, None
         try:
-            self._work_on(self._next_batch())
-            if self._is_due():
-                self._note(self._session.end())
+            batch = self._next_batch()
+            self._heed_endings()  # a revocation may have ended the transaction
+            self._work_on(batch)
+            if not self._is_due():
+                return
+            work = frozenset(self._consumer.positions)
+            ending = self._session.end()
         except UnknownOutcomeError as error:
             self._hook(ClientReported(client="producer", error=str(error)))
+            self._heed_endings()
+            self._failed.aborted(self._consumer.assigned)  # what nobody knows to be committed is not told
             self._forget_transaction()
+            return
         except (AbortableError, RebuildProducerError) as error:
-            self._note(self._session.recover(error))
+            is_explained = isinstance(error, RefusedRecordsError)
+            work = work or frozenset(self._consumer.positions)
+            ending = self._session.recover(error)
+        self._note(ending, work, is_explained=is_explained)
 
     def _next_batch(self) -> list[Any]:
+        self._session.processed()  # the last batch was, wholly: a revocation meanwhile may commit it
         if self._began_at is None:
             first = self._consumer.poll(self.config.poll_timeout_s)
             batch = [] if first is None else [first]
+            if first is None:
+                self._session.listen()
         else:
-            room = min(self.config.batch_size, max(1, self.config.max_records - self._records))
+            room = min(self.config.batch_size, max(1, self._size.records_max - self._records))
             batch = self._consumer.consume(room, self._poll_time_s(self._began_at))
         if batch and self._began_at is None:
-            self._began_at = self._clock()
+            self._began_at = self._working_since = self._clock()
         return batch
 
     def _poll_time_s(self, began_at: float) -> float:
@@ -196,18 +268,19 @@ class ExactlyOnceLoop:
         if self._began_at is None:
             return False
         due_at = self._began_at + self.config.commit_interval_s
-        return self._records >= self.config.max_records or self._clock() >= due_at
+        return self._records >= self._size.records_max or self._clock() >= due_at
 
     def _work_on(self, batch: list[Any]) -> None:
         """Transform ``batch`` in strides; what does not fit in before the commit is due goes back to the consumer."""
-        batch = self._without_events(batch)
+        batch = self._events.records(batch)
+        write = self._outputs.write_one_by_one if self._size.one_by_one else self._outputs.write
         done = 0
         while done < len(batch):
             began_at = self._clock()
             stride = batch[done : done + self._stride]
-            self._outputs.write(stride)
-            done += len(stride)
             self._records += len(stride)
+            write(stride)
+            done += len(stride)
             self._adapt_stride(self._clock() - began_at)
             if done < len(batch) and (self._is_due() or self._stop_reason is not None):
                 self._consumer.put_back(batch[done:])
@@ -220,57 +293,62 @@ class ExactlyOnceLoop:
         else:
             self._stride = min(_STRIDE_MAX, self._stride * 2)
 
-    def _without_events(self, batch: list[Any]) -> list[Any]:
-        if not batch or not any(map(type(batch[0]).error, batch)):
-            return batch
-        for record in batch:
-            if record.error() is not None:
-                self._heed(record.error(), record.topic())
-        return [record for record in batch if record.error() is None]
-
-    def _heed(self, error: Any, topic: str | None) -> None:
-        if error.name() in _IGNORED:
-            return
-        if error.fatal():
-            raise FatalClientError(f"the consumer cannot go on: {error.name()}: {error.str()}. End the process.")
-        if error.name() in _REFUSED or (error.name() in _MISSING and not self._is_by_pattern(topic)):
-            raise ClusterUnfitError(f"the input cannot be read: {error.name()}: {error.str()}. Repair it, start again.")
-        self._hook(ClientReported(client="consumer", error=f"{error.name()}: {error.str()}"))
-
-    def _is_by_pattern(self, topic: str | None) -> bool:
-        """Whether it is a pattern or a topic that one matched: such a topic may come and go."""
-        return topic is not None and (is_pattern(topic) or topic not in self._topics)
-
     # -- endings -------------------------------------------------------------------------------------------------
 
-    def _note(self, ending: Ending) -> None:
+    def _note(self, ending: Ending, work: frozenset[InputPartition], *, is_explained: bool) -> None:
+        """Draw the consequences of an ending; ``is_explained``: it is known why the transaction was aborted."""
+        self._heed_endings()
         if ending.outcome is Outcome.SKIPPED:
             # Held: the same transaction is due again one interval from now.
             self._began_at = self._clock()
             return
+        records, spent_s = self._records, self._spent_s()
         self._forget_transaction()
         if ending.outcome is Outcome.COMMITTED:
-            self._aborting_since, self._aborts_in_a_row = None, 0
+            self._size.committed()
+            self._aborts.progress()
+        elif is_explained or self._becomes_smaller(records, spent_s):
+            self._aborts.progress()
         else:
+            self._aborts.aborted(work, self._consumer.assigned, spent_s)
             self._back_off(ending)
 
+    def _becomes_smaller(self, records: int, spent_s: float) -> bool:
+        """Return whether fewer records in the next transaction help after this one, which was aborted."""
+        if self._session.take_refused_delivery():
+            return self._size.narrow(records)
+        return spent_s >= self._producer.transaction_timeout_s and self._size.timed_out()
+
+    def _heed_endings(self) -> None:
+        """Let the memory of failed records follow what became of their transaction, in a rebalance callback too."""
+        committed, aborted = endings = self.counters.committed, self.counters.aborted
+        if endings == self._endings_seen:
+            return
+        if aborted != self._endings_seen[1]:
+            self._failed.aborted(self._consumer.assigned)
+        elif committed != self._endings_seen[0]:
+            self._failed.committed()
+        self._endings_seen = endings
+
+    def _spent_s(self) -> float:
+        return 0.0 if self._working_since is None else self._clock() - self._working_since
+
     def _forget_transaction(self) -> None:
-        self._began_at = None
+        self._began_at = self._working_since = None
         self._records = 0
 
     def _back_off(self, ending: Ending) -> None:
-        """Let repeated aborts come slower, and end when none has led to a commit for ``recovery_timeout_s``."""
-        now = self._clock()
-        self._aborting_since = self._aborting_since or now
-        self._aborts_in_a_row += 1
-        if now - self._aborting_since > self.config.recovery_timeout_s:
+        """Let repeated aborts come slower, and end when ``recovery_timeout_s`` of work has led to no commit."""
+        if self._aborts.spent_s > self.config.recovery_timeout_s:
             raise FatalClientError(
-                f"{self._aborts_in_a_row} transactions in a row were aborted for {now - self._aborting_since:.0f} s "
+                f"{self._aborts.count} transactions in a row were aborted, {self._aborts.spent_s:.0f} s of work "
                 f"without a commit in between; the last one: {ending.reason} Nothing of them is visible; end the "
                 "process."
             )
-        if self._aborts_in_a_row > 1:
-            self._consumer.wait_while_paused(min(_BACKOFF_LIMIT_S, 0.02 * 2 ** min(self._aborts_in_a_row, 6)))
+        if self._aborts.pause_s:
+            began_at = self._clock()
+            self._consumer.wait_while_paused(self._aborts.pause_s)
+            self._aborts.spent_s += self._clock() - began_at
 
     def _budget_ends_at(self) -> float:
         if self._shutdown_ends_at is None:
@@ -289,6 +367,7 @@ class ExactlyOnceLoop:
 
     def _abort_quietly(self) -> None:
         """Abort open work on the way out; the error that brought us here is the one to report."""
+        self._heed_endings()
         try:
             self._session.give_up(self._stop_reason or "the loop was closed")
         except EosError as error:

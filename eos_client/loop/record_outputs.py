@@ -1,20 +1,22 @@
 """From records to outputs: transforms them, writes what comes out, and knows whose fault a failure is.
 
 A stride of records is transformed first and its outputs are written then, without a note of which belongs to which:
-that makes the common case cheap. A refused output ends the transaction anyway, so its record is found by doing the
-stride once more, one record at a time.
+that makes the common case cheap. A refused output ends the transaction anyway. If the client library refused it, its
+record is found by doing the stride once more, record by record; if the broker did, by the transactions that follow,
+which are smaller and at last wait for each record's deliveries (``transaction_size``).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import repeat
 from operator import length_hint
 from typing import Any
 
 from eos_client.clients.transaction import TransactionSession
-from eos_client.errors import AbortableError, EosError, OutputRefusedError, TransformError
+from eos_client.errors import AbortableError, EosError, OutputRefusedError, RebuildProducerError, TransformError
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.ports import OutputRecord, Transform
 
@@ -23,6 +25,10 @@ _VALUES_ALONE = {bytes}
 
 class _RefusedError(Exception):
     """One output can never be written; its cause says why."""
+
+
+class RefusedRecordsError(AbortableError):
+    """The records whose outputs were refused are known now, and are settled when they come again after the abort."""
 
 
 class RecordOutputs:
@@ -36,11 +42,16 @@ class RecordOutputs:
         self._session = session
         self._default_topic = default_topic
 
+    @property
+    def remembered(self) -> int:
+        """How many failed records it remembers."""
+        return len(self._failed)
+
     def write(self, records: Sequence[Any]) -> None:
         """Transform ``records`` and write their outputs.
 
         Raises TransformError for a record that fails where ``on_error`` is "stop", AbortableError or
-        RebuildProducerError for a transaction that cannot go on.
+        RebuildProducerError for a transaction that cannot go on, RefusedRecordsError if it is known why.
         """
         left = iter(records)
         try:
@@ -49,6 +60,28 @@ class RecordOutputs:
         except _RefusedError as refused:
             raise self._blamed(records, refused) from refused.__cause__
         self._session.serve_deliveries()
+
+    def write_one_by_one(self, records: Sequence[Any]) -> None:
+        """Do as ``write`` does, and wait for the deliveries of each record, so that a refusal by the broker is its."""
+        for record in records:
+            try:
+                self.write([record])
+                self._session.await_deliveries()
+            except (RefusedRecordsError, RebuildProducerError):
+                raise
+            except AbortableError as error:
+                with suppress(EosError):  # its reports may still be waiting
+                    self._session.await_deliveries()
+                self._blame_undelivered(record, error)
+                raise
+            self._blame_undelivered(record, None)
+
+    def _blame_undelivered(self, record: Any, error: AbortableError | None) -> None:
+        reason = self._session.take_refused_delivery()
+        if reason:
+            refusal = OutputRefusedError(f"the output to {reason}")
+            refusal.__cause__ = error
+            raise self._remembered([(record, refusal)]) from refusal
 
     def _write_until_one_fails(self, left: Iterator[Any]) -> None:
         """Write the outputs of all records that are left, or up to the first whose transform raises, and settle it."""
@@ -108,36 +141,55 @@ class RecordOutputs:
     # -- failures ------------------------------------------------------------------------------------------------
 
     def _write_instead(self, record: Any, error: BaseException) -> None:
-        instead = self._failed.settle(record, error)
-        try:
-            for output in instead:
-                self._write_thoroughly(output)
-        except _RefusedError as refused:
-            cause = refused.__cause__ or refused
-            raise TransformError(record.topic(), record.partition(), record.offset(), cause) from error
-        self._session.wrote(len(instead))
+        """Write the first dead letter that the client library takes, if any is to be written."""
+        refusal: BaseException | None = None
+        for letter in self._failed.settle(record, error):
+            refusal = self._refusal_by_client([letter])
+            if refusal is None:
+                self._session.wrote(1)
+                return
+        if refusal is not None:
+            raise TransformError(record.topic(), record.partition(), record.offset(), refusal) from error
 
     def _blamed(self, records: Sequence[Any], refused: _RefusedError) -> EosError:
-        """Return the error that takes everything out again; the record is settled when it comes once more."""
-        cause = refused.__cause__ or refused
-        record = next((each for each in records if self._makes_refused(each)), None)
-        if record is None:
-            return AbortableError(f"an output was refused, but not when it was made once more: {cause}")
+        """Return the error that takes everything out again; the records are settled when they come once more."""
+        found: list[tuple[Any, BaseException]] = []
+        for record in records:
+            try:
+                refusal = self._refusal_of(record)
+            except (AbortableError, RebuildProducerError) as error:
+                if found:
+                    break
+                return error
+            if refusal is not None:
+                found.append((record, refusal))
+        if not found:
+            return AbortableError(f"an output was refused, but not when it was made once more: {refused.__cause__}")
+        return self._remembered(found)
+
+    def _remembered(self, found: Sequence[tuple[Any, BaseException]]) -> EosError:
         try:
-            self._failed.remember(record, cause)
+            for record, refusal in found:
+                self._failed.remember(record, refusal)
         except TransformError as stop:
             return stop
-        where = f"{record.topic()}[{record.partition()}]@{record.offset()}"
-        return AbortableError(f"an output of {where} was refused: {cause}")
+        first, refusal = found[0]
+        where = f"{first.topic()}[{first.partition()}]@{first.offset()}"
+        others = f" and outputs of {len(found) - 1} more records" if len(found) > 1 else ""
+        return RefusedRecordsError(f"an output of {where}{others} was refused: {refusal}")
 
-    def _makes_refused(self, record: Any) -> bool:
+    def _refusal_of(self, record: Any) -> BaseException | None:
+        """Return why the outputs of ``record`` cannot be written, None if they can. Writes them."""
         try:
             outputs = list(self._transform(record) or ())
         except Exception:  # noqa: BLE001  # a transform that raises was settled already
-            return False
+            return None
+        return self._refusal_by_client(outputs)
+
+    def _refusal_by_client(self, outputs: Iterable[Any]) -> BaseException | None:
         try:
             for output in outputs:
                 self._write_thoroughly(output)
-        except _RefusedError:
-            return True
-        return False
+        except _RefusedError as refused:
+            return refused.__cause__
+        return None

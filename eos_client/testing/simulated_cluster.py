@@ -16,9 +16,11 @@ from random import Random
 from typing import Any
 from weakref import WeakValueDictionary
 
+from eos_client.testing.simulated_clients.client_core import Background
 from eos_client.testing.simulated_clients.consumer import SimulatedConsumer
 from eos_client.testing.simulated_clients.kafka_errors import require_code
 from eos_client.testing.simulated_clients.producer import SimulatedProducer
+from eos_client.testing.simulated_clients.producer_background import ProducerBackground
 from eos_client.testing.simulation.brokers import Brokers
 from eos_client.testing.simulation.clock import SimulatedClock
 from eos_client.testing.simulation.faults import Fault, FaultKind, FaultPlan
@@ -122,7 +124,10 @@ class SimulatedCluster:
         Raises TypeError for any other value, BrokerError UNKNOWN_TOPIC_OR_PART for a partition that does not exist.
         """
         records = tuple(NewRecord(_value(value), timestamp_ms=int(self.clock() * 1000)) for value in values)
-        self.brokers.produce(PartitionKey(topic, partition), RecordBatch(records))
+        if records:
+            self.brokers.produce(PartitionKey(topic, partition), RecordBatch(records))
+        else:
+            self._require_topic(topic)
 
     def read(self, topic: str, *, read_committed: bool = True) -> list[StoredRecord]:
         """Return the records of ``topic`` as a reader sees them now, by partition."""
@@ -259,10 +264,24 @@ class SimulatedCluster:
             self._schedule.freeze(link.sender.worker)  # what is on its way to it never arrives either
             self._links.remove(link)
 
+    def report_error(self, code: str, client: str | None = None) -> None:
+        """Let ``error_cb`` of ``client`` hear of the error named ``code`` (``_TRANSPORT``), which it goes on with."""
+        for worker in self._told(client):
+            worker.report_error(code)
+
+    def report_throttle(self, seconds: float, client: str | None = None) -> None:
+        """Let ``throttle_cb`` of ``client`` hear that a broker held an answer back for ``seconds``."""
+        for worker in self._told(client):
+            worker.report_throttle(seconds)
+
     def restart_coordinator(self) -> None:
         """Restart both coordinators: what they had not written down is gone."""
         self.brokers.groups.restart()
         self.brokers.transactions.restart()
+
+    def _told(self, client: str | None) -> list[Background | ProducerBackground]:
+        workers = [link.sender.worker for link in self._named(client)]
+        return [worker for worker in workers if isinstance(worker, (Background, ProducerBackground))]
 
     # -- names ---------------------------------------------------------------------------------------------------
 

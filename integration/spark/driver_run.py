@@ -32,7 +32,7 @@ from eos_client.integration.spark.staging import Stage
 from eos_client.integration.spark.status import SlotStatus, check_statuses
 from eos_client.integration.spark.task import SlotTask
 from eos_client.integration.spark.worker_clients import new_reader
-from eos_client.observe import EventHook, SparkRunFenced, SparkRunStarted
+from eos_client.observe import EventHook, SparkRunFenced, SparkRunStarted, safe_hook
 
 _FENCING_THREADS_MAX = 16
 
@@ -52,7 +52,7 @@ class DriverRun:
         self.query = query
         self.settings = settings
         self.progress = SinkProgress(settings.sink_id, query.query_id)
-        self._hook = hook
+        self._hook = safe_hook(hook)
         self._on_step = on_step
         self._on_driver_step = on_driver_step
         self._identity = SinkIdentity(query.query_id, settings.slots, SLOT_FUNCTION_VERSION)

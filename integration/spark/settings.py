@@ -34,7 +34,7 @@ class SinkSettings:
     sink_id: str
     slots: int
     ledger_topic: str
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
     order_by: tuple[str, ...] = ()
     stable_input: str | None = None
     stage_dir: str | None = None

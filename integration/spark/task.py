@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from eos_client.confluent.diagnosis import outcome_stays_unknown
 from eos_client.confluent.ledger_reader import LedgerReader
 from eos_client.confluent.slot_producer import SlotProducer, is_run_fenced
 from eos_client.core.batch_ledger import (
@@ -269,9 +270,12 @@ class SlotAttempt:
 
     def _resolve(self, cause: UnknownOutcomeError) -> SlotStatus:
         """Find out what became of a commit without an answer: fencing its handle ends it, then the ledger knows."""
-        self._own_producer().rebuild()
-        self._open = False
-        entry, _ = self._read(self._settings.start_timeout_s)
+        self._open = False  # never aborted from here on, whatever happens
+        try:
+            self._own_producer().rebuild()
+            entry, _ = self._read(self._settings.start_timeout_s)
+        except ClusterUnavailableError as error:
+            raise outcome_stays_unknown(error, "the ledger decides: the repeated task asks it.") from error
         if self._decide(entry, self._content) is SlotDecision.SKIP:
             return self.status(SlotOutcome.WRITTEN)
         raise RetriableError(

@@ -102,7 +102,7 @@ class Cluster:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
-        self.admin = ClusterAdmin(bootstrap_servers, timeout_s=20.0)
+        self.admin = ClusterAdmin(bootstrap_servers, timeout_s=60.0)
         self.prefix = f"cli-{uuid4().hex[:8]}"
 
     def topic(self, name: str, partitions: int = 1) -> str:

@@ -44,7 +44,7 @@ def test_the_feed_takes_its_time_as_a_stream_does(feed_of: Any) -> None:
     started_at = time.monotonic()
     feed.start()
     wait_for(lambda: feed.is_done, "all of it")
-    assert 1.2 < time.monotonic() - started_at < 20
+    assert 1.2 < time.monotonic() - started_at < 60
 
 
 def test_lines_without_a_key_take_turns_and_those_with_one_stay_together(feed_of: Any, cluster: Any) -> None:

@@ -24,8 +24,8 @@ from eos_client.testing.process_session import (
 
 ACTORS = """
 import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", *sys.argv[1:]])
-time.sleep(60)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", *sys.argv[1:]])
+time.sleep(600)
 """
 
 
@@ -33,7 +33,7 @@ time.sleep(60)
 def actors(request: Any) -> Any:
     """A process and its child in a session of their own; the child's arguments are the test's."""
     started = subprocess.Popen([sys.executable, "-c", ACTORS, *request.param], start_new_session=True)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(members_of(started.pid)) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -46,7 +46,7 @@ def actors(request: Any) -> Any:
 def test_an_executor_is_told_from_its_driver_and_can_be_killed(actors: Any) -> None:
     (executor,) = set(spark_executors(actors.pid)) - {actors.pid}
     send_signal(signal.SIGKILL, [executor, executor])
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while executor in {each.pid for each in members_of(actors.pid)}:
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -59,7 +59,7 @@ def test_a_worker_is_a_child_of_a_daemon_and_frozen_means_stopped(actors: Any) -
     assert spark_python_workers(actors.pid) == [child.pid]
     assert session_of(child.pid) == actors.pid
     send_signal(signal.SIGSTOP, [child.pid])
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not any(each.stopped for each in members_of(actors.pid)):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -92,7 +92,7 @@ def test_a_stream_that_cannot_run_ends_with_its_own_words(tmp_path: Path) -> Non
     stream = SparkStream(StreamPlan("127.0.0.1:9", "in", "out", tmp_path, "no/sink id"), print)
     stream.start(shuffle_partitions=2, adaptive=True)
     try:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 240
         while stream.exit_code is None:
             assert time.monotonic() < deadline
             time.sleep(0.1)

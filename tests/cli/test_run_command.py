@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from eos_client.confluent.topic_records import GroupOffsets
+from tests.kafka.kafka_support import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.kafka
 def run_line(cluster: Any, reference: str, sources: str, target: str, *more: str) -> list[str]:
     group = f"{cluster.prefix}-group"
     ends = ["--bootstrap", cluster.bootstrap_servers, "--group", group, "--from", sources, "--to", target]
-    return ["run", reference, *ends, *more]
+    return ["run", reference, *ends, "--start-timeout", "60", *more]
 
 
 def committed(cluster: Any, topic: str, partitions: int = 1) -> dict[int, int]:
@@ -33,7 +34,8 @@ def test_plain_bytes_go_to_the_target_topic_and_sigterm_ends_with_status_0(
     assert worker.terminate() == 0
     assert sorted(cluster.values(target)) == [b"A", b"B", b"C"]
     assert worker.events[-1]["event"] in {"loop_stopped", "loop_progress"}
-    assert cluster.admin.group(f"{cluster.prefix}-group").state == "empty"
+    # Long before a session ends.
+    wait_for(lambda: cluster.admin.group(f"{cluster.prefix}-group").state == "empty", "an empty group", timeout_s=20.0)
 
 
 def test_output_records_choose_their_topic_key_and_headers(cluster: Any, tmp_path: Path, eos_client: Any) -> None:

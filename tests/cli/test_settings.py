@@ -47,3 +47,10 @@ def test_names_may_be_repeated_or_separated_by_commas() -> None:
 def test_an_empty_name_is_refused(values: Any) -> None:
     with pytest.raises(CommandLineError, match=r"--from .* holds an empty name"):
         parse_names(values, option="--from")
+
+
+def test_a_secret_is_not_shown_when_it_is_given_twice_or_wrongly():
+    for pairs in (["sasl.password=hunter2", "sasl.password=hunter3"], ["sasl.password:hunter2"]):
+        with pytest.raises(CommandLineError) as caught:
+            parse_settings(pairs)
+        assert "hunter" not in str(caught.value)

@@ -1,4 +1,7 @@
-"""What the client library's log says against a commit or a handle, and who gets to see it."""
+"""What the client library's log says against a commit or a handle, and who gets to see it.
+
+The lines are as librdkafka 2.14.0, 2.15.0 and 2.16.0 wrote them. `make client-versions` drops connections of each.
+"""
 
 import logging
 
@@ -7,13 +10,33 @@ import pytest
 from eos_client.confluent.client_log import ClientLog
 
 CLOSED = (
-    "[thrd:TxnCoordinator]: TxnCoordinator/1: 127.0.0.1:9092/1: Disconnected: Connection reset (after 9ms in state UP)"
+    "[thrd:TxnCoordinator]: TxnCoordinator: 127.0.0.1:9092: Disconnected: connection closed by peer: receive 0 after "
+    "POLLIN (after 1534ms in state UP)"
+)
+REPEATED = CLOSED[:-1] + ", 1 identical error(s) suppressed)"
+SUPPRESSED = (
+    "[thrd:TxnCoordinator]: TxnCoordinator/1: 127.0.0.1:9092: Disconnected: connection closed by peer: receive 0 after "
+    "POLLIN (after 1521ms in state UP) (_TRANSPORT): identical to last error: error log suppressed"
 )
 REFUSED = (
-    "[thrd:a:9092/bootstrap]: a:9092/bootstrap: Connect to ipv4#a:9092 failed: refused (after 0ms in state CONNECT)"
+    "[thrd:a:9092/1]: a:9092/1: Connect to ipv4#127.0.0.1:9092 failed: Connection refused (after 0ms in state CONNECT)"
+)
+DOWN = "[thrd:TxnCoordinator]: TxnCoordinator: Broker changed state UP -> DOWN"
+CONNECTED = "[thrd:a:9092/1]: a:9092/1: Broker changed state APIVERSION_QUERY -> UP"
+DECOMMISSIONED = "[thrd:a:9092/1]: a:9092/1: Decommissioning this broker (after 5ms in state UP) (_DESTROY_BROKER)"
+BOOTSTRAP_LEFT = (
+    "[thrd:a:9092/bootstrap]: a:9092/bootstrap: Decommissioning this broker (after 2ms in state UP) (_DESTROY_BROKER)"
+)
+MOVED = (
+    "[thrd:TxnCoordinator]: TxnCoordinator/2: a:9093: Closing connection due to nodename change (after {}) (_TRANSPORT)"
+)
+IDLE = (
+    "[thrd:a:9092/1]: a:9092/1: Connection max idle time exceeded (5000ms since last activity) (after 5003ms in state "
+    "UP) (_TRANSPORT)"
 )
 IMPLIED = "[thrd:a:9092/1]: a:9092/1: out [0] 1 message(s) implicitly acked by subsequent batch success (msgids 1..1)"
-TIMED_OUT = "[thrd:a:9092/1]: a:9092/1: Timed out EndTxnRequest in flight (after 60021ms, timeout #0)"
+TIMED_OUT = "[thrd:TxnCoordinator]: TxnCoordinator: Timed out EndTxnRequest in flight (after 60021ms, timeout #0)"
+TIMEOUTS = "[thrd:a:9092/1]: a:9092/1: Timed out {} in-flight, 0 retry-queued, {} out-queue, 0 partially-sent requests"
 
 
 class Logger:
@@ -24,20 +47,108 @@ class Logger:
         self.lines.append((level, text % arguments))
 
 
+def tell(log, level, facility, line):
+    log.log(level, "%s [%s] %s", facility, "rdkafka#producer-1", line)
+
+
 def heard(level, facility, line, settings):
     """Whether the line is taken for a lost connection, and how many lines the application's logger got."""
     theirs = Logger()
     log = ClientLog({"logger": theirs, **settings})
-    log.log(level, "%s [%s] %s", facility, "rdkafka#producer-1", line)
-    return log.lost_connection, len(theirs.lines)
+    tell(log, level, facility, line)
+    return log.losses == 1, len(theirs.lines)
+
+
+def is_loss(facility, line):
+    return heard(logging.DEBUG, facility, line, {})[0]
+
+
+@pytest.mark.parametrize("line", [CLOSED, REPEATED, SUPPRESSED, DECOMMISSIONED, MOVED.format("9ms in state UP"), IDLE])
+def test_every_end_of_an_established_connection_is_a_loss_suppressed_or_planned(line):
+    assert is_loss("FAIL", line)
 
 
 @pytest.mark.parametrize(
-    ("facility", "line", "lost"),
-    [("FAIL", CLOSED, True), ("REQTMOUT", TIMED_OUT, True), ("FAIL", REFUSED, False), ("TXNERR", CLOSED, False)],
+    "line",
+    [
+        REFUSED,
+        BOOTSTRAP_LEFT,
+        MOVED.format("505ms in state TRY_CONNECT"),
+        MOVED.format("0ms in state APIVERSION_QUERY"),
+    ],
 )
-def test_only_an_established_connection_can_have_carried_a_request(facility, line, lost):
-    assert heard(logging.INFO, facility, line, {}) == (lost, 1)
+def test_a_connection_that_was_not_established_or_only_asked_for_metadata_has_carried_nothing(line):
+    assert not is_loss("FAIL", line)
+
+
+@pytest.mark.parametrize("prefix", ["", "[thrd:TxnCoordinator]: ", "[thrd:[::1]:9092/1]: "])
+@pytest.mark.parametrize("before", ["UP", "REAUTH"])
+def test_a_broker_that_goes_down_is_a_loss_with_or_without_the_threads_name(prefix, before):
+    assert is_loss("STATE", f"{prefix}TxnCoordinator: Broker changed state {before} -> DOWN")
+    assert not is_loss("STATE", f"{prefix}[::1]:9092/bootstrap: Broker changed state {before} -> DOWN")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "INIT -> TRY_CONNECT",
+        "TRY_CONNECT -> CONNECT",
+        "CONNECT -> SSL_HANDSHAKE",
+        "SSL_HANDSHAKE -> APIVERSION_QUERY",
+        "APIVERSION_QUERY -> AUTH_HANDSHAKE",
+        "AUTH_HANDSHAKE -> AUTH_REQ",
+        "AUTH_REQ -> DOWN",
+        "APIVERSION_QUERY -> DOWN",
+        "AUTH_REQ -> UP",
+        "UP -> REAUTH",
+        "DOWN -> INIT",
+    ],
+)
+def test_connecting_and_authenticating_are_no_losses(change):
+    assert not is_loss("STATE", f"[thrd:sasl_ssl://a:9092/1]: sasl_ssl://a:9092/1: Broker changed state {change}")
+
+
+def test_a_connection_that_is_lost_while_it_authenticates_again_may_have_carried_a_request():
+    log = ClientLog({})
+    for change in ("AUTH_REQ -> UP", "UP -> REAUTH", "REAUTH -> AUTH_HANDSHAKE", "AUTH_HANDSHAKE -> AUTH_REQ"):
+        tell(log, logging.DEBUG, "STATE", f"[thrd:a:9092/1]: a:9092/1: Broker changed state {change}")
+    assert log.losses == 0
+    tell(log, logging.DEBUG, "STATE", "[thrd:a:9092/1]: a:9092/1: Broker changed state AUTH_REQ -> DOWN")
+    assert log.losses == 1
+
+
+@pytest.mark.parametrize(
+    ("facility", "line"),
+    [
+        ("STATE", "[thrd:a:9092/1]: a:9092/1: Broker is down"),
+        ("STATE", "[thrd:a:9092/1]: a:9092/1: Broker changed state CONNECTED -> DOWN"),
+        ("STATE", "[thrd:a:9092/1]: a:9092/1: Broker changed state UP -> CLOSED"),
+        ("FAIL", "[thrd:a:9092/1]: a:9092/1: Disconnected"),
+        ("FAIL", "[thrd:a:9092/1]: a:9092/1: Disconnected (after 9ms in state SERVING)"),
+        ("REQTMOUT", "[thrd:a:9092/1]: a:9092/1: EndTxn took too long"),
+    ],
+)
+def test_a_line_in_an_unknown_form_is_taken_for_a_loss(facility, line):
+    assert is_loss(facility, line)
+
+
+@pytest.mark.parametrize(
+    ("line", "lost"), [(TIMED_OUT, True), (TIMEOUTS.format(1, 0), True), (TIMEOUTS.format(0, 2), False)]
+)
+def test_a_request_that_timed_out_is_on_its_way_unless_it_was_never_sent(line, lost):
+    assert is_loss("REQTMOUT", line) is lost
+
+
+def test_other_lines_are_no_losses():
+    assert not is_loss("TXNERR", CLOSED)
+
+
+def test_a_log_without_a_connection_is_not_understood():
+    log = ClientLog({})
+    tell(log, logging.DEBUG, "STATE", "[thrd:a:9092/1]: a:9092/1: Broker changed state CONNECT -> APIVERSION_QUERY")
+    assert not log.understood
+    tell(log, logging.DEBUG, "STATE", CONNECTED)
+    assert log.understood
 
 
 @pytest.mark.parametrize(
@@ -64,27 +175,34 @@ def test_what_is_needed_is_set_and_the_rest_left_alone():
     settings = {"log_level": 2, "log.connection.close": False, "linger.ms": 5}
     log = ClientLog(settings)
     added = log.added_to(settings)
-    assert added == {"log_level": 2, "log.connection.close": True, "linger.ms": 5, "logger": log, "debug": "eos"}
+    assert added == {"log_level": 2, "log.connection.close": True, "linger.ms": 5, "logger": log, "debug": "eos,broker"}
     for others in ({"log_level": 7}, {"log_level": "loud"}, {"log.connection.close": "perhaps"}, {}):
         log = ClientLog(others)
-        assert log.added_to(others) == {**others, "logger": log, "debug": "eos"}
-    assert ClientLog({"debug": "broker,msg"}).added_to({})["debug"] == "broker,msg,eos"
+        assert log.added_to(others) == {**others, "logger": log, "debug": "eos,broker"}
+    assert ClientLog({"debug": "cgrp,msg"}).added_to({})["debug"] == "cgrp,msg,eos,broker"
 
 
 def test_the_first_line_of_outputs_taken_for_written_is_kept_until_the_next_transaction():
     theirs = Logger()
     log = ClientLog({"logger": theirs})
     for line in (IMPLIED, "another"):
-        log.log(logging.DEBUG, "%s [%s] %s", "IMPLICITACK", "rdkafka#producer-1", line)
-    log.log(logging.DEBUG, "%s [%s] %s", "TXNAPI", "rdkafka#producer-1", "yet another")
-    assert (log.implied, log.lost_connection, theirs.lines) == (IMPLIED, False, [])
-    log.forget()
+        tell(log, logging.DEBUG, "IMPLICITACK", line)
+    tell(log, logging.DEBUG, "TXNAPI", "yet another")
+    assert (log.implied, log.losses, theirs.lines) == (IMPLIED, 0, [])
+    log.forget_implied()
     assert log.implied == ""
+
+
+def test_a_loss_is_not_forgotten_with_the_transaction():
+    log = ClientLog({})
+    tell(log, logging.DEBUG, "STATE", DOWN)
+    log.forget_implied()
+    assert log.losses == 1
 
 
 def test_without_a_logger_lines_go_where_the_client_library_puts_them(capsys):
     log = ClientLog({})
-    log.log(logging.ERROR, "%s [%s] %s", "FAIL", "rdkafka#producer-1", REFUSED)
+    tell(log, logging.ERROR, "FAIL", REFUSED)
     written = capsys.readouterr().err
     assert written.startswith("%3|")
     assert written.endswith(f"|FAIL|rdkafka#producer-1| {REFUSED}\n")

@@ -54,7 +54,7 @@ class TestAgainstTheInstalledLibrary:
     def test_a_member_of_the_librarys_own_mock_cluster_shows_its_epoch_and_its_member_id(self):
         with consumer(test_mock_num_brokers=1, bootstrap_servers="", group_protocol="consumer") as client:
             client.subscribe(["orders"])
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while not (found := known(client.consumer_group_metadata())).is_fenced and time.monotonic() < deadline:
                 client.poll(0.02)
             assert found.generation_id > 0

@@ -12,8 +12,21 @@ from contextlib import suppress
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.handle_thread import HandleThread, OverdueError
 from tests.confluent.threads import PATIENCE_S
+
+
+class StoppedClock:
+    """A simulation's: none of its time passes here."""
+
+    is_simulated = True
+
+    def __call__(self):
+        return 0.0
+
+    def sleep(self, seconds):
+        pass
 
 
 @pytest.fixture
@@ -122,11 +135,12 @@ def test_abandoning_a_stuck_handle_does_not_wait_and_destroys_it_once_it_is_free
     wait_until(lambda: not handle_threads("stuck"))
 
 
-def test_an_abandoned_thread_ends_even_if_destroying_its_handle_fails():
+@pytest.mark.parametrize("clock", [MONOTONIC_CLOCK, StoppedClock()], ids=["real time", "simulated time"])
+def test_an_abandoned_thread_ends_even_if_destroying_its_handle_fails(clock):
     def fails():
         raise RuntimeError("no")
 
-    HandleThread("failing").abandon(fails)
+    HandleThread("failing", clock).abandon(fails)
     wait_until(lambda: not handle_threads("failing"))
 
 
@@ -137,23 +151,21 @@ def test_a_thread_that_is_no_longer_needed_ends():
     wait_until(lambda: not handle_threads("needless"))
 
 
+def test_a_call_behind_one_that_is_still_running_has_its_own_time_after_that_ones(handle):
+    released = threading.Event()
+    with pytest.raises(OverdueError, match=r"0\.05 s"):
+        handle.call(lambda: released.wait(PATIENCE_S), 0.05)
+    with pytest.raises(OverdueError, match=r"0\.15 s"):
+        handle.call(lambda: "behind it", 0.1)
+    released.set()
+    assert handle.call(lambda: "at its turn", PATIENCE_S) == "at its turn"
+
+
 def test_a_call_after_the_end_is_overdue_and_does_not_hang():
     handle = HandleThread("ended")
     handle.end()
     with pytest.raises(OverdueError):
         handle.call(lambda: 1, 0.05)
-
-
-class StoppedClock:
-    """A simulation's: none of its time passes here."""
-
-    is_simulated = True
-
-    def __call__(self):
-        return 0.0
-
-    def sleep(self, seconds):
-        pass
 
 
 def test_any_other_clock_is_taken_for_a_real_one():
@@ -175,6 +187,27 @@ def test_where_time_is_simulated_a_call_on_a_slow_machine_is_not_overdue():
     handle = HandleThread("simulated", StoppedClock())
     assert handle.call(slow, 0.01) == "answer"
     handle.end()
+
+
+def test_where_time_is_simulated_an_abandoned_handle_is_destroyed_before_anything_else_happens():
+    destroyed_by = []
+    handle = HandleThread("simulated", StoppedClock())
+    handle.abandon(lambda: destroyed_by.append(threading.current_thread()))
+    assert destroyed_by == [threading.current_thread()]
+    wait_until(lambda: not handle_threads("simulated"))
+
+
+def test_where_time_is_simulated_a_handle_that_is_abandoned_inside_its_own_call_is_destroyed_after_it():
+    order = []
+    handle = HandleThread("simulated", StoppedClock())
+
+    def callback():
+        handle.abandon(lambda: order.append("destroyed"))
+        order.append("returned")
+
+    handle.call(callback, PATIENCE_S)
+    wait_until(lambda: not handle_threads("simulated"))
+    assert order == ["returned", "destroyed"]
 
 
 class Handle:

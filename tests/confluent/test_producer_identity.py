@@ -38,7 +38,10 @@ def producer(seen):
         return Raw()
 
     made = EosProducer(
-        {"bootstrap.servers": "127.0.0.1:1", "statistics.interval.ms": 100}, factory=factory, hook=lambda event: None
+        {"bootstrap.servers": "127.0.0.1:1", "statistics.interval.ms": 100},
+        generate_id=True,
+        factory=factory,
+        hook=lambda event: None,
     )
     made.init_transactions()
     yield made

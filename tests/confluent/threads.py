@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-PATIENCE_S = 5.0
+PATIENCE_S = 60.0
 
 
 class Elsewhere:

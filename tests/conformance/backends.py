@@ -36,15 +36,15 @@ from eos_client.testing.simulation.settings import BrokerSettings
 from tests.verification.answers import settled
 from tests.verification.leaving import leave
 
-SESSION_S = 6.0
+SESSION_S = 12.0  # shorter than the time after which ids are forgotten
 HEARTBEAT_S = 0.1
 TRANSACTIONAL_ID_EXPIRATION_S = 15.0
 TRANSACTION_CHECK_S = 1.0
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 CONSUMER, EAGER, COOPERATIVE = "consumer", "range", "cooperative-sticky"
 PROTOCOLS = (CONSUMER, EAGER, COOPERATIVE)
 _POLL_S = 0.02
-_ADMIN_S = 20.0
+_ADMIN_S = 60.0
 _CLOSE_S = 5.0
 _CALLBACKS = ("on_assign", "on_revoke", "on_lost")
 QUICK = {"reconnect.backoff.ms": 10, "log_level": 0}

@@ -256,6 +256,8 @@ def test_a_second_client_with_a_classic_static_id_takes_over_and_the_first_is_fe
     assert first.commit(offsets=stage.places([0])) in {"FENCED_INSTANCE_ID", "_FATAL"}
     stage.backend.until(lambda: first.errors, polling=[first, second])
     assert first.codes == ["_FATAL"]
+    assert first.commit(offsets=[]) == "_FATAL"
+    assert second.commit(offsets=[]) == "_NO_OFFSET"
     assert stage.send(Membership(second.generation, second.member_id, "one"), [0]) is None
 
 
@@ -266,6 +268,8 @@ def test_a_second_client_with_a_kip_848_static_id_is_refused_for_good_while_the_
     second = static(stage)
     stage.backend.until(lambda: second.errors, polling=[first, second])
     assert second.codes == ["_FATAL"]
+    assert second.commit(offsets=[]) == "_FATAL"
+    assert first.commit(offsets=[]) == "_NO_OFFSET"
     assert first.owned == ALL
     assert first.commit(offsets=stage.places([0])) is None
 

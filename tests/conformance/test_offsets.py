@@ -271,8 +271,7 @@ def test_without_end_of_partition_events_the_position_steps_over_a_marker_all_th
     bench.await_end(12)
     consumer = bench.at(8)
     assert bench.offsets(consumer, 3) == [8, 9, 10]
-    consumer.poll(WAIT_S)
-    assert bench.position(consumer) == 12
+    bench.backend.until(lambda: bench.position(consumer) == 12, "the position behind the marker", polling=[consumer])
     consumer.commit(asynchronous=False)
     assert bench.stored() == 12
 

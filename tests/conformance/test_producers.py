@@ -10,8 +10,8 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaException, TopicPartitio
 
 from tests.conformance.backends import dotted
 
-CALL_S = 10.0
-START_S = 20.0
+CALL_S = 60.0
+START_S = 60.0
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "idempotent": {"enable_idempotence": True},
@@ -346,16 +346,24 @@ def test_records_linger_until_their_time_or_a_flush(backend, start, reports):
     assert reports == [(None, 0, 0, b"1"), (None, 0, 1, b"2")]
 
 
+PURGE_ROUNDS_MAX = 20
+"""confluent_kafka's `purge()` does not wait for the client's own threads: they may purge a record of a moment later."""
+
+
 def test_purged_records_are_reported_and_later_ones_go_their_way(backend, start, reports):
-    topic, producer = backend.topic(), start(linger_ms=5000, enable_idempotence=True)
+    topic, producer = backend.topic(), start(linger_ms=30_000, enable_idempotence=True)
     producer.produce(topic, b"1", on_delivery=reports)
     producer.produce(topic, b"2", on_delivery=reports)
     producer.purge()
     assert reports == []
     assert producer.flush(CALL_S) == 0
     assert reports.codes == ["_PURGE_QUEUE", "_PURGE_QUEUE"]
-    written(producer, topic, b"3", on_delivery=reports)
-    assert reports[2:] == [(None, 0, 0, b"3")]
+    for _ in range(PURGE_ROUNDS_MAX):
+        written(producer, topic, b"3", on_delivery=reports)
+        if reports.codes[-1] is None:
+            break
+    assert reports[-1] == (None, 0, 0, b"3")
+    assert set(reports.codes[2:-1]) <= {"_PURGE_QUEUE"}
 
 
 def test_a_closed_producer_has_delivered_what_it_had(backend, start, reports):

@@ -29,8 +29,8 @@ from tests.verification.wire import Api
 VERSION = "4.3.1"
 GIVES_UP_S = 0.5
 LATE_S = 4.0  # of simulated time: behind all repetitions, before ids are forgotten
-CALL_S = 10.0
-START_S = 20.0
+CALL_S = 30.0
+START_S = 60.0
 APIS = {"EndTxn": Api.END_TXN, "AddOffsetsToTxn": Api.ADD_OFFSETS_TO_TXN, "TxnOffsetCommit": Api.TXN_OFFSET_COMMIT}
 
 

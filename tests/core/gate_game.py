@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable
 from enum import Enum, auto
 
 from eos_client.core.commit_gate import (
+    HELD_TOO_LONG_ROW,
     RULES,
     Assigned,
     CommitAttempt,
     CommitDecision,
     GateScope,
     GateSettings,
+    HoldEnded,
     Lost,
     RevocationEnded,
     RevocationStarted,
@@ -55,6 +57,7 @@ class Game:
         self.waiting: list[Callable[[], None]] = []  # rebalance callbacks that the client library has queued
         self.revoking: tuple[Partitions, int] | None = None  # and the session in which the revocation was asked for
         self.revocations: set[int] = set()
+        self.held_too_long: set[int] = set()
         self.commits = 0
         self.proven = self.generation
         self.gate.observe(Assigned(ALL))
@@ -113,6 +116,10 @@ class Game:
             self._settle()
         elif ruling.decision is CommitDecision.ABORT:
             self._settle()
+            if ruling.row == HELD_TOO_LONG_ROW:
+                self.gate.observe(HoldEnded())
+                if self.member_epochs:
+                    self.held_too_long.add(self.shown)
         elif ruling.decision is CommitDecision.SKIP:
             assert held_for_s <= HOLD_LIMIT_S, "a hold outlived its limit"
             assert self.outside, "a commit in the revoke callback was put off"
@@ -129,7 +136,9 @@ class Game:
         assert self.owned.issuperset(self.work), f"{set(self.work) - self.owned} belong to another member"
         assert self.broken.isdisjoint(self.work), f"{self.broken} were out of our hands since they were consumed"
         if self.outside and self.scope is GateScope.MEMBER:
-            assert self.shown not in self.revocations, f"committed at revocation generation {self.shown}"
+            assert self.shown not in self.revocations - self.held_too_long, (
+                f"committed at revocation generation {self.shown}"
+            )
 
     def _settle(self) -> None:
         self.gate.observe(WorkSettled())
@@ -179,6 +188,7 @@ class Game:
             self.owned -= partitions
         self.gate.observe(RevocationEnded(partitions, self.generation, uncommitted))
         self.revocations.add(self.shown)
+        self.held_too_long.discard(self.shown)
 
     def acknowledge(self, *_: object) -> None:
         """The heartbeat or the rejoin after a revocation: only now does the group show the next generation."""

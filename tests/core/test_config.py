@@ -169,7 +169,7 @@ def test_every_option_that_counts_or_lasts_is_among_the_numbers_checked():
 
 @pytest.mark.parametrize("settings", [{}, {"group.id": ""}, {"group.id": None}])
 def test_a_consumer_without_a_group_is_refused_because_nothing_would_fence_it(settings):
-    with pytest.raises(ConfigurationError, match=r'"group.id" is missing.*Set it'):
+    with pytest.raises(ConfigurationError, match=r"group\.id must be set: .*fenced"):
         safe_consumer_settings(settings)
 
 
@@ -259,6 +259,20 @@ def test_an_alias_counts_as_set(alias, value, name):
     settings = config({alias: value}).producer_config()
     assert settings[alias] == value
     assert name not in settings
+
+
+def test_an_answer_is_not_waited_for_as_long_as_a_long_transaction_may_take():
+    def answer_timeout(**settings):
+        given = {key.replace("_", "."): value for key, value in settings.items()}
+        return safe_producer_settings(given).get("socket.timeout.ms")
+
+    assert answer_timeout() is None  # librdkafka's own, a little less than transaction.timeout.ms
+    assert answer_timeout(transaction_timeout_ms=20_000) is None
+    assert answer_timeout(transaction_timeout_ms=20_001) == 20_000
+    assert answer_timeout(transaction_timeout_ms="900000") == 20_000
+    assert answer_timeout(transaction_timeout_ms=900_000, socket_timeout_ms=60_000) == 60_000
+    assert answer_timeout(socket_timeout_ms=60_000) == 60_000
+    assert answer_timeout(message_timeout_ms=60_000) == 20_000
 
 
 def test_unknown_settings_pass_through_untouched():
@@ -355,6 +369,43 @@ def test_a_delivery_timeout_that_confluent_kafka_takes_is_taken_here_too():
 
 def test_retries_that_end_below_the_poll_interval_are_accepted():
     assert config(transform_attempts_max=3, transform_backoff_s=4.9, kafka={"max.poll.interval.ms": 10_000})
+
+
+def test_the_retries_of_a_transform_count_as_time_that_a_transaction_is_open():
+    made = config(transform_attempts_max=4, transform_backoff_s=5.0)
+    assert made.open_limit_s == pytest.approx(9.1 + 15.0)
+    assert made.producer_config()["transaction.timeout.ms"] == 24_100
+    with pytest.raises(ConfigurationError, match="retries of a transform"):
+        config({"transaction.timeout.ms": 24_099}, transform_attempts_max=4, transform_backoff_s=5.0)
+
+
+def test_a_transaction_longer_than_brokers_allow_is_refused_unless_the_timeout_was_chosen():
+    with pytest.raises(ConfigurationError, match=r"900000 ms .*raise the brokers' limit") as caught:
+        config(hold_limit_s=900.0)
+    assert "hold_limit_s=900" in str(caught.value)
+    assert config({"transaction.timeout.ms": 1_000_000}, hold_limit_s=900.0)
+
+
+SECRETS = [
+    "sasl.password",
+    "ssl.key.password",
+    "ssl.key.pem",
+    "ssl.keystore.password",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.config",
+    "sasl.oauthbearer.assertion.private.key.pem",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+]
+
+
+@pytest.mark.parametrize("where", ["kafka", "consumer", "producer"])
+@pytest.mark.parametrize("key", SECRETS)
+def test_no_secret_is_shown(key, where):
+    shown = repr(config(**{where: {key: "hunter2", "client.id": "visible"}}))
+    assert "hunter2" not in shown
+    assert f"{key!r}: '****'" in shown
+    assert "'client.id': 'visible'" in shown
+    assert "group_id='billing'" in shown
 
 
 # -- what the config is turned into ----------------------------------------------------------------------------------

@@ -14,8 +14,21 @@ from typing import Any
 import confluent_kafka
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
+from hypothesis import example, given
+from hypothesis import settings as run_with
+from hypothesis import strategies as st
 
-from eos_client.config import CONSUMER_ONLY, PRODUCER_ONLY, EosConfig
+from eos_client.config import (
+    CONSUMER_ONLY,
+    PRODUCER_ONLY,
+    EosConfig,
+    idempotent_producer_settings,
+    safe_consumer_settings,
+    safe_producer_settings,
+)
+from eos_client.confluent.slot_producer import SlotProducer
+from eos_client.core.model import ProducerLimits
+from eos_client.errors import ConfigurationError
 
 KAFKA = {"bootstrap.servers": "127.0.0.1:1"}
 VALUES: dict[str, Any] = {
@@ -169,3 +182,103 @@ def test_neither_client_complains_about_what_it_is_given():
     config = EosConfig({**KAFKA, **own}, group_id="billing", transactional_id="billing-0")
     for client, settings in ((Consumer, config.consumer_config()), (Producer, config.producer_config())):
         assert [line for line in heard(client, settings) if "CONFWARN" in line] == []
+
+
+# -- a default of ours never makes a valid setting fail ---------------------------------------------------------------
+
+SHARED_CHOICES: dict[str, list[Any]] = {
+    "socket.timeout.ms": [10, 1000, 10_100, 10_101, 60_000],
+    "reconnect.backoff.ms": [0, 5, 10, 11, 500, 1000, 1001, 9000],
+    "reconnect.backoff.max.ms": [0, 5, 9, 10, 100, 999, 1000, 20_000],
+    "retry.backoff.ms": [1, 10, 500],
+    "retry.backoff.max.ms": [1, 9, 10, 1000],
+    "metadata.recovery.strategy": ["none", "rebootstrap"],
+}
+PRODUCER_CHOICES: dict[str, list[Any]] = SHARED_CHOICES | {
+    "acks": ["all", -1],
+    "request.required.acks": ["all", -1],
+    "batch.num.messages": [1, 10_000],
+    "delivery.timeout.ms": [0, 1, 20, 21, 10_001, 60_000],
+    "enable.idempotence": [True],
+    "linger.ms": [0, 0.5, 5, 20, 900],  # all below transaction.timeout.ms, which bounds the delivery, too
+    "max.in.flight": [1, 5],
+    "message.timeout.ms": [0, 1, 5, 10, 20, 21, 9999, 10_001, 60_000],
+    "queue.buffering.max.ms": [0, 5, 900],
+    "retries": [1, 100],
+    "sticky.partitioning.linger.ms": [0, 10, 1000],
+    "topic.metadata.propagation.max.ms": [0, 30_000],
+    "transaction.timeout.ms": [1000, 5000, 60_000],
+}
+CONSUMER_CHOICES: dict[str, list[Any]] = SHARED_CHOICES | {
+    "auto.commit.enable": [False],
+    "auto.offset.reset": ["latest", "error"],
+    "enable.auto.commit": [False],
+    "fetch.error.backoff.ms": [0, 500],
+    "fetch.queue.backoff.ms": [0, 5, 1000],
+    "fetch.wait.max.ms": [0, 5, 1000],
+    "group.protocol": ["classic", "consumer"],
+    "heartbeat.interval.ms": [100, 3000],
+    "isolation.level": ["read_committed"],
+    "max.poll.interval.ms": [1, 6000, 300_000],
+    "queued.min.messages": [1, 100_000],
+    "session.timeout.ms": [1, 6000, 45_000],
+}
+
+
+def some_of(choices: Mapping[str, list[Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    """Settings of a user: some properties, as numbers or as texts or taken back with None, some of them per topic."""
+    spelled = {key: st.sampled_from([*values, *map(str, values), None]) for key, values in choices.items()}
+    given_ones = st.fixed_dictionaries({}, optional=spelled)
+    return st.tuples(given_ones, st.booleans()).map(lambda pair: nested(*pair))
+
+
+def nested(chosen: dict[str, Any], per_topic: bool) -> dict[str, Any]:
+    topic = {k: v for k, v in chosen.items() if k in {"acks", "message.timeout.ms", "auto.offset.reset"}}
+    if not (per_topic and topic):
+        return chosen
+    return {k: v for k, v in chosen.items() if k not in topic} | {"default.topic.config": topic}
+
+
+def is_valid(client: type, settings: dict[str, Any]) -> bool:
+    """Whether the client library builds ``client`` from ``settings``."""
+    unheard = logging.getLogger("tests.unheard")
+    unheard.propagate = False
+    unheard.handlers[:] = [logging.NullHandler()]
+    try:
+        client({**settings, "logger": unheard}).close()
+    except KafkaException:
+        return False
+    return True
+
+
+@run_with(max_examples=150)
+@given(some_of(PRODUCER_CHOICES))
+@example({"message.timeout.ms": 10})
+@example({"default.topic.config": {"message.timeout.ms": "20"}})
+@example({"delivery.timeout.ms": "20"})
+@example({"socket.timeout.ms": 60_000})
+@example({"message.timeout.ms": 60_000})
+@example({"reconnect.backoff.ms": 1001})
+@example({"message.timeout.ms": 0, "delivery.timeout.ms": 1})
+def test_settings_that_are_valid_for_their_producer_are_valid_for_ours(chosen):
+    if is_valid(Producer, {**KAFKA, **chosen, "enable.idempotence": True}):
+        assert is_valid(Producer, idempotent_producer_settings({**KAFKA, **chosen})), chosen
+    if is_valid(Producer, {**KAFKA, **chosen, "enable.idempotence": True, "transactional.id": "t"}):
+        assert is_valid(Producer, safe_producer_settings({**KAFKA, **chosen, "transactional.id": "t"})), chosen
+        try:
+            config = EosConfig(KAFKA, group_id="billing", producer=chosen, transactional_id="t")
+        except ConfigurationError as error:
+            assert "is shorter than a transaction may stay open" in str(error)  # noqa: PT017  # one refusal is right
+        else:
+            assert is_valid(Producer, config.producer_config()), chosen
+
+
+@run_with(max_examples=150)
+@given(some_of(CONSUMER_CHOICES))
+def test_settings_that_are_valid_for_their_consumer_are_valid_for_ours(chosen):
+    if is_valid(Consumer, {**KAFKA, "group.id": "g", **chosen}):
+        assert is_valid(Consumer, safe_consumer_settings({**KAFKA, "group.id": "g", **chosen})), chosen
+
+
+def test_a_short_delivery_timeout_is_taken_by_a_slots_producer_too():
+    SlotProducer({**KAFKA, "message.timeout.ms": 10}, "slot-0", limits=ProducerLimits()).close()

@@ -14,6 +14,7 @@ from eos_client.core.commit_gate import (
     GateEvent,
     GateScope,
     GateState,
+    HoldEnded,
     Lost,
     Question,
     RevocationEnded,
@@ -29,11 +30,12 @@ from tests.core.gate_scenarios import SCENARIOS
 ABORT, SKIP, SERVE = CommitDecision.ABORT, CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS
 
 ARMS: dict[type, tuple[str, ...]] = {
-    Assigned: ("assigned",),
+    Assigned: ("assigned", "revocation"),
     RevocationStarted: ("revoking",),
     RevocationEnded: ("assigned", "revoking", "revocation", "revoked_work"),
     Lost: ("assigned", "revocation", "lost_work"),
     WorkSettled: ("lost_work", "revoked_work"),
+    HoldEnded: ("revocation",),
 }
 
 
@@ -105,6 +107,22 @@ def _assigning_only(_: GateState, after: GateState, event: GateEvent) -> GateSta
     return replace(after, assigned=event.partitions) if isinstance(event, Assigned) else after
 
 
+def _undone_by_any(_: GateState, after: GateState, event: GateEvent) -> GateState:
+    return replace(after, revocation=None) if isinstance(event, Assigned) else after
+
+
+def _undone_by_part(_: GateState, after: GateState, event: GateEvent) -> GateState:
+    revocation = after.revocation
+    if revocation is None or revocation.generation.is_member_epoch or not isinstance(event, Assigned):
+        return after
+    return replace(after, revocation=None) if revocation.partitions & event.partitions else after
+
+
+def _undone_at_an_epoch(_: GateState, after: GateState, event: GateEvent) -> GateState:
+    is_back = after.revocation is not None and after.revocation.partitions <= after.assigned
+    return replace(after, revocation=None) if is_back and isinstance(event, Assigned) else after
+
+
 def _closed_by_number(question: Question) -> bool:
     revocation, now = question.state.revocation, question.attempt.snapshot
     return revocation is not None and now.generation_id == revocation.generation.generation_id
@@ -148,6 +166,9 @@ MUTANTS = (
     transition("what stayed is tainted with what left", _tainting_all),
     transition("a second loss or revocation forgets the first", _tainting_last),
     transition("an assignment replaces the one before", _assigning_only),
+    transition("any assignment undoes a revocation", _undone_by_any),
+    transition("a part of its partitions undoes a revocation", _undone_by_part),
+    transition("a KIP-848 group undoes a revocation", _undone_at_an_epoch),
     predicate("row 2 lets an empty member id pass", 2, ABORT, lambda q: q.attempt.snapshot.generation_id <= 0),
     predicate("row 2 lets epoch 0 pass", 2, ABORT, lambda q: q.attempt.snapshot.generation_id < 0),
     predicate("row 2 asks for a member id only", 2, ABORT, lambda q: not q.attempt.snapshot.member_id),

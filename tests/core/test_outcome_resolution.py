@@ -1,4 +1,4 @@
-"""A commit without an answer is told from the group's committed offsets, or not told at all."""
+"""A commit without an answer is told by its own token in the group's committed offsets, or not told at all."""
 
 from __future__ import annotations
 
@@ -6,61 +6,87 @@ import itertools
 
 import pytest
 
-from eos_client.core.model import InputPosition, Outcome
-from eos_client.core.outcome_resolution import resolve_outcome
-from tests.core.gate_language import P0, P1, classic, parts
+from eos_client.core.model import CommittedOffset, InputPosition, Outcome
+from eos_client.core.outcome_resolution import AttemptToken, resolve_outcome
+from tests.core.gate_language import P0, P1, classic
 
 # Records 100 .. 109 of each partition; before the transaction 100 was committed, after it 110.
 BEFORE, AFTER, LATER = 100, 110, 120
+TOKEN = AttemptToken("ours").next().next()
+OURS, EARLIER, THEIRS, PLAIN = str(TOKEN), str(AttemptToken("ours").next()), str(AttemptToken("theirs", 2)), ""
 
 
 def attempted(*partitions):
     return {p: InputPosition(BEFORE, AFTER, classic(5)) for p in partitions}
 
 
-@pytest.mark.parametrize(
-    ("committed", "ours", "outcome"),
-    [
-        ({P0: AFTER}, parts(P0), Outcome.COMMITTED),
-        ({P0: BEFORE}, parts(P0), Outcome.ABORTED),
-        ({}, parts(P0), Outcome.ABORTED),
-        ({P0: AFTER - 1}, parts(P0), Outcome.ABORTED),
-        ({P0: AFTER}, parts(), None),
-        ({P0: BEFORE}, parts(), Outcome.ABORTED),
-        ({P0: LATER}, parts(), None),
-        ({P0: LATER}, parts(P0), None),
-    ],
-)
-def test_one_partition_tells(committed, ours, outcome):
-    assert resolve_outcome(attempted(P0), committed, ours) is outcome
+def committed(**entries):
+    return {{"p0": P0, "p1": P1}[name]: CommittedOffset(*entry) for name, entry in entries.items()}
+
+
+def resolved(entries, *partitions):
+    return resolve_outcome(attempted(*partitions), entries, TOKEN)
 
 
 @pytest.mark.parametrize(
-    ("committed", "ours", "outcome"),
+    ("entry", "outcome"),
     [
-        ({P0: AFTER, P1: AFTER}, parts(P0, P1), Outcome.COMMITTED),
-        ({P0: AFTER, P1: LATER}, parts(P0), Outcome.COMMITTED),
-        ({P0: LATER, P1: AFTER}, parts(P0), None),
-        ({P0: BEFORE, P1: LATER}, parts(P0), Outcome.ABORTED),
-        ({P0: LATER, P1: BEFORE}, parts(P0), Outcome.ABORTED),
-        ({P0: LATER, P1: LATER}, parts(), None),
+        ((AFTER, OURS), Outcome.COMMITTED),
+        ((BEFORE, EARLIER), Outcome.ABORTED),
+        ((BEFORE, THEIRS), Outcome.ABORTED),
+        ((AFTER - 1, PLAIN), Outcome.ABORTED),
+        ((AFTER, EARLIER), Outcome.ABORTED),  # a replay of what was committed before
+        ((LATER, EARLIER), Outcome.ABORTED),
+        ((AFTER, THEIRS), None),
+        ((AFTER, PLAIN), None),
+        ((LATER, THEIRS), None),
     ],
 )
-def test_one_partition_that_was_ours_all_along_tells_for_all(committed, ours, outcome):
-    assert resolve_outcome(attempted(P0, P1), committed, ours) is outcome
+def test_one_partition_tells(entry, outcome):
+    assert resolved(committed(p0=entry), P0) is outcome
+
+
+@pytest.mark.parametrize(
+    ("p0", "p1", "outcome"),
+    [
+        ((AFTER, OURS), (AFTER, OURS), Outcome.COMMITTED),
+        ((AFTER, OURS), (LATER, THEIRS), Outcome.COMMITTED),
+        ((AFTER, OURS), (BEFORE, THEIRS), Outcome.COMMITTED),  # somebody has set P1 back since
+        ((BEFORE, EARLIER), (LATER, THEIRS), Outcome.ABORTED),
+        ((LATER, THEIRS), (AFTER, EARLIER), Outcome.ABORTED),
+        ((LATER, THEIRS), (LATER, THEIRS), None),
+    ],
+)
+def test_one_partition_tells_for_all(p0, p1, outcome):
+    assert resolved(committed(p0=p0, p1=p1), P0, P1) is outcome
+    assert resolved(committed(p0=p1, p1=p0), P0, P1) is outcome
+
+
+def test_where_nothing_is_committed_it_did_not_take_effect():
+    assert resolved({}, P0) is Outcome.ABORTED
 
 
 def test_a_transaction_that_consumed_nothing_cannot_be_told():
-    assert resolve_outcome({}, {P0: AFTER}, parts(P0)) is None
+    assert resolved(committed(p0=(AFTER, OURS))) is None
 
 
-def test_whatever_another_owner_does_the_answer_is_never_the_wrong_one():
-    # P0 stayed ours. P1 may have left; its next owner starts from the committed offset and only moves on.
-    for took_effect, p1_is_ours, moved_on in itertools.product((False, True), (False, True), (0, 5, 10, 15, 25)):
-        start = AFTER if took_effect else BEFORE
-        committed = {P0: start, P1: start if p1_is_ours else start + moved_on}
-        ours = parts(P0, P1) if p1_is_ours else parts(P0)
+def test_no_two_attempts_and_no_two_sessions_have_the_same_token():
+    tokens = [AttemptToken(session, number) for session in ("a", "a-1", "b") for number in range(20)]
+    assert len({str(token) for token in tokens}) == len(tokens)
+    first = AttemptToken("a", 1)
+    assert first.marks_earlier(str(AttemptToken("a", 0)))
+    assert not first.marks_earlier(str(first))
+    assert not first.marks_earlier(str(AttemptToken("b", 0)))
+    assert len(str(AttemptToken("0123456789ab", 1 << 40)).encode()) < 64
+
+
+def test_whatever_was_committed_before_or_by_another_owner_since_the_answer_is_never_the_wrong_one():
+    before = [(offset, text) for offset in (50, BEFORE, AFTER, LATER) for text in (EARLIER, THEIRS, PLAIN)]
+    since = [None, *((offset, text) for offset in (AFTER, LATER) for text in (THEIRS, PLAIN))]
+    for took_effect, found_0, found_1, then_1 in itertools.product((False, True), before, before, since):
+        p0 = (AFTER, OURS) if took_effect else found_0
+        p1 = then_1 or ((AFTER, OURS) if took_effect else found_1)
         truth = Outcome.COMMITTED if took_effect else Outcome.ABORTED
-        assert resolve_outcome(attempted(P0, P1), committed, ours) is truth
-        if not p1_is_ours:
-            assert resolve_outcome(attempted(P1), committed, parts()) in {truth, None}
+        answer = resolved(committed(p0=p0, p1=p1), P0, P1)
+        assert answer is truth or (answer is None and not took_effect)
+        assert resolved(committed(p1=p1), P1) in {truth, None}

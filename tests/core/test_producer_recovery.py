@@ -17,6 +17,7 @@ from eos_client.core.producer_recovery import (
 )
 
 R, A = TransactionalRequest, RecoveryAction
+TWICE = {"may_have_been_sent_twice": True}
 
 # What was seen (facts-kafka.md 3c): the request, the error, its flags; and what must be done.
 SEEN = [
@@ -40,6 +41,7 @@ SEEN = [
     (R.SEND_OFFSETS, "INVALID_PRODUCER_ID_MAPPING", {"fatal": True}, A.REBUILD_PRODUCER),
     (R.SEND_OFFSETS, "INVALID_TXN_STATE", {"fatal": True}, A.REBUILD_PRODUCER),
     (R.SEND_OFFSETS, "GROUP_AUTHORIZATION_FAILED", {"abortable": True}, A.STOP_UNFIT),
+    (R.SEND_OFFSETS, "OFFSET_METADATA_TOO_LARGE", {"abortable": True}, A.STOP_UNFIT),
     (R.SEND_OFFSETS, "UNSUPPORTED_VERSION", {"abortable": True}, A.STOP_UNFIT),
     (R.SEND_OFFSETS, OVERDUE, {}, A.REBUILD_PRODUCER),
     (R.SEND_OFFSETS, "_TIMED_OUT", {"abortable": True}, A.REBUILD_PRODUCER),
@@ -48,6 +50,11 @@ SEEN = [
     # committing
     (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True}, A.ABORT_AND_CONTINUE),
     (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True, "group_fenced": False}, A.STOP_FATAL),
+    (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True, **TWICE}, A.RESOLVE_UNKNOWN),
+    (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True, "generated_id": True, **TWICE}, A.RESOLVE_UNKNOWN),
+    (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True, "group_fenced": False, **TWICE}, A.STOP_FATAL),
+    (R.COMMIT, "_INCONSISTENT", {"abortable": True}, A.ABORT_AND_CONTINUE),
+    (R.COMMIT, "_INCONSISTENT", {"abortable": True, **TWICE}, A.ABORT_AND_CONTINUE),
     (R.COMMIT, "_TIMED_OUT", {"retriable": True}, A.RESOLVE_UNKNOWN),
     (R.COMMIT, "REQUEST_TIMED_OUT", {"abortable": True}, A.RESOLVE_UNKNOWN),
     (R.COMMIT, "UNKNOWN", {"abortable": True}, A.RESOLVE_UNKNOWN),
@@ -91,9 +98,10 @@ def test_a_pinned_id_fenced_within_its_timeout_stops_so_that_two_instances_never
 
 @pytest.mark.parametrize("code", FENCES)
 @pytest.mark.parametrize(
-    "explained", [{"generated_id": True}, {"transaction_age_s": 10.0}, {"transaction_age_s": 11.0}]
+    "explained",
+    [{"generated_id": True}, {"transaction_age_s": 10.0}, {"transaction_age_s": 11.0}, {"init_left_behind": True}],
 )
-def test_a_fence_that_a_timeout_can_explain_is_recovered_from(code, explained):
+def test_a_fence_that_something_of_our_own_can_explain_is_recovered_from(code, explained):
     known = {"fatal": True, "transaction_timeout_s": 10.0, **explained}
     for request_ in R:
         wanted = A.RESOLVE_UNKNOWN if request_ is R.COMMIT else A.REBUILD_PRODUCER
@@ -118,14 +126,16 @@ def test_an_id_that_the_coordinator_has_forgotten_is_taken_again_only_where_no_z
 def every_failure():
     """Every request, codes that rows name and one that none does, every flag, young and old, any id, fenced or not."""
     codes = {"ILLEGAL_GENERATION", "_STATE", OVERDUE, "INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_TOPIC_OR_PART", "_FENCED"}
-    codes |= {"REQUEST_TIMED_OUT", "_TIMED_OUT", "UNSUPPORTED_VERSION"}
+    codes |= {"REQUEST_TIMED_OUT", "_TIMED_OUT", "UNSUPPORTED_VERSION", "OFFSET_METADATA_TOO_LARGE", "_INCONSISTENT"}
     truth = (False, True)
     for request_, code, fatal, abortable, retriable, generated_id, is_open in itertools.product(
         R, sorted(codes), truth, truth, truth, truth, truth
     ):
         if code == OVERDUE and (fatal or abortable or retriable):
             continue  # our own code: the library has not answered, so it has set no flag
-        for age_s, group_fenced in itertools.product((0.0, 60.0), truth):
+        for age_s, group_fenced, twice in itertools.product(
+            (0.0, 60.0), truth, truth if request_ is R.COMMIT else [False]
+        ):
             yield ProducerFailure(
                 request_,
                 code,
@@ -137,6 +147,7 @@ def every_failure():
                 generated_id=generated_id,
                 transaction_open=is_open,
                 group_fenced=group_fenced,
+                may_have_been_sent_twice=twice,
             )
 
 
@@ -163,11 +174,20 @@ def test_each_row_is_reached_by_something_that_was_seen():
     assert seen | {fenced} == set(RECOVERY_RULES)
 
 
+MAY_HAVE_COMMITTED = {A.RESOLVE_UNKNOWN, A.STOP_FENCED, A.STOP_UNFIT, A.STOP_FATAL, A.CORRECT_CALL}
+
+
 def test_what_may_have_taken_effect_is_never_aborted_retried_or_forgotten():
     for failure in every_failure():
         if failure.request is R.COMMIT and (not failure.abortable or failure.code == "REQUEST_TIMED_OUT"):
-            allowed = {A.RESOLVE_UNKNOWN, A.STOP_FENCED, A.STOP_UNFIT, A.STOP_FATAL, A.CORRECT_CALL}
-            assert recovery_for(failure).action in allowed, failure
+            assert recovery_for(failure).action in MAY_HAVE_COMMITTED, failure
+
+
+def test_a_refusal_that_may_be_of_a_second_copy_is_no_proof_about_the_first():
+    """KAFKA-18019: only what the client library never sent was certainly not committed."""
+    for failure in every_failure():
+        if failure.may_have_been_sent_twice and failure.code != "_INCONSISTENT":
+            assert recovery_for(failure).action in MAY_HAVE_COMMITTED, failure
 
 
 def test_offsets_that_were_not_answered_are_never_followed_by_another_transaction_at_their_epoch():

@@ -128,3 +128,21 @@ def test_clearing_does_not_empty_what_a_commit_is_about_to_send():
     sent = work.positions
     work.clear()
     assert dict(sent) == {P0: InputPosition(10, 20, G4)}
+
+
+def test_records_are_in_hand_until_they_are_processed_or_gone():
+    work = UncommittedWork()
+    assert not work.in_hand
+    work.handed_over(P0, 0, 3, G4)
+    assert work.in_hand
+    work.processed()
+    assert not work.in_hand
+    assert work.positions
+    work.handed_over(P0, 3, 4, G4)
+    assert work.in_hand
+    work.committed_up_to(P0, 4)
+    assert not work.in_hand
+    work.handed_over(P0, 4, 5, G4)
+    work.clear()
+    work.handed_over(P1, 0, 1, G4)
+    assert work.in_hand

@@ -21,6 +21,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 
 from eos_client import EosConsumer, EosProducer, Outcome
+from eos_client.core.commit_gate import GateSettings, RevocationEnded
 from eos_client.core.model import ProducerLimits
 from eos_client.observe import Event
 from tests.verification.answers import settled
@@ -31,13 +32,15 @@ from tests.verification.topics import await_stable_end, committed, create_topics
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 _CALLBACKS = frozenset({"error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger"})
 _ROOT = Path(__file__).parents[2]
-SESSION_S = 10.0
+SESSION_S = 45.0
 SHORT_SESSION_S = 2.0  # for tests in which a member is to be taken for dead
 HEARTBEAT_S = 0.2
-LIMITS = ProducerLimits(commit_timeout_s=5.0, start_timeout_s=15.0, recovery_timeout_s=20.0)
+LIMITS = ProducerLimits(commit_timeout_s=20.0, start_timeout_s=60.0, recovery_timeout_s=60.0)
+"""Limits that nothing reaches on a busy machine; what is about a limit has its own."""
+PATIENT_TRANSACTION_MS = round((WAIT_S + LIMITS.commit_timeout_s) * 1000)
 PROTOCOLS = tuple(GroupProtocol)
 
 
@@ -160,6 +163,10 @@ class Stage:
         self._closing.callback(made.close)
         made.init_transactions()
         return made
+
+    def patient_producer(self, *, factory: Any = None) -> EosProducer:
+        """A producer whose transactions may stay open for as long as the gate `PATIENT` holds them."""
+        return self.producer(factory=factory, transaction_timeout_ms=PATIENT_TRANSACTION_MS)
 
     @staticmethod
     def _close_consumer(consumer: EosConsumer) -> None:
@@ -310,3 +317,21 @@ def settle(stage: Stage, producer: EosProducer, consumer: EosConsumer) -> None:
         outcome = txn.outcome
         if outcome is Outcome.SKIPPED:
             consumer.wait_while_paused(0.05)
+
+
+PATIENT = GateSettings(hold_limit_s=WAIT_S)
+"""A gate that holds a transaction for as long as a rebalance may take on a busy machine."""
+
+
+def close_the_gate(consumer: EosConsumer) -> None:
+    """Store the group's present generation as that of a revocation, as the revoke callback does."""
+    consumer.gate.observe(RevocationEnded(frozenset(), consumer.snapshot().generation))
+
+
+def copy_and_hold(stage: Stage, producer: EosProducer, consumer: EosConsumer, count: int) -> None:
+    """Copy `count` records in a block whose transaction the closed gate keeps open: all of it is processed."""
+    with producer.transaction(consumer) as txn:
+        for message in stage.collect(consumer, count):
+            txn.produce(stage.sink, message.value())
+        close_the_gate(consumer)
+    assert txn.outcome is Outcome.SKIPPED

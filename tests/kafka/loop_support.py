@@ -28,12 +28,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by i
 from eos_client import EosConfig, ExactlyOnceLoop
 from tests.verification.answers import settled
 from tests.verification.checker import History, Status, Stored, check
-from tests.verification.topics import loader_settings
+from tests.verification.topics import await_topics, loader_settings
 
 REPOSITORY = Path(__file__).parents[2]
-ANSWER_S = 20.0
-WAIT_S = 30.0
+ANSWER_S = 60.0
+WAIT_S = 60.0
 TICK_S = 0.02
+
+# Limits that nothing reaches on a busy machine; what is about a limit has its own.
+PATIENT = {"commit_timeout_s": 20.0, "start_timeout_s": 60.0}
 
 KIP_848 = {"group.protocol": "consumer"}
 COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 300}
@@ -63,12 +66,26 @@ class EventLog:
     def __call__(self, event):
         self.events.append(event)
 
+    def forget(self):
+        """Begin anew: what is asked for from now on has happened since."""
+        self.events = []
+
     def of(self, kind, **fields):
         return [e for e in self.events if isinstance(e, kind) and all(getattr(e, k) == v for k, v in fields.items())]
 
     def wait_for(self, kind, count=1, timeout_s=WAIT_S, **fields):
         await_true(lambda: len(self.of(kind, **fields)) >= count, f"{count} {kind.__name__} {fields}", timeout_s)
         return self.of(kind, **fields)
+
+
+def is_open_soon(job, wait_s=1.0):
+    """Whether a transaction is open at the broker, or will be within `wait_s`."""
+    seen_until = time.monotonic() + wait_s
+    while job.is_settled():
+        if time.monotonic() > seen_until:
+            return False
+        time.sleep(TICK_S)
+    return True
 
 
 class LoopThread:
@@ -114,7 +131,7 @@ class LoopProcess:
             "sink": job.sink,
             "transform": transform,
             "kafka": kafka,
-            "options": {"group_id": job.group, "commit_interval_s": 0.05, **options},
+            "options": {"group_id": job.group, "commit_interval_s": 0.05, **PATIENT, **options},
         }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.kafka.loop_worker", json.dumps(told)],
@@ -200,6 +217,7 @@ class Job:
         topics = [NewTopic(name, self.partitions, 1, config=settings) for name in names]
         for future in self._admin.create_topics(topics).values():
             future.result(ANSWER_S)
+        await_topics(self._admin, dict.fromkeys(names, self.partitions))
 
     def more_topics(self, *kinds, **config):
         """Further topics of this job; returns their names."""
@@ -229,10 +247,16 @@ class Job:
         self.loaded += count
         return values
 
+    def load_value(self, value, key=b"key"):
+        """Write one more record, to partition 0."""
+        self._loader.produce(self.source, value, key, 0)
+        assert self._loader.flush(ANSWER_S) == 0
+        self.loaded += 1
+
     # -- loops -----------------------------------------------------------------------------------------------------
 
     def config(self, *, kafka=None, **options):
-        given = {"group_id": self.group, "commit_interval_s": 0.05, **options}
+        given = {"group_id": self.group, "commit_interval_s": 0.05, **PATIENT, **options}
         return EosConfig({"bootstrap.servers": self.bootstrap, "log_level": 0, **(kafka or {})}, **given)
 
     def loop(self, transform=copy, *, topics=None, events=None, output_topic=None, **options):
@@ -294,7 +318,11 @@ class Job:
 
         def ask():
             answers = self._admin.list_offsets(spec, isolation_level=isolation)
-            return {place.partition: future.result(ANSWER_S).offset for place, future in answers.items()}
+            try:
+                return {place.partition: future.result(ANSWER_S).offset for place, future in answers.items()}
+            except KafkaException:
+                self._admin.list_topics(timeout=ANSWER_S)  # it may remember a leader from before a restart
+                raise
 
         return settled(ask)
 

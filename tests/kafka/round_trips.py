@@ -6,7 +6,7 @@ from confluent_kafka import Consumer, Producer
 
 from tests.verification.leaving import leave
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def write_in_transaction(bootstrap_servers, topic, value):

@@ -51,22 +51,27 @@ def test_killed_and_restarted_it_has_its_data_on_the_same_port(engine, create_to
         assert read_committed(address, topic, count=2) == [b"before", b"after"]
 
 
+def containers_of(engine, broker):
+    """Its containers among those of everybody: other tests start and remove theirs meanwhile."""
+    mine = f"CLUSTER_ID={broker._cluster_id}"
+    return [c for c in engine.containers.list(all=True, ignore_removed=True) if mine in c.attrs["Config"]["Env"]]
+
+
 def test_stop_removes_the_container_and_keeps_the_end_of_the_log(engine):
-    before = len(engine.containers.list(all=True))
     broker = ContainerKafka().start()
-    assert len(engine.containers.list(all=True)) == before + 1
+    assert len(containers_of(engine, broker)) == 1
     broker.stop()
-    assert len(engine.containers.list(all=True)) == before
+    assert containers_of(engine, broker) == []
     assert not broker.running
     assert "App info kafka.server for 1 unregistered" in broker.log_tail(1)
     broker.stop()
 
 
 def test_a_crash_at_start_shows_the_end_of_the_brokers_log_and_leaves_no_container(engine):
-    before = len(engine.containers.list(all=True))
+    broker = ContainerKafka(properties={"metric.reporters": "no.such.Reporter"})
     with pytest.raises(EmbeddedKafkaError, match=r"ended while starting[\s\S]*no\.such\.Reporter"):
-        ContainerKafka(properties={"metric.reporters": "no.such.Reporter"}).start()
-    assert len(engine.containers.list(all=True)) == before
+        broker.start()
+    assert containers_of(engine, broker) == []
 
 
 def test_a_port_in_use_is_said_in_the_engines_words(engine):

@@ -7,7 +7,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from eos_client import EosConsumer, EosProducer
 from eos_client.errors import ConfigurationError
@@ -206,7 +206,6 @@ def test_what_needs_no_broker_answers_as_theirs_does(both_consumers, both_produc
         assert consumer.unsubscribe() is None
     theirs, ours = both_consumers
     assert isinstance(ours.consumer_group_metadata(), type(theirs.consumer_group_metadata()))
-    assert type(ours.memberid()) in {type(theirs.memberid()), str}
     for producer in both_producers:
         assert bool(producer)
         assert producer.flush(0) == 0
@@ -234,3 +233,161 @@ def test_a_closed_producer_raises_as_theirs_does(call, both_producers):
         getattr(theirs, name)(*arguments)
     with pytest.raises(RuntimeError):
         getattr(ours, name)(*arguments)
+
+
+def test_the_member_id_is_none_where_theirs_is(both_consumers):
+    theirs, ours = both_consumers
+    assert ours.memberid() == theirs.memberid()
+
+
+def test_settings_of_default_topic_config_count_and_win_as_in_theirs(nowhere):
+    topic: dict[str, Any] = {"default.topic.config": {"auto.offset.reset": "latest", "auto.commit.enable": False}}
+    with EosConsumer({**nowhere, "group.id": "g", "auto.offset.reset": "earliest", **topic}) as consumer:
+        assert consumer.settings["auto.offset.reset"] == "latest"
+    with pytest.raises(ConfigurationError, match="acks=1"):
+        EosProducer({**nowhere, "default.topic.config": {"acks": 1}})
+
+
+def test_a_safe_value_that_is_taken_away_with_none_comes_back(nowhere):
+    """None means librdkafka's own default, and that commits automatically."""
+    with EosConsumer({**nowhere, "group.id": "g", "enable.auto.commit": None, "isolation.level": None}) as consumer:
+        assert consumer.settings["enable.auto.commit"] is False
+        assert consumer.settings["isolation.level"] == "read_committed"
+    seen: list[Any] = []
+
+    def factory(settings):
+        seen.append(settings)
+        return Producer(settings)
+
+    EosProducer(
+        {**nowhere, "enable.idempotence": None, "acks": None, "transactional.id": None}, factory=factory
+    ).close()
+    assert (seen[0]["enable.idempotence"], seen[0]["acks"]) == (True, "all")
+
+
+@pytest.mark.parametrize(("theirs", "ours"), PAIRS)
+@pytest.mark.parametrize("arguments", [(), ("localhost:9092",)], ids=repr)
+def test_a_wrong_constructor_argument_is_named_in_their_words(theirs, ours, arguments):
+    for cls in (theirs, ours):
+        with pytest.raises(TypeError, match="expected configuration dict"):
+            cls(*arguments)
+
+
+PLACES = [TopicPartition("orders", 0, 1)]
+CALLS_OF_A_CONSUMER = {
+    "subscribe": (["orders"],),
+    "assign": (PLACES,),
+    "seek": (PLACES[0],),
+    "committed": (PLACES,),
+    "position": (PLACES,),
+    "get_watermark_offsets": (PLACES[0],),
+    "offsets_for_times": (PLACES,),
+} | dict.fromkeys(["poll", "consume", "commit", "assignment", "unassign", "unsubscribe", "list_topics", "close"], ())
+CALLS_OF_A_PRODUCER = {
+    "produce": ("orders", b""),
+    "produce_batch": ("orders", [{"value": b""}]),
+} | dict.fromkeys(
+    [
+        "poll",
+        "flush",
+        "purge",
+        "init_transactions",
+        "begin_transaction",
+        "commit_transaction",
+        "list_topics",
+        "__len__",
+    ],
+    (),
+)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "call", "arguments"),
+    [(*PAIRS[0], *each) for each in CALLS_OF_A_CONSUMER.items()]
+    + [(*PAIRS[1], *each) for each in CALLS_OF_A_PRODUCER.items()],
+)
+def test_a_subclass_that_was_not_initialised_fails_as_theirs_does(theirs, ours, call, arguments):
+    said = []
+    for cls in (theirs, ours):
+        forgetful = type("Forgetful", (cls,), {"__init__": lambda self: None})()
+        try:
+            said.append(getattr(forgetful, call)(*arguments))
+        except RuntimeError as error:
+            said.append(str(error).partition(":")[0])
+    if call != "close":
+        assert said[0] == said[1]
+
+
+BATCHES = {
+    "a str": "records",
+    "None": None,
+    "a tuple": ({"value": b""},),
+    "a list of bytes": [b"record"],
+    "a value that is no bytes": [{"value": 1}],
+    "a key that is no bytes": [{"value": b"", "key": 1}],
+    "a partition that is no int": [{"value": b"", "partition": "0"}],
+    "a timestamp": [{"value": b"", "timestamp": 1}],
+    "headers that are none": [{"value": b"", "headers": 1}],
+    "a message too large": [{"value": b"x" * 2_000_000}, {"value": b"small"}],
+    "nothing": [],
+    "two": [{"value": b"1"}, {"value": "2", "callback": print}],
+}
+
+
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+def test_a_batch_is_checked_counted_and_marked_as_theirs_is(batch, nowhere):
+    said = []
+    for cls in (Producer, EosProducer):
+        messages = [dict(m) if isinstance(m, dict) else m for m in batch] if isinstance(batch, list) else batch
+        producer = cls({**nowhere, "enable.idempotence": True})
+        try:
+            counted: Any = producer.produce_batch("orders", messages)
+        except Exception as error:  # noqa: BLE001  # which one is the question
+            counted = type(error), str(error)
+        marked = [m["_error"].code() for m in messages or () if isinstance(m, dict) and "_error" in m]
+        said.append((counted, marked))
+        producer.purge()
+        producer.close()
+    assert said[0] == said[1]
+
+
+class ErrorEvent:
+    """What poll() returns when the client library has an error to tell."""
+
+    def error(self):
+        return KafkaError(KafkaError._MAX_POLL_EXCEEDED, "too slow")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected", "code"),
+    [
+        ({"message": ErrorEvent()}, KafkaException, KafkaError._INVALID_ARG),
+        ({"message": 1}, TypeError, None),
+        ({"message": ErrorEvent(), "offsets": PLACES}, ValueError, None),
+    ],
+    ids=["an error event", "no message", "message and offsets"],
+)
+def test_a_subscribed_consumer_refuses_to_commit_what_is_no_record(arguments, expected, code, nowhere):
+    with EosConsumer({**nowhere, "group.id": "g"}) as consumer:
+        consumer.subscribe(["orders"])
+        error, its_code = raised_by(lambda c: c.commit(**arguments), consumer)
+    assert isinstance(error, expected)
+    assert its_code == code
+
+
+def test_a_message_that_was_made_by_hand_has_no_offset_to_commit(both_consumers):
+    for consumer in both_consumers:
+        consumer.assign(PLACES)
+        assert consumer.commit(message=Message(topic="orders", partition=0)) is None
+
+
+@pytest.mark.parametrize("call", ["begin_transaction", "commit_transaction", "abort_transaction"])
+def test_an_id_that_was_not_registered_in_time_is_the_retriable_conflict_that_it_is_in_theirs(call, nowhere):
+    codes = []
+    for producer in (Producer({**nowhere, "transactional.id": "a"}), EosProducer({**nowhere, "transactional.id": "a"})):
+        with pytest.raises(KafkaException):
+            producer.init_transactions(0.2)
+        with pytest.raises(KafkaException) as raised:
+            getattr(producer, call)(*([0.2] if call != "begin_transaction" else []))
+        codes.append((raised.value.args[0].name(), raised.value.args[0].retriable(), raised.value.args[0].fatal()))
+    assert codes[0] == codes[1] == ("_CONFLICT", True, False)

@@ -19,10 +19,10 @@ from confluent_kafka import (
 import eos_client
 from eos_client import EosConsumer, EosProducer
 from eos_client.errors import AbortableError, RebuildProducerError
-from tests.kafka.kafka_support import WAIT_S, wait_for
+from tests.kafka.kafka_support import LIMITS, WAIT_S, wait_for
 
 THEIRS = (confluent_kafka.Consumer, confluent_kafka.Producer)
-OURS = (eos_client.EosConsumer, eos_client.EosProducer)
+OURS = (eos_client.EosConsumer, functools.partial(eos_client.EosProducer, limits=LIMITS))
 
 
 def in_transaction(producer, topic, **record):
@@ -171,7 +171,10 @@ def test_every_failure_of_the_library_is_a_kafka_exception_with_its_kafka_error(
 
 def test_an_output_behind_an_undelivered_one_is_refused_with_its_reason(stage):
     """librdkafka says only that it takes no more; the report that says why waits to be served."""
-    producer = stage.producer(delivery_report_only_error=True, message_max_bytes=3_000_000)
+    # The abort may end only when the transaction's time is over.
+    producer = stage.producer(
+        delivery_report_only_error=True, message_max_bytes=3_000_000, transaction_timeout_ms=10_000
+    )
     producer.begin_transaction()
     producer.produce(stage.sink, b"." * 2_000_000)  # the client may send it, the broker takes half of that
 

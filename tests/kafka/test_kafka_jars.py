@@ -14,6 +14,7 @@ from eos_client.errors import EmbeddedKafkaError
 from eos_client.testing import jar_resolvers
 from eos_client.testing.java_runtime import find_java
 from eos_client.testing.kafka_jars import cache_root, is_whole, kafka_jars
+from tests.kafka.kafka_support import WAIT_S, wait_for
 
 VERSION = "4.9.1"
 ARTIFACTS = [("org.apache.kafka", "kafka_2.13", VERSION), ("org.slf4j", "slf4j-simple", "1.7.36")]
@@ -33,6 +34,8 @@ class MavenRepository:
         self.files = {}
         self.requested = []
         self.cut_off = set()
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         for organisation, name, revision in ARTIFACTS:
             base = f"/{organisation.replace('.', '/')}/{name}/{revision}/{name}-{revision}"
             pom = f"<project><modelVersion>4.0.0</modelVersion><groupId>{organisation}</groupId>"
@@ -56,6 +59,7 @@ class MavenRepository:
 
             def do_GET(self):
                 repository.requested.append(self.path)
+                repository.may_answer.wait(WAIT_S)
                 self.answer(with_body=True)
 
             def answer(self, *, with_body):
@@ -133,14 +137,21 @@ def test_a_version_is_downloaded_once_and_shows_its_progress(repository, cache, 
 
 
 def test_two_processes_at_once_download_one_copy(repository, cache):
-    downloaders = [
-        subprocess.Popen([sys.executable, "-c", DOWNLOADS], stdout=subprocess.PIPE, text=True) for _ in range(2)
-    ]
-    said = [downloader.communicate()[0].splitlines() for downloader in downloaders]
-    assert [downloader.returncode for downloader in downloaders] == [0, 0]
+    def downloader():
+        return subprocess.Popen([sys.executable, "-u", "-c", DOWNLOADS], stdout=subprocess.PIPE, text=True)
+
+    repository.may_answer.clear()
+    with downloader() as first:
+        wait_for(lambda: repository.requested, "the first one to download")
+        with downloader() as second:
+            told = next((line for line in second.stdout if "waiting for it" in line), None)
+            repository.may_answer.set()
+            said = [process.stdout.read().splitlines() for process in (first, second)]
+    assert told is not None
+    assert [process.returncode for process in (first, second)] == [0, 0]
     assert [lines[-1] for lines in said] == [str(cache / f"kafka-{VERSION}")] * 2
     assert repository.requested.count(repository.jar_path()) == 1
-    assert sum("waiting for it" in line for lines in said for line in lines) == 1
+    assert not [line for lines in said for line in lines if "waiting for it" in line]
 
 
 @pytest.mark.parametrize(

@@ -170,14 +170,7 @@ def test_a_slow_transform_commits_on_time_and_puts_the_rest_of_its_batch_back(ka
             time.sleep(0.04)
             return [record.value()]
 
-        # All 150 in one transaction would take 6 s, longer than the broker lets it live.
-        running = job.start(
-            slow,
-            commit_interval_s=0.2,
-            hold_limit_s=0.3,
-            commit_timeout_s=5.0,
-            producer={"transaction.timeout.ms": 5500},
-        )
+        running = job.start(slow, commit_interval_s=0.2)  # all 150 in one transaction would take 6 s
         job.await_committed()
         running.stop()
         job.assert_exactly_once()
@@ -202,17 +195,18 @@ def test_a_generated_transactional_id_is_of_this_loop_alone_and_a_pinned_one_is_
 
 def test_stop_from_another_thread_ends_an_idle_loop_at_once(kafka_broker):
     with Job(kafka_broker) as job:
-        running = job.start(commit_interval_s=60)
+        running = job.start(commit_interval_s=600)
         running.events.wait_for(LoopStarted)
-        running.stop()  # fails when that takes half of the interval
+        running.stop()  # fails when that takes a tenth of the interval
 
 
 def test_a_loop_that_was_stopped_before_run_returns_from_it(kafka_broker):
     with Job(kafka_broker) as job:
-        loop = job.loop()
+        events = EventLog()
+        loop = job.loop(events=events)
         loop.stop("not wanted any more")
         loop.run()
-        assert [e.reason for e in loop._hook.of(LoopStopped)] == ["not wanted any more"]
+        assert [e.reason for e in events.of(LoopStopped)] == ["not wanted any more"]
 
 
 def test_a_context_manager_without_run_closes_quietly_even_without_a_broker():

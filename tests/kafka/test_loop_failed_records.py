@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from eos_client import ExactlyOnceLoop, OutputRecord
-from eos_client.errors import FatalClientError, OutputRefusedError, TransformError
+from eos_client.errors import OutputRefusedError, TransformError
 from eos_client.observe import RecordDeadLettered, RecordSkipped, TransactionAborted
 from tests.kafka.loop_support import EventLog, Job, await_true, copy
 
@@ -140,6 +140,41 @@ def test_a_dead_letter_is_written_however_long_the_error_is(kafka_broker):
         assert dict(letter.headers())["eos.error"].startswith(b"UnreadableError: cannot parse x")
 
 
+@pytest.mark.parametrize(
+    ("size", "settings"),
+    [(999_900, {}), (5_000, {"max_message_bytes": 3_000})],
+    ids=["too large for the client with its headers", "too large for the topic"],
+)
+def test_a_record_that_is_too_large_to_be_dead_lettered_leaves_its_origin_and_the_loop_goes_on(
+    kafka_broker, size, settings
+):
+    large = b"x" * size
+    with Job(kafka_broker) as job:
+        dead = job.more_topics("dead", **settings)
+        job.load(3, first_partition=1)
+        job.load_value(large)
+
+        def transform(record):
+            if record.value() == large:
+                raise UnreadableError("no such customer")
+            return [record.value()]
+
+        running = job.start(transform, on_error="dead_letter", dead_letter_topic=dead)
+        job.await_committed()
+        running.stop()
+        (letter,) = job.messages(dead)
+        assert (letter.value(), letter.key()) == (b"", b"key")
+        assert dict(letter.headers()) == {
+            "eos.error": b"UnreadableError: no such customer",
+            "eos.topic": job.source.encode(),
+            "eos.partition": b"0",
+            "eos.offset": b"0",
+            "eos.omitted": b"value",
+            "eos.value.bytes": b"%d" % size,
+        }
+        assert job.values() == [b"0", b"1", b"2"]
+
+
 def test_a_transform_is_tried_as_often_as_allowed_before_its_record_counts_as_failed(kafka_broker):
     with Job(kafka_broker) as job:
         job.load(20)
@@ -215,14 +250,51 @@ def test_an_output_too_large_stops_the_loop_by_default_and_names_its_record(kafk
         assert job.committed() == 0
 
 
-def test_an_output_that_only_the_broker_finds_too_large_ends_the_loop_with_the_broker_s_words(kafka_broker):
+NO_SUCH_TIME_MS = 2**62
+REFUSED_BY_BROKERS: dict[str, tuple[dict[str, Any], OutputRecord, str]] = {
+    "too large": ({"max_message_bytes": 3000}, OutputRecord(value=b"y" * 5000, key=b"k"), "MSG_SIZE_TOO_LARGE"),
+    "null key": ({"cleanup_policy": "compact"}, OutputRecord(value=b"y"), "INVALID_RECORD"),
+    "timestamp": ({}, OutputRecord(value=b"y", key=b"k", timestamp_ms=NO_SUCH_TIME_MS), "INVALID_TIMESTAMP"),
+}
+
+
+def keyed_copy(output, bad):
+    """Copy with keys, but give `output` for the values in `bad`."""
+    return lambda record: [output if record.value() in bad else OutputRecord(value=record.value(), key=record.key())]
+
+
+@pytest.mark.parametrize("refusal", REFUSED_BY_BROKERS)
+def test_an_output_that_the_broker_refuses_is_its_own_records_failure(kafka_broker, refusal):
+    settings, output, code = REFUSED_BY_BROKERS[refusal]
+    bad = {BAD, b"60"}
     with Job(kafka_broker) as job:
-        small = job.more_topics("small", max_message_bytes=1000)
-        job.load(4)
-        error = job.start(lambda record: [b"y" * 5000], output_topic=small, recovery_timeout_s=3).ended()
-        assert isinstance(error, FatalClientError)
-        assert "MSG_SIZE_TOO_LARGE" in str(error) or "Message size too large" in str(error)
-        assert job.committed() == 0
+        sink, dead = job.more_topics("sink", **settings), job.more_topics("dead")
+        job.load(100)
+        letters = {"on_error": "dead_letter", "dead_letter_topic": dead}
+        running = job.start(keyed_copy(output, bad), output_topic=sink, **letters)
+        job.await_committed()
+        running.stop()
+        assert job.values(sink) == [b"%d" % n for n in range(100) if b"%d" % n not in bad]
+        assert set(job.values(dead)) == bad
+        told = running.events.of(RecordDeadLettered)
+        assert len({(event.partition, event.offset) for event in told}) == len(bad)
+        assert [event.error for event in told if code not in event.error] == []
+        # Of a refused batch the broker knows nothing: the next transaction's numbers do not follow.
+        reasons = [event.reason for event in running.events.of(TransactionAborted)]
+        assert [why for why in reasons if code not in why and "OUT_OF_ORDER_SEQUENCE_NUMBER" not in why] == []
+
+
+def test_an_output_that_the_broker_refuses_stops_the_loop_by_default_and_names_its_record(kafka_broker):
+    settings, output, code = REFUSED_BY_BROKERS["too large"]
+    with Job(kafka_broker) as job:
+        sink = job.more_topics("sink", **settings)
+        job.load(60)
+        error = job.start(keyed_copy(output, {BAD}), output_topic=sink).ended()
+        assert type(error) is TransformError
+        assert (error.partition, error.offset) == (3, 1)
+        assert isinstance(error.__cause__, OutputRefusedError)
+        assert code in str(error)
+        assert BAD not in job.values(sink)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def work_once(job):
     running = job.start()
     job.await_committed()
     running.stop()
-    assert job.members() == 0
+    await_true(lambda: job.members() == 0, "the group to be empty, long before a session ends", 20)
 
 
 def test_loops_that_worked_leave_no_thread_and_no_connection(kafka_broker):

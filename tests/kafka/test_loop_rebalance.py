@@ -15,7 +15,6 @@ SKIPS = 5
 def test_open_work_is_committed_inside_the_revoke_callback_when_a_second_loop_joins(kafka_broker, protocol):
     with Job(kafka_broker) as job:
         job.hasten_rebalances()
-        job.load(400)
         seen = []
 
         def transform(record):
@@ -27,6 +26,8 @@ def test_open_work_is_committed_inside_the_revoke_callback_when_a_second_loop_jo
             kafka=PROTOCOLS[protocol],
             commit_interval_s=60,
         )
+        first.events.wait_for(PartitionsAssigned)
+        job.load(400)  # now: an epoch that moves after the first record lets the revocation abort (row 8)
         await_true(lambda: len(seen) == 400, "the first loop has processed everything")
         assert job.committed() == 0
         second = job.start(kafka=PROTOCOLS[protocol])

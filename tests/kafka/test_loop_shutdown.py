@@ -25,6 +25,21 @@ def test_sigterm_finishes_what_is_open_leaves_the_group_at_once_and_run_returns(
         job.assert_exactly_once()
 
 
+def test_leaving_the_block_while_another_thread_runs_the_loop_ends_its_transaction_and_its_membership(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(50)
+        events = EventLog()
+        with job.loop(events=events, commit_interval_s=60) as loop:
+            running = job.start_loop(loop, events)
+            await_true(lambda: job.written() >= 50, "its transaction is open")
+        assert not running.running or running.ended() is None
+        assert running.error is None
+        job.await_settled(timeout_s=20)  # left to its time-out, it would be open for more than a minute
+        await_true(lambda: job.members() == 0, "the group is empty", 20)
+        job.await_committed()
+        job.assert_exactly_once()
+
+
 def test_sigint_stops_like_sigterm(kafka_broker):
     with Job(kafka_broker) as job:
         job.load(50)
@@ -37,12 +52,12 @@ def test_sigint_stops_like_sigterm(kafka_broker):
 
 def test_sigterm_in_the_middle_of_a_backlog_loses_and_doubles_nothing(kafka_broker):
     with Job(kafka_broker) as job:
-        job.load(2000)
+        job.load(4000)  # twenty seconds of work
         process = job.start_process("slow")
         await_true(job.committed, "it is in the middle of its work")
         process.signal(signal.SIGTERM)
         assert process.ended() == 0
-        assert 0 < job.committed() < 2000
+        assert 0 < job.committed() < 4000
         running = job.start()
         job.await_committed()
         running.stop()
@@ -68,10 +83,11 @@ def test_a_killed_loop_with_a_pinned_id_leaves_no_transaction_that_its_successor
         pinned = {
             "transactional_id": f"pinned-{job.group}",
             "producer": {"transaction.timeout.ms": 120_000},
-            "kafka": {"session.timeout.ms": 1000, "heartbeat.interval.ms": 200},
         }
-        process = job.start_process(commit_interval_s=60, **pinned)
-        await_true(lambda: job.written() >= 100, "its transaction is open")
+        soon_dead = {"session.timeout.ms": 1000, "heartbeat.interval.ms": 200}
+        process = job.start_process(commit_interval_s=60, kafka=soon_dead, **pinned)
+        # A process that was starved for a second may have lost its session, and begins anew.
+        await_true(lambda: job.written() >= 100 and not job.is_settled(), "its transaction is open")
         process.signal(signal.SIGKILL)
         process.ended()
         assert not job.is_settled()

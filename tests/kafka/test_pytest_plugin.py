@@ -7,7 +7,7 @@ USES_A_BROKER = """
 from confluent_kafka.admin import AdminClient
 
 def cluster(broker):
-    return AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=10).cluster_id
+    return AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=60).cluster_id
 
 def test_one(kafka_broker):
     print("kind", kafka_broker.kind, "version", kafka_broker.version)

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
-from tests.kafka.kafka_support import PROTOCOLS, Stage, values, wait_for
+from tests.kafka.kafka_support import PATIENT, PROTOCOLS, Stage, copy_and_hold, values, wait_for
 
 NUMBER = 300
 
@@ -54,16 +54,17 @@ def test_ours_come_before_on_assign_and_around_on_revoke(stage):
     def theirs(name):
         return lambda consumer, partitions: steps.append(name) if partitions else None
 
-    consumer = stage.subscribed(hook=hook, callbacks={n: theirs(n) for n in ("on_assign", "on_revoke")})
-    producer = stage.producer()
-    with producer.transaction(consumer) as txn:
-        for message in stage.collect(consumer, 4):
-            txn.produce(stage.sink, message.value())
-        producer._session._hook = hook
-        newcomer = stage.raw_consumer()
-        wait_for(
-            lambda: "partitions_revoked" in steps, "a revocation", consumer.serve_callbacks, lambda: newcomer.poll(0.02)
-        )
+    callbacks = {n: theirs(n) for n in ("on_assign", "on_revoke")}
+    consumer, producer = (
+        stage.subscribed(hook=hook, gate=PATIENT, callbacks=callbacks),
+        stage.patient_producer(),
+    )
+    copy_and_hold(stage, producer, consumer, 4)
+    producer._session._hook = hook
+    newcomer = stage.raw_consumer()
+    wait_for(
+        lambda: "partitions_revoked" in steps, "a revocation", consumer.serve_callbacks, lambda: newcomer.poll(0.02)
+    )
     assert steps[:5] == ["partitions_assigned", "on_assign", "on_revoke", "transaction_committed", "partitions_revoked"]
 
 
@@ -102,7 +103,7 @@ def test_an_exception_in_on_revoke_comes_out_of_consume_and_no_record_is_lost_or
     assert sorted(stage.outputs()) == sorted(written)
 
 
-def test_after_an_abort_inside_revoke_the_records_come_again_from_the_first_uncommitted_one(stage):
+def test_after_an_abort_because_of_on_revoke_the_records_come_again_from_the_first_uncommitted_one(stage):
     """The call in which it happens has collected records from before the rewind: they are not handed over."""
     stage.load(10)
     failures: list[list[int]] = []
@@ -114,7 +115,7 @@ def test_after_an_abort_inside_revoke_the_records_come_again_from_the_first_unco
     assert txn.outcome is Outcome.COMMITTED
     stage.load(NUMBER, start=10)
     ends = [10 + NUMBER]
-    with producer.transaction(consumer):
+    with producer.transaction(consumer) as txn:
         stage.collect(consumer, NUMBER + 20)  # more than one partition has: the departing one is in the transaction
         newcomer = stage.raw_consumer()
 
@@ -126,6 +127,8 @@ def test_after_an_abort_inside_revoke_the_records_come_again_from_the_first_unco
                 consumer.consume(10 * NUMBER, 1.0)
 
         wait_for(lambda: failures, "the abort", collect_through_the_revocation)
+    assert txn.outcome is Outcome.ABORTED
+    with producer.transaction(consumer):
         wait_for(
             lambda: shared(stage, consumer, newcomer),
             "the rebalance",

@@ -7,7 +7,16 @@ from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
 from eos_client.core.model import InputPartition
-from tests.kafka.kafka_support import PROTOCOLS, Stage, settle, values, wait_for
+from eos_client.errors import ClusterUnfitError
+from tests.kafka.kafka_support import (
+    PATIENT,
+    PROTOCOLS,
+    Stage,
+    copy_and_hold,
+    settle,
+    values,
+    wait_for,
+)
 from tests.verification.protocols import GroupProtocol
 
 
@@ -25,7 +34,7 @@ def rebalanced(stage, first, second):
 
 def test_a_joining_member_finds_outputs_and_offsets_of_its_partitions_committed(stage):
     written = stage.load(5)
-    producer = stage.producer()
+    producer = stage.patient_producer()
     at_the_end_of_revoke = []
 
     def after_ours(event):
@@ -36,12 +45,11 @@ def test_a_joining_member_finds_outputs_and_offsets_of_its_partitions_committed(
             wait_for(lambda: sorted(stage.visible()) == sorted(written), "all outputs to be visible")
             at_the_end_of_revoke.append(event)
 
-    consumer = stage.subscribed(hook=after_ours)
+    consumer = stage.subscribed(hook=after_ours, gate=PATIENT)
     newcomers = []
+    copy_and_hold(stage, producer, consumer, 20)
+    newcomer = stage.raw_consumer()
     with producer.transaction(consumer) as txn:
-        for message in stage.collect(consumer, 20):
-            txn.produce(stage.sink, message.value())
-        newcomer = stage.raw_consumer()
         wait_for(
             lambda: rebalanced(stage, consumer, newcomer),
             "the rebalance",
@@ -56,24 +64,73 @@ def test_a_joining_member_finds_outputs_and_offsets_of_its_partitions_committed(
     assert values(newcomers) == []
 
 
-def test_the_partitions_that_stay_go_on_after_a_commit_inside_revoke(stage):
+def test_a_rebalance_inside_a_block_aborts_it_and_the_heir_gets_its_records(stage):
+    """They count as processed when the block ends: nothing of them, and no offset, was committed before."""
     written = stage.load(5)
     producer, consumer = stage.producer(), stage.subscribed()
+    second_producer, went_on = stage.producer(), False
     with producer.transaction(consumer) as txn:
-        for message in stage.collect(consumer, 20):
+        records = stage.collect(consumer, 20)
+        second = stage.subscribed(hook=lambda event: None)
+        wait_for(
+            lambda: rebalanced(stage, consumer, second),
+            "the rebalance",
+            lambda: second.consume(0, 0.02),
+            lambda: consumer.consume(100, 0.05),
+        )
+        went_on = True
+        for message in records:
             txn.produce(stage.sink, message.value())
-        newcomer = stage.raw_consumer()
-        theirs, ours = [], []
+    assert txn.outcome is Outcome.ABORTED
+    assert "a rebalance took" in txn.reason
+    assert not went_on
+    assert stage.named("transaction_committed") == []
+    assert stage.outputs() == []
+    stage.copy_until(
+        producer,
+        consumer,
+        lambda: rebalanced(stage, consumer, second) and stage.committed() == stage.ends(),
+        lambda: copy_once(stage, second_producer, second),
+    )
+    assert sorted(stage.outputs()) == sorted(written)
 
-        def both():
-            theirs.extend(newcomer.consume(100, 0.05))
-            for message in consumer.consume(100, 0.05):
-                ours.append(message)
+
+def test_a_misspelt_topic_ends_a_block_with_an_error_and_is_no_record(kafka_broker):
+    with Stage(kafka_broker.bootstrap_servers, GroupProtocol.EAGER) as stage:
+        producer, consumer = stage.producer(), stage.consumer()
+        consumer.subscribe([f"{stage.source}-misspelt"])
+        txn = producer.transaction(consumer)
+        got: list[Any] = []
+
+        def block():
+            with txn:
+                wait_for(lambda: got, "anything at all", lambda: got.extend(consumer.consume(500, 0.1)))
+
+        with pytest.raises(ClusterUnfitError, match="UNKNOWN_TOPIC_OR_PART"):
+            block()
+        assert got == []
+        assert txn.outcome is Outcome.ABORTED
+
+
+def test_the_partitions_that_stay_go_on_after_a_commit_inside_revoke(stage):
+    written = stage.load(5)
+    producer, consumer = stage.patient_producer(), stage.subscribed(gate=PATIENT)
+    copy_and_hold(stage, producer, consumer, 20)
+    newcomer = stage.raw_consumer()
+    theirs, ours = [], []
+
+    def both():
+        theirs.extend(newcomer.consume(100, 0.05))
+        with producer.transaction(consumer) as txn:
+            batch = consumer.consume(100, 0.05)
+            for message in batch:
                 txn.produce(stage.sink, message.value())
+        if txn.outcome is not Outcome.ABORTED:
+            ours.extend(batch)
 
-        wait_for(lambda: rebalanced(stage, consumer, newcomer), "the rebalance", both)
-        late = stage.load(3, start=5)
-        wait_for(lambda: len(ours) + len(theirs) >= 12, "the late records", both)
+    wait_for(lambda: rebalanced(stage, consumer, newcomer), "the rebalance", both)
+    late = stage.load(3, start=5)
+    wait_for(lambda: len(ours) + len(theirs) >= 12, "the late records", both)
     settle(stage, producer, consumer)
     assert sorted(values(ours) + values(theirs)) == sorted(late)
     assert sorted(stage.outputs()) == sorted(written + values(ours))
@@ -106,31 +163,38 @@ def copy_once(stage, producer, consumer):
 
 def test_closing_the_consumer_commits_the_held_transaction_on_the_way_out(stage):
     written = stage.load(5)
-    producer = stage.producer()
-    with stage.subscribed() as consumer:
-        transaction = producer.transaction(consumer)
-        transaction.__enter__()
-        for message in stage.collect(consumer, 20):
-            transaction.produce(stage.sink, message.value())
+    producer = stage.patient_producer()
+    with stage.subscribed(gate=PATIENT) as consumer:
+        copy_and_hold(stage, producer, consumer, 20)
     assert sorted(stage.outputs()) == sorted(written)
     assert stage.committed() == dict.fromkeys(range(4), 5)
 
 
-def test_unsubscribing_commits_what_was_processed(stage):
-    written = stage.load(5)
-    producer, consumer = stage.producer(), stage.subscribed()
-    with producer.transaction(consumer) as txn:
+def test_closing_the_consumer_inside_a_block_commits_nothing_of_it(stage):
+    stage.load(5)
+    producer = stage.producer()
+    with stage.subscribed() as consumer, producer.transaction(consumer) as txn:
         for message in stage.collect(consumer, 20):
             txn.produce(stage.sink, message.value())
-        consumer.unsubscribe()
-        wait_for(lambda: stage.named("partitions_revoked"), "the revocation", lambda: consumer.poll(0.05))
+        consumer.close()
+    assert txn.outcome is Outcome.ABORTED
+    assert stage.outputs() == []
+    assert stage.committed() == dict.fromkeys(range(4), None)
+
+
+def test_unsubscribing_commits_what_was_processed(stage):
+    written = stage.load(5)
+    producer, consumer = stage.patient_producer(), stage.subscribed(gate=PATIENT)
+    copy_and_hold(stage, producer, consumer, 20)
+    consumer.unsubscribe()
+    wait_for(lambda: stage.named("partitions_revoked"), "the revocation", lambda: consumer.poll(0.05))
     assert sorted(stage.outputs()) == sorted(written)
     assert stage.committed() == dict.fromkeys(range(4), 5)
 
 
 def test_after_a_revocation_nothing_is_committed_on_its_generation(stage):
     stage.load(5)
-    producer, consumer = stage.producer(), stage.subscribed()
+    producer, consumer = stage.patient_producer(), stage.subscribed(gate=PATIENT)
     wait_for(lambda: stage.assigned(consumer) == set(range(4)), "all partitions", lambda: consumer.poll(0.05))
     newcomer = stage.raw_consumer()
     stage.copy_until(

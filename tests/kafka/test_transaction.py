@@ -6,9 +6,10 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import EosProducer, Outcome
-from eos_client.core.commit_gate import GatePolicy, GateSettings, RevocationEnded
-from eos_client.errors import TransactionStateError
-from tests.kafka.kafka_support import WAIT_S, settle, values, wait_for
+from eos_client.core.commit_gate import GatePolicy, GateSettings
+from eos_client.errors import FatalClientError, TransactionStateError
+from tests.kafka.kafka_support import PATIENT, WAIT_S, close_the_gate, settle, values, wait_for
+from tests.verification.protocols import GroupProtocol
 
 
 def test_a_committed_block_makes_outputs_and_offsets_visible_together(any_stage):
@@ -47,7 +48,8 @@ def test_a_backlog_is_taken_in_batches_of_the_size_that_was_asked_for(any_stage)
     while sum(taken) < 2000:
         with producer.transaction(consumer):
             taken.append(len(consumer.consume(100, 1.0)))
-    assert len(taken) <= 2 * 2000 / 100
+    # On a busy machine some calls may end before anything has come.
+    assert len([each for each in taken if each]) <= 2 * 2000 / 100
 
 
 def test_nothing_of_an_open_block_is_visible(stage):
@@ -132,15 +134,10 @@ def test_an_empty_block_commits_nothing(stage):
     assert stage.named("transaction_committed") == []
 
 
-def close_the_gate(consumer):
-    """Store the group's present generation as that of a revocation, as the revoke callback does."""
-    consumer.gate.observe(RevocationEnded(frozenset(), consumer.snapshot().generation))
-
-
 def test_a_closed_gate_skips_and_the_same_transaction_commits_once_the_generation_moves(any_stage):
     stage = any_stage
     written = stage.load(5)
-    producer, consumer = stage.producer(), stage.subscribed()
+    producer, consumer = stage.patient_producer(), stage.subscribed(gate=PATIENT)
     with producer.transaction(consumer) as txn:
         for message in stage.collect(consumer, 10):
             txn.produce(stage.sink, message.value())
@@ -188,7 +185,7 @@ def test_a_hold_ends_with_an_abort_at_its_limit(stage):
 
 def test_the_block_policy_stays_in_poll_until_the_generation_moves_and_then_commits(stage):
     written = stage.load(3)
-    producer = stage.producer()
+    producer = stage.patient_producer()
     consumer = stage.subscribed(gate=GateSettings(policy=GatePolicy.BLOCK, hold_limit_s=WAIT_S))
     with producer.transaction(consumer) as txn:
         for message in stage.collect(consumer, 6):
@@ -273,3 +270,22 @@ def test_a_seek_after_an_abort_wins_over_the_rewind(stage):
     assert [m.offset() for m in stage.collect(consumer, 5)] == [15, 16, 17, 18, 19]
     consumer.seek(TopicPartition(stage.source, 0, 2))
     assert [m.offset() for m in stage.collect(consumer, 18)] == list(range(2, 20))
+
+
+def test_a_consumer_that_the_library_has_given_up_says_so_in_each_block(any_stage):
+    stage, producer = any_stage, any_stage.producer()
+    first = stage.subscribed(group_instance_id="desk-1")
+    wait_for(first.assignment, "an assignment", lambda: first.consume(1, 0.1))
+    second = stage.subscribed(group_instance_id="desk-1")
+    fenced = second if stage.protocol is GroupProtocol.KIP_848 else first
+    if fenced is first:
+        wait_for(second.assignment, "an assignment", lambda: second.consume(1, 0.1))
+
+    def one_block():
+        with producer.transaction(fenced):
+            fenced.consume(10, 0.2)
+
+    for _ in range(2):
+        with pytest.raises(FatalClientError, match="the consumer cannot go on"):
+            wait_for(lambda: False, "the fatal error", one_block)
+    fenced.close()

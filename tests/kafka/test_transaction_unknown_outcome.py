@@ -5,7 +5,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eos_client import Outcome
 from eos_client.errors import UnknownOutcomeError
-from tests.kafka.kafka_support import WAIT_S, intercepting, values, wait_for
+from tests.kafka.kafka_support import PATIENT, WAIT_S, copy_and_hold, intercepting, values, wait_for
 
 
 class UnansweredCommit:
@@ -63,16 +63,12 @@ def test_an_unanswered_commit_is_resolved_from_the_log(stage, unanswered, sent):
 @pytest.mark.parametrize("sent", [True, False], ids=["that took effect", "that was never sent"])
 def test_an_unanswered_commit_inside_revoke_leaves_every_record_written_once(stage, unanswered, sent):
     written = stage.load(5)
-    producer, consumer = stage.producer(factory=unanswered.factory), stage.subscribed()
+    producer, consumer = stage.patient_producer(factory=unanswered.factory), stage.subscribed(gate=PATIENT)
     second_producer = stage.producer()
+    copy_and_hold(stage, producer, consumer, 10)
     unanswered.next_is(sent=sent)
-    with producer.transaction(consumer) as txn:
-        for message in stage.collect(consumer, 10):
-            txn.produce(stage.sink, message.value())
-        second = stage.subscribed(hook=lambda event: None)
-        wait_for(
-            lambda: resolved(stage), "the commit in revoke", consumer.serve_callbacks, lambda: second.consume(0, 0.02)
-        )
+    second = stage.subscribed(hook=lambda event: None)
+    wait_for(lambda: resolved(stage), "the commit in revoke", consumer.serve_callbacks, lambda: second.consume(0, 0.02))
     assert resolved(stage) == ["committed" if sent else "aborted"]
 
     def copy_by_the_second():

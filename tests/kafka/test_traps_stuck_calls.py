@@ -13,11 +13,13 @@ from eos_client.errors import RebuildProducerError, UnknownOutcomeError
 from tests.kafka.kafka_support import WAIT_S, intercepting, wait_for
 
 BUDGET_S = 0.5  # of tests in which nothing but the stuck call must keep to it
-HEALTHY_BUDGET_S = 5.0  # of tests in which the next transaction must commit within it
+HEALTHY_BUDGET_S = 5.0  # of tests in which what comes before the stuck call must keep to it, too
 # What a call may take beyond its own timeout, on a machine with other things to do; a stuck one never ends.
 GRACE_S = 10.0
-LIMITS = ProducerLimits(commit_timeout_s=BUDGET_S, start_timeout_s=15.0, recovery_timeout_s=20.0)
+LIMITS = ProducerLimits(commit_timeout_s=BUDGET_S, start_timeout_s=60.0, recovery_timeout_s=60.0)
 GOES_ON = replace(LIMITS, commit_timeout_s=HEALTHY_BUDGET_S)
+PATIENT = replace(LIMITS, commit_timeout_s=20.0)  # of the transactions after it
+LONG = {"transaction_timeout_ms": 60_000}
 
 
 class StuckCall:
@@ -33,7 +35,7 @@ class StuckCall:
         if self.entered.is_set():
             return getattr(raw, self.name)(*arguments)
         self.entered.set()
-        self.released.wait(3 * WAIT_S)
+        self.released.wait(2 * WAIT_S)
         try:
             return getattr(raw, self.name)(*arguments)
         finally:
@@ -69,7 +71,7 @@ def offsets_and_metadata(consumer):
 def test_a_stuck_send_offsets_lets_its_caller_go_and_init_transactions_gives_a_working_handle(stage, stuck_call):
     stage.load(2)
     stuck = stuck_call("send_offsets_to_transaction")
-    producer, consumer = stage.producer(factory=stuck.factory, limits=GOES_ON), stage.subscribed()
+    producer, consumer = stage.producer(factory=stuck.factory, limits=GOES_ON, **LONG), stage.subscribed()
     stage.collect(consumer, 4)
     producer.begin_transaction()
     producer.produce(stage.sink, b"of the stuck handle")
@@ -84,6 +86,7 @@ def test_a_stuck_send_offsets_lets_its_caller_go_and_init_transactions_gives_a_w
             call()
     assert time.monotonic() - began_s < 0.2 + GRACE_S
 
+    producer.limits = PATIENT
     producer.init_transactions()
     producer.begin_transaction()
     producer.produce(stage.sink, b"of the new handle")
@@ -97,7 +100,8 @@ def test_a_stuck_send_offsets_lets_its_caller_go_and_init_transactions_gives_a_w
 def test_the_abandoned_handle_is_destroyed_when_its_call_returns_and_no_thread_stays(stage, stuck_call):
     stage.load(1)
     stuck = stuck_call("send_offsets_to_transaction")
-    producer, consumer = stage.producer(factory=stuck.factory, limits=LIMITS), stage.subscribed()
+    pinned = {"transactional_id": f"pinned-{stage.group}"}  # the producer's first handle is a transactional one then
+    producer, consumer = stage.producer(factory=stuck.factory, limits=LIMITS, **pinned), stage.subscribed()
     stage.collect(consumer, 2)
     producer.begin_transaction()
     producer.produce(stage.sink, b"never")
@@ -118,13 +122,14 @@ def test_the_abandoned_handle_is_destroyed_when_its_call_returns_and_no_thread_s
 def test_a_block_whose_send_offsets_is_stuck_is_aborted_and_its_records_come_again(stage, stuck_call):
     written = stage.load(3)
     stuck = stuck_call("send_offsets_to_transaction")
-    producer, consumer = stage.producer(factory=stuck.factory, limits=GOES_ON), stage.subscribed()
+    producer, consumer = stage.producer(factory=stuck.factory, limits=GOES_ON, **LONG), stage.subscribed()
     with producer.transaction(consumer) as txn:
         for message in stage.collect(consumer, 6):
             txn.produce(stage.sink, message.value())
     assert stuck.entered.is_set()
     assert txn.outcome is Outcome.ABORTED
     assert len(stage.named("producer_rebuilt")) == 1
+    producer.limits = PATIENT
     with producer.transaction(consumer) as txn:
         for message in stage.collect(consumer, 6):
             txn.produce(stage.sink, message.value())
@@ -139,12 +144,13 @@ def test_a_late_end_of_a_stuck_commit_does_not_end_the_transaction_after_it(stag
     """KAFKA-17754: the abandoned handle sends its EndTxn when the next transaction is open already."""
     written = stage.load(3)
     stuck = stuck_call("commit_transaction")
-    producer, consumer = stage.producer(factory=stuck.factory, limits=GOES_ON), stage.subscribed()
+    producer, consumer = stage.producer(factory=stuck.factory, limits=GOES_ON, **LONG), stage.subscribed()
     with producer.transaction(consumer) as txn:
         for message in stage.collect(consumer, 6):
             txn.produce(stage.sink, message.value())
     assert txn.outcome is Outcome.ABORTED
     assert [event.outcome for event in stage.named("outcome_resolved")] == ["aborted"]
+    producer.limits = PATIENT
     with producer.transaction(consumer) as txn:
         for message in stage.collect(consumer, 6):
             txn.produce(stage.sink, message.value())

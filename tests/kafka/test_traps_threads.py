@@ -111,7 +111,7 @@ from eos_client.errors import WrongThreadError
 producer = EosProducer(SETTINGS["producer"])
 go, gone = threading.Event(), threading.Event()
 def own():
-    producer.init_transactions()
+    producer.init_transactions(60)
     go.set()
     gone.wait()
 owner = threading.Thread(target=own)
@@ -127,7 +127,7 @@ gone.set()
 owner.join()
 producer.begin_transaction()
 producer.produce(SETTINGS["sink"], b"handed over")
-producer.commit_transaction()
+producer.commit_transaction(20)
 say("committed")
 """
     with Member(stage, program) as member:

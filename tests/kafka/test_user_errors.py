@@ -15,7 +15,7 @@ from eos_client.errors import (
 )
 from tests.kafka.loop_support import EventLog, Job, await_true
 
-UNASKED_LIMIT_S = 10.0  # what a start may take when nobody says otherwise
+SECONDS = 30.0  # on a machine with other things to do; a call without its limit never ends
 
 
 def loop_on(bootstrap, topics=("in",), transform=lambda record: None, *, output_topic=None, kafka=None, **options):
@@ -24,20 +24,22 @@ def loop_on(bootstrap, topics=("in",), transform=lambda record: None, *, output_
     return ExactlyOnceLoop(config, list(topics), transform, output_topic=output_topic, hook=EventLog())
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
+@pytest.fixture
+def refusing_address():
+    """An address where nobody listens, and nobody else can meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
 # -- the cluster that is not there ------------------------------------------------------------------------------------
 
 
-def test_an_unreachable_bootstrap_server_is_named_within_seconds():
-    address = f"127.0.0.1:{free_port()}"
+def test_an_unreachable_bootstrap_server_is_named_within_seconds(refusing_address):
     began_at = time.monotonic()
-    with pytest.raises(ClusterUnavailableError, match=address) as caught:
-        loop_on(address, start_timeout_s=3).run()
-    assert time.monotonic() - began_at < UNASKED_LIMIT_S
+    with pytest.raises(ClusterUnavailableError, match=f"{refusing_address}' within 3 s") as caught:
+        loop_on(refusing_address, start_timeout_s=3).run()
+    assert time.monotonic() - began_at < SECONDS
     assert "Connection refused" in str(caught.value)
     assert "Check the address" in str(caught.value)
 
@@ -46,9 +48,9 @@ def test_a_bootstrap_server_that_never_answers_is_named_within_seconds():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         began_at = time.monotonic()
-        with pytest.raises(ClusterUnavailableError, match=address):
+        with pytest.raises(ClusterUnavailableError, match=f"{address}' within 3 s"):
             loop_on(address, start_timeout_s=3).run()
-        assert time.monotonic() - began_at < UNASKED_LIMIT_S
+        assert time.monotonic() - began_at < SECONDS
 
 
 def test_a_host_name_that_does_not_resolve_is_named():
@@ -164,7 +166,7 @@ def test_a_transaction_log_that_the_cluster_cannot_replicate_is_the_reason_not_a
         began_at = time.monotonic()
         error = job.start(start_timeout_s=4).ended()
         assert isinstance(error, ClusterUnfitError), repr(error)
-        assert time.monotonic() - began_at < 30
+        assert time.monotonic() - began_at < SECONDS
         assert "transaction.state.log.replication.factor=3" in str(error)
         assert "1 broker(s)" in str(error)
         assert job.committed() == 0

@@ -6,7 +6,7 @@ from typing import Any
 from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.clients.transaction import Ending, TransactionSession
 from eos_client.core.commit_gate import CommitGate
-from eos_client.core.model import Outcome, ProducerLimits
+from eos_client.core.model import InputPartition, Outcome, ProducerLimits
 from eos_client.loop import exactly_once_loop
 
 ENDLESS_S = 10_000.0
@@ -93,12 +93,16 @@ class FakeConsumer:
 
     def __init__(self, _settings, *, gate, clock, **_):
         self.gate = CommitGate(gate)
-        self.positions = {}
+        self.assigned = frozenset({InputPartition("orders", 2)})
         self.waiting = []
         self.taken = []
         self.close_error = None
         self.asked_for = []
         self._clock = clock
+
+    @property
+    def positions(self):
+        return dict.fromkeys(self.assigned if self.taken else ())
 
     def poll(self, timeout_s):
         return next(iter(self.consume(1, timeout_s)), None)
@@ -116,6 +120,9 @@ class FakeConsumer:
 
     def rewind(self):
         self.put_back(list(self.taken))
+
+    def processed(self):
+        pass
 
     def subscribe(self, topics):
         pass
@@ -164,6 +171,7 @@ class FakeProducer:
     """Remembers in `written` what was written."""
 
     transactional_id = "billing-1"
+    transaction_timeout_s = 10.0
 
     def __init__(self, _settings, *, clock, **_):
         self.written = []
@@ -188,6 +196,9 @@ class FakeProducer:
 
     def outlet(self, topic, value, key=None):
         self.written.append(value)
+
+    def take_refused_delivery(self):
+        return ""
 
     def close(self):
         self.is_closed = True

@@ -1,11 +1,14 @@
 """What happens to a record that the transform or the producer does not take, and what is written instead."""
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
 
-from eos_client.errors import TransformError
-from eos_client.loop.record_failures import FailedRecords
+from eos_client.core.model import InputPartition
+from eos_client.errors import OutputRefusedError, TransformError
+from eos_client.loop.record_failures import FailedRecords, KnownFailureError
 from eos_client.observe import Counters, RecordDeadLettered, RecordSkipped
 from tests.loop.fakes import FakeClock, FakeRecord, config
 
@@ -52,13 +55,14 @@ def test_stop_raises_with_the_place_and_keeps_the_cause():
 def test_skip_writes_nothing_and_says_which_record_and_why():
     failures = Failures(on_error="skip")
     assert failures.records.settle(FakeRecord(7), ValueError("bad")) == []
+    failures.records.committed()
     assert failures.events == [RecordSkipped(topic="orders", partition=2, offset=7, error="ValueError: bad")]
     assert failures.counters.records_failed == 1
 
 
 def test_a_dead_letter_is_the_record_with_its_own_headers_first_then_error_and_origin():
     failures = Failures(**LETTERS)
-    (letter,) = failures.settled(FakeRecord(7, b"body", (("trace", b"1"),)), ValueError("bad"))
+    letter, *_ = failures.settled(FakeRecord(7, b"body", (("trace", b"1"),)), ValueError("bad"))
     assert (letter.topic, letter.key, letter.value) == ("letters", b"key", b"body")
     assert list(letter.headers) == [
         ("trace", b"1"),
@@ -67,6 +71,7 @@ def test_a_dead_letter_is_the_record_with_its_own_headers_first_then_error_and_o
         ("eos.partition", b"2"),
         ("eos.offset", b"7"),
     ]
+    failures.records.committed()
     (event,) = failures.events
     assert isinstance(event, RecordDeadLettered)
     assert event.dead_letter_topic == "letters"
@@ -76,7 +81,7 @@ def test_a_dead_letter_is_the_record_with_its_own_headers_first_then_error_and_o
 def test_a_dead_letter_shortens_an_error_of_any_length_but_not_the_record():
     failures = Failures(**LETTERS)
     body = b"b" * 5000
-    (letter,) = failures.settled(FakeRecord(body=body), ValueError("ü" * 2_000_000))
+    letter, *_ = failures.settled(FakeRecord(body=body), ValueError("ü" * 2_000_000))
     error = dict(letter.headers)["eos.error"]
     assert error.decode() == "ValueError: " + "ü" * 988
     assert letter.value == body
@@ -123,16 +128,106 @@ def test_a_transform_that_gives_none_gives_no_outputs():
     assert Failures(on_error="skip").records.guarding(lambda record: None)(FakeRecord()) == []
 
 
+def test_each_dead_letter_is_smaller_than_the_one_before_and_all_have_their_origin():
+    record = FakeRecord(7, b"b" * 5000, (("trace", b"t" * 300),))
+    letters = Failures(**LETTERS).settled(record, ValueError("e" * 5000))
+    assert [(len(each.value), each.key, len(each.headers)) for each in letters] == [
+        (5000, b"key", 5),
+        (5000, b"key", 5),
+        (0, b"key", 7),
+        (0, None, 6),
+    ]
+    headers = [dict(each.headers) for each in letters]
+    assert [len(each["eos.error"]) for each in headers] == [1000, 100, 100, 100]
+    assert all(
+        (each["eos.topic"], each["eos.partition"], each["eos.offset"]) == (b"orders", b"2", b"7") for each in headers
+    )
+    assert [each.get("eos.omitted") for each in headers] == [None, None, b"value", b"value, key, headers"]
+    assert headers[3]["eos.value.bytes"] == b"5000"
+
+
+def test_an_error_whose_text_is_no_unicode_does_not_keep_its_record_from_being_dead_lettered():
+    letter, *_ = Failures(**LETTERS).settled(FakeRecord(7), ValueError("name \ud800"))
+    assert dict(letter.headers)["eos.error"] == b"ValueError: name \\ud800"
+
+
 def test_a_remembered_record_fails_at_once_when_it_comes_again_and_no_other_does():
-    failures, refusal = Failures(on_error="skip"), ValueError("too large")
+    failures = Failures(on_error="skip")
     guarded = failures.records.guarding(lambda record: [record.value()])
-    failures.records.remember(FakeRecord(7), refusal)
+    failures.records.remember(FakeRecord(7), ValueError("too large"))
     for _ in range(2):
-        with pytest.raises(ValueError, match="too large") as caught:
+        with pytest.raises(KnownFailureError, match="ValueError: too large"):
             guarded(FakeRecord(7))
-        assert caught.value is refusal
     assert guarded(FakeRecord(8)) == [b"body"]
+    failures.records.committed()
     assert failures.counters.records_failed == 0, "it counts when it is settled"
+
+
+def test_what_is_remembered_keeps_no_frame_alive():
+    class Large:
+        size = 1
+
+    large, failures = Large(), Failures(on_error="skip")
+    alive = weakref.ref(large)
+
+    def transform(held):
+        raise ValueError(f"too large: {held.size}")
+
+    with pytest.raises(ValueError, match="too large") as caught:
+        transform(large)
+    failures.records.remember(FakeRecord(7), caught.value)
+    del large, caught
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_failure_is_forgotten_once_it_is_committed_and_kept_when_its_transaction_is_aborted():
+    failures = Failures(on_error="skip")
+    failures.records.remember(FakeRecord(7), ValueError("too large"))
+    failures.records.remember(FakeRecord(9), ValueError("too large"))
+    failures.records.settle(FakeRecord(7), KnownFailureError("ValueError: too large"))
+    failures.records.aborted({InputPartition("orders", 2)})
+    assert len(failures.records) == 2
+    failures.records.settle(FakeRecord(7), KnownFailureError("ValueError: too large"))
+    failures.records.committed()
+    assert len(failures.records) == 1, "9 has not come again yet"
+    failures.records.aborted({InputPartition("orders", 1)})
+    assert len(failures.records) == 0, "its partition is somebody else's now"
+
+
+def test_a_known_failure_is_told_as_it_was_found():
+    failures = Failures(on_error="skip")
+    failures.settled(FakeRecord(7), KnownFailureError("ValueError: too large"))
+    failures.records.committed()
+    assert failures.events[0].error == "ValueError: too large"
+
+
+@pytest.mark.parametrize("options", [{"on_error": "skip"}, LETTERS])
+def test_what_was_done_with_a_record_is_told_once_when_it_is_committed(options):
+    failures, ours = Failures(**options), {InputPartition("orders", 2)}
+    for _ in range(3):
+        failures.settled(FakeRecord(7), ValueError("bad"))
+        failures.records.aborted(ours)
+        failures.records.committed()
+    assert (failures.events, failures.counters.records_failed) == ([], 0)
+    for place in (7, 8):
+        failures.settled(FakeRecord(place), ValueError("bad"))
+    for _ in range(2):
+        failures.records.committed()
+    assert [event.offset for event in failures.events] == [7, 8]
+    assert failures.counters.records_failed == 2
+
+
+def test_a_dead_letter_that_was_refused_is_followed_by_a_smaller_one_and_the_last_by_an_error():
+    failures, record = Failures(**LETTERS), FakeRecord(7)
+    for left in (4, 3, 2, 1):
+        assert len(failures.settled(record, ValueError("bad"))) == left
+        if left == 1:
+            break
+        failures.records.remember(record, OutputRefusedError("too large"))
+        failures.records.aborted({InputPartition("orders", 2)})
+    with pytest.raises(TransformError, match="too large"):
+        failures.records.remember(record, OutputRefusedError("too large"))
 
 
 def test_stop_remembers_nothing_and_raises():

@@ -6,13 +6,17 @@ import pytest
 from confluent_kafka import KafkaException
 
 from eos_client import OutputRecord
+from eos_client.core.model import InputPartition
 from eos_client.errors import AbortableError, OutputRefusedError, TransformError
 from eos_client.loop.record_failures import FailedRecords
-from eos_client.loop.record_outputs import RecordOutputs
+from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
 from eos_client.observe import Counters
 from tests.loop.fakes import FakeClock, FakeRecord, config
 
 LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
+
+
+NO_VALUE = b""  # of the smallest dead letters
 
 
 class Pen:
@@ -22,6 +26,7 @@ class Pen:
         self.written: list[Any] = []
         self.full: set[bytes] = set()
         self.refused: set[bytes] = set()
+        self.undeliverable: set[bytes] = set()
         self.counted = 0
 
     def outlet(self):
@@ -50,6 +55,12 @@ class Pen:
     def serve_deliveries(self):
         pass
 
+    await_deliveries = serve_deliveries
+
+    def take_refused_delivery(self):
+        values = {each if isinstance(each, bytes) else each[1] for each in self.written}
+        return "bills[0], as the broker says it" if values & self.undeliverable else ""
+
 
 class Writing:
     """RecordOutputs on a pen."""
@@ -62,8 +73,16 @@ class Writing:
             self.calls.append(record.offset())
             return transform(record)
 
-        failed = FailedRecords(config(**options), lambda event: None, Counters(), FakeClock())
-        self._outputs = RecordOutputs(noting, failed, self.session, default_topic)
+        self._failed = FailedRecords(config(**options), lambda event: None, Counters(), FakeClock())
+        self._outputs = RecordOutputs(noting, self._failed, self.session, default_topic)
+
+    def write_one_by_one(self, count):
+        self._outputs.write_one_by_one([FakeRecord(n, b"%d" % n) for n in range(count)])
+        return self.session.written
+
+    def aborted(self):
+        self.session.written.clear()
+        self._failed.aborted({InputPartition("orders", 2)})
 
     def write(self, count):
         self._outputs.write([FakeRecord(n, b"%d" % n) for n in range(count)])
@@ -164,12 +183,65 @@ def test_a_dead_letter_that_is_refused_too_ends_the_loop_with_the_record_named()
         return value(record)
 
     writing = Writing(transform, **LETTERS)
-    writing.session.refused = {b"1"}
+    writing.session.refused = {b"1", NO_VALUE}
     with pytest.raises(TransformError) as caught:
         writing.write(3)
     assert caught.value.offset == 1
     assert isinstance(caught.value.__cause__, ValueError)
     assert "too large" in str(caught.value)
+
+
+def test_a_dead_letter_that_is_too_large_is_followed_by_a_smaller_one_in_the_same_transaction():
+    def transform(record):
+        if record.offset() == 1:
+            raise ValueError("bad")
+        return value(record)
+
+    writing = Writing(transform, **LETTERS)
+    writing.session.refused = {b"1"}
+    assert writing.write(3) == [b"0", ("letters", NO_VALUE), b"2"]
+    assert writing.session.counted == 3
+
+
+def test_all_records_with_refused_outputs_are_found_at_once():
+    writing = Writing(value, on_error="skip")
+    writing.session.refused = set(values(1, 3, 4))
+    with pytest.raises(RefusedRecordsError, match=r"orders\[2\]@1 and outputs of 2 more records was refused"):
+        writing.write(6)
+    writing.session.written.clear()
+    assert writing.write(6) == values(0, 2, 5)
+
+
+@pytest.mark.parametrize("form", ["tuple", "record"])
+def test_one_by_one_the_record_is_known_whose_output_the_broker_refuses(form):
+    writing = Writing(FORMS[form], on_error="skip")
+    writing.session.undeliverable = {b"2"}
+    with pytest.raises(RefusedRecordsError, match=r"orders\[2\]@2 was refused: .*as the broker says it"):
+        writing.write_one_by_one(5)
+    assert writing.session.written == values(0, 1, 2)
+    writing.session.written.clear()
+    assert writing.write_one_by_one(5) == values(0, 1, 3, 4)
+
+
+def test_one_by_one_a_dead_letter_that_the_broker_refuses_is_followed_by_a_smaller_one():
+    def transform(record):
+        raise ValueError("bad")
+
+    writing = Writing(transform, **LETTERS)
+    writing.session.undeliverable = {b"0"}
+    for _ in range(2):
+        with pytest.raises(RefusedRecordsError):
+            writing.write_one_by_one(1)
+        writing.aborted()
+    assert writing.write_one_by_one(1) == [("letters", NO_VALUE)]
+
+
+def test_one_by_one_stop_names_the_record_whose_output_the_broker_refuses():
+    writing = Writing(value)
+    writing.session.undeliverable = {b"2"}
+    with pytest.raises(TransformError, match="as the broker says it") as caught:
+        writing.write_one_by_one(5)
+    assert caught.value.offset == 2
 
 
 @pytest.mark.parametrize("form", ["tuple", "generator"])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eos_client.core.model import Outcome
+from eos_client.core.model import InputPartition, Outcome
 from eos_client.errors import FatalClientError
 from tests.loop.fakes import Bench
 
@@ -138,6 +138,53 @@ def test_a_commit_between_aborts_starts_their_count_anew(on_bench):
     with pytest.raises(FatalClientError):
         bench.loop.run()
     assert len(bench.session.ended_at) > 80
+
+
+def idle_before_each_transaction(bench, seconds, then=lambda: None):
+    """Let that time pass without work before each first record."""
+    poll = bench.consumer.poll
+
+    def waiting_poll(timeout_s):
+        bench.clock.spend(seconds)
+        then()
+        return poll(timeout_s)
+
+    bench.consumer.poll = waiting_poll
+
+
+def stop_after(bench, attempts):
+    end = bench.session.end
+
+    def stopping_end():
+        if len(bench.session.ended_at) >= attempts:
+            bench.loop.stop()
+        return end()
+
+    bench.session.end = stopping_end
+
+
+def test_time_without_work_between_aborts_does_not_end_the_loop(on_bench):
+    _, bench = on_bench(recovery_timeout_s=60, max_records=1)
+    bench.session.script = [Outcome.ABORTED] * 5
+    idle_before_each_transaction(bench, 1000)
+    stop_after(bench, 5)
+    bench.load(1)
+    bench.loop.run()
+
+
+def test_aborts_of_work_that_went_elsewhere_do_not_end_the_loop(on_bench):
+    worker, bench = on_bench(recovery_timeout_s=60, max_records=1)
+    worker.cost_s = lambda number: 50.0
+    bench.session.script = [Outcome.ABORTED] * 5
+    partitions = itertools.count()
+
+    def rebalance():
+        bench.consumer.assigned = frozenset({InputPartition("orders", next(partitions))})
+
+    idle_before_each_transaction(bench, 0, rebalance)
+    stop_after(bench, 5)
+    bench.load(1)
+    bench.loop.run()
 
 
 def test_a_consumer_that_cannot_be_closed_does_not_keep_the_producer_open(on_bench):

@@ -19,6 +19,7 @@ from eos_client.observe import Event, ProducerRebuilt, ProducerRecovered
 from tests.kafka.kafka_support import Intercepted
 from tests.kafka.loop_support import Job, LoopThread, await_true
 from tests.kafka.own_process import handles, resident_mb, threads
+from tests.recovery.forced_support import await_state, coordinator
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -228,7 +229,9 @@ class ForcedRecoveries:
         before = [len(worker.recovered) for worker in self.workers]
         self._loading.clear()
         self._job.await_committed()
-        time.sleep(2 * EXPIRY_MS / 1000)  # nothing tells of it until the id is used again
+        with coordinator(self._broker) as line:  # no client hears of it until the id is used again
+            for worker in self.workers:
+                await_state(line, worker.producer.transactional_id, None)
         self._loading.set()
         for worker, count in zip(self.workers, before, strict=True):
             self._await(worker, count, "the id has expired")

@@ -8,6 +8,8 @@ from confluent_kafka import KafkaError
 from eos_client import EosConsumer, errors
 from eos_client.core.model import Outcome
 from tests.recovery.mock_application import (
+    HASTY,
+    LIMITS,
     SILENT,
     SINK,
     SOURCE,
@@ -47,13 +49,13 @@ def test_a_fenced_producer_does_not_take_its_id_back():
 def test_a_fence_that_the_transactions_own_age_explains_is_recovered_from(code, end, error):
     with application() as (cluster, running):
         running.call("init_transactions")
-        clock = running.producer._clock
-        running.calls["flush"] = lambda: setattr(running.producer, "_clock", lambda: clock() + 11)
+        clock, timeout_s = running.producer._clock, running.producer.transaction_timeout_s
+        running.calls["flush"] = lambda: setattr(running.producer, "_clock", lambda: clock() + 1 + timeout_s)
         cluster.fail_next(ApiKey.END_TXN, getattr(KafkaError, code))
         failure = running.failing_transaction(end)
         running.producer._clock = clock
         assert failure.named_for is error
-        running.calls["flush"] = lambda: running.producer.flush(5)
+        running.calls["flush"] = lambda: running.producer.flush(30)
         story = running.live_on(failure, Story())
         assert (story.came_back_by, story.failed_again, story.committed) == ("init_transactions", [], True)
 
@@ -80,6 +82,24 @@ class TestWithoutAGroup:
             story = running.live_on(failure, Story(), offsets=False)
             assert story.codes_again == (["OUT_OF_ORDER_SEQUENCE_NUMBER"] if api_key is ApiKey.PRODUCE else [])
             assert story.committed
+
+
+@pytest.mark.parametrize("generated_id", [False, True], ids=["pinned id", "generated id"])
+@pytest.mark.parametrize("loses_connection", [False, True], ids=["at once", "after the connection was lost"])
+def test_a_refused_commit_is_definite_unless_a_connection_was_lost_meanwhile(loses_connection, generated_id):
+    """The first copy of a repeated EndTxn may have committed before the coordinator forgot the id."""
+    with application(generated_id=generated_id) as (cluster, running):
+        running.call("init_transactions")
+        assert running.transaction() is None
+        lost = [KafkaError._TRANSPORT] if loses_connection else []
+        cluster.fail_next(ApiKey.END_TXN, *lost, KafkaError.INVALID_PRODUCER_ID_MAPPING)
+        failure = running.failing_transaction()
+        assert cluster.unanswered(ApiKey.END_TXN) == 0
+        assert failure.kafka_error.name() == "INVALID_PRODUCER_ID_MAPPING"
+        assert failure.named_for is (errors.UnknownOutcomeError if loses_connection else errors.AbortableError)
+        story = running.live_on(failure, Story())
+        way_out = "init_transactions" if loses_connection else "abort_transaction"
+        assert (story.came_back_by, story.failed_again, story.committed) == (way_out, [], True), story
 
 
 def test_an_output_behind_a_failed_one_is_aborted_and_the_same_handle_goes_on():
@@ -125,8 +145,10 @@ def test_an_output_that_found_no_leader_in_time_is_aborted_and_the_producer_goes
 class TestAfterEveryBrokerWasAway:
     def test_a_call_that_may_never_return_is_left_behind_and_a_new_handle_commits(self):
         with application(1, **{"metadata.recovery.strategy": "rebootstrap"}) as (cluster, running):
+            running.producer.limits = HASTY
             failure = self._away_before_the_offsets(cluster, running)
             if failure is not None:  # nearly always, and then nearly always overdue
+                running.producer.limits = LIMITS
                 story = running.live_on(failure, Story())
                 assert (story.failed_again, story.committed) == ([], True), story
                 if failure.named_for is errors.RebuildProducerError:

@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
 from eos_client import Outcome
 from eos_client.core.model import ProducerLimits
-from tests.kafka.kafka_support import Stage
+from eos_client.errors import ClusterUnavailableError, RebuildProducerError
+from tests.kafka.kafka_support import Stage, wait_for
 from tests.verification.conclusive import conclusive
 
 PATIENT = ProducerLimits(commit_timeout_s=25.0, start_timeout_s=20.0, recovery_timeout_s=30.0)
+IMPATIENT = ProducerLimits(commit_timeout_s=1.0, start_timeout_s=20.0, recovery_timeout_s=0.5)
+
+
+def thread_states(pid):
+    """The state of each thread of a process, by its letter in /proc."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            yield (thread / "stat").read_text().rpartition(") ")[2][0]
+
+
+@contextlib.contextmanager
+def standing_still(broker):
+    """A broker that answers nobody, and keeps what it is sent."""
+    if getattr(broker, "pid", None) is None:
+        pytest.skip("only a broker that is a process here can be stopped")
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        wait_for(lambda: set(thread_states(broker.pid)) == {"T"}, "every thread of the broker to stand still")
+        yield
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
 
 
 def test_no_call_outlives_an_outage_of_all_brokers(make_kafka_broker):
@@ -30,3 +59,30 @@ def test_no_call_outlives_an_outage_of_all_brokers(make_kafka_broker):
             assert sorted(stage.outputs()) == sorted(written)
 
     conclusive(story, make_kafka_broker)
+
+
+def write(producer, topic, value):
+    producer.begin_transaction()
+    producer.produce(topic, value)
+    producer.commit_transaction()
+
+
+def test_a_producer_goes_on_after_a_recovery_that_got_no_answer_in_time(kafka_broker):
+    with Stage(kafka_broker.bootstrap_servers) as stage:
+        producer = stage.producer(limits=PATIENT, transactional_id=stage.group)
+        write(producer, stage.sink, b"1")
+        producer.begin_transaction()
+        producer.produce(stage.sink, b"aborted")
+        assert producer.flush(20) == 0
+        producer.limits = IMPATIENT
+        with standing_still(kafka_broker):
+            with pytest.raises(RebuildProducerError):
+                producer.abort_transaction()
+            with pytest.raises(ClusterUnavailableError):
+                producer.rebuild()
+            with pytest.raises(RebuildProducerError, match="not registered"):
+                producer.begin_transaction()
+        producer.limits = PATIENT
+        producer.rebuild()
+        write(producer, stage.sink, b"2")
+        assert stage.outputs() == ["1", "2"]

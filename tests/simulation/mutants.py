@@ -91,7 +91,7 @@ def _no_rewind() -> Patch:
         self._work.clear()
         self._rewind_goals = None
 
-    return mock.patch.object(fetching.FetchingConsumer, "rewind", stay)
+    return mock.patch.object(fetching.FetchingConsumer, "_rewind", stay)
 
 
 def _rewinds_too_far() -> Patch:
@@ -126,9 +126,9 @@ def _unknown_is_aborted() -> Patch:
 def _off_by(distance: int) -> Patch:
     send = producer.ConfluentProducer.send_offsets
 
-    def moved(self: Any, positions: Any, snapshot: Any, timeout_s: float) -> None:
+    def moved(self: Any, positions: Any, snapshot: Any, timeout_s: float, metadata: str) -> None:
         wrong = {p: replace(at, next_offset=at.next_offset + distance) for p, at in positions.items()}
-        send(self, wrong, snapshot, timeout_s)
+        send(self, wrong, snapshot, timeout_s, metadata)
 
     return mock.patch.object(producer.ConfluentProducer, "send_offsets", moved)
 
@@ -136,15 +136,15 @@ def _off_by(distance: int) -> Patch:
 def _metadata_of_the_first_commit() -> Patch:
     send = producer.ConfluentProducer.send_offsets
 
-    def kept(self: Any, positions: Any, snapshot: Any, timeout_s: float) -> None:
+    def kept(self: Any, positions: Any, snapshot: Any, timeout_s: float, metadata: str) -> None:
         self.first_snapshot = getattr(self, "first_snapshot", snapshot)
-        send(self, positions, self.first_snapshot, timeout_s)
+        send(self, positions, self.first_snapshot, timeout_s, metadata)
 
     return mock.patch.object(producer.ConfluentProducer, "send_offsets", kept)
 
 
 def _processes_committed_again() -> Patch:
-    def settle(self: Any) -> None:
+    def settle(self: Any, _positions: Any) -> None:
         self.rewind_soon() if self._left_in_call else self.rewind()
 
     return mock.patch.object(confluent_consumer.ConfluentConsumer, "settle", settle)
@@ -161,14 +161,14 @@ def _drops_departed_offsets() -> Patch:
 
 
 def _keeps_carried_records() -> Patch:
-    rewind = fetching.FetchingConsumer.rewind
+    rewind = fetching.FetchingConsumer._rewind
 
     def kept(self: Any) -> None:
         carried = self._carried
         rewind(self)
         self._carried = carried
 
-    return mock.patch.object(fetching.FetchingConsumer, "rewind", kept)
+    return mock.patch.object(fetching.FetchingConsumer, "_rewind", kept)
 
 
 def _never_renews() -> Patch:

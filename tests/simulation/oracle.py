@@ -29,7 +29,7 @@ class Oracle:
         self._attempts = 0
         self._told: dict[str, str] = {}
         self._committed: dict[PartitionKey, int] = {}
-        self._revoked_at: set[Membership] = set()
+        self._revoked_at: dict[Membership, frozenset[PartitionKey]] = {}
         self._in_callbacks = 0
         self._watch_commits()
 
@@ -81,14 +81,25 @@ class Oracle:
 
         def noting(rebalance: Rebalance) -> None:
             if rebalance.kind is RebalanceKind.REVOKE and rebalance.partitions:
-                self._revoked_at.add(session.membership)
+                before = self._revoked_at.get(session.membership, frozenset())
+                self._revoked_at[session.membership] = before.union(rebalance.partitions)
                 then(consumer._link.name)
+            elif rebalance.kind is RebalanceKind.ASSIGN:
+                self._assigned_again(session.membership, rebalance.partitions)
             served(rebalance)
 
         session.served, consumer._rebalance = noting, in_callback
 
+    def _assigned_again(self, membership: Membership, partitions: Iterable[PartitionKey]) -> None:
+        """A restarted coordinator of a classic group may undo a revocation in the generation of it."""
+        if away := self._revoked_at.pop(membership, frozenset()) - frozenset(partitions):
+            self._revoked_at[membership] = away
+
     def watch_offsets(self, producer: Any) -> None:
-        """Note what is sent between the return of ``on_revoke`` and the first newer generation (O8)."""
+        """Note what is sent between the return of ``on_revoke`` and the first newer generation (O8).
+
+        Or the first assignment that gives back what was revoked.
+        """
         send = producer.send_offsets_to_transaction
 
         def judged(positions: Any, metadata: bytes, *timeout: float) -> None:

@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from eos_client import EosConsumer, EosProducer, Outcome
+from eos_client import EosConsumer, EosProducer, Outcome, OutputRecord
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
-from eos_client.errors import EosError
+from eos_client.errors import AbortableError, EosError, RebuildProducerError
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from eos_client.testing.simulation.model import BrokerError
 from eos_client.testing.simulation.settings import BrokerSettings
@@ -96,15 +96,19 @@ class Member:
         What the member is told of its attempts goes to the oracle.
         """
         revocations = self._revocations
+        outcome = self._transaction(count, meanwhile)
+        if revocations != self._revocations:  # a callback may have ended some of them otherwise
+            self._waiting = []
+        elif outcome is not Outcome.SKIPPED:
+            self.story.oracle.told(outcome, self._waiting)
+            self._waiting = []
+
+    def _transaction(self, count: int, meanwhile: Callable[[], None]) -> Outcome | None:
         with self.producer.transaction(self.consumer) as txn:
             self._copy(txn, count)
             meanwhile()
             self._copy(txn, count)
-        if revocations != self._revocations:  # a callback may have ended some of them otherwise
-            self._waiting = []
-        elif txn.outcome is not Outcome.SKIPPED:
-            self.story.oracle.told(txn.outcome, self._waiting)
-            self._waiting = []
+        return txn.outcome
 
     def _copy(self, txn: Any, count: int) -> None:
         for message in self.consumer.consume(count, 0.05):
@@ -114,6 +118,9 @@ class Member:
     def _write(self, txn: Any, message: Any) -> None:
         attempt, headers = attempted(self.story, message)
         self._waiting.append(attempt)
+        self._produce(txn, message, headers)
+
+    def _produce(self, txn: Any, message: Any, headers: list[tuple[str, bytes]]) -> None:
         txn.produce(OUTPUT, message.value(), partition=message.partition() % 2, headers=headers)
 
     def close(self) -> None:
@@ -124,6 +131,29 @@ class Member:
     def bury(self) -> None:
         """End the thread of a process that is dead."""
         self.producer.close()
+
+
+class LoopMember(Member):
+    """One that works as ExactlyOnceLoop does: a batch is processed before the next one is asked for."""
+
+    def _transaction(self, count: int, meanwhile: Callable[[], None]) -> Outcome | None:
+        session = self.producer.session(self.consumer)
+        try:
+            self._batch(session, count)
+            meanwhile()
+            self._batch(session, count)
+            return session.end().outcome
+        except (AbortableError, RebuildProducerError) as error:
+            return session.recover(error).outcome
+
+    def _batch(self, session: Any, count: int) -> None:
+        self._copy(session, count)
+        session.processed()
+
+    def _produce(self, txn: Any, message: Any, headers: list[tuple[str, bytes]]) -> None:
+        output = OutputRecord(value=message.value(), partition=message.partition() % 2, headers=headers)
+        txn.enqueue(OUTPUT, output)
+        txn.wrote(1)
 
 
 def attempted(story: Story, message: Any) -> tuple[str, list[tuple[str, bytes]]]:

@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 
 from tests.simulation.spark_story import SparkStory
-from tests.simulation.story import MEMBERS_MAX, SESSION_S, Build, Member, Setting, Story
+from tests.simulation.story import MEMBERS_MAX, SESSION_S, Build, LoopMember, Member, Setting, Story
 
 STEPS = 120
 COMMIT_REQUESTS = ("EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn")
@@ -145,7 +145,7 @@ def tell_of_heartbeats(seed: int, setting: Setting, build: Build = Member, steps
 
 def tell_calm(seed: int, steps: int = STEPS, setting: Setting | None = None) -> Story:
     """Tell a story without faults, in which also nothing may be done twice or be refused."""
-    story = _told(Story(seed, setting or Setting()), steps, calm_step)
+    story = _told(Story(seed, setting or Setting(), LoopMember), steps, calm_step)
     story.oracle.judge_calm()
     return story
 

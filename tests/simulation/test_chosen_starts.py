@@ -50,3 +50,18 @@ def test_the_stories_reach_a_partition_that_came_back_within_one_call(make_simul
         for seed in SEEDS:
             consume_through_a_rebalance(make_simulated_cluster(seed=seed))
     assert go_on.called
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_poll_that_had_to_withhold_a_record_goes_on_for_the_rest_of_its_time(
+    seed: int, make_simulated_cluster: Any
+) -> None:
+    cluster = make_simulated_cluster(seed=seed)
+    cluster.create_topic("orders")
+    cluster.write("orders", [b"0", b"1"])
+    consumer = consumer_of(cluster)
+    assert consumer.consume(10, 6.0) == []
+    cluster.after(0.5, cluster.rebalance)
+    cluster.after(20.0, lambda: cluster.write("orders", [b"2", b"3"]))
+    assert [consumer.poll(60.0).value() for _ in range(2)] == [b"2", b"3"]
+    consumer.close()

@@ -432,3 +432,10 @@ def test_two_clusters_with_one_seed_are_the_same_and_with_another_are_not() -> N
 
     assert told(1) == told(1)
     assert told(1)[0] != told(2)[0]
+
+
+def test_writing_no_records_writes_nothing() -> None:
+    cluster = SimulatedCluster()
+    cluster.create_topic("in")
+    cluster.write("in", [])
+    assert cluster.values("in") == []

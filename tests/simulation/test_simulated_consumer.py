@@ -203,6 +203,14 @@ def test_auto_offset_reset_error_tells_the_application(cluster):
     assert message.error().code() == KafkaError._AUTO_OFFSET_RESET
 
 
+def test_after_the_error_event_of_auto_offset_reset_a_seek_is_refused_as_in_librdkafka(cluster):
+    write(cluster, 5)
+    consumer = assigned(cluster, FIRST, auto_offset_reset="error")
+    assert consumer.poll(1.0).error() is not None
+    with pytest.raises(KafkaException, match="_STATE"):
+        consumer.seek(at(FIRST, 3))
+
+
 def test_an_offset_that_is_gone_is_reset(cluster):
     write(cluster, 10)
     cluster.brokers.log(PartitionKey("in", 0)).delete_records(6)
@@ -343,3 +351,53 @@ def test_an_unknown_partition_yields_nothing_and_no_exception(cluster):
     assert consumer.poll(1.0) is None
     with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PART"):
         cluster.brokers.log(PartitionKey("none", 0))
+
+
+def raising_from(cluster, start_s, number):
+    """A `stats_cb` that raises the first `number` times from `start_s` on."""
+    raised: list[ValueError] = []
+
+    def stats_cb(_):
+        if cluster.clock() > start_s and len(raised) < number:
+            raised.append(ValueError(len(raised)))
+            raise raised[-1]
+
+    return stats_cb
+
+
+def reporting(cluster, stats_cb):
+    settings = {"bootstrap.servers": "simulated", "group.id": "g", "statistics.interval.ms": 10, "stats_cb": stats_cb}
+    consumer = cluster.consumer({**settings, "auto.offset.reset": "earliest"})
+    consumer.assign([FIRST])
+    return consumer
+
+
+@pytest.mark.parametrize("timeout", [0.19, 5.0])
+def test_after_a_callback_that_raised_consume_drops_the_next_record_uncounted_as_librdkafka_does(cluster, timeout):
+    consumer = reporting(cluster, raising_from(cluster, 1.0, number=2))
+    consumer.consume(1, 0.1)
+    cluster.after(1.0, lambda: write(cluster, 1))
+    cluster.advance(0.95)
+    with pytest.raises(ValueError, match="0"):  # the first of two
+        consumer.consume(10, timeout)
+    assert consumer.position([FIRST])[0].offset == OFFSET_INVALID
+    write(cluster, 3)
+    assert offsets(consumer.consume(3, 0.1)) == [1, 2, 3]
+
+
+def test_after_a_callback_that_raised_poll_counts_the_next_record_and_gives_it_to_nobody(cluster):
+    consumer = reporting(cluster, raising_from(cluster, 1.0, number=1))
+    consumer.consume(1, 0.1)
+    cluster.after(1.0, lambda: write(cluster, 2))
+    cluster.advance(0.95)
+    with pytest.raises(ValueError, match="0"):
+        consumer.poll(5.0)
+    assert consumer.position([FIRST])[0].offset == 1
+    assert consumer.poll(1.0).offset() == 1
+
+
+def test_what_a_callback_raised_comes_out_within_a_fifth_of_a_second(cluster):
+    consumer = reporting(cluster, raising_from(cluster, 1.0, number=1))
+    with pytest.raises(ValueError, match="0"):
+        consumer.consume(10, 5.0)
+    assert 1.0 < cluster.clock() < 1.3

@@ -364,3 +364,19 @@ def test_metadata_bytes_are_the_librarys_layout():
         assert decode(encode("group", membership)) == ("group", membership)
     with pytest.raises(ValueError, match="not group metadata"):
         decode(b"something else")
+
+
+def test_a_member_that_waits_to_join_again_and_is_told_to_leave_meanwhile_does_not_join(cluster):
+    """It still holds a partition, and serves the revocation whenever it likes."""
+    member = Member(cluster, COOPERATIVE)
+    pump(member)
+    cluster.refuse("Heartbeat", "REBALANCE_IN_PROGRESS")
+    cluster.refuse("JoinGroup", "COORDINATOR_LOAD_IN_PROGRESS")
+    session = member.consumer._background.session
+    pump(member, seconds=10.0, until=lambda: session._again_s > cluster.clock())
+    member.consumer.unsubscribe()
+    cluster.clock.sleep(5.0)
+    assert member.owned == [0, 1, 2, 3]
+    pump(member)
+    assert member.told() == [("on_assign", [0, 1, 2, 3]), ("on_revoke", [0, 1, 2, 3])]
+    assert cluster.brokers.groups.describe("g").members == {}

@@ -304,12 +304,31 @@ def test_only_the_log_tells_that_a_request_was_repeated():
     cluster, producer, _ = running(**IDEMPOTENT, **{"socket.timeout.ms": 2000, "logger": watch})
     producer.produce(TOPIC, b"a")
     producer.flush()
-    assert not watch.lost_connection
+    assert watch.losses == 0
     cluster.lose_reply("Produce")
     producer.produce(TOPIC, b"b")
     producer.flush()
     producer.poll(0)
-    assert watch.lost_connection
+    assert watch.losses > 0
+
+
+def test_a_repeated_loss_is_told_by_the_brokers_state_alone():
+    lines: list[tuple[str, str]] = []
+
+    class Logger:
+        def log(self, *line: Any) -> None:
+            lines.append((line[2], line[-1]))
+
+    heard = {"socket.timeout.ms": 2000, "debug": "broker", "logger": Logger()}
+    cluster, producer, _ = running(**IDEMPOTENT, **heard)
+    for value in (b"a", b"b", b"c"):
+        cluster.lose_reply("Produce")
+        producer.produce(TOPIC, value)
+        producer.flush()
+    producer.poll(0)
+    public = [line for facility, line in lines if facility == "FAIL"]
+    assert [", 1 identical error(s) suppressed)" in line for line in public] == [False, True]
+    assert [facility for facility, line in lines if line.endswith("UP -> DOWN")] == ["STATE"] * 3
 
 
 def test_a_log_line_comes_as_confluent_kafka_gives_it():
@@ -493,7 +512,7 @@ def test_close_delivers_what_is_queued_and_a_with_block_closes():
     assert producer.close() is True
 
 
-def test_leaving_a_handle_changes_nothing_in_the_simulated_world_whenever_it_happens():
+def test_a_handle_that_is_left_from_any_thread_sends_and_says_nothing_any_more():
     def history(leave_after_s: float) -> list[object]:
         cluster, producer, reports = running(**{"linger.ms": 100})
         producer.produce(TOPIC, b"abandoned")
@@ -509,7 +528,8 @@ def test_leaving_a_handle_changes_nothing_in_the_simulated_world_whenever_it_hap
         assert reports == []
         return list(cluster.history)
 
-    assert history(0.0) == history(0.05) == history(0.1005) == history(0.9)
+    assert history(0.0) == history(0.05) == []
+    assert len(history(0.1005)) == len(history(0.9)) == 1
 
 
 def test_a_frozen_producer_sends_nothing_and_cannot_be_called_until_it_is_thawed():

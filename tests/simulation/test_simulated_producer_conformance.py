@@ -234,3 +234,27 @@ def test_settings_that_the_real_producer_refuses_are_refused_with_its_error(sett
     outcomes.of(SimulatedCluster().producer, settings)
     assert outcomes[0] == outcomes[1]
     assert outcomes[0][0] == "_INVALID_ARG"  # type: ignore[index]
+
+
+HEADERS: tuple[list[tuple[str, bytes | None]], ...] = (
+    [],
+    [("a", b"")],
+    [("a", None)],
+    [("name", b"value"), ("other", b"")],
+    [("n" * 200, b"v" * 300)],
+)
+
+
+@pytest.mark.parametrize("headers", HEADERS, ids=len)
+@pytest.mark.parametrize("key", [None, b"", b"key"])
+def test_the_largest_record_that_is_taken_is_as_large_as_the_real_ones(key, headers):
+    """Headers count, and so does what the protocol adds to each record."""
+
+    def script(producer: Any, outcomes: Outcomes) -> None:
+        smallest = 2000 - 36 - sum(len(name) + len(value or b"") + 8 for name, value in headers)
+        for size in range(smallest - len(key or b"") - 1, smallest + 20):
+            outcomes.of(producer.produce, "outputs", b"x" * size, key, headers=headers)
+
+    found, simulated_found = both(script, **{"message.max.bytes": 2000, "linger.ms": 5000})
+    assert simulated_found == found
+    assert {None, ("MSG_SIZE_TOO_LARGE", False, False, False)} == set(found)

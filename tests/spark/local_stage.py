@@ -17,7 +17,7 @@ from eos_client.integration.spark import EosKafkaSink
 from eos_client.observe import Event
 from tests.verification.topics import ends
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 STREAM_LIMIT_S = 250
 
 

@@ -47,6 +47,6 @@ def test_each_value_arrives_once_when_the_query_is_killed_and_started_again(conn
 
 def test_a_sink_that_cannot_see_its_query_asks_for_its_id(connect, local):
     with connect(1) as query:
-        assert query.wait(WAIT_S) == 0
+        assert query.wait(WAIT_S) == 0, query.tail()
         assert "this is Spark Connect, where a sink cannot see its query's id: pass query_id=" in query.log.read_text()
     assert local.values() == {}

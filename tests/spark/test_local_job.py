@@ -95,3 +95,7 @@ def test_nothing_is_left_in_the_thread_when_a_job_has_failed(spark):
         assert context.getLocalProperty(BATCH_PROPERTY) == batch_part(TASK)
         raise ZeroDivisionError
     assert context.getLocalProperty(BATCH_PROPERTY) is None
+
+
+def test_the_settings_of_a_sink_show_no_secret():
+    assert "hush" not in repr(SETTINGS)

@@ -209,7 +209,7 @@ def test_of_two_attempts_at_the_same_time_one_commits(impatient_driver, local):
         if WRITTEN not in ends:  # each has taken the slot from the other: Spark repeats such a task
             assert [each for each in ends if not isinstance(each, RetriableError)] == []
             ends.append(driver.task(batch_id).write(0, arrow(batch_id * 50, batch_id * 50 + 50, 10)).outcome)
-        assert ends.count(WRITTEN) == 1, ends
+        assert WRITTEN in ends  # both where one whose commit was not answered has found the slot done by the other
         others = [end for end in ends if end is not WRITTEN]
         assert [each for each in others if isinstance(each, BatchLedgerError)] == []
     assert local.values() == each_once(0, 800)

@@ -188,10 +188,10 @@ def as_confluent_kafka() -> None:
         consumer.seek(TopicPartition("orders", 0, 0))
         consumer.pause([TopicPartition("orders", 0)])
         consumer.resume([TopicPartition("orders", 0)])
-        assert_type(consumer.memberid(), str)
+        assert_type(consumer.memberid(), str | None)
         assert_type(consumer.counters, Counters)
         metadata = consumer.consumer_group_metadata()
-    with EosProducer(KAFKA) as other:
+    with EosProducer(KAFKA, generate_id=True) as other:
         assert_type(other, EosProducer)
     producer = EosProducer({**KAFKA}, limits=ProducerLimits(commit_timeout_s=2.0))
     producer.init_transactions(10.0)

@@ -25,7 +25,7 @@ from tests.verification.wire import (
     response_head,
 )
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 _SIZE_BYTES = 4
 _LOOK_S = 0.005
 

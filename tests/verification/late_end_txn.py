@@ -173,13 +173,30 @@ class NaiveLoop:
         return producer
 
 
+class _CoordinatorConnections:
+    """A logger that counts how often a producer has connected to its transaction coordinator."""
+
+    def __init__(self) -> None:
+        self.heard = 0
+
+    def log(self, _level: int, _text: str, *arguments: Any) -> None:
+        self.heard += str(arguments[-1]).endswith("TxnCoordinator: Broker changed state APIVERSION_QUERY -> UP")
+
+
 class Ours:
     """Our producer and consumer on a stage with one partition of `RECORDS` records; its methods are `NaiveLoop`'s."""
 
     def __init__(self, stage: Stage, **settings: Any) -> None:
         self.transactional_id = f"ours-{stage.group}"
         self._stage = stage
-        self._producer: EosProducer = stage.producer(limits=LIMITS, transactional_id=self.transactional_id, **settings)
+        self._connected = _CoordinatorConnections()
+        self._producer: EosProducer = stage.producer(
+            limits=LIMITS,
+            transactional_id=self.transactional_id,
+            logger=self._connected,
+            debug="broker",
+            **settings,
+        )
         self._consumer: EosConsumer = stage.subscribed()
         stage.load(RECORDS)
 
@@ -190,11 +207,18 @@ class Ours:
         after: int = 0,
         meanwhile: Callable[[], Any] = lambda: None,
         commit_timeout_s: float = CALL_TIMEOUT_S,
+        offsets_timeout_s: float = CALL_TIMEOUT_S,
+        recovery_timeout_s: float = CALL_TIMEOUT_S,
     ) -> Outcome | None:
-        """Copy the next `count` records; returns what became of their transaction."""
-        self._producer.limits = replace(LIMITS, commit_timeout_s=commit_timeout_s)
+        """Copy the next `count` records in a transaction, `last`; returns what became of it.
+
+        `commit_timeout_s` is how long its end is waited for, and its offsets `offsets_timeout_s`.
+        """
+        ends = {"commit_transaction": commit_timeout_s, "abort_transaction": commit_timeout_s}
+        self._producer.limits = replace(LIMITS, recovery_timeout_s=recovery_timeout_s)
+        self.last = txn = self._producer.transaction(self._consumer)
         try:
-            with self._producer.transaction(self._consumer) as txn:
+            with self._in_time(send_offsets_to_transaction=offsets_timeout_s, **ends), txn:
                 batch = self._stage.collect(self._consumer, count)
                 self._produce(txn, batch[:after])
                 meanwhile()
@@ -203,10 +227,54 @@ class Ours:
             self._producer.limits = LIMITS
         return txn.outcome
 
+    @contextlib.contextmanager
+    def _in_time(self, **timeouts_s: float) -> Iterator[None]:
+        """Give those calls that long, whatever the session would: the others are not to fail on a busy machine."""
+
+        def limited(call: Callable[..., Any], timeout_s: float) -> Callable[..., Any]:
+            return lambda *arguments: call(*arguments[:-1], timeout_s)
+
+        with pytest.MonkeyPatch.context() as patch:
+            for name, timeout_s in timeouts_s.items():
+                patch.setattr(self._producer, name, limited(getattr(self._producer, name), timeout_s))
+            yield
+
     def _produce(self, txn: Transaction, batch: Iterable[Message]) -> None:
         for message in batch:
             txn.produce(self._stage.sink, message.value())
         self._producer.flush(CALL_TIMEOUT_S)
+
+    def replay_from(self, offset: int) -> None:
+        """Go back to records that are committed."""
+        self._consumer.seek(TopicPartition(self._stage.source, 0, offset))
+
+    def begin(self) -> None:
+        """Begin a transaction by hand, as a member of the group."""
+        wait_for(self._consumer.assignment, "an assignment", lambda: self._consumer.poll(0.05))
+        self._producer.begin_transaction()
+
+    def send_offsets(self, offset: int) -> None:
+        """Send the offset of the partition by hand."""
+        self._producer.send_offsets_to_transaction(
+            [TopicPartition(self._stage.source, 0, offset)], self._consumer.consumer_group_metadata()
+        )
+
+    def abort_by_hand(self) -> None:
+        """Abort what was begun by hand."""
+        self._producer.abort_transaction()
+
+    def commit_by_hand(self) -> None:
+        """Commit what was begun by hand."""
+        self._producer.commit_transaction()
+
+    def lose_connections(self, proxy: KafkaProxy) -> None:
+        """Lose every connection while no transaction is open, and wait until the coordinator's is there again."""
+        before = self._connected.heard
+        proxy.cut_off_clients()
+        wait_for(lambda: self._connected.heard > before, "a new connection to the coordinator", self._serve_log)
+
+    def _serve_log(self) -> None:
+        self._producer.poll(0.05)
 
     def abort(self, count: int, *, commit_timeout_s: float = CALL_TIMEOUT_S) -> None:
         """Copy the next `count` records, find that they are no good, and abort."""

@@ -249,6 +249,7 @@ class KafkaProxy:
         self._armed: list[HeldRequest] = []
         self._connections = itertools.count(1)
         self._sides: set[_Side] = set()
+        self._clients: list[_Side] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -277,6 +278,16 @@ class KafkaProxy:
         self.undecoded.clear()
         if added_rtt_s is not None:
             self.added_rtt_s = added_rtt_s
+
+    def cut_off_clients(self) -> None:
+        """Close every connection that a client has now, whether anything is under way on it or not."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._close_clients)
+
+    def _close_clients(self) -> None:
+        clients, self._clients = self._clients, []
+        for client in clients:
+            client.close()
 
     def hold_next(self, api: Api, matches: Matches = lambda _: True, *, cuts_off: bool = False) -> HeldRequest:
         """Keep back the next request of that kind that matches, until `deliver` or `discard`; see `HeldRequest`."""
@@ -333,6 +344,7 @@ class KafkaProxy:
         client = _Side(one_way_s, passage.requests, scan_in=recorder.requests, farewell=passage.client_left)
         broker = _Side(one_way_s, passage.responses, scan_out=recorder.responses)
         passage.connect(client.forward, broker.close, client.close)
+        self._clients = [each for each in self._clients if not each.closed] + [client]
         task = asyncio.get_running_loop().create_task(self._connect(client, broker))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,6 +69,7 @@ class Rig:
         *,
         commit_interval_s: float = 0.1,
         pinned_ids: bool = True,
+        consumer_config: Mapping[str, str] | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.group = f"{contender.value}-{protocol.value}-{time.time_ns() % 10**9}"
@@ -81,7 +83,7 @@ class Rig:
             self.source,
             self.sink,
             commit_interval_s,
-            protocol.consumer_config,
+            protocol.consumer_config if consumer_config is None else consumer_config,
             pinned_ids,
         )
         self.pool = WorkerPool(job, directory)

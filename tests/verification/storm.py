@@ -17,7 +17,7 @@ from confluent_kafka import Consumer
 from tests.verification.brokers import RunningBroker
 from tests.verification.commands import Contender
 from tests.verification.leaving import leave
-from tests.verification.protocols import GroupProtocol
+from tests.verification.protocols import GroupProtocol, patient_config
 from tests.verification.refusals import RefusalReport, analyse
 from tests.verification.rig import Judgement, Load, Rig
 
@@ -84,7 +84,7 @@ class Guest:
             "group.id": group,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            **protocol.consumer_config,
+            **patient_config(protocol),
         }
         self._topic = topic
         self._rng = random.Random(seed)
@@ -117,7 +117,13 @@ def perform(storm: Storm, broker: RunningBroker, directory: Path) -> StormOutcom
         raise ValueError("a storm is measured at the proxy: give it a broker from proxied_broker()")
     proxy.reset()
     with Rig(
-        broker, storm.contender, storm.protocol, LOAD, directory, commit_interval_s=storm.commit_interval_s
+        broker,
+        storm.contender,
+        storm.protocol,
+        LOAD,
+        directory,
+        commit_interval_s=storm.commit_interval_s,
+        consumer_config=patient_config(storm.protocol),
     ) as rig:
         rig.await_outputs()
         guest = Guest(broker.bootstrap, rig.group, rig.source, storm.protocol, storm.seed)

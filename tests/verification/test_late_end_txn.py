@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ import pytest
 from eos_client import Outcome
 from eos_client.confluent import producer_handle
 from eos_client.confluent.client_log import ClientLog
+from eos_client.errors import AbortableError, ClusterUnavailableError
 from eos_client.observe import OutcomeResolved
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
@@ -210,6 +211,31 @@ def test_a_commit_whose_answer_is_lost_counts_as_done(stage: Stage, proxy: Kafka
     assert all(commits for _, commits in endings(proxy, ours.transactional_id))
 
 
+@pytest.mark.parametrize("arrives", [True, False], ids=["that took effect", "that never arrives"])
+def test_a_commit_that_outlives_the_recovery_time_is_neither_doubled_nor_lost(
+    stage: Stage, proxy: KafkaProxy, arrives: bool
+) -> None:
+    """The application catches the error and goes on with the same clients."""
+    ours = Ours(stage)
+    ours.copy(4)
+    catch = proxy.lose_next_answer if arrives else proxy.hold_next
+    commit = catch(Api.END_TXN, commit_of(ours.transactional_id))
+    silence = proxy.hold_next(Api.INIT_PRODUCER_ID, sent_by(ours.transactional_id))
+    with pytest.raises(ClusterUnavailableError, match="outcome of the last commit is unknown"):
+        ours.copy(4, commit_timeout_s=COMMIT_TIMEOUT_S, recovery_timeout_s=COMMIT_TIMEOUT_S)
+    unknown = ours.last
+    assert unknown.outcome is None
+    assert "not known yet" in unknown.reason
+    silence.wait_until_caught()
+    if not arrives:
+        commit.discard()
+    assert ours.copy(2) is Outcome.COMMITTED
+    assert unknown.outcome is (Outcome.COMMITTED if arrives else Outcome.ABORTED)
+    assert ours.resolved() == ["committed" if arrives else "aborted"]
+    silence.discard()
+    ours.assert_exactly_once()
+
+
 def test_a_late_abort_is_refused_because_ours_has_another_handle(stage: Stage, proxy: KafkaProxy) -> None:
     ours = Ours(stage)
     ours.copy(4)
@@ -227,7 +253,7 @@ def test_offsets_that_are_held_beyond_the_budget_are_left_behind_with_their_hand
     ours.copy(2)
     held = proxy.hold_next(Api.TXN_OFFSET_COMMIT, sent_by(ours.transactional_id))
     began_s = time.monotonic()
-    assert ours.copy(8, commit_timeout_s=COMMIT_TIMEOUT_S) is Outcome.ABORTED
+    assert ours.copy(8, offsets_timeout_s=COMMIT_TIMEOUT_S) is Outcome.ABORTED
     assert time.monotonic() - began_s < GOES_ON_WITHIN_S
     assert len(stage.named("producer_rebuilt")) == 1
     with arriving_before_the_commit(proxy, ours.transactional_id, held):
@@ -246,11 +272,12 @@ def test_offsets_that_timed_out_are_refused_even_if_only_the_table_knows_what_th
     first, is longer here, and the log, which tells of it too, is not heard.
     """
     monkeypatch.setattr(producer_handle, "_GRACE_S", GOES_ON_WITHIN_S)
-    monkeypatch.setattr(ClientLog, "log", lambda *_: None)
+    monkeypatch.setattr(ClientLog, "_tells_of_loss", lambda *_: False)
+    monkeypatch.setattr(ClientLog, "understood", True)
     ours = Ours(stage, socket_timeout_ms=round(COMMIT_TIMEOUT_S * 1000) + 500)
     ours.copy(2)
     held = proxy.hold_next(Api.TXN_OFFSET_COMMIT, sent_by(ours.transactional_id))
-    assert ours.copy(8, commit_timeout_s=COMMIT_TIMEOUT_S) is Outcome.ABORTED
+    assert ours.copy(8, offsets_timeout_s=COMMIT_TIMEOUT_S) is Outcome.ABORTED
     with arriving_before_the_commit(proxy, ours.transactional_id, held):
         assert ours.copy(4) is Outcome.COMMITTED
     assert settled_offset(stage) == 6
@@ -261,12 +288,43 @@ def test_offsets_that_timed_out_are_refused_even_if_only_the_table_knows_what_th
     assert "Failed to commit offsets to transaction" in rebuilt.reason
 
 
+def test_a_replay_whose_commit_never_arrives_is_not_told_committed_because_the_offsets_were_before(
+    stage: Stage, proxy: KafkaProxy
+) -> None:
+    ours = Ours(stage)
+    ours.copy(4)
+    ours.replay_from(0)
+    dropped = proxy.hold_next(Api.END_TXN, commit_of(ours.transactional_id))
+    assert ours.copy(4, commit_timeout_s=COMMIT_TIMEOUT_S) is Outcome.ABORTED
+    assert ours.resolved() == ["aborted"]
+    assert ours.copy(4) is Outcome.COMMITTED
+    dropped.discard()
+    assert stage.outputs() == ids(0, 4) * 2
+    assert settled_offset(stage) == 4
+
+
+def test_a_replay_whose_answer_is_lost_is_told_committed(stage: Stage, proxy: KafkaProxy) -> None:
+    ours = Ours(stage)
+    ours.copy(4)
+    ours.replay_from(0)
+    proxy.lose_next_answer(Api.END_TXN, commit_of(ours.transactional_id))
+    assert ours.copy(4, commit_timeout_s=COMMIT_TIMEOUT_S) is Outcome.COMMITTED
+    assert ours.resolved() == ["committed"]
+    assert stage.outputs() == ids(0, 4) * 2
+
+
 # -- what the client library sends a second time by itself -----------------------------------------------------------
 
 
-def test_a_commit_that_was_sent_twice_cannot_tear_the_next_transaction(stage: Stage, proxy: KafkaProxy) -> None:
+@pytest.mark.parametrize("losses", [0, 1, 2])
+def test_a_commit_that_was_sent_twice_cannot_tear_the_next_transaction(
+    stage: Stage, proxy: KafkaProxy, losses: int
+) -> None:
+    """``losses`` before it: the client library suppresses the public line of one that looks like the last."""
     ours = Ours(stage)
     ours.copy(4)
+    for _ in range(losses):
+        ours.lose_connections(proxy)
     held = proxy.hold_next(Api.END_TXN, commit_of(ours.transactional_id), cuts_off=True)
     assert ours.copy(4) is Outcome.COMMITTED
 
@@ -303,6 +361,24 @@ def test_offsets_that_were_sent_twice_cannot_take_back_the_next_transactions(sta
     assert_refused(proxy, ours.transactional_id, held)
 
 
+def test_offsets_that_were_sent_twice_cannot_take_back_later_ones_of_their_own_transaction(
+    stage: Stage, proxy: KafkaProxy
+) -> None:
+    """Within a transaction the epoch stays: whoever sends offsets several times is told to abort."""
+    ours = Ours(stage)
+    held = proxy.hold_next(Api.TXN_OFFSET_COMMIT, sent_by(ours.transactional_id), cuts_off=True)
+    ours.begin()
+    ours.send_offsets(2)
+    with pytest.raises(AbortableError, match="take back those that follow"):
+        ours.send_offsets(8)
+    ours.abort_by_hand()
+    ours.begin()
+    ours.send_offsets(8)
+    with arriving_before_the_commit(proxy, ours.transactional_id, held):
+        ours.commit_by_hand()
+    assert settled_offset(stage) == 8
+
+
 # -- the loop --------------------------------------------------------------------------------------------------------
 
 
@@ -313,6 +389,7 @@ def test_the_loop_goes_on_by_itself_and_the_late_commit_finds_it_in_its_next_tra
 
         def copy(record: Any) -> list[bytes]:
             if held and held[0].is_caught and held[0].response is None:
+                running.loop._producer.limits = patient
                 with contextlib.suppress(AssertionError):  # the first record of the next transaction finds none open
                     await_true(lambda: not job.is_settled(), "outputs of the next transaction at the broker", 1.0)
                     arrive_late(held[0])
@@ -325,7 +402,9 @@ def test_the_loop_goes_on_by_itself_and_the_late_commit_finds_it_in_its_next_tra
             commit_interval_s=2.0,  # however the records are fetched, the next transaction has more than its first
         )
         job.await_committed()
+        patient = running.loop._producer.limits
         held.append(network.proxy.hold_next(Api.END_TXN, commit_of(transactional_id)))
+        running.loop._producer.limits = replace(patient, commit_timeout_s=COMMIT_TIMEOUT_S)
         job.load(8)
         job.await_committed()
         running.stop()

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from eos_client import EosConsumer
 from tests.verification.brokers import RunningBroker, proxied_broker
 from tests.verification.leaving import leave
-from tests.verification.protocols import LATEST_VERSION, GroupProtocol
+from tests.verification.protocols import LATEST_VERSION, GroupProtocol, patient_config
 from tests.verification.topics import create_topics
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -27,7 +27,7 @@ RECORDS = 200
 COMMITTED = 100
 PENDING = 150
 REBALANCES = 4
-CALL_TIMEOUT_S = 30.0
+CALL_TIMEOUT_S = 60.0
 TRANSACTION_TIMEOUT_MS = 600_000
 
 
@@ -43,7 +43,7 @@ def config(broker: RunningBroker, group: str, protocol: GroupProtocol) -> dict[s
         "group.id": group,
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
-        **protocol.consumer_config,
+        **patient_config(protocol),
     }
 
 

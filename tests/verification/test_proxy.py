@@ -182,13 +182,13 @@ def test_what_a_closing_client_has_sent_still_arrives(broker: ScriptedBroker) ->
 
 
 def test_a_broker_that_is_down_shows_as_a_closed_connection() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        dead_port = unused.getsockname()[1]
-    with KafkaProxy(dead_port) as proxy:
-        client = socket.create_connection(("127.0.0.1", proxy.port))
-        client.settimeout(30)
-        assert client.recv(10) == b""
-        client.close()
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can meanwhile
+        with KafkaProxy(unheard.getsockname()[1]) as proxy:
+            client = socket.create_connection(("127.0.0.1", proxy.port))
+            client.settimeout(30)
+            assert client.recv(10) == b""
+            client.close()
 
 
 def test_a_port_in_use_is_an_error_that_names_it(broker: ScriptedBroker) -> None:

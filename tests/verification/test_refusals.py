@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.verification.brokers import RunningBroker, proxied_broker
 from tests.verification.commands import Contender
 from tests.verification.leaving import leave
-from tests.verification.protocols import LATEST_VERSION, STRICT_VERSION, GroupProtocol
+from tests.verification.protocols import LATEST_VERSION, STRICT_VERSION, GroupProtocol, patient_config
 from tests.verification.refusals import ILLEGAL_GENERATION, Refusal, analyse
 from tests.verification.storm import Storm, StormOutcome, perform
 from tests.verification.topics import create_topics
@@ -90,7 +91,7 @@ class Member:
             "group.id": group,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            **protocol.consumer_config,
+            **patient_config(protocol),
         })  # fmt: skip
         self.consumer.subscribe([topic])
 
@@ -100,7 +101,8 @@ class Member:
 
 
 def balanced(*members: Member, partitions: int) -> None:
-    for _ in range(400):
+    deadline_s = time.monotonic() + CALL_TIMEOUT_S
+    while time.monotonic() < deadline_s:
         counts = [member.serve() for member in members]
         if sum(counts) == partitions and min(counts) > 0:
             return

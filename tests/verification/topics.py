@@ -27,6 +27,25 @@ def create_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
     created = admin.create_topics([NewTopic(name, count, 1) for name, count in partitions.items()])
     for future in created.values():
         future.result(ANSWER_TIMEOUT_S)
+    await_topics(admin, partitions)
+
+
+def await_topics(admin: AdminClient, partitions: Mapping[str, int]) -> None:
+    """Until the broker knows topics that were just created: the controller answers a moment before it does."""
+    deadline_s = time.monotonic() + ANSWER_TIMEOUT_S
+    while missing := _unknown(admin, partitions):
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"the topics {missing} were created, and unknown for {ANSWER_TIMEOUT_S} s")
+        time.sleep(0.02)
+
+
+def _unknown(admin: AdminClient, partitions: Mapping[str, int]) -> list[str]:
+    known = settled(lambda: admin.list_topics(timeout=ANSWER_TIMEOUT_S)).topics
+    return [
+        name
+        for name, count in partitions.items()
+        if name not in known or sum(place.leader >= 0 for place in known[name].partitions.values()) < count
+    ]
 
 
 def delete_topics(bootstrap: str, names: Sequence[str]) -> None:

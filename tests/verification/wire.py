@@ -23,6 +23,7 @@ class Api(enum.IntEnum):
     HEARTBEAT = 12
     LEAVE_GROUP = 13
     SYNC_GROUP = 14
+    INIT_PRODUCER_ID = 22
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
     TXN_OFFSET_COMMIT = 28
@@ -36,6 +37,7 @@ FIRST_FLEXIBLE_VERSION = {
     Api.HEARTBEAT: 4,
     Api.LEAVE_GROUP: 4,
     Api.SYNC_GROUP: 4,
+    Api.INIT_PRODUCER_ID: 2,
     Api.ADD_OFFSETS_TO_TXN: 3,
     Api.END_TXN: 3,
     Api.TXN_OFFSET_COMMIT: 3,
@@ -149,7 +151,7 @@ def decode_response(api: Api, version: int, frame: bytes) -> ResponseFields:
     return _RESPONSES[api](cursor, version)
 
 
-def _produce_request(cursor: _Cursor, version: int, client_id: str) -> RequestFields:
+def _transactional_id_request(cursor: _Cursor, version: int, client_id: str) -> RequestFields:
     return RequestFields(client_id, transactional_id=cursor.string())
 
 
@@ -278,12 +280,13 @@ def _consumer_heartbeat_response(cursor: _Cursor, version: int) -> ResponseField
 
 
 _REQUESTS: dict[Api, Callable[[_Cursor, int, str], RequestFields]] = {
-    Api.PRODUCE: _produce_request,
+    Api.PRODUCE: _transactional_id_request,
     Api.OFFSET_COMMIT: _offset_commit_request,
     Api.JOIN_GROUP: _join_group_request,
     Api.HEARTBEAT: _generation_then_member_request,
     Api.LEAVE_GROUP: _leave_group_request,
     Api.SYNC_GROUP: _generation_then_member_request,
+    Api.INIT_PRODUCER_ID: _transactional_id_request,
     Api.ADD_OFFSETS_TO_TXN: _add_offsets_request,
     Api.END_TXN: _end_txn_request,
     Api.TXN_OFFSET_COMMIT: _txn_offset_commit_request,
@@ -296,6 +299,7 @@ _RESPONSES: dict[Api, Callable[[_Cursor, int], ResponseFields]] = {
     Api.HEARTBEAT: lambda cursor, version: _single_error_response(cursor, version, 1),
     Api.LEAVE_GROUP: lambda cursor, version: _single_error_response(cursor, version, 1),
     Api.SYNC_GROUP: lambda cursor, version: _single_error_response(cursor, version, 1),
+    Api.INIT_PRODUCER_ID: lambda cursor, version: _single_error_response(cursor, version, 0),
     Api.ADD_OFFSETS_TO_TXN: lambda cursor, version: _single_error_response(cursor, version, 0),
     Api.END_TXN: lambda cursor, version: _single_error_response(cursor, version, 0),
     Api.TXN_OFFSET_COMMIT: lambda cursor, version: _per_partition_response(cursor, version, 0),

@@ -93,9 +93,10 @@ class AssignmentCalls(ClientCore):
     # -- where they stand ----------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition) -> None:
-        """Continue at ``partition.offset``."""
+        """Continue at ``partition.offset``; refused after an error event of ``auto.offset.reset=error``."""
         fetcher = self._use().fetcher
-        if key_of(partition) not in fetcher.flows:
+        flow = fetcher.flows.get(key_of(partition))
+        if flow is None or flow.stopped:
             raise failed(f"Failed to seek to offset {partition.offset}", "_STATE")
         fetcher.seek(key_of(partition), partition.offset)
 

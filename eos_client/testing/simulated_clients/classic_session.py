@@ -109,7 +109,7 @@ class ClassicSession(GroupSession):
     # -- background work -----------------------------------------------------------------------------------------
 
     def _due_s(self) -> float:
-        if self._state in (_State.TO_JOIN, _State.ROUND):
+        if self._state is _State.ROUND or self._is_to_join:
             return min(self._again_s, self._session_ends_s)
         if self._state is _State.MEMBER:
             return min(math.inf if self._is_beating else self._beat_s, self._session_ends_s)
@@ -122,7 +122,7 @@ class ClassicSession(GroupSession):
             self._session_ends_s = math.inf
             self.member_id = ""
             self._lose()
-        elif self._state is _State.TO_JOIN and now_s >= self._again_s:
+        elif self._is_to_join and now_s >= self._again_s:
             self._join()
         elif self._state is _State.ROUND and now_s >= self._again_s:
             self._ask_for_round()
@@ -160,6 +160,11 @@ class ClassicSession(GroupSession):
             self._tell(RebalanceKind.LOSE, lost)
 
     # -- joining -------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_to_join(self) -> bool:
+        """Whether it joins as soon as it may: not while it leaves and the application has not given up everything."""
+        return self._state is _State.TO_JOIN and self._topics is not None
 
     def _join(self) -> None:
         topics, settings = self._topics, self._settings

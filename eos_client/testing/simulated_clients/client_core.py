@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, ThrottleEvent, TopicPartition
 
 from eos_client.testing.simulated_clients.classic_session import ClassicSession
 from eos_client.testing.simulated_clients.configuration import consumer_settings
 from eos_client.testing.simulated_clients.consumer_session import ConsumerSession
 from eos_client.testing.simulated_clients.fetcher import Fetcher
-from eos_client.testing.simulated_clients.inbox import Inbox, Trouble
+from eos_client.testing.simulated_clients.inbox import Inbox, Told, Trouble
 from eos_client.testing.simulated_clients.kafka_errors import kafka_error
 from eos_client.testing.simulated_clients.offset_commits import OffsetCommits
 from eos_client.testing.simulation.link import ClientLink
@@ -34,6 +35,9 @@ class Background:
         self.session = session(link, self.settings, self.inbox, self.fetcher.hold)
         self.commits = OffsetCommits(link, self.settings, self.inbox, self.session)
         self._polled_s: float | None = None
+        interval_s = self.settings.statistics_interval_s
+        has_statistics = interval_s > 0 and self.settings.stats_cb is not None
+        self._statistics_s = link.clock() + interval_s if has_statistics else math.inf
         self._parts = (self.session, self.fetcher, self.commits)
         link.attach(self, self._names())
 
@@ -44,7 +48,7 @@ class Background:
     @property
     def due_s(self) -> float:
         """When something of it is due."""
-        return min(self._stall_s, self.session.due_s, self.fetcher.due_s, self.commits.due_s)
+        return min(self._stall_s, self._statistics_s, self.session.due_s, self.fetcher.due_s, self.commits.due_s)
 
     def work(self) -> None:
         """Do what is due."""
@@ -54,9 +58,25 @@ class Background:
             why = f"Application maximum poll interval ({limit_ms:.0f}ms) exceeded by {over_ms:.0f}ms"
             self.inbox.put(Trouble(kafka_error("_MAX_POLL_EXCEEDED", why)))
             self.session.stall()
+        if now_s >= self._statistics_s:
+            self._statistics_s = now_s + self.settings.statistics_interval_s
+            statistics = {"name": self.link.name, "client_id": self.settings.client_id, "type": "consumer"}
+            self._tell(self.settings.stats_cb, json.dumps(statistics))
         for part in self._parts:
             if part.due_s <= now_s:
                 part.work()
+
+    def report_error(self, code: str) -> None:
+        """Let ``error_cb`` hear of an error that the client goes on with."""
+        self._tell(self.settings.error_cb, kafka_error(code))
+
+    def report_throttle(self, seconds: float) -> None:
+        """Let ``throttle_cb`` hear that a broker held an answer back for ``seconds``."""
+        self._tell(self.settings.throttle_cb, ThrottleEvent("simulated", 1, seconds))
+
+    def _tell(self, callback: Callable[[Any], Any] | None, what: Any) -> None:
+        if callback is not None:
+            self.inbox.put(Told(lambda: callback(what)))
 
     @property
     def _stall_s(self) -> float:

@@ -41,6 +41,9 @@ class ConsumerSettings:
     backoff_s: float
     on_commit: Callable[[Any, list[Any]], Any] | None
     error_cb: Callable[[Any], Any] | None
+    stats_cb: Callable[[str], Any] | None
+    throttle_cb: Callable[[Any], Any] | None
+    statistics_interval_s: float
 
     @property
     def is_cooperative(self) -> bool:
@@ -72,6 +75,9 @@ def consumer_settings(config: Mapping[str, Any]) -> ConsumerSettings:
         backoff_s=seconds("retry.backoff.ms", 100),
         on_commit=config.get("on_commit"),
         error_cb=config.get("error_cb"),
+        stats_cb=config.get("stats_cb"),
+        throttle_cb=config.get("throttle_cb"),
+        statistics_interval_s=seconds("statistics.interval.ms", 0),
     )
 
 

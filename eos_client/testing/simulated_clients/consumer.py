@@ -14,14 +14,15 @@ from confluent_kafka import Message, TopicPartition
 from eos_client.testing.simulated_clients.client_core import failed
 from eos_client.testing.simulated_clients.cluster_queries import ClusterQueries
 from eos_client.testing.simulated_clients.commit_calls import CommitCalls
+from eos_client.testing.simulated_clients.consume_dispatch import Call, ConsumeDispatch
 from eos_client.testing.simulated_clients.group_metadata import encode
 from eos_client.testing.simulated_clients.inbox import (
     CommitReport,
-    FatalReport,
     Fetched,
     Item,
     Rebalance,
     RebalanceKind,
+    Told,
     Trouble,
 )
 from eos_client.testing.simulation.link import ClientLink
@@ -64,6 +65,8 @@ class SimulatedConsumer(CommitCalls, ClusterQueries):
                 raise TypeError(f"{name} expects a callable")
         if not topics:
             raise failed("Failed to set subscription", "_INVALID_ARG")
+        if background.session.fatal is not None:
+            raise failed("Failed to set subscription", "_FATAL")
         self._callbacks = given
         names = [str(topic) for topic in topics]
         background.session.subscribe(lambda: self._matching(names))
@@ -80,6 +83,8 @@ class SimulatedConsumer(CommitCalls, ClusterQueries):
     def unsubscribe(self) -> None:
         """Leave the group; the revoke callback runs in a later ``poll`` or in ``close``."""
         session = self._use().session
+        if session.fatal is not None:
+            raise failed("Failed to remove subscription", "_FATAL")
         if session.is_subscribed:
             session.unsubscribe()
 
@@ -96,7 +101,7 @@ class SimulatedConsumer(CommitCalls, ClusterQueries):
 
     def poll(self, timeout: float = -1) -> Message | None:
         """Return one record or error event, or None after ``timeout`` seconds; serves callbacks."""
-        batch = self._collect(1, timeout)
+        batch = self._collect(1, timeout, Call.POLL)
         return batch[0] if batch else None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
@@ -107,29 +112,32 @@ class SimulatedConsumer(CommitCalls, ClusterQueries):
         if num_messages == 0:
             self._link.wait(self._link.clock() + _SHORTEST_WAIT_S)
             return []
-        return self._collect(num_messages, timeout)
+        return self._collect(num_messages, timeout, Call.CONSUME)
 
-    def _collect(self, count: int, timeout: float) -> list[Message]:
+    def _collect(self, count: int, timeout: float, call: Call) -> list[Message]:
         background = self._use()
         if not isinstance(timeout, (int, float)):
             raise TypeError(f"must be real number, not {type(timeout).__name__}")
         inbox, collected = background.inbox, background.inbox.collected
         deadline_s = self._link.clock() + (_LONGEST_WAIT_S if timeout < 0 else max(timeout, _SHORTEST_WAIT_S))
+        dispatch = ConsumeDispatch(self._serve, self._link.clock, deadline_s, call)
         background.poll_begins()
         try:
             while len(collected) < count:
                 item = inbox.take()
                 if item is not None:
-                    self._serve(item)
-                elif self._link.clock() >= deadline_s:
-                    if timeout < 0 and not collected:
+                    if not dispatch(item):
+                        break
+                elif self._link.clock() >= dispatch.deadline_s:
+                    if timeout < 0 and not collected and dispatch.deadline_s == deadline_s:
                         raise RuntimeError(f"nothing came to {self._link.name} in an hour: poll with a timeout")
                     break
                 else:
-                    self._link.wait(deadline_s, lambda: bool(inbox))
+                    self._link.wait(dispatch.deadline_s, lambda: bool(inbox))
         finally:
             batch = self._hand_over()
             background.poll_ends()
+        dispatch.raise_kept()
         return batch
 
     def _hand_over(self) -> list[Message]:
@@ -156,11 +164,10 @@ class SimulatedConsumer(CommitCalls, ClusterQueries):
             background.inbox.passed.append(item)
         elif isinstance(item, Rebalance):
             self._rebalance(item)
-        elif isinstance(item, CommitReport):
-            if background.settings.on_commit is not None:
-                background.settings.on_commit(item.error, item.offsets)
-        elif background.settings.error_cb is not None:
-            background.settings.error_cb(item.error)
+        elif isinstance(item, Told):
+            item.call()
+        elif background.settings.on_commit is not None:
+            background.settings.on_commit(item.error, item.offsets)
 
     # -- rebalances ----------------------------------------------------------------------------------------------
 
@@ -229,11 +236,20 @@ class SimulatedConsumer(CommitCalls, ClusterQueries):
 
     def _serve_waiting(self, troubles: list[BaseException]) -> None:
         while (item := self._background.inbox.take()) is not None:
-            if isinstance(item, (Rebalance, CommitReport, FatalReport)):
+            if isinstance(item, Told):
+                self._tell_while_closing(item)
+            elif isinstance(item, (Rebalance, CommitReport)):
                 try:
                     self._serve(item)
                 except BaseException as error:  # noqa: BLE001  # raised when the client is closed
                     troubles.append(error)
+
+    @staticmethod
+    def _tell_while_closing(item: Told) -> None:
+        try:
+            item.call()
+        except BaseException as error:
+            raise RuntimeError("a callback raised inside close(): confluent_kafka's would never return") from error
 
     def __enter__(self) -> Self:
         return self

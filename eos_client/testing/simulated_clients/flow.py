@@ -54,7 +54,6 @@ class Flow:
         self.seeks += 1
         self.version += 1
         self.position = None
-        self.stopped = False
         self.starts_at(offset)
 
     def goes_back(self, taken_until: int | None) -> None:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaError
 
 from eos_client.testing.simulated_clients.configuration import ConsumerSettings
-from eos_client.testing.simulated_clients.inbox import FatalReport, Inbox, Rebalance, RebalanceKind, Trouble
+from eos_client.testing.simulated_clients.inbox import Inbox, Rebalance, RebalanceKind, Trouble
 from eos_client.testing.simulated_clients.kafka_errors import kafka_error
 from eos_client.testing.simulation.link import ClientLink
 from eos_client.testing.simulation.model import NO_GENERATION, Membership, PartitionKey
@@ -149,5 +149,5 @@ class GroupSession(ABC):
         """Be of no use any more."""
         if self.fatal is None:
             self.fatal = kafka_error(code, f"Fatal consumer error: {why}", fatal=True)
-            self._inbox.put(FatalReport(self.fatal))
-            self._inbox.put(Trouble(kafka_error("_FATAL", f"Fatal error: {why}", fatal=True)))
+            # Once, as an event with librdkafka's own code and without the flag; error_cb hears nothing of it.
+            self._inbox.put(Trouble(kafka_error("_FATAL", f"Fatal error: {why}")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
@@ -84,13 +84,6 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class FatalReport:
-    """For ``error_cb``: the client is of no use any more."""
-
-    error: KafkaError
-
-
-@dataclass(frozen=True, slots=True)
 class CommitReport:
     """For ``on_commit``: what became of an asynchronous commit."""
 
@@ -98,7 +91,14 @@ class CommitReport:
     offsets: list[TopicPartition]
 
 
-Item = Rebalance | Fetched | Trouble | FatalReport | CommitReport
+@dataclass(frozen=True, slots=True)
+class Told:
+    """For ``stats_cb``, ``error_cb`` or ``throttle_cb``: ``call`` calls it."""
+
+    call: Callable[[], object]
+
+
+Item = Rebalance | Fetched | Trouble | CommitReport | Told
 
 
 class Inbox:

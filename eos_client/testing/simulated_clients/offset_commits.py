@@ -25,7 +25,7 @@ _STALE = "STALE_MEMBER_EPOCH"
 def commit_error(code: str, why: str = "") -> KafkaError:
     """Return what a commit that ended with ``code`` is refused with."""
     error = kafka_error(code, why)
-    return kafka_error(code, f"Commit failed: {KafkaError(error.code()).str()}", fatal=code == "_FATAL")
+    return kafka_error(code, f"Commit failed: {KafkaError(error.code()).str()}")
 
 
 class OffsetCommits:

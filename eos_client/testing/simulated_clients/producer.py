@@ -13,7 +13,15 @@ from eos_client.testing.simulated_clients.group_metadata import decode
 from eos_client.testing.simulated_clients.kafka_errors import kafka_error, kafka_exception
 from eos_client.testing.simulated_clients.producer_background import ProducerBackground
 from eos_client.testing.simulated_clients.producer_events import DeliveryCallback, QueuedRecord
-from eos_client.testing.simulated_clients.producer_records import ANY_PARTITION, as_bytes, as_headers
+from eos_client.testing.simulated_clients.producer_records import (
+    ANY_PARTITION,
+    as_headers,
+    as_key,
+    as_partition,
+    as_timestamp,
+    as_topic,
+    as_value,
+)
 from eos_client.testing.simulated_clients.producer_settings import producer_settings
 from eos_client.testing.simulated_clients.transaction_state import Phase
 from eos_client.testing.simulation.link import ClientLink
@@ -34,7 +42,7 @@ class SimulatedProducer:
 
     Raises what confluent_kafka's Producer raises: KafkaException, BufferError for a full queue, RuntimeError once it
     is closed; also RuntimeError while it is frozen. ``purge`` takes effect at the next call; a ``close`` right after it
-    lets go of the handle without a word to anybody, and what was queued goes its way.
+    drops what was queued or under way, without a word to anybody.
     """
 
     def __init__(self, config: Mapping[str, Any], link: ClientLink) -> None:
@@ -146,6 +154,9 @@ class SimulatedProducer:
             if crashes:
                 raise crashes.pop() from None
             raise
+        except BaseException:
+            self._state.pause_call()  # nobody waits for it any more
+            raise
         self._state.end_call()
         if crashes:
             raise crashes.pop()
@@ -178,10 +189,9 @@ class SimulatedProducer:
         headers: Any = None,
     ) -> None:
         """See confluent_kafka. ``timestamp`` in milliseconds since the epoch; 0: the simulated time."""
-        if not isinstance(topic, str):
-            raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
-        stamp_ms = timestamp or round(self._link.clock.now_s * 1000)
-        record = NewRecord(as_bytes(value), as_bytes(key), as_headers(headers), stamp_ms)
+        topic, partition = as_topic(topic), as_partition(partition)
+        stamp_ms = as_timestamp(timestamp) or round(self._link.clock.now_s * 1000)
+        record = NewRecord(as_value(value), as_key(key), as_headers(headers), stamp_ms)
         self._check_usable()
         self._enqueue(topic, partition, record, _first_of(callback, on_delivery, self._settings.on_delivery))
 
@@ -191,7 +201,7 @@ class SimulatedProducer:
             raise kafka_exception("_FATAL", "Unable to produce message: Local: Fatal error")
         if not self._state.may_enqueue:
             raise kafka_exception("_STATE", "Unable to produce message: Local: Erroneous state")
-        self._background.placing.check_size(queued.size_bytes)
+        self._background.placing.check_size(queued.wire_bytes_max)
         if self._events.outstanding >= self._settings.queue_records_max:
             raise BufferError("Local: Queue full")
         self._background.placing.check_place(topic, partition)
@@ -218,7 +228,7 @@ class SimulatedProducer:
             if message.get("timestamp") is not None:
                 raise NotImplementedError("Message timestamps are not currently supported in batch mode")
             stamp_ms = round(self._link.clock.now_s * 1000)
-            record = NewRecord(as_bytes(message.get("value")), as_bytes(message.get("key")), timestamp_ms=stamp_ms)
+            record = NewRecord(as_value(message.get("value")), as_key(message.get("key")), timestamp_ms=stamp_ms)
             reported_to = _first_of(message.get("callback"), callback, on_delivery, self._settings.on_delivery)
             try:
                 self._enqueue(topic, partition, record, reported_to)
@@ -294,6 +304,7 @@ class SimulatedProducer:
             finally:
                 self._link.detach()
                 self._closed = True
+        self._link.fall_silent()
         self._closed = True
         return True
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from confluent_kafka import ThrottleEvent
+
 from eos_client.testing.simulated_clients.cluster_queries import cluster_metadata
-from eos_client.testing.simulated_clients.kafka_errors import kafka_exception
+from eos_client.testing.simulated_clients.kafka_errors import kafka_error, kafka_exception
 from eos_client.testing.simulated_clients.producer_events import ProducerEvents
 from eos_client.testing.simulated_clients.producer_records import RecordPlacing
 from eos_client.testing.simulated_clients.producer_settings import ProducerSettings
@@ -20,7 +23,13 @@ from eos_client.testing.simulated_clients.transaction_state import TransactionSt
 from eos_client.testing.simulation.link import ClientLink
 from eos_client.testing.simulation.network import RequestTimedOut
 
-_LEVELS = {"TXNERR": logging.ERROR, "FATAL": logging.CRITICAL, "REQTMOUT": logging.WARNING, "FAIL": logging.ERROR}
+_LEVELS = {
+    "TXNERR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+    "REQTMOUT": logging.WARNING,
+    "FAIL": logging.ERROR,
+    "STATE": logging.DEBUG,
+}
 
 
 class ProducerBackground:
@@ -42,13 +51,14 @@ class ProducerBackground:
             link, settings, self.state, self.events, self._timers, requests, self.sender
         )
         self._statistics_wait = False
+        requests.connected()
         if settings.stats_cb is not None and settings.statistics_interval_s > 0:
             self._timers.after(settings.statistics_interval_s, self._statistics)
 
     @property
     def due_s(self) -> float:
         """When it has something to do next."""
-        return self._timers.due_s
+        return math.inf if self._link.is_silent else self._timers.due_s
 
     def work(self) -> None:
         """Do it."""
@@ -75,7 +85,7 @@ class ProducerBackground:
 
     def _tell(self, facility: str, line: str) -> None:
         logger = self._settings.logger
-        if logger is not None:
+        if logger is not None and (facility != "STATE" or self._settings.logs_broker_states):
             name, level = f"{self._settings.client_id}#{self._link.name}", _LEVELS[facility]
             self.events.call(lambda: logger.log(level, "%s [%s] %s", facility, name, f"[thrd:main]: {line}"))
 
@@ -97,6 +107,18 @@ class ProducerBackground:
             callback(text)
 
         self.events.call(told)
+
+    def report_error(self, code: str) -> None:
+        """Let ``error_cb`` hear of an error that the client goes on with."""
+        callback, error = self._settings.error_cb, kafka_error(code)
+        if callback is not None:
+            self.events.call(lambda: callback(error))
+
+    def report_throttle(self, seconds: float) -> None:
+        """Let ``throttle_cb`` hear that a broker held an answer back for ``seconds``."""
+        callback = self._settings.throttle_cb
+        if callback is not None:
+            self.events.call(lambda: callback(ThrottleEvent("simulated", 1, seconds)))
 
     def metadata(self, topic: str | None, deadline_s: float) -> Any:
         """Ask the brokers for their topics; raises KafkaException _TRANSPORT when no answer comes in time."""

@@ -14,6 +14,20 @@ from eos_client.testing.simulation.model import NewRecord
 DeliveryCallback = Callable[[Any, Any], Any]
 
 
+_OVERHEAD_MAX_BYTES = 36
+"""Lengths, attributes, offset and time of one record, each as long as it can be."""
+
+
+def _header_bytes(header: tuple[str, bytes | None]) -> int:
+    name, value = header[0].encode(), header[1] or b""
+    return len(name) + _length_bytes(len(name)) + len(value) + _length_bytes(len(value))
+
+
+def _length_bytes(length: int) -> int:
+    """How many bytes a length takes: seven bits in each, and one bit for its sign."""
+    return (length.bit_length() + 7) // 7
+
+
 @dataclass(eq=False, slots=True)
 class QueuedRecord:
     """A record that the application has handed over. Times in seconds; ``partition`` -1: not chosen yet."""
@@ -28,6 +42,11 @@ class QueuedRecord:
     def size_bytes(self) -> int:
         """What it counts for in a batch."""
         return len(self.record.value or b"") + len(self.record.key or b"")
+
+    @property
+    def wire_bytes_max(self) -> int:
+        """What it is taken for in ``message.max.bytes``: with its headers, and the most that the protocol adds."""
+        return self.size_bytes + _OVERHEAD_MAX_BYTES + sum(map(_header_bytes, self.record.headers))
 
     def message(self, error: KafkaError | None, offset: int | None, now_s: float) -> Any:
         """Return the message that its delivery report carries; the headers are not in it."""

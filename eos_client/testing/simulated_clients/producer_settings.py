@@ -15,6 +15,7 @@ from eos_client.testing.simulated_clients.producer_events import DeliveryCallbac
 
 _YES = frozenset({"true", "t", "1"})
 _NOT_CHECKED = ("bootstrap.servers", "metadata.broker.list", "debug", "test.mock.num.brokers", "logger", "client.id")
+_BROKER_CONTEXTS = frozenset({"all", "broker"})
 _UNLIMITED = 1 << 40
 
 
@@ -45,7 +46,10 @@ class ProducerSettings:
     only_errors: bool
     on_delivery: DeliveryCallback | None
     stats_cb: Callable[[str], Any] | None
+    error_cb: Callable[[Any], Any] | None
+    throttle_cb: Callable[[Any], Any] | None
     logger: Any
+    logs_broker_states: bool
 
 
 def producer_settings(config: Mapping[str, Any]) -> ProducerSettings:
@@ -57,6 +61,8 @@ def producer_settings(config: Mapping[str, Any]) -> ProducerSettings:
     # librdkafka lowers the default so that no record outlives its transaction.
     message_default_ms = 300_000 if transactional_id is None else min(300_000, transaction_timeout_ms)
     message_timeout_ms = given.number("message.timeout.ms", "delivery.timeout.ms", default=message_default_ms)
+    # librdkafka also lets at least one request time out before the transaction does.
+    answer_default_ms = 60_000 if transactional_id is None else max(transaction_timeout_ms - 100, 900)
     return ProducerSettings(
         client_id=str(config.get("client.id", "rdkafka")),
         transactional_id=transactional_id,
@@ -69,7 +75,7 @@ def producer_settings(config: Mapping[str, Any]) -> ProducerSettings:
         queue_records_max=int(given.number("queue.buffering.max.messages", default=100_000)) or _UNLIMITED,
         message_bytes_max=int(given.number("message.max.bytes", default=1_000_000)),
         message_timeout_s=(message_timeout_ms or _UNLIMITED) / 1000,
-        request_timeout_s=given.number("socket.timeout.ms", default=60_000) / 1000,
+        request_timeout_s=given.number("socket.timeout.ms", default=answer_default_ms) / 1000,
         backoff_s=given.number("retry.backoff.ms", default=100) / 1000,
         topic_wait_s=given.number("topic.metadata.propagation.max.ms", default=30_000) / 1000,
         statistics_interval_s=given.number("statistics.interval.ms", default=0) / 1000,
@@ -77,7 +83,10 @@ def producer_settings(config: Mapping[str, Any]) -> ProducerSettings:
         only_errors=given.flag("delivery.report.only.error"),
         on_delivery=config.get("on_delivery"),
         stats_cb=config.get("stats_cb"),
+        error_cb=config.get("error_cb"),
+        throttle_cb=config.get("throttle_cb"),
         logger=config.get("logger"),
+        logs_broker_states=not _BROKER_CONTEXTS.isdisjoint(str(config.get("debug", "")).split(",")),
     )
 
 

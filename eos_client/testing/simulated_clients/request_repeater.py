@@ -15,6 +15,9 @@ from eos_client.testing.simulation.network import Answer
 
 T = TypeVar("T")
 
+_BROKER = "simulated:9092/1"
+_SUPPRESSED_FOR_S = 30.0
+
 
 class Timers:
     """What a client wants to do later; its background work runs it."""
@@ -61,6 +64,14 @@ class RequestRepeater:
         self._tell = tell
         self._timeout_s = timeout_s
         self._backoff_s = backoff_s
+        self._up_since_s = 0.0
+        self._failures_since_told = 0
+        self._repetition_told_s = -math.inf
+
+    def connected(self) -> None:
+        """Note that the connection stands."""
+        self._up_since_s = self._link.clock.now_s
+        self._tell("STATE", f"{_BROKER}: Broker changed state APIVERSION_QUERY -> UP")
 
     def send(
         self,
@@ -116,4 +127,20 @@ class RequestRepeater:
     def _tell_of_silence(self, request: str, sent_s: float) -> None:
         waited_ms = round((self._link.clock.now_s - sent_s) * 1000)
         self._tell("REQTMOUT", f"Timed out {request}Request in flight (after {waited_ms}ms, timeout #0)")
-        self._tell("FAIL", f"1 request(s) timed out: disconnect (after {waited_ms}ms in state UP)")
+        self._tell_of_failure()
+        self._tell("STATE", f"{_BROKER}: Broker changed state UP -> DOWN")
+        self.connected()
+
+    def _tell_of_failure(self) -> None:
+        """Keep back what looks like the last failure, as librdkafka does, but for one line every 30 s."""
+        now_s, repeated = self._link.clock.now_s, ""
+        if self._failures_since_told:
+            if now_s - self._repetition_told_s < _SUPPRESSED_FOR_S:
+                self._failures_since_told += 1
+                return
+            self._repetition_told_s = now_s
+            repeated = f", {self._failures_since_told} identical error(s) suppressed"
+        self._failures_since_told = 1
+        up_ms = round((now_s - self._up_since_s) * 1000)
+        state = f"after {up_ms}ms in state UP{repeated}"
+        self._tell("FAIL", f"{_BROKER}: 1 request(s) timed out: disconnect ({state})")

@@ -15,7 +15,10 @@ T = TypeVar("T")
 
 
 class ClientLink:
-    """What one client sees of the simulated world. ``name`` is unique; ``random`` is the cluster's, seeded."""
+    """What one client sees of the simulated world. ``name`` is unique; ``random`` is the cluster's, seeded.
+
+    ``is_silent``: the client is gone. What it has sent may still arrive; no answer is heard, and no work is done.
+    """
 
     def __init__(self, name: str, brokers: Brokers, network: Network, random: Random) -> None:
         self.name = name
@@ -23,6 +26,7 @@ class ClientLink:
         self.random = random
         self._network = network
         self._sender: Sender | None = None
+        self.is_silent = False
 
     @property
     def clock(self) -> SimulatedClock:
@@ -48,7 +52,12 @@ class ClientLink:
 
     def detach(self) -> None:
         """End the background work: the client is closed, or its process is dead."""
+        self.fall_silent()
         self._network.schedule.remove(self.sender.worker)
+
+    def fall_silent(self) -> None:
+        """Hear nothing any more. May be called from any thread, so a worker has to look at ``is_silent`` itself."""
+        self.is_silent = True
 
     def call(self, request: str, act: Callable[[], T], *, deadline_s: float) -> T:
         """Send ``request`` and wait; ``act`` is what the broker does with it. See `Network.call`."""
@@ -56,7 +65,7 @@ class ClientLink:
 
     def post(self, request: str, act: Callable[[], T], then: Callable[[Answer[T] | None], None]) -> None:
         """Send ``request`` from background work, without waiting. See `Network.post`."""
-        self._network.post(self.sender, request, act, then)
+        self._network.post(self.sender, request, act, lambda answer: None if self.is_silent else then(answer))
 
     def wait(self, until_s: float, stop: Callable[[], bool] = lambda: False) -> None:
         """Let time pass until ``until_s``, or until ``stop`` says so."""

@@ -8,17 +8,29 @@ it waits to be killed: whoever kills it then finds no batch half written.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
+import tenacity
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from eos_client.integration.spark import EosKafkaSink
 from tests.spark.local_stage import consecutive_numbers
 
 POLL_S = 0.1
 ROWS = 40
+STARTS = 10
+URGENT = -15
+NOT_CONNECTED = "Python worker failed to connect back"
+"""Spark gives the process of a query's function 10 s, which no setting changes; on a starved machine it needs more.
+
+So it goes before other processes where that is allowed, and is tried again.
+"""
 
 
 def first_batches(sink: EosKafkaSink, batches: int) -> Callable[[DataFrame, int], None]:
@@ -32,8 +44,20 @@ def first_batches(sink: EosKafkaSink, batches: int) -> Callable[[DataFrame, int]
     return write
 
 
+@tenacity.retry(
+    retry=tenacity.retry_if_exception_message(match=NOT_CONNECTED),
+    stop=tenacity.stop_after_attempt(STARTS),
+    reraise=True,
+)
+def started(writer: DataStreamWriter) -> Any:
+    """The query, started again where the process of its function did not connect back in time."""
+    return writer.start()
+
+
 def main(bootstrap: str, topic: str, sink_id: str, checkpoint: str, batches: str, query_id: str | None = None) -> None:
     """Run the query until it fails or this process is killed."""
+    with contextlib.suppress(PermissionError):
+        os.nice(URGENT)
     spark = (
         SparkSession.builder.remote("local[2]")
         .config("spark.ui.enabled", "false")
@@ -43,7 +67,7 @@ def main(bootstrap: str, topic: str, sink_id: str, checkpoint: str, batches: str
     )
     sink = EosKafkaSink(bootstrap, topic, sink_id=sink_id, slots=2, query_id=query_id)
     writer = consecutive_numbers(spark, ROWS).writeStream.foreachBatch(first_batches(sink, int(batches)))
-    query = writer.option("checkpointLocation", checkpoint).start()
+    query = started(writer.option("checkpointLocation", checkpoint))
     said = -1
     while (error := query.exception()) is None:
         latest = query.lastProgress

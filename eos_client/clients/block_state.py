@@ -1,0 +1,127 @@
+"""Whether the application is inside a block of its session, and why that block can no longer be committed.
+
+A failure stays until a block has ended with it: an application that catches an error inside the block goes on
+working, but nothing of what it does there is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from eos_client.core.model import Outcome
+from eos_client.errors import AbortableError, LeaveBlockError, OutputRefusedError, RebuildProducerError
+
+TellOutcome = Callable[[Outcome | None, str], None]
+"""Takes a block's outcome and the reason for it; None where nobody can know the outcome."""
+
+_NOTHING_WAS_QUEUED = (OutputRefusedError, BufferError, TypeError, ValueError, OverflowError)
+"""What ``produce`` raises about one record before anything of it was queued: the transaction is as good as before."""
+
+
+def _never() -> bool:
+    return False
+
+
+def _to_nobody(_outcome: Outcome | None, _reason: str) -> None:
+    return None
+
+
+class BlockState:
+    """The state of the block that is open, or of the next one."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.number = 0
+        """Of the block that is open, or of the last one."""
+        self.failure: BaseException | None = None
+        self.ends_quietly = False
+        """Whether the failure means no more than that the block's work is done again."""
+        self.is_left: Callable[[], bool] = _never
+        self.tell: TellOutcome = _to_nobody
+        """Tells the block that is open, or the last one, how it ended."""
+        self._inner_refused = False
+        self._reading = _Reading(self)
+        self._writing = _Writing(self)
+
+    def open(self, is_left: Callable[[], bool], tell: TellOutcome = _to_nobody) -> None:
+        """Note that a block was entered; a failure from before it is its own.
+
+        ``is_left``: whether it is known that the block began to end, or that nobody can end it any more.
+        """
+        self.is_left, self.tell = is_left, tell
+        self.number += 1
+        self.is_open = True
+
+    @property
+    def is_broken_off(self) -> bool:
+        """Whether an exception from outside is known to have broken off the entering or leaving of the open block."""
+        return self.is_open and self.is_left()
+
+    def gives_way(self) -> bool:
+        """Whether the open block makes room for another one, because it was broken off.
+
+        That is not always known: what an ``ExitStack`` has entered may go on, or may have met an exception at the first
+        step of ``__exit__``, before it could note anything. So the answer is False once then, and True for the second
+        block that is entered without anything having been done in the open one. Should that one go on after all,
+        nothing is written in it any more: it was given up and aborted.
+        """
+        refused, self._inner_refused = self._inner_refused, True
+        return self.is_broken_off or refused
+
+    def fail(self, failure: BaseException, *, quietly: bool) -> None:
+        """Let this block, or the next one, end as ABORTED because of ``failure``; the first failure counts."""
+        if self.failure is None:
+            self.failure, self.ends_quietly = failure, quietly
+
+    def check(self) -> None:
+        """Raise the failure, if there is one."""
+        if self.failure is not None:
+            raise self.failure
+
+    def begin_call(self) -> None:
+        """Note that the application uses the block; raises the failure, if there is one."""
+        self._inner_refused = False
+        self.check()
+
+    def reading(self) -> AbstractContextManager[None]:
+        """While records are asked for: whatever is raised, the application may not know which it was given."""
+        return self._reading
+
+    def writing(self) -> AbstractContextManager[None]:
+        """While an output is queued: without it the block cannot be committed, unless it was refused by itself."""
+        return self._writing
+
+    def close(self) -> None:
+        """Note that the block has ended."""
+        self.is_open = self.ends_quietly = self._inner_refused = False
+        self.is_left = _never
+        self.failure = None
+
+
+# Plain classes: a generator that an asynchronous exception has kept from being entered is closed later, and would take
+# the GeneratorExit for a failure of the block.
+
+
+class _Reading:
+    def __init__(self, block: BlockState) -> None:
+        self._block = block
+
+    def __enter__(self) -> None:
+        self._block.begin_call()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is not None:
+            self._block.fail(error, quietly=isinstance(error, LeaveBlockError))
+
+
+class _Writing:
+    def __init__(self, block: BlockState) -> None:
+        self._block = block
+
+    def __enter__(self) -> None:
+        self._block.begin_call()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if error is not None and not isinstance(error, _NOTHING_WAS_QUEUED):
+            self._block.fail(error, quietly=isinstance(error, (AbortableError, RebuildProducerError)))

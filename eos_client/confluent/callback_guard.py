@@ -1,0 +1,163 @@
+"""What the application's callbacks raise is kept until the client library has returned.
+
+Raised inside, it would cost whatever the call had done by then: ``consume`` drops the records that it has collected,
+``commit_transaction`` fails although the transaction is committed. On Python before 3.12 confluent_kafka also loses the
+exception itself when C code has raised it (``int("x")``): it ends in a SystemError, or as no error at all.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from eos_client.confluent.failures import configuration_refused
+
+_ABOUT_REQUESTS = ("on_commit", "on_delivery", "dr_cb")
+_ABOUT_THE_CLIENT = ("error_cb", "stats_cb", "throttle_cb")
+_LOGGER = "logger"
+_TOKEN = "oauth_cb"  # noqa: S105  # the name of a setting
+
+
+class CallbackGuard:
+    """Stands between one client and the application's callbacks, and keeps what they raise.
+
+    The callbacks about the client itself (errors, statistics, throttling, its log) say nothing about the application's
+    work. While the client closes, an Exception of theirs is kept apart, to be reported instead of raised.
+    """
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+        self._raised_by = ""
+        self._closing = False
+        self._to_report = ""
+        self._needs_token = False
+        self._no_token: BaseException | None = None
+
+    def keep(self, error: BaseException, raised_by: str = "") -> None:
+        """Keep ``error`` for `raise_kept`: the first one, but a KeyboardInterrupt or SystemExit before others.
+
+        ``raised_by``: the callback about the client, if it was one.
+        """
+        if self._closing and raised_by and isinstance(error, Exception):
+            self._to_report = self._to_report or f"{raised_by} has raised {error!r}, which close() does not raise"
+        elif self.error is None or (isinstance(self.error, Exception) and not isinstance(error, Exception)):
+            self.error, self._raised_by = error, raised_by
+
+    def begin_close(self) -> None:
+        """From now on, report what callbacks about the client raise, and what they have raised already."""
+        self._closing = True
+        if self.error is not None:
+            error, self.error = self.error, None
+            self.keep(error, self._raised_by)
+
+    def take_report(self) -> str:
+        """Return what is to be reported once the client is closed, or nothing."""
+        report, self._to_report = self._to_report, ""
+        return report
+
+    def building(self, client: str) -> AbstractContextManager[None]:
+        """Build a ``client`` within: raises ConfigurationError where it refuses, and what its callbacks raise.
+
+        A constructor that got no token lets go of its client with that exception pending, and the callbacks that are
+        served meanwhile lose it (confluent_kafka 2.16): then it raises a SystemError.
+        """
+        return _Building(self, client)
+
+    def instead_of(self, failed: SystemError, client: str) -> BaseException:
+        """Return what a constructor's SystemError stands for."""
+        kept, self.error = self.error, None
+        if self._needs_token and (kept is None or isinstance(kept, SystemError)):
+            reason = "" if self._no_token is None else f", but raised {self._no_token!r}"
+            no_token = KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, f"oauth_cb gave no token in time{reason}")
+            exception = KafkaException(no_token)
+            exception.__cause__ = self._no_token or failed
+            return configuration_refused(exception, client)
+        return failed if kept is None else kept
+
+    def raise_kept(self) -> None:
+        """Raise what was kept, if anything: the very object that the callback raised."""
+        error, self.error = self.error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # or the traceback and this frame would keep each other alive
+
+    def guarded(self, callback: Callable[..., Any], about_the_client: str = "") -> Callable[..., None]:
+        """Return ``callback`` as the client library gets it; one ``about_the_client`` has its name there."""
+
+        def call(*arguments: Any) -> None:
+            try:
+                self.running(callback, *arguments)
+            except BaseException as error:  # noqa: BLE001  # raised again as soon as the client library has returned
+                self.keep(error, about_the_client)
+
+        return call
+
+    def running(self, callback: Callable[..., Any], *arguments: Any) -> None:
+        """Run ``callback``; what is called from there is inside a callback of this client."""
+        callback(*arguments)
+
+    def is_running(self) -> bool:
+        """Whether the calling thread is inside a callback of this client.
+
+        The stack tells: a mark would stay where an asynchronous exception strikes before it is taken back.
+        """
+        frame = sys._getframe(1)  # noqa: SLF001  # as inspect.currentframe, which may be None elsewhere
+        while frame is not None:
+            if frame.f_code is CallbackGuard.running.__code__ and frame.f_locals["self"] is self:
+                return True
+            frame = frame.f_back  # type: ignore[assignment]
+        return False
+
+    def added_to(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return ``settings`` with every callback guarded that is served inside a call.
+
+        ``oauth_cb`` is not: librdkafka runs it in a thread of its own, where what it raises becomes a failed token.
+        """
+        given = dict(settings)
+        if callable(given.get(_TOKEN)):
+            self._needs_token = True
+            given[_TOKEN] = self._noting_no_token(given[_TOKEN])
+        for name in (*_ABOUT_REQUESTS, *_ABOUT_THE_CLIENT):
+            if callable(given.get(name)):
+                given[name] = self.guarded(given[name], name if name in _ABOUT_THE_CLIENT else "")
+        if callable(getattr(given.get(_LOGGER), "log", None)):
+            given[_LOGGER] = _GuardedLogger(self.guarded(given[_LOGGER].log, _LOGGER))
+        return given
+
+    def _noting_no_token(self, oauth_cb: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            try:
+                return oauth_cb(*arguments)
+            except BaseException as error:
+                self._no_token = error
+                raise
+
+        return call
+
+
+class _GuardedLogger:
+    def __init__(self, log: Callable[..., None]) -> None:
+        self.log = log
+
+
+class _Building:
+    def __init__(self, guard: CallbackGuard, client: str) -> None:
+        self._guard = guard
+        self._client = client
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _kind: object, exception: BaseException | None, _trace: object) -> None:
+        if isinstance(exception, KafkaException):
+            raise configuration_refused(exception, self._client)
+        if isinstance(exception, SystemError):
+            instead = self._guard.instead_of(exception, self._client)
+            if instead is not exception:
+                raise instead

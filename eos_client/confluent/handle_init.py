@@ -1,0 +1,120 @@
+"""``init_transactions`` of one handle, and of the handles that were left behind while theirs was under way.
+
+A new handle asks for its id without naming an epoch, so the coordinator gives the newest epoch to whichever request it
+serves last (KIP-360): two handles whose requests are both under way may fence each other in either order. So an init
+that timed out or was broken off is continued by the same handle, which has one request under way at a time. Only a
+handle whose init is overdue is replaced meanwhile, and its request may be served after its successor's.
+"""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import suppress
+from typing import Any, Protocol
+
+from eos_client.errors import WrongThreadError
+from eos_client.ports import Clock
+
+_LATE_INIT_S = 10.0
+"""A commit that succeeds this long after an init shows that no request from before it is still on its way."""
+
+
+class HandleInit:
+    """How far one handle's init is. ``attempt`` runs in the thread of the handle, everything else in its owner's.
+
+    ``is_resumable``: the handle has not been initialised, and can be. ``is_unanswered``: its request may be on its way.
+    """
+
+    __slots__ = ("_is_fresh", "is_resumable", "is_unanswered")
+
+    def __init__(self) -> None:
+        self.is_resumable = True
+        self.is_unanswered = False
+        self._is_fresh = False
+
+    def attempt(self, raw: Any, timeout_s: float) -> None:
+        """Initialise ``raw``, or continue with it; does nothing between its init and its first transaction."""
+        if not self._is_fresh:
+            raw.init_transactions(timeout_s)
+            self._is_fresh = True
+
+    def answered(self) -> None:
+        """Note that the init has ended: it succeeded, or the handle was told that it never will."""
+        self.is_resumable = self.is_unanswered = False
+
+    def transaction_begins(self) -> None:
+        """Note that another init would not be the same one."""
+        self._is_fresh = False
+
+
+class InitsLeftBehind:
+    """Whether a fence may be of our own making: an init that was left behind without an answer explains one fence.
+
+    A further fence is another instance's, and so is every fence after a commit that came `_LATE_INIT_S` after the init
+    that followed. So a newer instance loses the id at most once for each init that was left behind, and two instances
+    never take turns.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._count = 0
+        self._followed_at = 0.0
+
+    @property
+    def explain_a_fence(self) -> bool:
+        """Whether one of them may have taken the newer epoch."""
+        return self._count > 0
+
+    def another(self) -> None:
+        """Note that a handle was left behind before its init was answered."""
+        self._count += 1
+
+    def followed(self) -> None:
+        """Note that another handle's init has succeeded."""
+        self._followed_at = self._clock()
+
+    def fenced(self) -> None:
+        """Note a fence: one of them is accounted for."""
+        self._count = max(0, self._count - 1)
+
+    def committed(self) -> None:
+        """Note that the present handle has committed, so was not fenced until now."""
+        if self._count and self._clock() - self._followed_at >= _LATE_INIT_S:
+            self._count = 0
+
+
+class GivesWay(Protocol):
+    """A producer as its successor sees it."""
+
+    @property
+    def claim(self) -> object:
+        """What it wants: equal for two producers if both want the same id of the same cluster."""
+        ...
+
+    def give_way(self) -> None:
+        """End the handle if its init is unanswered. Raises WrongThreadError while another thread uses the producer."""
+        ...
+
+
+class UnansweredInits:
+    """The producers of this process whose last init has not succeeded.
+
+    librdkafka goes on with an init after its call has failed. An application that builds another producer after an
+    outage, without closing the first, would lose the id to it: whichever request is served last has the newest epoch.
+    """
+
+    def __init__(self) -> None:
+        self._producers: set[weakref.ref[GivesWay]] = set()
+
+    def begins(self, producer: GivesWay) -> None:
+        """Note that ``producer`` asks for its id; earlier ones with the same claim that are in vain give way."""
+        for each in self._producers.copy():
+            other = each()
+            if other is not None and other is not producer and other.claim == producer.claim:
+                with suppress(WrongThreadError):
+                    other.give_way()
+        self._producers.add(weakref.ref(producer, self._producers.discard))
+
+    def succeeded(self, producer: GivesWay) -> None:
+        """Note that ``producer`` has its id."""
+        self._producers.discard(weakref.ref(producer))

@@ -1,0 +1,57 @@
+"""From an output to the arguments of confluent_kafka's ``produce``, which trusts some of them too much.
+
+A header's name with a lone surrogate ends the process, one with a NUL is cut short, one that is no text is written as
+its ``repr``; a topic that no broker accepts is found out only when the transaction cannot be committed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from eos_client.ports import OutputRecord
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def produce_options(topic: str, record: OutputRecord) -> dict[str, Any]:
+    """Return what ``produce`` gets beside topic, value and key; raises TypeError or ValueError."""
+    _check_topic(topic)
+    options: dict[str, Any] = {}
+    if record.partition is not None:
+        options["partition"] = record.partition
+    if record.headers is not None:
+        options["headers"] = _headers(record.headers)
+    if record.timestamp_ms is not None:
+        options["timestamp"] = record.timestamp_ms
+    return options
+
+
+@lru_cache(maxsize=1024)
+def _check_topic(topic: str) -> None:
+    if not isinstance(topic, str):
+        raise TypeError(f"the name of a topic must be str, not {type(topic).__name__}")
+    if not _TOPIC_NAME.fullmatch(topic) or topic in {".", ".."}:
+        raise ValueError("the name of a topic has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'")
+
+
+def _headers(headers: Any) -> list[Any]:
+    """Return any mapping, or any iterable of pairs, as the list that ``produce`` takes."""
+    if isinstance(headers, (str, bytes)) or not isinstance(headers, Iterable):
+        raise TypeError(
+            f"headers must be a mapping, or a sequence of (name, value) pairs, not {type(headers).__name__}"
+        )
+    pairs: list[Any] = list(headers.items() if isinstance(headers, Mapping) else headers)
+    for pair in pairs:
+        _check_name(pair[0] if isinstance(pair, tuple) and pair else None)
+    return pairs
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"headers must be (name, value) pairs whose name is str, not {type(name).__name__}")
+    if "\0" in name:
+        raise ValueError(f"the header name {name!r} contains a NUL, at which it would end")
+    name.encode()

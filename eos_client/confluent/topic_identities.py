@@ -1,0 +1,64 @@
+"""Notices that a topic was deleted and another one of its name was created, from the client library's log.
+
+librdkafka goes on reading the new topic at the old topic's position and tells nobody: no error, event or call shows a
+topic's id. Only a line of its log does (``debug=metadata``). The poll that serves the records serves that line too, and
+before the first record of the new topic: a fetch names the topic's id (brokers since 3.1), so nothing of the new topic
+can be read before its id is known. With older brokers the line comes with the next look at the cluster's metadata.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eos_client.confluent.client_log import ClientLog
+
+_CONTEXT = "metadata"
+_NO_ID = "A" * 22  # sixteen zero bytes: what a broker before 2.8 answers
+_CHANGED = re.compile(r"Topic (?P<topic>\S+) changed id from \S+ to (?P<id>\S+)$")
+
+
+class TopicIdentities:
+    """Stands in for the application's ``logger``, and passes on what the application's settings ask for."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._application_log = ClientLog(dict(settings))
+        self._debug = str(settings.get("debug") or "")
+        self._ids: dict[str, list[str]] = {}
+        self._replaced: set[str] = set()
+
+    def added_to(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return ``settings`` with this log in them, and with what it needs to hear."""
+        return {**settings, "logger": self, "debug": ",".join(filter(None, (self._debug, _CONTEXT)))}
+
+    @property
+    def ids(self) -> Mapping[str, Sequence[str]]:
+        """The ids of each topic that was heard of, as the library writes them, the newest last."""
+        return self._ids
+
+    @property
+    def replaced(self) -> bool:
+        """Whether ``take_replaced`` has anything to return."""
+        return bool(self._replaced)
+
+    def take_replaced(self) -> frozenset[str]:
+        """Return, once, the topics that are others than they were."""
+        taken, self._replaced = frozenset(self._replaced), set()
+        return taken
+
+    def log(self, level: int, text: str, *arguments: Any) -> None:
+        """Take note of a line; called while the consumer is polled."""
+        changed = _CHANGED.search(str(arguments[-1]))
+        if changed is not None and changed["id"] != _NO_ID:
+            self._note(changed["topic"], changed["id"])
+        self._application_log.log(level, text, *arguments)
+
+    def _note(self, topic: str, topic_id: str) -> None:
+        """Take note of an id; an older one comes again from a broker that has not heard of the change yet."""
+        known = self._ids.setdefault(topic, [])
+        if topic_id in known:
+            return
+        if known:
+            self._replaced.add(topic)
+        known.append(topic_id)

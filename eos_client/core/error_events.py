@@ -1,0 +1,57 @@
+"""What an error event among consumed records means, as one table, first match wins.
+
+librdkafka hands errors of fetching out as messages with ``error()``. Most are conditions that it handles by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+_REFUSED = frozenset({"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"})
+_MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
+
+
+class EventMeaning(Enum):
+    """What is done about an error event."""
+
+    NO_NEWS = "no_news"
+    REPORT = "report"
+    STOP_UNFIT = "stop_unfit"
+    STOP_FATAL = "stop_fatal"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorEvent:
+    """One error event. ``code``: the error's name in Kafka; ``is_named``: of a topic that was subscribed by name.
+
+    A topic that only a pattern has matched may come and go.
+    """
+
+    code: str
+    fatal: bool = False
+    is_named: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EventRule:
+    """One row of the table."""
+
+    applies: Callable[[ErrorEvent], bool]
+    meaning: EventMeaning
+    reason: str
+
+
+EVENT_RULES: tuple[EventRule, ...] = (
+    EventRule(lambda e: e.code == "_PARTITION_EOF", EventMeaning.NO_NEWS, "a partition was read to its end"),
+    EventRule(lambda e: e.fatal, EventMeaning.STOP_FATAL, "the client cannot go on"),
+    EventRule(lambda e: e.code in _REFUSED, EventMeaning.STOP_UNFIT, "reading is not permitted"),
+    EventRule(lambda e: e.code in _MISSING and e.is_named, EventMeaning.STOP_UNFIT, "a named topic does not exist"),
+    EventRule(lambda _: True, EventMeaning.REPORT, "the client library goes on by itself"),
+)
+
+
+def meaning_of(event: ErrorEvent) -> EventMeaning:
+    """Return what ``event`` means."""
+    return next(rule.meaning for rule in EVENT_RULES if rule.applies(event))

@@ -1,0 +1,84 @@
+"""What was handed to the application, kept so that a call that is broken off can be undone.
+
+An asynchronous exception (a signal handler that raises, KeyboardInterrupt, MemoryError) may end a call between any two
+of its steps, also when the client library has counted records as delivered that the application will never see. So a
+call that may take records from the library opens a *journal* first, and closing it is its last step: one assignment,
+after which the application has the records. What the call books as handed over is noted in the journal before it is
+changed. A journal that is still open when the next call begins belongs to a call that was broken off: its bookings are
+undone, and every partition is fetched again from the offset that comes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eos_client.core.model import GroupGeneration, InputPartition, InputPosition
+from eos_client.core.uncommitted_work import UncommittedWork
+
+_Before = tuple[InputPartition, InputPosition | None, bool, int | None]
+
+
+class HandOver:
+    """The uncommitted work, the offset of each partition that is handed over next, and the journal of a call.
+
+    ``next_offsets`` lacks partitions of which nothing was handed over and whose start is not known.
+    """
+
+    def __init__(self) -> None:
+        self._work = UncommittedWork()
+        self.next_offsets: dict[InputPartition, int] = {}
+        self.journal: list[_Before] | None = None
+
+    @property
+    def work(self) -> UncommittedWork:
+        """What was handed over and is not committed, without the bookings of a call that was broken off."""
+        if self.journal:
+            self.undo()
+        return self._work
+
+    def undo(self) -> None:
+        """Undo the bookings in the journal, which stays open."""
+        for partition, position, departed, next_offset in reversed(self.journal or ()):
+            self._work.reset(partition, position, departed=departed)
+            self._continue_at(partition, next_offset)
+        if self.journal:
+            self.journal.clear()
+
+    def handed_over(
+        self,
+        partition: InputPartition,
+        first_offset: int,
+        next_offset: int,
+        generation: GroupGeneration,
+        leader_epoch: int | None = None,
+    ) -> None:
+        """Book records ``first_offset`` .. ``next_offset - 1`` as the application's."""
+        self._note(partition)
+        self._work.handed_over(partition, first_offset, next_offset, generation, leader_epoch)
+        self.next_offsets[partition] = next_offset
+
+    def taken_back(self, partition: InputPartition, offset: int) -> None:
+        """Book the records from ``offset`` on as not handed over after all."""
+        self._note(partition)
+        self._work.taken_back(partition, offset)
+        self.next_offsets[partition] = offset
+
+    def continues_at(self, partition: InputPartition, offset: int) -> None:
+        """Note that ``partition`` goes on at ``offset``, which may be a logical one (the beginning, the end)."""
+        self.next_offsets[partition] = offset
+
+    def forget_next(self, partitions: Iterable[InputPartition]) -> None:
+        """Note that ``partitions`` will go on where the group says."""
+        for partition in partitions:
+            self.next_offsets.pop(partition, None)
+
+    def _note(self, partition: InputPartition) -> None:
+        if self.journal is not None:
+            position, departed = self._work.state_of(partition)
+            self.journal.append((partition, position, departed, self.next_offsets.get(partition)))
+
+    def _continue_at(self, partition: InputPartition, offset: int | None) -> None:
+        if offset is None:
+            self.next_offsets.pop(partition, None)
+        else:
+            self.next_offsets[partition] = offset

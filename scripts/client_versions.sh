@@ -1,0 +1,16 @@
+#!/bin/sh
+# Lose connections of each minor version of confluent-kafka that pyproject.toml admits: what their logs say of it is
+# no published format. One environment for each version, kept in .runs/.
+python=$1
+shift
+status=0
+for version in "$@"; do
+    environment=.runs/confluent-kafka-$version
+    [ -d "$environment" ] || "$python" -m venv "$environment"
+    "$environment/bin/pip" install --quiet --disable-pip-version-check --editable '.[cli,test]' \
+        hypothesis pytest-timeout "confluent-kafka==$version" || exit
+    echo "confluent-kafka $version"
+    "$environment/bin/python" -m pytest tests/confluent/test_client_log.py tests/verification/test_late_end_txn.py \
+        tests/kafka/test_recovery_events.py || status=1
+done
+exit $status

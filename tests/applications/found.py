@@ -1,0 +1,154 @@
+"""Applications that once broke a rule, as small as the shrinker made them."""
+
+from __future__ import annotations
+
+from tests.applications.program import Act, Callback, Event, Program, Setting, Turn, Write
+
+TAKES = (Turn((Act("consume", 50, 0.3),)),)
+
+ASSIGNED_AGAIN = Program(
+    seed=42856,
+    style="block",
+    setting=Setting(static=True, policy="block"),
+    turns=TAKES,
+    events=(
+        Event(0.47, "kill"),
+        Event(1.526, "lose", member=2),
+        Event(1.592, "interrupt"),
+        Event(2.538, "restart"),
+    ),
+    members=3,
+)
+
+ASSIGNED_UNHEARD = Program(
+    seed=500935,
+    style="block",
+    setting=Setting(protocol="consumer", request_timeout_s=1.0),
+    writes=(Write(1.934, 0, 1),),
+    turns=(
+        Turn((Act("poll"), Act("sleep", seconds=2.0))),
+        Turn((Act("consume", 1, 0.05), Act("close_producer"))),
+    ),
+    callbacks=(Callback("stats_cb", 2, "raise"),),
+    events=(
+        Event(1.449, "interrupt"),
+        Event(3.073, "kill"),
+        Event(4.316, "lose_reply", "InitProducerId"),
+        Event(4.326, "outage", number=1.0),
+    ),
+    members=2,
+    goes_on=True,
+    until_s=6.0,
+)
+
+LOST_ANSWERS_OF_A_COMMIT = Program(
+    seed=501,
+    style="block",
+    setting=Setting(request_timeout_s=1.0, recovery_timeout_s=0.5),
+    partitions=1,
+    writes=(Write(0.0, 0, 1),),
+    turns=(Turn((Act("consume", 1),)),),
+    events=(Event(0.003, "lose_reply", "EndTxn"), Event(0.003, "lose_reply", "InitProducerId")),
+    goes_on=True,
+)
+
+OUTAGE_LONGER_THAN_A_RECOVERY = Program(
+    seed=1586,
+    style="block",
+    setting=Setting(commit_timeout_s=4.0, recovery_timeout_s=1.0),
+    partitions=3,
+    writes=(Write(5.626, 0, 1),),
+    turns=(Turn((Act("consume", 50),)),),
+    events=(Event(5.255, "lose_reply", "EndTxn"), Event(6.255, "outage", number=4.0)),
+    goes_on=True,
+    until_s=6.0,
+)
+
+OUTPUTS_WRITTEN_LATE_AFTER_AN_UNANSWERED_COMMIT = Program(
+    seed=1726,
+    style="block",
+    partitions=1,
+    writes=(Write(0.0, 0, 20),),
+    turns=(Turn((Act("consume", 3),), late=True),),
+    events=(Event(0.204, "lose_reply", "EndTxn"), Event(0.204, "lose_reply", "InitProducerId")),
+    goes_on=True,
+)
+
+SIGNAL_BEFORE_THE_OFFSETS = Program(
+    seed=546,
+    style="block",
+    writes=(Write(0.0, 0, 5),),
+    turns=(Turn((Act("poll", seconds=0.1),)),),
+    events=(Event(0.125, "strike_call", "before", "send_offsets_to_transaction"),),
+    until_s=1.5,
+)
+
+SIGNAL_AFTER_THE_COMMIT = Program(
+    seed=1,
+    style="block",
+    writes=(Write(0.0, 0, 5), Write(0.5, 1, 3)),
+    turns=TAKES,
+    events=(
+        Event(0.002, "strike_call", "after", "commit_transaction"),
+        Event(0.4, "strike_call", "after", "commit_transaction"),
+    ),
+    until_s=1.5,
+)
+
+CLOSED_INSIDE = Program(
+    seed=563,
+    style="block",
+    writes=(Write(2.471, 1, 1),),
+    turns=(Turn((Act("poll", seconds=0.3), Act("close_producer"))),),
+    goes_on=True,
+    until_s=6.0,
+)
+
+REPEATED_COMMIT_OF_A_FORGOTTEN_ID = Program(
+    seed=303,
+    style="loop",
+    setting=Setting(request_timeout_s=1.0, max_records=1, commit_timeout_s=4.0),
+    partitions=3,
+    writes=(Write(0.0, 1, 80),),
+    events=(
+        Event(0.8, "lose_reply", "EndTxn"),
+        Event(1.649, "delay", "EndTxn", number=1.3),
+        Event(2.401, "delay", "EndTxn", number=1.3),
+        Event(2.894, "expire", number=2.0),
+    ),
+)
+
+FENCED_IN_A_BLOCK = Program(
+    seed=962,
+    style="block",
+    partitions=1,
+    turns=(Turn((Act("consume", 3, 0.3),)),),
+    events=(Event(0.386, "fence"),),
+)
+
+COMMITS_WHILE_IT_LEAVES_AN_UNKNOWN_COMMIT = Program(
+    seed=236422,
+    style="block",
+    writes=(Write(1.737, 0, 1),),
+    turns=(Turn((Act("consume", 3),), late=True),),
+    callbacks=(Callback("on_revoke", 1, "commit"),),
+    events=(
+        Event(1.737, "strike_call", "after", "send_offsets_to_transaction"),
+        Event(1.737, "strike_call", "after", "init_transactions"),
+    ),
+    goes_on=True,
+    until_s=6.0,
+)
+
+COMMITS_WHILE_IT_LEAVES_A_BROKEN_OFF_BLOCK = Program(
+    seed=218087,
+    style="block",
+    setting=Setting(recovery_timeout_s=0.5),
+    partitions=3,
+    writes=(Write(0.2, 0, 1),),
+    turns=(Turn((Act("sleep", seconds=0.5), Act("consume", 2, 0.05))),),
+    callbacks=(Callback("on_revoke", 1, "commit"),),
+    events=(Event(0.456, "strike_call", "before", "commit_transaction"), Event(0.84, "interrupt")),
+    goes_on=True,
+    until_s=1.5,
+)

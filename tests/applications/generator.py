@@ -1,0 +1,381 @@
+"""Draws legal applications from a seed. What may occur in them is a set of named ingredients."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.applications.program import Act, Callback, Event, Odd, Program, Setting, Turn, Write
+
+INGREDIENTS = frozenset(
+    {
+        "async_exceptions",
+        "broker_refusals",
+        "callbacks_raise",
+        "callbacks_seek",
+        "closes_inside",
+        "commit_in_callbacks",
+        "delivery_raises",
+        "end_events",
+        "error_callback_raises",
+        "failed_commits",
+        "faults",
+        "groups",
+        "hooks_raise",
+        "kills",
+        "late_copies",
+        "late_outputs",
+        "latest",
+        "long_transforms",
+        "log_start_moves",
+        "misuse",
+        "near_limit_letters",
+        "no_reset",
+        "odd_numbers",
+        "outages",
+        "pauses",
+        "refused_outputs",
+        "rows_of_refusals",
+        "several_polls",
+        "slow_transforms",
+        "stalls",
+        "stats_callback_raises",
+        "strikes_at_the_end",
+        "swallowed_errors",
+    }
+)
+
+LOOP_REFUSED = ("wrong_type", "too_large", "bad_partition")
+_FAULTS = ("lose_reply", "lose_request", "duplicate", "delay", "refuse")
+_COORDINATOR = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
+LONG_ROW = 70
+"""More records in a row than a loop could find one by one before it gives up."""
+REFUSALS = {
+    "EndTxn": (*_COORDINATOR, "CONCURRENT_TRANSACTIONS", "UNKNOWN_SERVER_ERROR", "REQUEST_TIMED_OUT"),
+    "TxnOffsetCommit": (*_COORDINATOR, "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "REQUEST_TIMED_OUT"),
+    "AddOffsetsToTxn": (*_COORDINATOR, "CONCURRENT_TRANSACTIONS", "INVALID_PRODUCER_ID_MAPPING"),
+    "AddPartitionsToTxn": (*_COORDINATOR, "CONCURRENT_TRANSACTIONS", "INVALID_PRODUCER_ID_MAPPING"),
+    "Produce": ("NOT_LEADER_FOR_PARTITION", "NOT_ENOUGH_REPLICAS", "REQUEST_TIMED_OUT", "OUT_OF_ORDER_SEQUENCE_NUMBER"),
+    "InitProducerId": (*_COORDINATOR, "CONCURRENT_TRANSACTIONS"),
+    "OffsetFetch": (*_COORDINATOR, "UNSTABLE_OFFSET_COMMIT"),
+    "OffsetCommit": (*_COORDINATOR, "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "REQUEST_TIMED_OUT"),
+    "Fetch": ("NOT_LEADER_FOR_PARTITION",),
+    "ListOffsets": ("NOT_LEADER_FOR_PARTITION",),
+    "JoinGroup": _COORDINATOR,
+    "SyncGroup": ("REBALANCE_IN_PROGRESS",),
+    "Heartbeat": ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "NOT_COORDINATOR"),
+    "ConsumerGroupHeartbeat": ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "NOT_COORDINATOR"),
+}
+ENDING_CALLS = ("flush", "send_offsets_to_transaction", "commit_transaction", "abort_transaction", "init_transactions")
+STEPS_MAX = 3_000
+"""An ending has about so many steps; the number varies."""
+_PROTOCOLS = (("classic", "range"), ("classic", "cooperative-sticky"), ("consumer", "range"))
+_VALIDATIONS = ("assignment_epoch", "exact", "assignment_epoch", "revocation_epoch_member")
+
+
+def draw(seed: int, ingredients: frozenset[str] = INGREDIENTS) -> Program:
+    """Return the application of ``seed``; the same seed and ingredients give the same one."""
+    return _Draw(seed, ingredients).program()
+
+
+class _Draw:
+    """One application in the making."""
+
+    def __init__(self, seed: int, ingredients: frozenset[str]) -> None:
+        self.random = Random(f"application {seed}")
+        self.seed = seed
+        self._wanted = ingredients
+        dice = self.random.random()
+        self.style = "loop" if dice < 0.4 else "block" if dice < 0.85 else "plain"
+        # Each program has some of what is allowed, so that rare things also meet an otherwise quiet world.
+        share = self.random.choice((0.15, 0.4, 0.8))
+        self.has = {each for each in sorted(INGREDIENTS) if self.random.random() < share} & ingredients
+        self.partitions = self.random.choice((1, 2, 2, 3))
+        self.until_s = self.random.choice((1.5, 3.0, 3.0, 6.0))
+        self._busy_s = [0.002]
+
+    def chance(self, share: float) -> bool:
+        return self.random.random() < share
+
+    def time(self) -> float:
+        """Any moment, or one at which records are on their way to the application."""
+        near = self.random.choice(self._busy_s)
+        if self.chance(0.5) and near < self.until_s:
+            soon_s = self.random.choice((0.0, 0.001, 0.003, 0.01, 0.05, 0.1, 0.2))
+            return round(min(near + soon_s, self.until_s - 0.001), 3)
+        return round(self.random.uniform(0.0, self.until_s), 3)
+
+    def program(self) -> Program:
+        random = self.random
+        members = random.choice((1, 2, 3)) if "groups" in self.has else 1
+        setting = self.setting(members)
+        writes = self.writes()
+        return Program(
+            seed=self.seed,
+            style=self.style,
+            setting=setting,
+            partitions=self.partitions,
+            writes=writes,
+            odds=self.odds(writes, setting.on_error) if self.style != "plain" else (),
+            turns=tuple(self.turn() for _ in range(random.randint(1, 3))) if self.style != "loop" else (),
+            callbacks=self.callbacks(setting.reset),
+            events=tuple(sorted(self.events(setting, members), key=lambda event: event.at_s)),
+            members=members,
+            as_bytes=self.style == "loop" and self.chance(0.3),
+            goes_on="outages" in self.has and self.style == "block",
+            until_s=self.until_s,
+        )
+
+    def setting(self, members: int) -> Setting:
+        random = self.random
+        reset = "latest" if "latest" in self.has and self.chance(0.6) else "earliest"
+        # Only of a group without members can somebody set the offsets that are missing.
+        reset = "error" if "no_reset" in self.has and members == 1 and self.chance(0.7) else reset
+        protocol, assignor = random.choice(_PROTOCOLS)
+        is_loop = self.style == "loop"
+        return Setting(
+            protocol=protocol,
+            assignor=assignor,
+            validation=random.choice(_VALIDATIONS) if protocol == "consumer" else "assignment_epoch",
+            reset=reset,
+            static=self.chance(0.15) and reset != "error",
+            end_events="end_events" in self.has and self.chance(0.5),
+            max_poll_ms=300_000 if "long_transforms" in self.has else random.choice((300_000, 60_000, 10_000)),
+            request_timeout_s=1.0 if "late_copies" in self.has else random.choice((60.0, 60.0, 5.0, 1.0)),
+            commit_interval_s=random.choice((0.1, 0.1, 0.5, 0.02)),
+            max_records=random.choice((100_000, 100_000, 7, 1)),
+            batch_size=random.choice((500, 500, 3, 1)),
+            commit_timeout_s=random.choice((2.0, 4.0)),
+            hold_limit_s=random.choice((3.0, 5.0, 0.5)),
+            scope=random.choice(("member", "member", "partition")),
+            policy=random.choice(("skip", "skip", "hold", "block")),
+            transaction_timeout_ms=10_000 if "long_transforms" in self.has and is_loop else None,
+            recovery_timeout_s=random.choice((0.5, 1.0, 3.0)) if "outages" in self.has and not is_loop else 30.0,
+            on_error=random.choice(("stop", "skip", "dead_letter")) if is_loop else "stop",
+            attempts_max=random.choice((1, 1, 3)) if is_loop else 1,
+        )
+
+    def writes(self) -> tuple[Write, ...]:
+        random = self.random
+        many = 80 if "rows_of_refusals" in self.has and self.style == "loop" else 40
+        first = [Write(0.0, p, random.choice((0, 3, 10, 20, many))) for p in range(self.partitions)]
+        later = [
+            Write(
+                round(random.uniform(0.0, self.until_s), 3), random.randrange(self.partitions), random.choice((1, 2, 6))
+            )
+            for _ in range(random.randrange(7))
+        ]
+        if "late_copies" in self.has:
+            later += [Write(round(each / 5, 3), 0, 3) for each in range(1, round(self.until_s * 5))]
+        self._busy_s += [write.at_s for write in later]
+        return tuple(sorted((w for w in (*first, *later) if w.count), key=lambda write: write.at_s))
+
+    # -- what is odd about records -------------------------------------------------------------------------------
+
+    def odds(self, writes: tuple[Write, ...], on_error: str) -> tuple[Odd, ...]:
+        random = self.random
+        kinds = ["none", "two", "flaky", "raises"]
+        kinds += ["slow"] * (2 * ("slow_transforms" in self.has))
+        kinds += ["very_slow"] * (3 * ("long_transforms" in self.has and self.style == "loop"))
+        kinds += LOOP_REFUSED if "refused_outputs" in self.has else ()
+        kinds += ("huge_partition", "huge_timestamp") if "odd_numbers" in self.has else ()
+        kinds += ("broker_refuses",) * 2 if "broker_refusals" in self.has else ()
+        kinds += ("large_and_raises",) * 3 if "near_limit_letters" in self.has else ()
+        ends = {p: sum(w.count for w in writes if w.partition == p) for p in range(self.partitions)}
+        if "rows_of_refusals" in self.has and on_error != "stop" and ends[0] > LONG_ROW:
+            return (Odd(random.choice((*LOOP_REFUSED, "broker_refuses")), 0, random.randrange(5), LONG_ROW),)
+        taken: set[tuple[int, int]] = set()
+        odds = []
+        for _ in range(random.randrange(5)):
+            partition = random.randrange(self.partitions)
+            if not ends[partition]:
+                continue
+            kind, first = random.choice(kinds), random.randrange(ends[partition])
+            long = "rows_of_refusals" in self.has and kind in (*LOOP_REFUSED, "raises", "broker_refuses")
+            count = min(random.choice((1, 1, 2, 70) if long else (1, 1, 2)), ends[partition] - first)
+            places = {(partition, first + each) for each in range(count)}
+            if not places & taken:
+                taken |= places
+                odds.append(Odd(kind, partition, first, count))
+        return tuple(odds)
+
+    # -- what the application does -------------------------------------------------------------------------------
+
+    def turn(self) -> Turn:
+        several = "several_polls" in self.has
+        if self.style == "block" and "late_copies" in self.has and self.chance(0.7):
+            acts = self.lingering()
+        elif self.style == "block" and several and self.chance(0.5):
+            acts = self.gathering()
+        else:
+            acts = self.acts(several=several)
+        # A second attempt with nothing done in between is taken for the block of a process that was broken off.
+        first_nested = acts.index(Act("nested")) if Act("nested") in acts else len(acts)
+        acts = [act for place, act in enumerate(acts) if act != Act("nested") or place == first_nested]
+        if self.style == "plain":
+            acts += self.commits()
+        return Turn(
+            tuple(acts),
+            swallows="swallowed_errors" in self.has and self.chance(0.4),
+            late="late_outputs" in self.has and self.style == "block" and self.chance(0.6),
+        )
+
+    def commits(self) -> list[Act]:
+        """How a round of plain use ends; where commits fail, often by asking whether the last one got through."""
+        if "failed_commits" in self.has and self.chance(0.5):
+            return [Act("commit_async"), Act("sleep", seconds=self.random.choice((0.01, 0.5))), Act("commit")]
+        return [self.random.choice((Act("commit"), Act("commit"), Act("commit_async"), Act("commit_message")))]
+
+    def acts(self, *, several: bool) -> list[Act]:
+        more = self.random.choice((0, 1, 2, 3)) if several else self.random.choice((0, 0, 1, 2))
+        return [self.taking(), *(self.act(several=several) for _ in range(more))]
+
+    def gathering(self) -> list[Act]:
+        """A block that waits for more records with some in hand, so that a rebalance is served meanwhile."""
+        taking = Act("consume", self.random.choice((1, 3, 10)), 0.05)
+        waiting = [Act("poll", seconds=0.3) for _ in range(self.random.choice((1, 2)))]
+        return [taking, *waiting, *([Act("raise")] if self.chance(0.5) else [])]
+
+    def lingering(self) -> list[Act]:
+        """A transaction that is open for a while with outputs, and then often aborted."""
+        acts = [Act("consume", 2, 0.05), Act("sleep", seconds=0.5), Act("consume", 2, 0.05)]
+        return [*acts, *([Act("raise")] if self.chance(0.5) else [])]
+
+    def taking(self) -> Act:
+        random = self.random
+        if self.chance(0.3):
+            return Act("poll", seconds=random.choice((0.0, 0.1, 0.3)))
+        return Act("consume", random.choice((1, 3, 10, 50)), random.choice((0.0, 0.05, 0.3)))
+
+    def act(self, *, several: bool) -> Act:
+        random = self.random
+        choices = [Act("sleep", seconds=random.choice((0.01, 0.5, 2.0)))]
+        if several:
+            choices += [self.taking(), self.taking(), self.taking()]
+        if "stalls" in self.has:
+            choices.append(Act("stall", seconds=random.choice((0.5, 4.0, 12.0))))
+        if "pauses" in self.has:
+            choices += [Act("pause", random.randrange(3)), Act("resume")]
+        if "callbacks_seek" in self.has and self.style == "plain":
+            choices.append(Act("seek_back", random.choice((1, 3))))
+        if "misuse" in self.has and self.style == "block":
+            misuses = ("nested", "commit_inside", "produce_after", "assign_by_hand", "second_transaction")
+            choices.append(Act(random.choice(misuses)))
+        if "closes_inside" in self.has and self.style == "block":
+            choices.append(Act(random.choice(("close_producer", "close_consumer"))))
+        if self.chance(0.25):
+            choices.append(Act("raise"))
+        if self.chance(0.1):
+            choices.append(Act("restart"))
+        return random.choice(choices)
+
+    def callbacks(self, reset: str) -> tuple[Callback, ...]:
+        random, does = self.random, list[Callback]()
+        wheres = ["on_assign", "on_revoke", "on_lost"]
+        if self.style == "loop":
+            wheres = []
+        if "callbacks_raise" in self.has:
+            does += [Callback(where, random.randint(1, 3), "raise") for where in wheres if self.chance(0.5)]
+        if "callbacks_seek" in self.has and wheres and self.style == "plain" and reset == "earliest":
+            does.append(Callback("on_assign", random.randint(1, 3), "seek"))
+        if "pauses" in self.has and wheres:
+            does.append(Callback("on_assign", random.randint(1, 3), "pause"))
+        if "commit_in_callbacks" in self.has and wheres:
+            does.append(Callback("on_revoke", random.randint(1, 3), "commit"))
+        if wheres and self.chance(0.2):
+            does.append(Callback(random.choice(wheres), random.randint(1, 3), "sleep", random.choice((0.3, 2.0))))
+        if "hooks_raise" in self.has:
+            does.append(Callback("hook", random.randint(1, 12), "raise"))
+        if "stats_callback_raises" in self.has:
+            does.append(Callback("stats_cb", random.randint(1, 6), random.choice(("raise", "interrupt"))))
+        if "delivery_raises" in self.has and self.style != "plain":
+            does.append(Callback("on_delivery", random.randint(1, 20), "raise"))
+        return tuple(does)
+
+    # -- what happens around it ----------------------------------------------------------------------------------
+
+    def events(self, setting: Setting, members: int) -> list[Event]:
+        random, events = self.random, list[Event]()
+        if "faults" in self.has:
+            events += [self.fault(setting, members) for _ in range(random.choice((1, 2, 5)))]
+        if "several_polls" in self.has:
+            events += [self.revoke() for _ in range(random.choice((0, 1, 3)))]
+        if "failed_commits" in self.has and self.style == "plain":
+            events += [self.failed_commit() for _ in range(random.choice((1, 2, 4)))]
+        if setting.reset == "error":
+            known = [partition for partition in range(self.partitions) if self.chance(0.4)]
+            events += [Event(0.0, "set_offset", number=float(partition)) for partition in known]
+        if "outages" in self.has:
+            events += self.outage()
+        if "log_start_moves" in self.has:
+            partition = random.randrange(self.partitions)
+            events.append(Event(self.time(), "delete_records", number=float(partition), detail="half"))
+        if self.style != "plain":
+            events += self.transactional_events(members)
+        return events + self.process_events(members)
+
+    def process_events(self, members: int) -> list[Event]:
+        random, names = self.random, list[str]()
+        if "async_exceptions" in self.has:
+            names += ["interrupt"] * random.randint(1, 3)
+        if "error_callback_raises" in self.has:
+            names.append("error_cb")
+        if "kills" in self.has:
+            names.append("kill")
+        if self.style == "loop" and self.chance(0.3):
+            names.append("stop")
+        return [Event(self.time(), name, member=random.randrange(members)) for name in names]
+
+    def transactional_events(self, members: int) -> list[Event]:
+        random, events = self.random, list[Event]()
+        if "late_copies" in self.has:
+            request, seconds = random.choice(("EndTxn", "EndTxn", "TxnOffsetCommit")), random.choice((1.1, 1.3, 1.8))
+            events += [Event(self.time(), "delay", request, number=seconds) for _ in range(3)]
+        if "strikes_at_the_end" in self.has and self.style == "block":
+            events += self.strikes(members)
+        return events
+
+    def failed_commit(self) -> Event:
+        if self.chance(0.3):
+            return Event(self.time(), self.random.choice(("lose_request", "lose_reply")), "OffsetCommit")
+        return Event(self.time(), "refuse", "OffsetCommit", self.random.choice(REFUSALS["OffsetCommit"]))
+
+    def revoke(self) -> Event:
+        return Event(self.time(), "revoke", number=float(self.random.randrange(self.partitions)))
+
+    def strikes(self, members: int) -> list[Event]:
+        """Signals while blocks end, also of blocks that follow each other."""
+        random, at_s, member = self.random, self.time(), self.random.randrange(members)
+        if self.chance(0.4):
+            return [Event(at_s, "strike_step", member=member, number=float(random.randrange(STEPS_MAX)))]
+        calls = [random.choice(ENDING_CALLS) for _ in range(random.choice((1, 1, 2, 3)))]
+        return [Event(at_s, "strike_call", random.choice(("before", "after")), call, member) for call in calls]
+
+    def outage(self) -> list[Event]:
+        """A commit that takes effect without an answer, and brokers that cannot be asked for a while."""
+        random, at_s = self.random, self.time()
+        events = [Event(at_s, "lose_reply", "EndTxn")] if self.chance(0.8) else []
+        events += [Event(at_s, "lose_reply", "InitProducerId") for _ in range(random.choice((0, 1, 2)))]
+        if self.chance(0.7):
+            soon_s = round(at_s + random.choice((0.0, 0.01, 0.1, 1.0)), 3)
+            events.append(Event(soon_s, "outage", number=random.choice((1.0, 4.0, 10.0))))
+        return events
+
+    def fault(self, setting: Setting, members: int) -> Event:
+        random, at_s, member = self.random, self.time(), self.random.randrange(members)
+        if self.chance(0.45):
+            name = random.choice(
+                ("rebalance", "revoke", "revoke", "give_back", "lose", "lose", "expire", "fence", "restart")
+            )
+            return Event(at_s, name, member=member, number=float(random.randrange(self.partitions)))
+        name = random.choice(_FAULTS)
+        requests = sorted(REFUSALS)
+        unknown = (
+            {"ConsumerGroupHeartbeat"} if setting.protocol == "classic" else {"JoinGroup", "SyncGroup", "Heartbeat"}
+        )
+        unknown |= {"EndTxn", "TxnOffsetCommit", "Produce"} if self.style == "plain" else {"OffsetCommit"}
+        request = random.choice([each for each in requests if each not in unknown])
+        if request == "OffsetCommit" and name == "delay":
+            name = "lose_reply"  # on one connection, a commit is never overtaken by the next
+        detail = random.choice(REFUSALS[request]) if name == "refuse" else ""
+        seconds = random.choice((0.05, 0.4, 1.5, 5.0)) if name == "delay" else 0.0
+        return Event(at_s, name, request, detail, member, seconds)

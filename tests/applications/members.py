@@ -1,0 +1,564 @@
+"""Runs the application of a program on a client library, simulated or real: one member is one process after another."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, OutputRecord
+from eos_client.core.commit_gate import GatePolicy, GateScope, GateSettings
+from eos_client.core.model import ProducerLimits
+from eos_client.errors import ClusterUnavailableError, EosError, OutputRefusedError
+from eos_client.observe import TransactionCommitted
+from tests.applications.program import LARGE_LIMIT, SMALL_LIMIT, Act, Program, Setting, Turn
+from tests.applications.world import Names
+
+QUIET = logging.getLogger("applications")
+QUIET.disabled = True
+REFUSED_LARGE, BROKER_LARGE = b"x" * (2 * LARGE_LIMIT), b"x" * (SMALL_LIMIT + 1_000)
+FLAKY_FAILURES = 2
+CALM_WAIT_S = 0.1
+SHORT_TURN_S = 0.03
+VERY_SLOW_S = 11.0
+"""Longer than a transaction may be open where such transforms are."""
+ACCEPTED = "accepted"
+NOT_ENDED = "not ended yet"
+MISUSES = frozenset({"nested", "commit_inside", "assign_by_hand", "second_transaction"})
+_REFUSALS = (KafkaException, OutputRefusedError, TypeError, ValueError, OverflowError)
+
+
+class Oops(Exception):  # noqa: N818  # the application's own
+    """What the application itself raises."""
+
+
+class HookOops(Exception):  # noqa: N818
+    """What the application's hook raises, which nobody ever hears of."""
+
+
+class Interrupt(BaseException):
+    """What a signal handler of the application raises."""
+
+
+class Killed(BaseException):
+    """The process dies here."""
+
+
+class Hang(BaseException):
+    """It has taken longer than anything here may take."""
+
+
+class Restart(Exception):  # noqa: N818  # nothing went wrong
+    """The application closes its clients and builds new ones."""
+
+
+class Member:
+    """One instance of the application."""
+
+    def __init__(self, world: Any, index: int) -> None:
+        self.world, self.index = world, index
+        self.names: Names = world.names
+        self.program: Program = world.program
+        self.setting: Setting = self.program.setting
+        self.background: Any = None
+        self.name = f"member-{index}"
+        self.process = 0
+        self.callbacks = Counter[str]()
+        self.failed = world.failed
+        self.corrected: set[tuple[int, int]] = world.corrected
+        self.loop: ExactlyOnceLoop | None = None
+        self.consumer: Any = None
+        self.producer: Any = None
+        self.open: list[int] = []
+        self.unwritten: list[tuple[int, Any]] = []
+        self.held: list[int] = []
+        self.revocations = 0
+        self.handed_over: dict[int, int] = {}
+        self.killed = False
+        self.last: Any = None
+        self.swallowed = ""
+        self.closed_one = False
+
+    # -- one process after another -------------------------------------------------------------------------------
+
+    def live(self) -> None:
+        """Run processes until the world is over; a supervisor starts the next one."""
+        while not self.world.over():
+            self.process = self.world.new_process()
+            self.open, self.held, self.killed, self.last, self.closed_one = [], [], False, None, False
+            self.handed_over = {}
+            try:
+                self._one_process()
+            except (Oops, Restart) as error:
+                self.world.count(f"process ended by {type(error).__name__}")
+            except Interrupt:
+                self.world.count("process ended by a signal")
+                self.world.exits(self)
+            except Killed:
+                self.world.count("process killed")
+            except Hang:
+                raise
+            except EosError as error:
+                if not self.killed:
+                    self.world.ended(error, self.world.library.clock())
+                    self.world.exits(self)
+            except BaseException as error:  # noqa: BLE001  # whatever it is, nobody documents it
+                if not self.killed:
+                    self.world.unnamed(error)
+            finally:
+                self._bury()
+            self.world.rest(0.2)
+
+    def _one_process(self) -> None:
+        if self.program.style == "loop":
+            self._run_loop()
+            return
+        try:
+            self._build()
+            while not self.world.over():
+                for turn in self.program.turns:
+                    self._one_turn(turn)
+                    if self.world.over():
+                        break
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        for client in (self.consumer, self.producer):
+            if client is not None:
+                try:
+                    client.close()
+                except (Oops, EosError):  # a callback that raises, or the cluster
+                    self.world.count("close raised")
+
+    def _bury(self) -> None:
+        """Let go of what an ended process still holds."""
+        for client in (self.producer, self.loop and self.loop._producer):
+            if client is not None:
+                with suppress(Oops, *((RuntimeError,) if self.killed else ())):
+                    client.close()
+        self.consumer = self.producer = self.loop = None
+
+    # -- settings ------------------------------------------------------------------------------------------------
+
+    def _consumer_settings(self) -> dict[str, Any]:
+        s = self.setting
+        config: dict[str, Any] = {"client.id": self.name, "auto.offset.reset": s.reset, "group.protocol": s.protocol}
+        config["max.poll.interval.ms"] = s.max_poll_ms
+        if s.protocol == "classic":
+            config |= {"partition.assignment.strategy": s.assignor, "session.timeout.ms": min(10_000, s.max_poll_ms)}
+            config["heartbeat.interval.ms"] = 1_000
+        if s.static:
+            config["group.instance.id"] = self.name
+        if s.end_events:
+            config["enable.partition.eof"] = True
+        config["error_cb"] = self._on_error
+        if any(callback.where == "stats_cb" for callback in self.program.callbacks):
+            config |= {"statistics.interval.ms": 200, "stats_cb": lambda _: self._called("stats_cb")}
+        return config
+
+    def _producer_settings(self) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "client.id": self.name,
+        }
+        if self.setting.transaction_timeout_ms is not None:
+            config["transaction.timeout.ms"] = self.setting.transaction_timeout_ms
+        config["message.max.bytes"] = LARGE_LIMIT if self.program.brokers_refuse else SMALL_LIMIT
+        config["batch.size"] = config["message.max.bytes"]  # what brokers refuse is one output, never only a batch
+        config["logger"] = QUIET
+        if any(callback.where == "on_delivery" for callback in self.program.callbacks):
+            config["on_delivery"] = lambda *_: self._called("on_delivery")
+        return config
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    def _run_loop(self) -> None:
+        s = self.setting
+        choices: dict[str, Any] = {"scope": s.scope, "policy": s.policy, "on_error": s.on_error}
+        config = EosConfig(
+            {"bootstrap.servers": self.world.bootstrap},
+            group_id=self.names.group,
+            transactional_id=f"{self.names.group}-{self.index}",
+            consumer=self._consumer_settings(),
+            producer=self._producer_settings(),
+            commit_interval_s=s.commit_interval_s,
+            max_records=s.max_records,
+            batch_size=s.batch_size,
+            commit_timeout_s=s.commit_timeout_s,
+            hold_limit_s=s.hold_limit_s,
+            dead_letter_topic=self.names.letters if s.on_error == "dead_letter" else None,
+            transform_attempts_max=s.attempts_max,
+            **choices,
+        )
+        self.loop = ExactlyOnceLoop(
+            config,
+            [self.names.source],
+            self._transform,
+            output_topic=self.names.sink,
+            hook=self._hook,
+            clients=self.world.library,
+        )
+        with self.loop:
+            self.loop.run()
+
+    def _transform(self, record: Any) -> Iterator[Any]:
+        self.world.point(self)
+        place = (record.partition(), record.offset())
+        attempt = self.world.took(self, place)
+        for topic, value, options in self._outputs(place, attempt):
+            if topic is None or (self.program.as_bytes and not options):
+                yield value
+            else:
+                yield OutputRecord(topic, value=value, key=b"key", **options)
+
+    def _hook(self, event: Any) -> None:
+        if isinstance(event, TransactionCommitted):
+            self.world.count("committed")
+        else:
+            self.world.count(type(event).__name__)
+        self._called("hook")
+
+    # -- outputs -------------------------------------------------------------------------------------------------
+
+    def _outputs(self, place: tuple[int, int], attempt: int) -> Iterator[tuple[str | None, Any, dict[str, Any]]]:
+        """Yield what the transform makes of the record: topic, value and options."""
+        kind = self.world.kind_of(place)
+        if kind in ("flaky", "raises", "large_and_raises") and self._fails(kind, place):
+            if kind == "raises":
+                yield self.names.sink, self._value(place, attempt, 0), {}
+            raise Oops(f"the transform dislikes {place[0]}:{place[1]}")
+        if kind == "slow" and not self.world.calm:
+            self.world.sleep(self, 0.7)
+        if kind == "very_slow":
+            self.world.sleep(self, VERY_SLOW_S)
+        if kind == "none":
+            return
+        yield self.names.sink, self._value(place, attempt, 0), {}
+        if kind == "two":
+            yield self.names.sink, self._value(place, attempt, 1), {}
+        if place not in self.corrected:
+            yield from self._refusable(kind)
+
+    def _fails(self, kind: str, place: tuple[int, int]) -> bool:
+        if place in self.corrected:
+            return False
+        self.failed[place] += 1
+        return kind != "flaky" or self.failed[place] <= FLAKY_FAILURES
+
+    @staticmethod
+    def _value(place: tuple[int, int], attempt: int, part: int) -> bytes:
+        return b"%d:%d|%d|%d" % (*place, attempt, part)
+
+    def _refusable(self, kind: str) -> Iterator[tuple[str | None, Any, dict[str, Any]]]:
+        if kind == "wrong_type":
+            yield None, 17, {}
+        elif kind == "too_large":
+            yield self.names.sink, REFUSED_LARGE, {}
+        elif kind == "bad_partition":
+            yield self.names.sink, b"bad", {"partition": 99}
+        elif kind == "huge_partition":
+            yield self.names.sink, b"bad", {"partition": 2**40}
+        elif kind == "huge_timestamp":
+            yield self.names.sink, b"bad", {"timestamp_ms": 2**70}
+        elif kind == "broker_refuses":
+            yield self.names.sink, BROKER_LARGE, {}
+
+    # -- blocks and plain use ------------------------------------------------------------------------------------
+
+    def _build(self) -> None:
+        s, library = self.setting, self.world.library
+        gate = GateSettings(scope=GateScope(s.scope), policy=GatePolicy(s.policy), hold_limit_s=s.hold_limit_s)
+        common: dict[str, Any] = {"hook": self._hook, "clock": library.clock}
+        servers = {"bootstrap.servers": self.world.bootstrap}
+        self.consumer = EosConsumer(
+            {**servers, **self._consumer_settings(), "group.id": self.names.group},
+            gate=gate,
+            factory=library.consumer,
+            **common,
+        )
+        self.consumer.subscribe(
+            [self.names.source], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+        if self.program.style == "block":
+            settings = {**servers, **self._producer_settings(), "transactional.id": f"{self.names.group}-{self.index}"}
+            limits = ProducerLimits(s.commit_timeout_s, 10.0, s.recovery_timeout_s)
+            self.producer = EosProducer(settings, limits=limits, factory=library.producer, **common)
+            self.producer.init_transactions()
+
+    def _one_turn(self, turn: Turn) -> None:
+        self.world.point(self)
+        began_at = self.world.library.clock()
+        if self.world.calm:
+            self.consumer.resume(self.consumer.assignment())
+        try:
+            self._acts(turn)
+        except (Oops, Interrupt) as error:
+            self.world.count(f"turn ended by {type(error).__name__}")
+        except ClusterUnavailableError:
+            if not self.program.goes_on:
+                raise
+            self.world.count("went on after ClusterUnavailableError")
+        if self.closed_one:
+            raise Restart
+        if self.world.library.clock() - began_at < SHORT_TURN_S:
+            self.world.rest(SHORT_TURN_S)
+
+    def _acts(self, turn: Turn) -> None:
+        try:
+            if self.program.style == "block":
+                self._block(turn)
+            else:
+                for act in turn.acts:
+                    self._act(None, act, turn)
+        except RuntimeError:  # what confluent_kafka says of a closed client
+            if not self.closed_one:
+                raise
+
+    def _block(self, turn: Turn) -> None:
+        self.open, self.unwritten, revocations = [], [], self.revocations
+        self.swallowed = ""
+        txn = self.producer.transaction(self.consumer)
+        strike = self.world.strike_at_end(self)
+        try:
+            with txn:
+                for act in turn.acts:
+                    self._act(txn, act, turn)
+                for attempt, place in self.unwritten:
+                    self._write(txn, attempt, place, turn)
+                strike.arm()
+        finally:
+            strike.disarm()
+            outcome = txn.outcome.value if txn.outcome is not None else ""
+            self.world.count(outcome or "no outcome")
+            self.world.watch()
+            if outcome == "committed" and self.swallowed:
+                self.world.oracle.note("TOLD", f"a block was committed although {self.swallowed}")
+            if not outcome and txn.reason == NOT_ENDED and not (strike.struck or self.killed):
+                self.world.oracle.note("UNTOLD", f"a block has ended, and says that it is {NOT_ENDED}")
+            if revocations != self.revocations:  # a callback may have ended what was held before
+                self.held = []
+            if outcome in ("committed", "aborted"):
+                self.world.oracle.told(outcome, [*self.held, *self.open])
+                self.held = []
+            elif outcome == "skipped":
+                self.held += self.open
+            else:  # nobody says what became of them
+                self.held = []
+            self.open = []
+        self._after_block(txn, turn)
+
+    def _after_block(self, txn: Any, turn: Turn) -> None:
+        if any(act.name == "produce_after" for act in turn.acts) and not self.world.calm:
+            self._refused("produce after the block", lambda: txn.produce(self.names.sink, b"bad"))
+
+    def _act(self, txn: Any, act: Act, turn: Turn) -> None:
+        self.world.point(self)
+        calm = self.world.calm
+        if act.name in ("consume", "poll"):
+            self._consume(txn, act, turn)
+        elif act.name == "resume" or (calm and act.name == "pause"):
+            self.consumer.resume(self.consumer.assignment())
+        elif act.name.startswith("commit") and txn is None:
+            self._commit(act)
+        elif act.name in MISUSES and not calm:
+            self._misuse(txn, act.name)
+        elif not calm:
+            self._unusual(act)
+
+    def _consume(self, txn: Any, act: Act, turn: Turn) -> None:
+        seconds = max(act.seconds, CALM_WAIT_S) if self.world.calm else act.seconds
+        try:
+            if act.name == "consume":
+                messages = self.consumer.consume(act.count, seconds)
+            else:
+                messages = [message for message in [self.consumer.poll(seconds)] if message is not None]
+        except (Oops, Interrupt, *self.world.named_errors) as error:
+            if txn is None or not turn.swallows:
+                raise
+            self._swallow(act.name, error)
+            return
+        for message in messages:
+            self._take(txn, message, turn)
+
+    def _unusual(self, act: Act) -> None:
+        if act.name == "sleep":
+            self.world.sleep(self, act.seconds)
+        elif act.name == "stall":
+            self.world.stall(self, act.seconds)
+        elif act.name == "pause":
+            self.consumer.pause([p for p in self.consumer.assignment() if p.partition == act.count])
+        elif act.name == "raise":
+            raise Oops("in the block")
+        elif act.name == "restart":
+            raise Restart
+        elif act.name == "seek_back":
+            self._seek_back(act.count)
+        elif act.name == "close_producer":
+            self.closed_one = True
+            self.producer.close()
+        elif act.name == "close_consumer":
+            self.closed_one = True
+            self.consumer.close()
+
+    def _take(self, txn: Any, message: Any, turn: Turn) -> None:
+        if message.error() is not None:
+            if txn is None and message.error().fatal():
+                raise Restart
+            if txn is not None:
+                self.world.oracle.note("EVENT", f"{message.error().name()} came out of a block as a record")
+            return
+        place = (message.partition(), message.offset())
+        attempt = self.world.took(self, place)
+        self.last = message
+        if txn is None:
+            self.handed_over[place[0]] = place[1] + 1
+            return
+        self.open.append(attempt)
+        if turn.late:
+            self.unwritten.append((attempt, place))
+        else:
+            self._write(txn, attempt, place, turn)
+
+    def _write(self, txn: Any, attempt: int, place: tuple[int, int], turn: Turn) -> None:
+        try:
+            for topic, value, options in self._outputs(place, attempt):
+                self._produce(txn, topic, value, options, attempt, turn)
+        except Oops:
+            self.corrected.add(place)
+            raise
+
+    def _produce(
+        self, txn: Any, topic: str | None, value: Any, options: dict[str, Any], attempt: int, turn: Turn
+    ) -> None:
+        try:
+            txn.produce(topic or self.names.sink, value, b"key", **options)
+        except (Oops, Interrupt, *self.world.named_errors) as error:
+            if not turn.swallows:
+                raise
+            self._swallow("produce", error)
+        except _REFUSALS as error:
+            self._answered(attempt, value, f"refused {type(error).__name__}")
+            self.world.count(f"refused {type(error).__name__}")
+        else:
+            self._answered(attempt, value, ACCEPTED)
+            if value != b"bad":
+                self.world.oracle.attempts[attempt].parts += value not in (BROKER_LARGE, REFUSED_LARGE)
+        if value is BROKER_LARGE:
+            self.corrected.add(self.world.oracle.attempts[attempt].place)
+
+    def _swallow(self, call: str, error: BaseException) -> None:
+        self.swallowed = self.swallowed or f"its {call}() had raised {type(error).__name__}"
+        self.world.count(f"swallowed {type(error).__name__}")
+
+    def _answered(self, attempt: int, value: Any, answer: str) -> None:
+        partition, offset = self.world.oracle.attempts[attempt].place
+        part = f"part {value[-1:]!r}" if isinstance(value, bytes) and b"|" in value else "what is refusable"
+        self.world.answer(f"{part} of {partition}:{offset}", answer)
+
+    def _commit(self, act: Act) -> None:
+        try:
+            if act.name == "commit_message" and not self.world.calm:
+                if self.last is not None:
+                    self.consumer.commit(message=self.last, asynchronous=False)
+            else:
+                self.consumer.commit(asynchronous=act.name == "commit_async" and not self.world.calm)
+        except KafkaException as error:
+            self.last = None
+            self.world.count(f"commit raised {type(error).__name__}")
+            if error.args[0].code() == KafkaError._NO_OFFSET:
+                self.world.nothing_to_commit(self.handed_over)
+        self.world.count("plain commit")
+        self.world.watch()
+
+    def _seek_back(self, count: int) -> None:
+        message = self.last
+        if message is None or message.partition() not in {p.partition for p in self.consumer.assignment()}:
+            return
+        place = (message.partition(), max(self.world.first(message.partition()), message.offset() - count))
+        try:
+            self.consumer.seek(TopicPartition(self.names.source, *place))
+        except KafkaException:
+            self.world.count("seek refused")
+        else:
+            self.handed_over.pop(place[0], None)
+            self.world.oracle.sought(self.process, place)
+
+    def _misuse(self, txn: Any, name: str) -> None:
+        if name == "nested":
+            self._refused(name, lambda: self.producer.transaction(self.consumer).__enter__())
+        elif name == "commit_inside" and self.open:
+            self._refused(name, lambda: self.consumer.commit(asynchronous=False))
+        elif name == "assign_by_hand":
+            self._refused(name, lambda: self.consumer.assign([TopicPartition(self.names.source, 0)]))
+        elif name == "second_transaction" and self.open:
+            self._refused(name, self.producer.begin_transaction)
+
+    def _refused(self, name: str, act: Callable[[], Any]) -> None:
+        try:
+            act()
+        except (KafkaException, EosError) as error:
+            self.world.answer(name, f"{name}: {type(error).__name__}")
+            self.world.count(f"{name}: {type(error).__name__}")
+        else:
+            self.world.oracle.note("MISUSE", f"{name} was accepted")
+            raise Restart
+
+    # -- callbacks -----------------------------------------------------------------------------------------------
+
+    def _on_assign(self, consumer: Any, partitions: list[Any]) -> None:
+        self._called("on_assign", consumer, partitions)
+
+    def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
+        self._left(partitions)
+        self._called("on_revoke", consumer, partitions)
+
+    def _on_lost(self, consumer: Any, partitions: list[Any]) -> None:
+        self._left(partitions)
+        self._called("on_lost", consumer, partitions)
+
+    def _left(self, partitions: list[Any]) -> None:
+        self.revocations += 1
+        for each in partitions:
+            self.handed_over.pop(each.partition, None)
+
+    def _on_error(self, error: Any) -> None:
+        self.world.count("error_cb")
+        if not self.world.calm:
+            raise Oops(f"error_cb: {error}")
+
+    def _called(self, where: str, consumer: Any = None, partitions: list[Any] | None = None) -> None:
+        self.callbacks[where] += 1
+        if self.world.calm:
+            return
+        for callback in self.program.callbacks:
+            if callback.where == where and callback.turn == self.callbacks[where]:
+                self.world.count(f"{where} {callback.does}")
+                self._does(callback, consumer, partitions or [])
+
+    def _does(self, callback: Any, consumer: Any, partitions: list[Any]) -> None:
+        if callback.does == "raise":
+            raise (HookOops if callback.where == "hook" else Oops)(f"in {callback.where}")
+        if callback.does == "interrupt":
+            raise Interrupt(f"a signal in {callback.where}")
+        if callback.does == "sleep":
+            self.world.sleep(self, callback.number, switch=False)
+        elif callback.does == "pause":
+            consumer.pause(partitions)
+        elif callback.does == "seek" and partitions:
+            for each in partitions:
+                each.offset = self.world.first(each.partition)
+                self.world.oracle.sought(self.process, (each.partition, each.offset))
+            (consumer.incremental_assign if self._is_cooperative else consumer.assign)(partitions)
+        elif callback.does == "commit":
+            try:
+                consumer.commit(asynchronous=False)
+            except (KafkaException, EosError) as error:
+                self.world.count(f"commit in {callback.where}: {type(error).__name__}")
+
+    @property
+    def _is_cooperative(self) -> bool:
+        return self.setting.protocol == "consumer" or self.setting.assignor == "cooperative-sticky"

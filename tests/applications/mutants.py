@@ -1,0 +1,295 @@
+"""The power of the generator: each repair that is undone on purpose is found by an application.
+
+python -m tests.applications.mutants [--applications 300]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from eos_client.clients import gate_attempts, transaction_block
+from eos_client.clients.block_state import BlockState
+from eos_client.clients.consumer import EosConsumer
+from eos_client.clients.input_events import InputEvents
+from eos_client.clients.transaction import TransactionSession
+from eos_client.confluent import consumer, fetching, group_member
+from eos_client.confluent.callback_guard import CallbackGuard
+from eos_client.confluent.output_arguments import produce_options
+from eos_client.confluent.producer import ConfluentProducer
+from eos_client.confluent.producer_handle import ProducerHandle
+from eos_client.confluent.start_offsets import StartOffsets
+from eos_client.core import commit_gate
+from eos_client.errors import AbortableError, TransformError
+from eos_client.loop import record_failures
+from eos_client.loop.record_outputs import RecordOutputs
+from eos_client.loop.transaction_size import TransactionSize
+from eos_client.observe import _SafeHook
+from tests.applications.found import ASSIGNED_AGAIN, ASSIGNED_UNHEARD, REPEATED_COMMIT_OF_A_FORGOTTEN_ID
+from tests.applications.generator import draw
+from tests.applications.program import Program
+from tests.applications.search import judged
+from tests.verification.tables import table
+
+Patch = AbstractContextManager[Any]
+APPLICATIONS = 300
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One repair undone, and the ingredients that it matters for.
+
+    ``says``: what is in the violation, where that of another defect begins alike. ``seed``: an application that finds
+    it; ``found``: one that a search of thousands has found, where few others would.
+    """
+
+    name: str
+    patch: Callable[[], Patch]
+    ingredients: frozenset[str]
+    says: str = ""
+    seed: int = 0
+    found: Program | None = None
+
+
+def _of(*ingredients: str) -> frozenset[str]:
+    return frozenset(ingredients)
+
+
+def _never(*_: object) -> bool:
+    return False
+
+
+def _nothing(_: object) -> None:
+    return None
+
+
+def _forgets_broken_calls() -> Patch:
+    return mock.patch.object(fetching.FetchingConsumer, "_go_back_to_next", return_value=None)
+
+
+@contextlib.contextmanager
+def _callbacks_raise_inside() -> Iterator[None]:
+    unguarded = mock.patch.object(CallbackGuard, "added_to", lambda _, settings: dict(settings))
+    with unguarded, _forgets_broken_calls():
+        yield
+
+
+def _processed_at_once() -> Patch:
+    return mock.patch.object(TransactionSession, "in_hand", property(_never))
+
+
+@contextlib.contextmanager
+def _commits_after_a_failure() -> Iterator[None]:
+    forgiven = mock.patch.object(ProducerHandle, "transaction_failure", property(_nothing))
+    with forgiven, mock.patch.object(BlockState, "fail", return_value=None):
+        yield
+
+
+def _nested_blocks() -> Patch:
+    def enter(self: Any) -> Any:
+        self._session = self._join()
+        self._session.block.open(lambda: False)
+        self._number = self._session.block.number
+        return self
+
+    return mock.patch.object(transaction_block.Transaction, "__enter__", enter)
+
+
+def _start_is_not_fixed() -> Patch:
+    return mock.patch.object(fetching.FetchingConsumer, "commit_starts", return_value=True)
+
+
+def _library_skips_to_the_end() -> Patch:
+    return mock.patch.object(group_member, "library_settings", dict)
+
+
+def _late_copies_are_ignored() -> Patch:
+    return mock.patch.object(ProducerHandle, "may_have_sent_twice", property(_never))
+
+
+def _every_refusal_is_definite() -> Patch:
+    return mock.patch.object(ProducerHandle, "_may_be_a_second_copys", _never)
+
+
+def _events_pass_as_records() -> Patch:
+    return mock.patch.object(InputEvents, "records", lambda _, batch: batch)
+
+
+def _one_refused_output_is_found_at_a_time() -> Patch:
+    def remembered(self: Any, found: Any) -> Any:
+        try:
+            self._failed.remember(*found[0])
+        except TransformError as stop:
+            return stop
+        return AbortableError("an output was refused")
+
+    return mock.patch.object(RecordOutputs, "_remembered", remembered)
+
+
+def _refusals_by_brokers_are_nobodys() -> Patch:
+    return mock.patch.object(ConfluentProducer, "take_refused_delivery", return_value="")
+
+
+def _late_transactions_stay_large() -> Patch:
+    return mock.patch.object(TransactionSize, "timed_out", _never)
+
+
+def _huge_numbers_break_through() -> Patch:
+    def queued(self: Any, topic: str, record: Any) -> bool:
+        self.produce(topic, record.value, record.key, **produce_options(topic, record))
+        return True
+
+    return mock.patch.object(ConfluentProducer, "_queued", queued)
+
+
+def _letters_only_whole() -> Patch:
+    letters = record_failures._dead_letters
+    return mock.patch.object(record_failures, "_dead_letters", lambda *about: letters(*about)[:1])
+
+
+def _revocation_is_not_undone() -> Patch:
+    return mock.patch.object(commit_gate, "_unless_undone", lambda revocation, _: revocation)
+
+
+@contextlib.contextmanager
+def _goes_on_without_a_start() -> Iterator[None]:
+    unheard = mock.patch.object(consumer, "forbidden_reset", return_value=None)
+    with unheard, mock.patch.object(StartOffsets, "require_starts", return_value=None):
+        yield
+
+
+def _library_chooses_a_start() -> Patch:
+    return mock.patch.object(group_member, "library_settings", lambda each: {**each, "auto.offset.reset": "earliest"})
+
+
+def _asynchronous_commits_count_at_once() -> Patch:
+    send = EosConsumer._send
+
+    def sent(self: Any, offsets: Any, *, asynchronous: bool) -> Any:
+        answer = send(self, offsets, asynchronous=asynchronous)
+        self._note_committed(offsets.values() if asynchronous else ())
+        return answer
+
+    return mock.patch.object(EosConsumer, "_send", sent)
+
+
+def _holds_never_end() -> Patch:
+    return mock.patch.object(gate_attempts, "HELD_TOO_LONG_ROW", None)
+
+
+def _hooks_break_through() -> Patch:
+    return mock.patch.object(_SafeHook, "__call__", lambda self, event: self._hook(event))
+
+
+MUTANTS = (
+    Mutant("what a broken-off call had collected is lost", _forgets_broken_calls, _of("async_exceptions")),
+    Mutant("callbacks raise inside the client library", _callbacks_raise_inside, _of("error_callback_raises")),
+    Mutant("records in hand count as processed", _processed_at_once, _of("late_outputs", "several_polls", "groups")),
+    Mutant(
+        "a block commits after a failed call", _commits_after_a_failure, _of("swallowed_errors", "async_exceptions")
+    ),
+    Mutant("a block inside a block is accepted", _nested_blocks, _of("misuse")),
+    Mutant("error events pass as records", _events_pass_as_records, _of("end_events")),
+    Mutant("with latest, the first start is not committed", _start_is_not_fixed, _of("latest")),
+    Mutant("the client library is told latest", _library_skips_to_the_end, _of("latest", "log_start_moves", "groups")),
+    Mutant("a hook that raises breaks through", _hooks_break_through, _of("hooks_raise")),
+    Mutant("a handle goes on after a request was sent twice", _late_copies_are_ignored, _of("late_copies", "faults")),
+    Mutant(
+        "every refusal of a commit is definite",
+        _every_refusal_is_definite,
+        _of(),
+        found=REPEATED_COMMIT_OF_A_FORGOTTEN_ID,
+    ),
+    Mutant(
+        "refused outputs are found one by one",
+        _one_refused_output_is_found_at_a_time,
+        _of("rows_of_refusals", "refused_outputs"),
+        says="an output was refused",
+        seed=702,
+    ),
+    Mutant(
+        "outputs that brokers refuse by-pass on_error",
+        _refusals_by_brokers_are_nobodys,
+        _of("broker_refusals"),
+        says="failed with MSG_SIZE_TOO_LARGE",
+    ),
+    Mutant(
+        "a transaction that timed out stays as large",
+        _late_transactions_stay_large,
+        _of("long_transforms"),
+        says="failed with _FENCED",
+    ),
+    Mutant("a number beyond C's breaks through", _huge_numbers_break_through, _of("odd_numbers")),
+    Mutant("a dead letter is only tried whole", _letters_only_whole, _of("near_limit_letters")),
+    Mutant("without a start, and with no leave to choose one, it idles", _goes_on_without_a_start, _of("no_reset")),
+    Mutant("a start is chosen with no leave to", _library_chooses_a_start, _of("no_reset")),
+    Mutant(
+        "an asynchronous commit counts before it is confirmed",
+        _asynchronous_commits_count_at_once,
+        _of("failed_commits"),
+    ),
+    Mutant("a gate stays closed when a revocation is undone", _revocation_is_not_undone, _of(), found=ASSIGNED_AGAIN),
+    Mutant("a gate stays closed beyond its hold limit", _holds_never_end, _of(), found=ASSIGNED_UNHEARD),
+)
+
+OUT_OF_REACH = (
+    (
+        "equal offsets prove a commit",
+        "they must have been committed before, so an application would have to read twice",
+    ),
+    ("a replaced topic goes unnoticed", "simulated topics have no ids, and real programs delete none"),
+    ("an unrelated abort counts for ever", "a standby is idle for minutes, and programs live for seconds"),
+    ("a remembered failure keeps its frames", "it costs memory, and nothing that the oracle knows"),
+    ("a loop is closed by another thread", "simulated members have one thread each"),
+    (
+        "a secret is in the repr of the settings",
+        "no record, offset or outcome shows it: test_no_secret_is_shown",
+    ),
+    (
+        "a loop that is run twice says that a handle is closed",
+        "refused either way: test_a_loop_that_has_ended_says_that_another_one_is_to_be_built",
+    ),
+    (
+        "a transaction time-out below the gate's limits is accepted",
+        "settings are drawn from what is accepted: tests/confluent/test_transaction_timeout.py",
+    ),
+)
+"""Mistakes of which no generated application can know, and why; tests of their own find them."""
+
+
+def hunt(mutant: Mutant, count: int) -> tuple[int, str] | None:
+    """Return the seed and the worst violation of the first application that holds, and does not with ``mutant``."""
+    drawn = (draw(seed, mutant.ingredients) for seed in (mutant.seed, *range(count)))
+    for program in (mutant.found,) if mutant.found else drawn:
+        with mutant.patch():
+            verdict = judged(program)
+        said = next((each for each in verdict.violations if each.startswith(verdict.rule)), "")
+        if said and mutant.says in said and not judged(program).violations:
+            return program.seed, f"{said[: said.find(':')]}: …{said[said.find(mutant.says) :]}" if mutant.says else said
+    return None
+
+
+def main() -> int:
+    """Hunt all of them and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--applications", type=int, default=APPLICATIONS)
+    count = parser.parse_args().applications
+    rows = []
+    for mutant in MUTANTS:
+        found = hunt(mutant, count)
+        rows.append(
+            (mutant.name, "SURVIVED" if found is None else str(found[0]), "" if found is None else found[1][:90])
+        )
+    sys.stdout.write(table(("repair undone", "seed", "first violation"), rows) + "\n")
+    sys.stdout.write(table(("not to be found", "why"), OUT_OF_REACH) + "\n")
+    return 1 if any(seed == "SURVIVED" for _, seed, _ in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,380 @@
+"""Runs a program on a real broker behind the recording proxy: the same members, the same oracle, in real time.
+
+What only the simulation can do (evictions by a script, SIGKILL of one member, refusals by a broker) does not happen
+here; a lost connection, a lost answer, a late request, a newer producer, another member and a signal do.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from eos_client.confluent.client_library import CONFLUENT_KAFKA
+from tests.applications.members import ACCEPTED, Hang, Interrupt, Member
+from tests.applications.oracle import Place
+from tests.applications.program import LARGE_LIMIT, SMALL_LIMIT, Event, Program
+from tests.applications.simulated_world import run
+from tests.applications.world import Names, Verdict, World, letter_of
+from tests.verification.brokers import RunningBroker
+from tests.verification.leaving import leave
+from tests.verification.topics import await_stable_end, committed, ends
+from tests.verification.wire import Api
+
+DRAIN_S_MAX = 90.0
+STOP_S_MAX = 60.0
+LOOK_EVERY_S = 0.3
+WAIT_S = 20.0
+APIS = {
+    "AddOffsetsToTxn": Api.ADD_OFFSETS_TO_TXN,
+    "ConsumerGroupHeartbeat": Api.CONSUMER_GROUP_HEARTBEAT,
+    "EndTxn": Api.END_TXN,
+    "Heartbeat": Api.HEARTBEAT,
+    "JoinGroup": Api.JOIN_GROUP,
+    "OffsetCommit": Api.OFFSET_COMMIT,
+    "Produce": Api.PRODUCE,
+    "SyncGroup": Api.SYNC_GROUP,
+    "TxnOffsetCommit": Api.TXN_OFFSET_COMMIT,
+}
+NOT_HERE = frozenset({"kill", "restart", "expire", "lose", "outage", "strike_call", "strike_step"})
+_names = itertools.count(1)
+
+
+class RealWorld(World):
+    """One broker, topics and a group of its own, and members in threads; a single member runs in the main thread."""
+
+    def __init__(self, program: Program, broker: RunningBroker) -> None:
+        ordinal = f"{next(_names)}-{uuid.uuid4().hex[:8]}"
+        super().__init__(
+            program, Names(*(f"{each}-{ordinal}" for each in ("orders", "invoices", "letters", "billing")))
+        )
+        self.broker, self.bootstrap = broker, broker.bootstrap
+        self.library = self
+        self.members = [Member(self, index) for index in range(program.members)]
+        self._began_at = time.monotonic()
+        self._script: list[tuple[float, int, Callable[[], object]]] = []
+        self._numbers = itertools.count()
+        self._written = [0] * program.partitions
+        self._firsts = [0] * program.partitions
+        self._guest: Consumer | None = None
+        self._inside: bool = False
+        self._pending = False
+        self._failure: BaseException | None = None
+        self._ended = threading.Event()
+        self._seen_at: dict[int, int] = {}
+        names = self.names
+        limit = SMALL_LIMIT if program.brokers_refuse else LARGE_LIMIT
+        topics = [
+            NewTopic(names.source, program.partitions, 1),
+            NewTopic(names.sink, 1, 1, config={"max.message.bytes": str(limit)}),
+            NewTopic(names.letters, 1, 1),
+        ]
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for created in admin.create_topics(topics).values():
+            created.result(WAIT_S)
+
+    # -- the client library that members use ---------------------------------------------------------------------
+
+    @property
+    def clock(self) -> Any:
+        """Real time."""
+        return CONFLUENT_KAFKA.clock
+
+    def consumer(self, config: dict[str, Any]) -> Any:
+        """Return a consumer; signals strike only while it is asked for records."""
+        world = self
+
+        class Asked(Consumer):
+            def consume(self, *args: Any, **kwargs: Any) -> Any:
+                with world._interruptible():
+                    return super().consume(*args, **kwargs)
+
+            def poll(self, *args: Any, **kwargs: Any) -> Any:
+                with world._interruptible():
+                    return super().poll(*args, **kwargs)
+
+        return Asked(config)
+
+    @staticmethod
+    def producer(config: dict[str, Any]) -> Any:
+        """Return a producer."""
+        return Producer(config)
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        is_main = threading.current_thread() is threading.main_thread()
+        self._inside = is_main
+        try:
+            yield
+        finally:
+            self._inside = False
+
+    # -- what members tell and ask -------------------------------------------------------------------------------
+
+    def first(self, partition: int) -> int:
+        """Return the first offset that is still in the log."""
+        return self._firsts[partition]
+
+    def set_offset(self, partition: int) -> None:
+        """Let the group begin ``partition`` at the first record; brokers refuse it while the group has members."""
+        place = TopicPartition(self.names.source, partition, self._firsts[partition])
+        operator = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.names.group})
+        with suppress(KafkaException):
+            operator.commit(offsets=[place], asynchronous=False)
+        operator.close()
+
+    def took(self, member: Member, place: Place) -> int:
+        """Note that a record was handed over.
+
+        Only within one process of a single member is it known which record is due, without asking the broker.
+        """
+        self._seen_at.setdefault(place[0], place[1])
+        known = (member.process, place[0]) in self.oracle.due and len(self.members) == 1
+        floor = self._firsts[place[0]] if known else place[1]
+        return self.oracle.took(member.process, place, committed=floor)
+
+    def watch(self) -> None:
+        """Do nothing: looking at the group's offsets takes a while here, and is done aside."""
+
+    def point(self, member: Member) -> None:
+        """What is to strike this process strikes."""
+        if self._failure is not None:
+            raise Hang(str(self._failure))
+        if self._pending and member.index == 0:
+            self._pending = False
+            raise Interrupt("a signal")
+
+    def sleep(self, _member: Member, seconds: float, *, switch: bool = True) -> None:
+        """The application does something slow."""
+        del switch
+        time.sleep(seconds)
+
+    def stall(self, member: Member, seconds: float) -> None:
+        """The application stands still; its clients' own threads do not."""
+        self.sleep(member, seconds)
+
+    def rest(self, seconds: float) -> None:
+        """Wait for a process to be started again."""
+        time.sleep(seconds)
+
+    # -- the run -------------------------------------------------------------------------------------------------
+
+    def run(self) -> Verdict:
+        """Run the program to its end and judge it."""
+        for write in self.program.writes:
+            self._at(write.at_s, partial(self._write, write.partition, write.count))
+        for event in self.program.events:
+            self._at(event.at_s, partial(self._happens, event))
+        self._at(self.program.until_s, self._heal)
+        self._began_at = time.monotonic()
+        script = threading.Thread(target=self._play, daemon=True)
+        before = signal.signal(signal.SIGUSR1, self._signalled)
+        try:
+            script.start()
+            self._live()
+        except Hang as hang:
+            self.oracle.note("STUCK", str(hang))
+        finally:
+            self._ended.set()
+            script.join()
+            signal.signal(signal.SIGUSR1, before)
+        self._judge()
+        took_s = time.monotonic() - self._began_at
+        return Verdict(self.program, self.oracle.violations, self.counts, took_s, self.answers)
+
+    def _live(self) -> None:
+        if len(self.members) == 1:
+            self.members[0].live()
+            return
+        threads = [threading.Thread(target=member.live, daemon=True) for member in self.members]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(self.program.until_s + DRAIN_S_MAX + STOP_S_MAX)
+            if thread.is_alive():
+                raise Hang("a member does not end")
+
+    def _signalled(self, *_: object) -> None:
+        if self._inside:
+            raise Interrupt("a signal")
+        self._pending = True
+
+    def _at(self, at_s: float, act: Callable[[], object]) -> None:
+        heapq.heappush(self._script, (at_s, next(self._numbers), act))
+
+    def _play(self) -> None:
+        """Do what the script says, each at its time, and look whether all is done."""
+        try:
+            while not self._ended.is_set():
+                now_s = time.monotonic() - self._began_at
+                while self._script and self._script[0][0] <= now_s:
+                    heapq.heappop(self._script)[2]()
+                if self.calm and not self._over and (now_s > self.program.until_s + DRAIN_S_MAX or self._is_drained()):
+                    self._end_all()
+                next_s = self._script[0][0] - now_s if self._script else LOOK_EVERY_S
+                self._ended.wait(min(LOOK_EVERY_S, max(0.0, next_s)))
+        except BaseException as error:  # noqa: BLE001  # it would be lost with this thread
+            self._failure = error
+            self._over = True
+
+    def _end_all(self) -> None:
+        self._over = True
+        for member in self.members:
+            if member.loop is not None:
+                member.loop.stop()
+
+    def _heal(self) -> None:
+        self.calm = True
+        self._guest_leaves()
+        for partition in range(self.program.partitions):
+            self._write(partition, 1)
+
+    def _write(self, partition: int, count: int) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 0})
+        for _ in range(count):
+            is_large = self.kind_of((partition, self._written[partition])) == "large_and_raises"
+            producer.produce(
+                self.names.source, b"x" * (SMALL_LIMIT - 80) if is_large else b"order", partition=partition
+            )
+            self._written[partition] += 1
+        producer.flush(WAIT_S)
+
+    def committed(self) -> dict[int, int]:
+        """Return the group's offsets."""
+        found = committed(self.bootstrap, self.names.group, self.names.source, self.program.partitions)
+        known = {partition: offset for partition, offset in found.items() if offset is not None}
+        for partition, offset in known.items():
+            self._seen_at.setdefault(partition, offset)
+        self.oracle.watch(known)
+        return known
+
+    def _is_drained(self) -> bool:
+        found = self.committed()
+        return all(found.get(partition, 0) >= end for partition, end in enumerate(self._written))
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def _happens(self, event: Event) -> None:
+        proxy = self.broker.proxy
+        if event.name in NOT_HERE or (event.what and event.what not in APIS) or proxy is None:
+            return
+        self.count(f"event {event.name}")
+        member = self.members[min(event.member, len(self.members) - 1)]
+        on_partition = {"delete_records": self._delete_records, "set_offset": self.set_offset}
+        with suppress(KafkaException):
+            if event.name == "interrupt":
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            elif event.name == "stop" and member.loop is not None:
+                member.loop.stop()
+            elif event.name in ("error_cb", "lose_request"):
+                proxy.cut_off_clients()
+            elif event.name == "lose_reply":
+                proxy.lose_next_answer(APIS[event.what])
+            elif event.name == "fence":
+                self._fence(f"{self.names.group}-{member.index}")
+            elif event.name in on_partition:
+                on_partition[event.name](int(event.number))
+            elif event.name in ("revoke", "rebalance"):
+                self._guest_joins()
+            elif event.name == "give_back":
+                self._guest_leaves()
+
+    def _fence(self, transactional_id: str) -> None:
+        newer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": transactional_id})
+        newer.init_transactions(WAIT_S)
+
+    def _delete_records(self, partition: int) -> None:
+        before = (self._firsts[partition] + self._written[partition]) // 2
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for future in admin.delete_records([TopicPartition(self.names.source, partition, before)]).values():
+            future.result(WAIT_S)
+        self._firsts[partition] = before
+
+    def _guest_joins(self) -> None:
+        if self._guest is not None:
+            return
+        config: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "group.id": self.names.group}
+        setting = self.program.setting
+        config |= {"enable.auto.commit": False, "group.protocol": setting.protocol}
+        if setting.protocol == "classic":
+            config["partition.assignment.strategy"] = setting.assignor
+        self._guest = Consumer(config)
+        self._guest.subscribe([self.names.source])
+        self._poll_guest()
+
+    def _poll_guest(self) -> None:
+        if self._guest is not None:
+            self._guest.poll(0)
+            self._at(time.monotonic() - self._began_at + 0.1, self._poll_guest)
+
+    def _guest_leaves(self) -> None:
+        guest, self._guest = self._guest, None
+        if guest is not None:
+            leave(guest)
+
+    # -- the verdict ---------------------------------------------------------------------------------------------
+
+    def _judge(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        partitions = range(self.program.partitions)
+        await_stable_end(self.bootstrap, self.names.sink, 1, timeout_s=WAIT_S)
+        found = ends(self.bootstrap, self.names.source, self.program.partitions)
+        latest = self.program.setting.reset == "latest"
+        starts = {p: self._seen_at.get(p, found[p]) if latest else 0 for p in partitions}
+        self.judge(
+            [message.value() for message in self._read(self.names.sink)],
+            [letter_of(message.headers()) for message in self._read(self.names.letters)],
+            self.committed(),
+            found,
+            {p: max(starts[p], self._firsts[p]) for p in partitions},
+        )
+
+    def _read(self, topic: str) -> list[Any]:
+        settings = {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.partition.eof": True}
+        reader = Consumer({**settings, "enable.auto.commit": False, "isolation.level": "read_committed"})
+        reader.assign([TopicPartition(topic, 0, 0)])
+        found: list[Any] = []
+        deadline = time.monotonic() + WAIT_S
+        try:
+            while time.monotonic() < deadline:
+                message = reader.poll(1.0)
+                error = None if message is None else message.error()
+                if message is not None and error is None:
+                    found.append(message)
+                elif error is not None and error.name() == "_PARTITION_EOF":
+                    return found
+        finally:
+            reader.close()
+        raise TimeoutError(f"{topic} could not be read to its end within {WAIT_S:g} s")
+
+
+def compared(program: Program, broker: RunningBroker) -> Verdict:
+    """Run ``program`` on ``broker``, and in the simulation; what only one of them refuses is a violation."""
+    verdict, simulated = RealWorld(program, broker).run(), run(program)
+    if not simulated.violations:
+        verdict.violations.extend(f"DIFFERS: only the real broker: {each}" for each in differences(verdict, simulated))
+    if not verdict.violations:
+        verdict.violations.extend(f"DIFFERS: only the simulation: {each}" for each in differences(simulated, verdict))
+    return verdict
+
+
+def differences(here: Verdict, there: Verdict) -> list[str]:
+    """Return what was refused ``here`` and nowhere ``there``, of what the application tried in both.
+
+    Which records it is handed depends on when it joins: with ``latest``, those that were there before are passed over.
+    """
+    known = {ACCEPTED}.union(*there.answers.values())
+    tried = sorted(here.answers.keys() & there.answers.keys())
+    return [f"{each}: {what}" for each in tried for what in sorted(here.answers[each] - known)]

@@ -1,0 +1,133 @@
+"""A producer that was dropped without close(): its handle ends, and its init takes the id from no younger producer."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from eos_client import EosProducer
+from eos_client.core.model import ProducerLimits
+from eos_client.errors import ClusterUnavailableError, RebuildProducerError
+from tests.confluent.threads import PATIENCE_S
+
+LIMITS = ProducerLimits(recovery_timeout_s=0.0)
+
+
+class Handle:
+    """A raw producer whose cluster does not answer before the factory says so."""
+
+    def __init__(self, factory, settings):
+        self._factory = factory
+        self._settings = settings
+        self.purged = False
+        self.closed = threading.Event()
+        self.closed_in = None
+
+    def init_transactions(self, _timeout_s):
+        if not self._factory.is_answering:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer", retriable=True))
+
+    def poll(self, _timeout_s):
+        return 0
+
+    def purge(self):
+        self.purged = True
+
+    def close(self):
+        assert self.purged
+        self.closed_in = threading.current_thread()
+        self.closed.set()
+
+
+class Handles(list[Handle]):
+    """The factory that has made them."""
+
+    is_answering = False
+
+    def make(self, settings):
+        self.append(Handle(self, settings))
+        return self[-1]
+
+
+@pytest.fixture
+def handles():
+    return Handles()
+
+
+def producer_of(handles, transactional_id="t", servers="nowhere"):
+    settings = {"bootstrap.servers": servers, "transactional.id": transactional_id}
+    return EosProducer(settings, factory=handles.make, limits=LIMITS)
+
+
+def initialise_in_vain(producer):
+    with pytest.raises(ClusterUnavailableError):
+        producer.init_transactions(0.0)
+
+
+def test_its_handle_is_closed_when_garbage_is_collected_in_a_thread_of_its_own(handles):
+    producer = producer_of(handles)
+    initialise_in_vain(producer)
+    gone = weakref.ref(producer)
+    del producer
+    gc.collect()
+    assert gone() is None
+    assert handles[0].closed.wait(PATIENCE_S)
+    assert handles[0].closed_in is not threading.current_thread()
+
+
+def test_its_unanswered_init_ends_when_a_younger_one_asks_for_the_id(handles):
+    older, younger = producer_of(handles), producer_of(handles)
+    initialise_in_vain(older)
+    handles.is_answering = True
+    younger.init_transactions(PATIENCE_S)
+    assert handles[0].closed.wait(PATIENCE_S)
+    assert not handles[1].closed.is_set()
+    with pytest.raises(RebuildProducerError, match="init_transactions"):
+        older.begin_transaction()
+    older.init_transactions(PATIENCE_S)  # whoever still has it may take the id back
+    assert len(handles) == 3
+
+
+def test_an_init_that_was_answered_is_left_alone(handles):
+    handles.is_answering = True
+    older, younger = producer_of(handles), producer_of(handles)
+    older.init_transactions(PATIENCE_S)
+    younger.init_transactions(PATIENCE_S)
+    assert not handles[0].closed.is_set()
+    assert older.transaction_failure is None
+
+
+@pytest.mark.parametrize("other", [{"transactional_id": "u"}, {"servers": "elsewhere"}], ids=["id", "cluster"])
+def test_one_with_another_id_or_cluster_does_not_give_way(handles, other):
+    older, younger = producer_of(handles), producer_of(handles, **other)
+    initialise_in_vain(older)
+    handles.is_answering = True
+    younger.init_transactions(PATIENCE_S)
+    assert not handles[0].closed.is_set()
+    older.init_transactions(PATIENCE_S)
+    assert len(handles) == 2
+
+
+def test_one_that_another_thread_uses_does_not_give_way(handles):
+    older, younger = producer_of(handles), producer_of(handles)
+    tried, over = threading.Event(), threading.Event()
+
+    def use():
+        initialise_in_vain(older)
+        tried.set()
+        over.wait(PATIENCE_S)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    try:
+        assert tried.wait(PATIENCE_S)
+        handles.is_answering = True
+        younger.init_transactions(PATIENCE_S)
+        assert not handles[0].closed.is_set()
+    finally:
+        over.set()
+        thread.join()

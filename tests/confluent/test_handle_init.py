@@ -1,0 +1,72 @@
+"""What a handle's init_transactions has come to, and which fences those that were left behind may explain."""
+
+import pytest
+
+from eos_client.confluent.handle_init import _LATE_INIT_S, HandleInit, InitsLeftBehind
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self):
+        return self.now_s
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def left_behind(clock):
+    made = InitsLeftBehind(clock)
+    made.another()
+    made.followed()
+    return made
+
+
+def test_without_an_init_left_behind_a_fence_is_another_instances(clock):
+    assert not InitsLeftBehind(clock).explain_a_fence
+
+
+def test_each_init_left_behind_explains_one_fence(left_behind):
+    left_behind.another()
+    for _ in range(2):
+        assert left_behind.explain_a_fence
+        left_behind.fenced()
+    assert not left_behind.explain_a_fence
+    left_behind.fenced()
+    assert not left_behind.explain_a_fence
+
+
+def test_a_commit_soon_after_the_init_that_followed_proves_nothing(left_behind, clock):
+    clock.sleep(_LATE_INIT_S / 2)
+    left_behind.committed()
+    assert left_behind.explain_a_fence
+
+
+def test_after_a_later_commit_every_fence_is_another_instances(left_behind, clock):
+    clock.sleep(_LATE_INIT_S)
+    assert left_behind.explain_a_fence, "without a commit, time proves nothing"
+    left_behind.committed()
+    assert not left_behind.explain_a_fence
+
+
+class Raw:
+    calls = 0
+
+    def init_transactions(self, _timeout_s):
+        self.calls += 1
+
+
+def test_an_init_is_done_once_until_a_transaction_begins():
+    init, raw = HandleInit(), Raw()
+    for _ in range(2):
+        init.attempt(raw, 1.0)
+    assert raw.calls == 1
+    init.transaction_begins()
+    init.attempt(raw, 1.0)
+    assert raw.calls == 2

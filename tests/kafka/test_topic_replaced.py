@@ -1,0 +1,107 @@
+"""A topic that is deleted and created again under a consumer is another topic: none of its records is skipped."""
+
+import contextlib
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.cimpl import NewTopic
+
+from eos_client import EosConfig, ExactlyOnceLoop
+from eos_client.confluent.topic_identities import TopicIdentities
+from eos_client.errors import InputPositionError
+from tests.kafka.kafka_support import WAIT_S, values, wait_for
+from tests.kafka.loop_support import LoopThread
+from tests.verification.answers import settled
+
+OLD, NEW = 10, 30  # more than before, so that the old position exists in the new topic
+
+
+def replace_topic(stage, between=lambda: None):
+    """Delete the source, do what is to be done `between`, and create it again, with `NEW` records in partition 0."""
+    stage.admin.delete_topics([stage.source])[stage.source].result(WAIT_S)
+    between()
+    created = []
+
+    def create():
+        with contextlib.suppress(KafkaException):  # while the old one is still being deleted
+            stage.admin.create_topics([NewTopic(stage.source, stage.partitions, 1)])[stage.source].result(WAIT_S)
+            created.append(True)
+
+    wait_for(lambda: created, "the topic to be created again", create)
+    settled(lambda: stage.load([NEW, 0], start=OLD))
+
+
+def test_a_named_topic_that_was_replaced_is_an_error_and_stays_one(any_stage):
+    stage = any_stage
+    stage.load([OLD, 0])
+    consumer = stage.subscribed()
+    stage.collect(consumer, OLD)
+    assert consumer.commit(asynchronous=False)
+    replace_topic(stage)
+    got = []
+    for _ in range(2):
+        with pytest.raises(InputPositionError, match=r"was deleted and created again.*reset the group"):
+            wait_for(lambda: False, "the error", lambda: got.extend(consumer.consume(100, 0.2)))
+    assert values(got) == []
+
+
+def test_a_named_topic_that_was_replaced_after_its_partitions_were_revoked_is_an_error(stage):
+    stage.load([OLD, 0])
+    consumer = stage.subscribed()
+    stage.collect(consumer, OLD)
+
+    def wait_for_the_revocation():
+        wait_for(lambda: not consumer.assignment(), "the revocation", lambda: consumer.consume(100, 0.1))
+
+    replace_topic(stage, between=wait_for_the_revocation)
+    got = []
+    with pytest.raises(InputPositionError, match=r"was deleted and created again.*reset the group"):
+        wait_for(lambda: False, "the error", lambda: got.extend(consumer.consume(100, 0.2)))
+    assert values(got) == []
+
+
+def test_a_replaced_topic_ends_a_loop_that_was_given_its_name(stage):
+    stage.load([OLD, 0])
+    replaced: list[bool] = []
+
+    def copy(record):
+        if record.offset() == OLD - 1 and not replaced:
+            replaced.append(True)
+            replace_topic(stage)
+        yield record.value()
+
+    config = EosConfig(stage.consumer_settings(), group_id=stage.group, commit_interval_s=0.05)
+    loop = ExactlyOnceLoop(config, [stage.source], copy, output_topic=stage.sink, hook=stage.events.append)
+    error = LoopThread(loop, stage.events).ended()
+    assert isinstance(error, InputPositionError)
+    assert "was deleted and created again" in str(error)
+    assert set(stage.outputs()) <= {f"0-{n}" for n in range(OLD)}
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_a_replaced_topic_that_a_pattern_matches_is_read_from_its_beginning(any_stage, reset):
+    stage = any_stage
+    consumer = stage.consumer(auto_offset_reset=reset, topic_metadata_refresh_interval_ms=1000)
+    consumer.subscribe([f"^{stage.source}$"])
+    wait_for(lambda: stage.assigned(consumer) == {0, 1}, "the assignment", lambda: consumer.consume(100, 0.1))
+    stage.load([OLD, 0])
+    assert len(stage.collect(consumer, OLD)) == OLD
+    replace_topic(stage)
+    got: list[str] = []  # some twice, when the rebalance that follows comes before anything was committed
+    wanted = [f"0-{n}" for n in range(OLD, OLD + NEW)]
+    wait_for(
+        lambda: set(got) >= set(wanted),
+        "all records of the new topic",
+        lambda: got.extend(values(consumer.consume(100, 0.1))),
+    )
+    assert list(dict.fromkeys(got)) == wanted
+
+
+def test_the_log_tells_the_id_of_a_topic_that_is_read(any_stage):
+    """What the above relies on: a client library that writes its log otherwise turns this red."""
+    any_stage.load(1)
+    settings = any_stage.consumer_settings()
+    identities = TopicIdentities(settings)
+    consumer = any_stage.raw_consumer(**identities.added_to({}))
+    any_stage.collect(consumer, 2)
+    assert any_stage.source in identities.ids

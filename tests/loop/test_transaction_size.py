@@ -1,0 +1,36 @@
+"""How many records a transaction may hold after one that could not be committed."""
+
+from eos_client.loop.transaction_size import TransactionSize
+
+
+def test_it_narrows_by_tenths_until_records_are_written_one_by_one():
+    size = TransactionSize(100_000)
+    seen = []
+    while size.narrow(size.records_max):
+        seen.append((size.records_max, size.one_by_one))
+    assert seen == [(10_000, False), (1_000, False), (100, False), (10, True)]
+
+
+def test_it_narrows_by_what_the_transaction_held_and_never_below_one_record():
+    size = TransactionSize(100_000)
+    assert size.narrow(3)
+    assert (size.records_max, size.one_by_one) == (1, True)
+
+
+def test_each_commit_doubles_it_up_to_its_first_size():
+    size = TransactionSize(50)
+    assert size.timed_out()
+    assert not size.timed_out(), "it cannot become smaller"
+    seen = []
+    for _ in range(7):
+        size.committed()
+        seen.append(size.records_max)
+    assert seen == [2, 4, 8, 16, 32, 50, 50]
+
+
+def test_records_are_written_together_again_when_more_than_a_few_get_through():
+    size = TransactionSize(100)
+    size.narrow(60)
+    assert size.one_by_one
+    size.committed()
+    assert (size.records_max, size.one_by_one) == (12, False)

@@ -1,0 +1,127 @@
+"""An application of `with producer.transaction(consumer)` blocks on the simulated cluster."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from eos_client import EosConsumer, EosProducer
+from eos_client.core.commit_gate import GateSettings
+from eos_client.core.model import ProducerLimits
+from eos_client.observe import Event
+from eos_client.testing.simulated_cluster import SimulatedCluster
+from tests.simulation.simulated_member import CONSUMER
+
+SOURCE, SINK, GROUP = "orders", "invoices", "billing"
+WAIT_S = 60.0
+QUIET = logging.getLogger("blocks")
+QUIET.disabled = True
+
+
+class BlockStage:
+    """A cluster with two input partitions, one consumer, one producer, and every event that they told."""
+
+    def __init__(
+        self, protocol: str = CONSUMER, *, records: int = 2, partitions: int = 2, request_timeout_s: float = WAIT_S
+    ) -> None:
+        self.cluster = SimulatedCluster(seed=11, request_timeout_s=request_timeout_s)
+        self.cluster.create_topic(SOURCE, partitions)
+        self.cluster.create_topic(SINK)
+        self.protocol = protocol
+        self.partitions = partitions
+        self.written = 0
+        self.events: list[Event] = []
+        self.load(records)
+
+    def load(self, count: int) -> None:
+        """Write ``count`` more records to each partition of the source."""
+        for partition in range(self.partitions):
+            values = [f"{partition}-{n}".encode() for n in range(self.written, self.written + count)]
+            self.cluster.write(SOURCE, values, partition=partition)
+        self.written += count
+
+    @property
+    def group_settings(self) -> dict[str, Any]:
+        """What makes a consumer speak the stage's protocol."""
+        if self.protocol == CONSUMER:
+            return {"group.protocol": "consumer"}
+        return {"partition.assignment.strategy": self.protocol}
+
+    def consumer(self, *, hook: Any = None, gate: GateSettings | None = None, **settings: Any) -> EosConsumer:
+        config = {"bootstrap.servers": "simulated", "group.id": GROUP, "auto.offset.reset": "earliest"}
+        return EosConsumer(
+            config | self.group_settings | {k.replace("_", "."): v for k, v in settings.items()},
+            gate=gate,
+            factory=self.cluster.consumer,
+            clock=self.cluster.clock,
+            hook=hook or self.events.append,
+        )
+
+    def subscribed(self, *, callbacks: dict[str, Any] | None = None, **settings: Any) -> EosConsumer:
+        made = self.consumer(**settings)
+        made.subscribe([SOURCE], **(callbacks or {}))
+        return made
+
+    def producer(
+        self, *, hook: Any = None, recovery_timeout_s: float = WAIT_S, generate_id: bool = False, **settings: Any
+    ) -> EosProducer:
+        made = EosProducer(
+            {"bootstrap.servers": "simulated", "logger": QUIET}
+            | ({} if generate_id else {"transactional.id": "billing-0"})
+            | {k.replace("_", "."): v for k, v in settings.items()},
+            limits=ProducerLimits(commit_timeout_s=2.0, recovery_timeout_s=recovery_timeout_s),
+            generate_id=generate_id,
+            factory=self.cluster.producer,
+            clock=self.cluster.clock,
+            hook=hook or self.events.append,
+        )
+        made.init_transactions()
+        return made
+
+    def collect(self, consumer: EosConsumer, count: int) -> list[Any]:
+        """Consume until ``count`` records have come."""
+        got: list[Any] = []
+        self.wait_for(lambda: len(got) >= count, lambda: got.extend(consumer.consume(count - len(got), 0.2)))
+        return got
+
+    def wait_for(self, done: Callable[[], Any], turn: Callable[[], Any]) -> None:
+        """Take turns until ``done``; fails after a minute of simulated time."""
+        until_s = self.cluster.clock() + WAIT_S
+        while not done():
+            assert self.cluster.clock() < until_s, "it did not happen within a simulated minute"
+            turn()
+
+    def until_revoked(self, consumer: EosConsumer) -> None:
+        """Give partition 1 to another instance, and poll until the consumer was told."""
+        self.cluster.revoke((SOURCE, 1))
+        self.wait_for(lambda: self.named("partitions_revoked"), lambda: consumer.consume(10, 0.1))
+
+    def lost(self, consumer: EosConsumer) -> None:
+        """Evict the consumer, and poll until it was told."""
+        self.cluster.lose()
+        self.wait_for(lambda: self.named("partitions_lost"), lambda: consumer.consume(10, 0.1))
+
+    def copy_the_rest(self, producer: EosProducer, consumer: EosConsumer) -> None:
+        """Copy block by block until every record's offset is committed."""
+
+        def one_block() -> None:
+            with producer.transaction(consumer) as txn:
+                for message in consumer.consume(100, 0.2):
+                    txn.produce(SINK, message.value())
+
+        self.wait_for(lambda: sum(self.cluster.committed(GROUP).values()) == self.partitions * self.written, one_block)
+
+    @property
+    def inputs(self) -> list[bytes]:
+        """The value of every record of the source."""
+        return [f"{p}-{n}".encode() for p in range(self.partitions) for n in range(self.written)]
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What a read_committed reader sees of the sink, sorted."""
+        return sorted(self.cluster.values(SINK))
+
+    def named(self, name: str) -> list[Any]:
+        """The events of that name, so far."""
+        return [event for event in self.events if event.name == name]

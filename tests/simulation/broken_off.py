@@ -1,0 +1,114 @@
+"""Exceptions that come between any two steps of the wrappers, as a signal handler's does, one step after the other."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import eos_client
+
+_PACKAGE = Path(eos_client.__file__).parent
+_STRUCK = tuple(str(_PACKAGE / part) for part in ("confluent", "core", "clients"))
+_LISTENERS = str(_PACKAGE.parent / "listeners")
+
+
+class StrikeError(BaseException):
+    """What the signal handler raises."""
+
+
+class StepStrike:
+    """Raises `error` at the `number`-th step of the package's own code; `struck` says where."""
+
+    def __init__(self, number: int, error: type[BaseException] = StrikeError) -> None:
+        self.number = number
+        self.error = error
+        self.steps = 0
+        self.struck = ""
+
+    @contextmanager
+    def armed(self) -> Iterator[None]:
+        """Count steps within, from anywhere."""
+        before = sys.gettrace()
+        sys.settrace(self._enter)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+    def _enter(self, frame: Any, _event: str, _argument: Any) -> Any:
+        if not _is_struck(frame.f_code.co_filename):
+            return None
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        return self._step
+
+    def _step(self, frame: Any, event: str, _argument: Any) -> Any:
+        if event == "opcode" and not self.struck and not _has_handed_over(frame):
+            self.steps += 1
+            if self.steps == self.number:
+                self.struck = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
+                raise self.error(self.struck)
+        return self._step
+
+
+@cache
+def _is_struck(file_name: str) -> bool:
+    return str(Path(file_name).resolve()).startswith((*_STRUCK, _LISTENERS))
+
+
+def _has_handed_over(frame: Any) -> bool:
+    """Whether the last step is done: Python looks for signals there no more, and the records are the application's."""
+    code = frame.f_code
+    if code.co_name not in {"poll", "consume"} or not code.co_filename.endswith("confluent/consumer.py"):
+        return False
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip().startswith("return ")
+
+
+class CallStrike:
+    """Raises before or after the `number`-th call into the raw clients: what the call did is not told."""
+
+    def __init__(self, number: int, *, after: bool) -> None:
+        self.number = number
+        self.after = after
+        self.calls = 0
+        self.is_armed = False
+        self.struck = ""
+
+    def around(self, client: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """The `factory` of a wrapper whose raw client's calls are struck."""
+        return lambda settings: _StruckClient(client(settings), self)
+
+    def call(self, name: str, act: Callable[[], Any]) -> Any:
+        """Do `act`, and strike when it is its turn."""
+        if not self.is_armed:
+            return act()
+        self.calls += 1
+        is_due = self.calls == self.number
+        if is_due and not self.after:
+            self.struck = f"before {name}"
+            raise StrikeError(self.struck)
+        result = act()
+        if is_due:
+            self.struck = f"after {name}"
+            raise StrikeError(self.struck)
+        return result
+
+
+class _StruckClient:
+    def __init__(self, raw: Any, strike: CallStrike) -> None:
+        self._raw = raw
+        self._strike = strike
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._raw, name)
+        if not callable(method):
+            return method
+        return lambda *arguments, **named: self._strike.call(name, lambda: method(*arguments, **named))
+
+    def __len__(self) -> int:
+        return len(self._raw)

@@ -1,0 +1,136 @@
+"""An asynchronous commit counts when the broker has confirmed it: until then the next commit covers its offsets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from eos_client import EosConsumer
+from eos_client.observe import CommitRefused
+from eos_client.testing import SimulatedCluster
+from eos_client.testing.simulation.model import PartitionKey
+
+PLACE = PartitionKey("orders", 0)
+REFUSAL = "REBALANCE_IN_PROGRESS"
+
+
+class Application:
+    """A plain consumer of `orders`, with what `on_commit` and the hook were told."""
+
+    def __init__(self, cluster: SimulatedCluster, **settings: Any) -> None:
+        self.cluster = cluster
+        self.told: list[tuple[Any, list[Any]]] = []
+        self.events: list[Any] = []
+        cluster.create_topic("orders", 2)
+        cluster.write("orders", [b"1", b"2", b"3"])
+        given = {"bootstrap.servers": "simulated", "group.id": "billing", "auto.offset.reset": "earliest", **settings}
+        self.consumer = EosConsumer(
+            {**given, "on_commit": lambda error, places: self.told.append((error, places))},
+            factory=cluster.consumer,
+            clock=cluster.clock,
+            hook=self.events.append,
+        )
+        self.consumer.subscribe(["orders"])
+
+    def read(self) -> list[Any]:
+        found: list[Any] = []
+        while len(found) < 3:
+            found += self.consumer.consume(3, 0.5)
+        return found
+
+    def hear_of_commit(self) -> None:
+        while not self.told:
+            self.consumer.poll(0.1)
+
+    @property
+    def committed(self) -> dict[PartitionKey, int]:
+        return self.cluster.committed()
+
+
+@pytest.fixture
+def application(simulated_cluster: SimulatedCluster) -> Any:
+    made = Application(simulated_cluster)
+    yield made
+    made.consumer.close()
+
+
+def test_a_synchronous_commit_covers_what_an_asynchronous_one_failed_to_commit(application: Application) -> None:
+    application.read()
+    application.cluster.refuse("OffsetCommit", REFUSAL)
+    assert application.consumer.commit() is None
+    application.hear_of_commit()
+    assert application.told[0][0].name() == REFUSAL
+    assert application.committed == {}
+    (refused,) = (event for event in application.events if isinstance(event, CommitRefused))
+    assert REFUSAL in refused.reason
+    application.consumer.commit(asynchronous=False)
+    assert application.committed == {PLACE: 3}
+
+
+@pytest.mark.parametrize("how", ["message", "offsets"])
+def test_a_commit_of_one_partition_covers_explicit_offsets_that_failed_for_another(
+    application: Application, how: str
+) -> None:
+    last = application.read()[-1]
+    application.cluster.refuse("OffsetCommit", REFUSAL)
+    given: dict[str, Any] = {"message": last} if how == "message" else {"offsets": [TopicPartition("orders", 0, 3)]}
+    application.consumer.commit(**given)
+    application.hear_of_commit()
+    application.consumer.commit(offsets=[TopicPartition("orders", 1, 0)], asynchronous=False)
+    assert application.committed == {PLACE: 3, PartitionKey("orders", 1): 0}
+
+
+def test_a_synchronous_commit_covers_one_that_nobody_has_confirmed_yet(application: Application) -> None:
+    application.read()
+    application.cluster.lose_request("OffsetCommit")
+    application.consumer.commit()
+    application.consumer.commit(asynchronous=False)
+    assert application.committed == {PLACE: 3}
+
+
+def test_a_later_commit_of_the_same_partition_takes_the_place_of_one_that_failed(application: Application) -> None:
+    application.read()
+    application.cluster.refuse("OffsetCommit", REFUSAL)
+    application.consumer.commit(offsets=[TopicPartition("orders", 0, 1)])
+    application.hear_of_commit()
+    application.consumer.commit(offsets=[TopicPartition("orders", 0, 2)], asynchronous=False)
+    application.consumer.commit(offsets=[TopicPartition("orders", 1, 0)], asynchronous=False)
+    assert application.committed == {PLACE: 2, PartitionKey("orders", 1): 0}
+
+
+def test_a_revocation_covers_what_failed(application: Application) -> None:
+    application.read()
+    application.cluster.refuse("OffsetCommit", REFUSAL)
+    application.consumer.commit()
+    application.hear_of_commit()
+    application.consumer.close()
+    assert application.committed == {PLACE: 3}
+
+
+def test_a_confirmed_commit_is_not_sent_again(application: Application) -> None:
+    application.read()
+    application.consumer.commit()
+    application.hear_of_commit()
+    assert application.told[0][0] is None
+    assert application.committed == {PLACE: 3}
+    with pytest.raises(KafkaException) as raised:
+        application.consumer.commit(asynchronous=False)
+    assert raised.value.args[0].code() == KafkaError._NO_OFFSET
+
+
+def test_stored_offsets_that_failed_are_covered_too(simulated_cluster: SimulatedCluster) -> None:
+    application = Application(simulated_cluster, **{"enable.auto.offset.store": False})
+    application.consumer.store_offsets(message=application.read()[1])
+    simulated_cluster.refuse("OffsetCommit", REFUSAL)
+    application.consumer.commit()
+    application.hear_of_commit()
+    application.consumer.commit(asynchronous=False)
+    assert application.committed == {PLACE: 2}
+    application.consumer.close()
+
+
+def test_what_is_no_callable_is_refused_as_confluent_kafka_does() -> None:
+    with pytest.raises(KafkaException, match="on_commit requires a callable"):
+        EosConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "billing", "on_commit": "later"})

@@ -1,0 +1,268 @@
+"""Once a call inside a block has failed, nothing of the block is committed, whatever the application does with it."""
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from eos_client import Outcome, OutputRecord
+from eos_client.errors import (
+    AbortableError,
+    ClusterUnfitError,
+    EosError,
+    OutputRefusedError,
+    ProducerFencedError,
+)
+from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
+from tests.simulation.simulated_member import EAGER
+
+TOO_LARGE = b"x" * 2_000_000
+
+
+@pytest.fixture
+def stage():
+    return BlockStage()
+
+
+def undelivered(stage, producer):
+    """Let an output fail, so that librdkafka takes no more of this transaction and says so at the next one."""
+    stage.cluster.refuse("Produce", "INVALID_RECORD")
+    producer.produce(SINK, b"undelivered")
+    producer.flush(5.0)
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["txn.produce", "producer.produce"])
+def test_a_swallowed_error_of_produce_is_not_committed(stage, plain):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        records = stage.collect(consumer, 4)
+        txn.produce(SINK, records[0].value())
+        with contextlib.suppress(EosError):
+            undelivered(stage, producer)
+        for record in records[1:]:
+            with pytest.raises(AbortableError):
+                (producer if plain else txn).produce(SINK, record.value())
+    assert txn.outcome is Outcome.ABORTED
+    assert stage.cluster.committed(GROUP) == {}
+    assert stage.outputs == []
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_an_error_of_the_plain_produce_ends_the_block_quietly(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        txn.produce(SINK, stage.collect(consumer, 4)[0].value())
+        undelivered(stage, producer)
+        producer.produce(SINK, b"one more")
+    assert txn.outcome is Outcome.ABORTED
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_a_queue_that_stayed_full_aborts_the_block_although_the_client_library_would_commit(stage):
+    """The library knows nothing of an output that found no room."""
+    producer, consumer = stage.producer(queue_buffering_max_messages=1), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        records = stage.collect(consumer, 4)
+        txn.produce(SINK, records[0].value())
+        stage.cluster.delay("Produce", 3.0)
+        with pytest.raises(AbortableError, match="queue stayed full"):
+            txn.produce(SINK, records[1].value())
+    assert txn.outcome is Outcome.ABORTED
+    assert stage.outputs == []
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_a_failed_transaction_is_not_committed_by_plain_calls_either(stage):
+    producer = stage.producer(queue_buffering_max_messages=1)
+    producer.begin_transaction()
+    producer.produce(SINK, b"first")
+    stage.cluster.delay("Produce", 3.0)
+    with pytest.raises(AbortableError, match="queue stayed full") as full:
+        producer.enqueue(SINK, OutputRecord(value=b"second"))
+    with pytest.raises(AbortableError) as refused:
+        producer.commit_transaction(5.0)
+    assert refused.value is full.value
+    producer.abort_transaction(5.0)
+    producer.begin_transaction()
+    producer.produce(SINK, b"again")
+    producer.commit_transaction(5.0)
+    assert stage.outputs == [b"again"]
+
+
+def test_a_caught_refusal_of_one_output_is_the_applications_decision_to_go_without_it(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        first, *others = stage.collect(consumer, 4)
+        with pytest.raises(OutputRefusedError):
+            txn.produce(SINK, first.value() + TOO_LARGE)
+        for record in others:
+            txn.produce(SINK, record.value())
+    assert txn.outcome is Outcome.COMMITTED
+    assert len(stage.outputs) == 3
+    assert sum(stage.cluster.committed(GROUP).values()) == 4
+
+
+def test_a_refusal_that_leaves_the_block_aborts_it_and_goes_up(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    txn = producer.transaction(consumer)
+
+    def block():
+        with txn:
+            stage.collect(consumer, 4)
+            txn.produce(SINK, TOO_LARGE)
+
+    with pytest.raises(OutputRefusedError):
+        block()
+    assert txn.outcome is Outcome.ABORTED
+    assert stage.cluster.committed(GROUP) == {}
+
+
+def test_a_caught_full_queue_of_the_plain_produce_is_the_applications_to_repeat(stage):
+    producer, consumer = stage.producer(queue_buffering_max_messages=1), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 4):
+            while True:
+                try:
+                    producer.produce(SINK, record.value())
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+    assert txn.outcome is Outcome.COMMITTED
+    assert stage.outputs == stage.inputs
+
+
+def test_the_plain_produce_may_write_the_first_output_of_a_block(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 4):
+            producer.produce(SINK, record.value())
+    assert txn.outcome is Outcome.COMMITTED
+    assert stage.outputs == stage.inputs
+
+
+def test_a_swallowed_exception_out_of_consume_is_not_committed(stage):
+    """The application cannot know what consume had in its hands."""
+
+    def on_assign(consumer, partitions):
+        if partitions and len(assigned) < 2:
+            assigned.append(partitions)
+            if len(assigned) == 2:
+                raise ZeroDivisionError
+
+    assigned: list[object] = []
+    stage.cluster.create_topic("refunds", 1)
+    producer, consumer = stage.producer(), stage.subscribed(callbacks={"on_assign": on_assign})
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 4):
+            txn.produce(SINK, record.value())
+        consumer.subscribe([SOURCE, "refunds"], on_assign=on_assign)
+        with pytest.raises(ZeroDivisionError):
+            stage.wait_for(lambda: False, lambda: consumer.consume(10, 0.1))
+    assert txn.outcome is Outcome.ABORTED
+    assert stage.outputs == []
+
+
+def test_a_fenced_producer_goes_up_and_commits_nothing(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+
+    def block():
+        with producer.transaction(consumer) as txn:
+            for record in stage.collect(consumer, 4):
+                txn.produce(SINK, record.value())
+            stage.cluster.fence_producer()
+            with contextlib.suppress(EosError):
+                producer.flush(5.0)
+                for _ in range(10):
+                    producer.poll(0.1)
+
+    with pytest.raises(ProducerFencedError):
+        block()
+    assert stage.outputs == []
+
+
+# -- error events -----------------------------------------------------------------------------------------------------
+
+
+def records(consumer, call, timeout_s):
+    """What the call hands over; the truth of a message is the length of its value, which an event has none of."""
+    got = [consumer.poll(timeout_s)] if call == "poll" else consumer.consume(10, timeout_s)
+    return [message for message in got if message is not None]
+
+
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_a_misspelt_topic_ends_the_block_with_an_error_and_commits_nothing(call):
+    stage = BlockStage(EAGER)
+    producer, consumer = stage.producer(), stage.consumer()
+    consumer.subscribe(["ordres"])
+    seen: list[Any] = []
+    txn = producer.transaction(consumer)
+
+    def block():
+        with txn:
+            stage.wait_for(lambda: seen, lambda: seen.extend(read()))
+
+    def read():
+        return records(consumer, call, 0.1)
+
+    with pytest.raises(ClusterUnfitError, match="ordres"):
+        block()
+    assert seen == []
+    assert txn.outcome is Outcome.ABORTED
+    assert stage.outputs == []
+
+
+def test_a_swallowed_event_commits_nothing_either():
+    stage = BlockStage(EAGER)
+    producer, consumer = stage.producer(), stage.consumer()
+    consumer.subscribe([SOURCE, "ordres"])
+    with producer.transaction(consumer) as txn:
+        txn.produce(SINK, b"written before")
+        with contextlib.suppress(ClusterUnfitError):
+            stage.wait_for(lambda: False, lambda: consumer.consume(10, 0.1))
+    assert txn.outcome is Outcome.ABORTED
+    assert "UNKNOWN_TOPIC_OR_PART" in txn.reason
+    assert stage.outputs == []
+
+
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_ends_of_partitions_are_withheld_inside_a_block_and_given_outside(stage, call):
+    producer, consumer = stage.producer(), stage.subscribed(enable_partition_eof=True)
+
+    def read():
+        return records(consumer, call, 0.5)
+
+    got: list[Any] = []
+    with producer.transaction(consumer) as txn:
+        stage.wait_for(lambda: len(got) >= 4, lambda: got.extend(read()))
+        got += read()
+        got += read()
+    assert all(message.error() is None for message in got)
+    assert txn.outcome is Outcome.COMMITTED
+    stage.load(1)
+    outside: list[Any] = []
+    stage.wait_for(lambda: any(m.error() for m in outside), lambda: outside.extend(read()))
+
+
+def test_a_poll_that_meets_only_events_waits_for_a_record_until_its_time_is_over(stage):
+    producer, consumer = stage.producer(), stage.subscribed(enable_partition_eof=True)
+    with producer.transaction(consumer):
+        stage.collect(consumer, 4)
+        stage.cluster.after(2.0, lambda: stage.load(1))
+        assert consumer.poll(20.0) is not None
+        began_at = stage.cluster.clock()
+        assert len(consumer.consume(1, -1)) == 1
+        assert consumer.poll(3.0) is None
+        assert stage.cluster.clock() - began_at >= 3.0
+
+
+def test_a_pattern_that_matches_nothing_yet_is_waited_for():
+    stage = BlockStage(EAGER)
+    producer, consumer = stage.producer(), stage.consumer()
+    consumer.subscribe(["^nothing-.*"])
+    with producer.transaction(consumer) as txn:
+        for _ in range(20):
+            assert consumer.consume(10, 0.5) == []
+    assert txn.outcome is Outcome.COMMITTED

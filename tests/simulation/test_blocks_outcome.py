@@ -1,0 +1,189 @@
+"""Every block is told the true outcome of its transaction, also when an exception has broken off its end."""
+
+import pytest
+
+from eos_client import Outcome
+from eos_client.clients.block_state import BlockState
+from eos_client.errors import ClientClosedError, OutputRefusedError
+from tests.kafka.kafka_support import intercepting
+from tests.simulation.block_stage import GROUP, SINK, BlockStage
+from tests.simulation.broken_off import CallStrike, StepStrike
+from tests.simulation.test_broken_off_calls import EVERY_STEP, PROTOCOLS, Copying, OwnError
+
+
+class Telling(Copying):
+    """An application whose every block writes outputs of its own, so that the log tells what became of each."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        self.blocks = []
+
+    def block(self, number=6, error=None):
+        """Copy in a block; the application raises ``error`` at its end."""
+        txn = self.producer.transaction(self.world.consumer)
+        attempt = len(self.blocks)
+        written: list[bytes] = []
+        self.blocks.append((txn, written))
+        with txn:
+            for message in self.world.consumer.consume(number, 0.05):
+                output = f"{message.partition()}:{message.offset()}#{attempt}"
+                txn.produce("out", output)
+                written.append(output.encode())
+            if error is not None:
+                raise error
+
+    def story(self):
+        self.world.does(self.block, lambda: self.block(error=OwnError()), self.block)
+        self.world.cluster.rebalance()
+        self.world.does(self.block, lambda: self.block(error=OwnError()), self.block)
+
+    def copied(self):
+        return [value.partition(b"#")[0] for value in self.world.cluster.values("out")]
+
+    def lies(self):
+        """The blocks whose outcome is not what the log says."""
+        log = frozenset(self.world.cluster.values("out"))
+        told = {Outcome.COMMITTED: True, Outcome.ABORTED: False}
+        return [
+            (number, txn.outcome, txn.reason, written)
+            for number, (txn, written) in enumerate(self.blocks)
+            if written
+            and txn.outcome is not Outcome.SKIPPED
+            and {told.get(txn.outcome)} != {output in log for output in written}
+        ]
+
+
+def struck_telling(strike, armed, **settings):
+    telling = Telling(**settings)
+    with armed(telling, strike):
+        telling.story()
+    telling.copies_the_rest()
+    assert telling.is_exact(), f"{strike.number}, {strike.struck}: {telling.copied()}"
+    assert telling.lies() == [], f"{strike.number}, {strike.struck}"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_wherever_an_exception_strikes_every_block_is_told_its_outcome(protocol):
+    counted = StepStrike(0)
+    with counted.armed():
+        Telling(group_protocol=protocol).story()
+    for number in range(1, counted.steps, EVERY_STEP):
+        struck_telling(StepStrike(number), lambda _, strike: strike.armed(), group_protocol=protocol)
+
+
+class EndStrike(StepStrike):
+    """Strikes only where a block's outcome is noted and told."""
+
+    def _enter(self, frame, event, argument):
+        if frame.f_code.co_name not in {"_ended", "_told", "left_block"}:
+            return None
+        return super()._enter(frame, event, argument)
+
+
+def test_no_step_between_the_end_and_the_telling_of_it_loses_an_outcome():
+    number = 0
+    while True:
+        number += 1
+        telling, strike = Telling(), EndStrike(number)
+        with strike.armed():
+            telling.world.does(telling.block)
+        telling.world.does(telling.block)
+        assert telling.lies() == [], f"step {number}, {strike.struck}"
+        if not strike.struck:
+            break
+    assert number > 20
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_whichever_call_of_the_producer_is_struck_every_block_is_told_its_outcome(protocol, after):
+    number = 0
+    while True:
+        number += 1
+        strike = CallStrike(number, after=after)
+        telling = Telling(group_protocol=protocol, producer_factory=strike.around)
+        strike.is_armed = True
+        telling.story()
+        strike.is_armed = False
+        telling.copies_the_rest()
+        assert telling.is_exact(), f"call {number}, {strike.struck}: {telling.copied()}"
+        assert telling.lies() == [], f"call {number}, {strike.struck}"
+        if not strike.struck:
+            break
+    assert number > 50
+
+
+def test_a_commit_that_was_broken_off_is_told_by_the_next_poll():
+    def commit(raw, *arguments):
+        raw.commit_transaction(*arguments)
+        raise OwnError
+
+    telling = Telling(producer_factory=lambda client: intercepting(client, commit_transaction=commit))
+    telling.world.does(telling.block)
+    (txn, _) = telling.blocks[0]
+    assert txn.outcome is None
+    assert "an exception has broken off the end of the block" in txn.reason
+    telling.world.polls()
+    assert txn.outcome is Outcome.COMMITTED
+
+
+# -- what a commit tells ----------------------------------------------------------------------------------------------
+
+
+def test_a_commit_counts_every_output_of_its_block_whoever_has_written_it(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        stage.collect(consumer, 4)
+        txn.produce(SINK, b"by the block")
+        producer.produce(SINK, b"by the producer")
+        producer.produce_batch(SINK, [{"value": b"in"}, {"value": b"a batch"}])
+        with pytest.raises(OutputRefusedError):
+            txn.produce(SINK, b"refused", partition=99)
+    (committed,) = stage.named("transaction_committed")
+    assert committed.records_out == producer.counters.records_out == len(stage.outputs) == 4
+
+
+# -- clients that are closed inside a block ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stage():
+    return BlockStage()
+
+
+def test_closing_the_producer_inside_a_block_ends_it_as_aborted(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    txn = producer.transaction(consumer)
+
+    def block():
+        with txn:
+            for message in stage.collect(consumer, 2):
+                txn.produce(SINK, message.value())
+            producer.close()
+
+    with pytest.raises(ClientClosedError):
+        block()
+    assert txn.outcome is Outcome.ABORTED
+    assert "Producer has been closed" in txn.reason
+    stage.copy_the_rest(stage.producer(), consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_closing_the_consumer_inside_a_block_says_so(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        for message in stage.collect(consumer, 2):
+            txn.produce(SINK, message.value())
+        consumer.close()
+    assert txn.outcome is Outcome.ABORTED
+    assert "the consumer was closed inside the block" in txn.reason
+    assert stage.cluster.committed(GROUP) == {}
+
+
+@pytest.mark.parametrize("call", [BlockState.reading, BlockState.writing])
+def test_a_call_that_an_exception_has_kept_from_beginning_leaves_no_failure_in_its_block(call):
+    block = BlockState()
+    begun = call(block)
+    begun.__enter__()
+    del begun  # the exception came before the body, so nobody ends the call
+    block.check()

@@ -1,0 +1,66 @@
+"""A consumer that goes on with another producer: the first one was fenced in a block, or its block was broken off."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from eos_client import Outcome
+from eos_client.errors import ProducerFencedError
+from tests.simulation.block_stage import SINK, BlockStage
+from tests.simulation.simulated_member import CONSUMER
+
+PROTOCOLS = ("range", "cooperative-sticky", CONSUMER)
+
+
+@pytest.fixture(params=PROTOCOLS)
+def stage(request):
+    return BlockStage(request.param, records=7, partitions=3)
+
+
+def copy(stage, producer, consumer, count):
+    block = producer.transaction(consumer)
+    with block:
+        for message in consumer.consume(count, 0.5):
+            producer.produce(SINK, message.value())
+    return block
+
+
+def fenced_in_a_block(stage, producer, consumer, count):
+    newer = stage.producer(transactional_id=producer.transactional_id)
+    block = producer.transaction(consumer)
+    with suppress(ProducerFencedError), block:
+        for message in consumer.consume(count, 0.5):
+            producer.produce(SINK, message.value())
+    newer.close()
+    producer.close()
+    return block
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize("before", [1, 2, 3])
+@pytest.mark.parametrize("in_a_row", [1, 2])
+def test_it_goes_back_to_what_the_fenced_producers_block_had_in_hand(stage, before, count, in_a_row):
+    consumer, producer = stage.subscribed(), stage.producer()
+    for _ in range(before):
+        copy(stage, producer, consumer, count)
+    for number in range(in_a_row):
+        assert fenced_in_a_block(stage, producer, consumer, count).outcome is Outcome.ABORTED
+        producer = stage.producer(transactional_id=f"successor-{number}")
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == sorted(stage.inputs)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_where_the_application_has_sought_meanwhile_it_goes_on_there(stage, count):
+    consumer, producer = stage.subscribed(), stage.producer()
+    copy(stage, producer, consumer, count)
+    fenced_in_a_block(stage, producer, consumer, count)
+    for partition in consumer.assignment():
+        partition.offset = 6
+        consumer.seek(partition)
+    producer = stage.producer(transactional_id="successor")
+    with producer.transaction(consumer):
+        got = stage.collect(consumer, 3)
+    assert sorted(message.value() for message in got) == [b"0-6", b"1-6", b"2-6"]

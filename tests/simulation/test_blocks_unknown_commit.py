@@ -1,0 +1,415 @@
+"""A commit whose outcome cannot be found out in time: the next call of the same clients asks the log again."""
+
+import contextlib
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from eos_client import EosConfig, ExactlyOnceLoop, Outcome, OutputRecord
+from eos_client.core.commit_gate import GateSettings
+from eos_client.errors import (
+    ClientClosedError,
+    ClusterUnavailableError,
+    EosError,
+    TransactionStateError,
+    UnknownOutcomeError,
+)
+from eos_client.observe import Event
+from tests.kafka.kafka_support import close_the_gate, intercepting
+from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
+from tests.simulation.simulated_member import COOPERATIVE, EAGER, PROTOCOLS
+
+RECOVERY_S = 6.0
+REQUEST_S = 10.0
+"""When a request without an answer is sent again: later than the recovery time is over."""
+ATTEMPTS_MAX = 20
+"""More attempts to initialise than there is time for."""
+UNKNOWN = "outcome of the last commit is unknown"
+BOTH_WAYS = pytest.mark.parametrize("arrives", [True, False], ids=["that took effect", "that was never sent"])
+
+
+@pytest.fixture(params=PROTOCOLS)
+def stage(request):
+    return BlockStage(request.param, request_timeout_s=REQUEST_S)
+
+
+def next_commit_is_unanswered(stage, *, arrives, rebuilds=1, silent="InitProducerId"):
+    """No answer to the next commit, and none to the next attempts to find out: the recovery time is over first."""
+    (stage.cluster.lose_reply if arrives else stage.cluster.lose_request)("EndTxn")
+    for _ in range(rebuilds):
+        stage.cluster.lose_reply(silent)
+
+
+def left_unknown(stage, producer, consumer, *, arrives, rebuilds=1, silent="InitProducerId"):
+    """A block of two records whose end raised because its commit's outcome is unknown."""
+    txn = producer.transaction(consumer)
+
+    def block():
+        with txn:
+            for message in stage.collect(consumer, 2):
+                txn.produce(SINK, message.value())
+            next_commit_is_unanswered(stage, arrives=arrives, rebuilds=rebuilds, silent=silent)
+
+    with pytest.raises(ClusterUnavailableError, match=UNKNOWN) as raised:
+        block()
+    assert "committed nothing" not in str(raised.value)
+    assert txn.outcome is None
+    assert "sent" in txn.reason
+    assert "not known" in txn.reason
+    return txn
+
+
+def resolved(stage):
+    return [event.outcome for event in stage.named("outcome_resolved")]
+
+
+@BOTH_WAYS
+def test_an_application_that_goes_on_with_the_same_clients_writes_nothing_twice(stage, arrives):
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
+    txn = left_unknown(stage, producer, consumer, arrives=arrives)
+    assert stage.named("transaction_aborted") == []
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+    assert txn.outcome is (Outcome.COMMITTED if arrives else Outcome.ABORTED)
+    assert resolved(stage) == ["committed" if arrives else "aborted"]
+    assert len(stage.named("transaction_aborted")) == (0 if arrives else 1)
+    assert sum(event.records_in for event in stage.named("transaction_committed")) == 4
+    assert producer.counters.committed == len(stage.named("transaction_committed"))
+
+
+@BOTH_WAYS
+def test_offsets_that_could_not_be_read_are_read_by_the_next_call(stage, arrives):
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
+    txn = left_unknown(stage, producer, consumer, arrives=arrives, rebuilds=2, silent="OffsetFetch")
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+    assert txn.outcome is (Outcome.COMMITTED if arrives else Outcome.ABORTED)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("flushes", [False, True], ids=["all acknowledged", "outputs on their way"])
+@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])  # under KIP-848 the gate aborts here (row 8)
+def test_a_rebalance_in_the_end_of_a_block_may_leave_its_commit_unknown(protocol, arrives, flushes):
+    stage = BlockStage(protocol, request_timeout_s=REQUEST_S)
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
+    txn = producer.transaction(consumer)
+
+    def block():
+        with txn:
+            first, *others = stage.collect(consumer, 4)
+            stage.cluster.revoke((SOURCE, 0))
+            stage.cluster.advance(5.0)
+            for message in others:
+                txn.produce(SINK, message.value())
+            stage.cluster.delay("Produce", 1.0 if flushes else 0.0)
+            txn.produce(SINK, first.value())
+            next_commit_is_unanswered(stage, arrives=arrives)
+
+    with pytest.raises(ClusterUnavailableError, match=UNKNOWN):
+        block()
+    assert stage.named("partitions_revoked")
+    assert txn.outcome is None
+    stage.cluster.give_back()
+    stage.load(1)
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+    assert txn.outcome is (Outcome.COMMITTED if arrives else Outcome.ABORTED)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])
+def test_a_handle_that_failed_for_good_in_that_rebalance_does_not_hide_the_unknown_commit(protocol, arrives):
+    """Each new handle is fenced until the time is over, so the flush that has served the rebalance fails as well."""
+    stage = BlockStage(protocol, request_timeout_s=REQUEST_S)
+    producer, consumer = stage.producer(generate_id=True, recovery_timeout_s=RECOVERY_S), stage.subscribed()
+    txn = producer.transaction(consumer)
+
+    def block():
+        with txn:
+            messages = stage.collect(consumer, 4)
+            stage.cluster.revoke((SOURCE, 0))
+            stage.cluster.advance(5.0)
+            stage.cluster.delay("Produce", 1.0)
+            for message in messages:
+                txn.produce(SINK, message.value())
+            next_commit_is_unanswered(stage, arrives=arrives, rebuilds=0)
+            for _ in range(ATTEMPTS_MAX):
+                stage.cluster.refuse("InitProducerId", "PRODUCER_FENCED")
+
+    with pytest.raises(ClusterUnavailableError, match=UNKNOWN):
+        block()
+    assert stage.named("partitions_revoked")
+    assert txn.outcome is None
+    stage.cluster.faults.withdraw()
+    stage.cluster.give_back()
+    stage.load(1)
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+    assert txn.outcome is (Outcome.COMMITTED if arrives else Outcome.ABORTED)
+
+
+@BOTH_WAYS
+def test_nothing_is_handed_over_while_the_outcome_is_unknown(stage, arrives):
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
+    left_unknown(stage, producer, consumer, arrives=arrives, rebuilds=4)
+
+    def entered():
+        with producer.transaction(consumer):
+            raise AssertionError("a block was entered")
+
+    for call in (lambda: consumer.consume(10, 0.5), lambda: consumer.poll(0.5), entered):
+        with pytest.raises(ClusterUnavailableError, match=UNKNOWN):
+            call()
+    with pytest.raises(TransactionStateError, match=UNKNOWN):
+        consumer.commit(asynchronous=False)
+    got: list[Any] = []
+
+    def answers_again():
+        with contextlib.suppress(ClusterUnavailableError):
+            got.extend(consumer.consume(10, 1.0))
+
+    stage.wait_for(lambda: got, answers_again)
+    assert len(got) == (2 if arrives else 4)
+    consumer.rewind()
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+@BOTH_WAYS
+def test_init_transactions_before_the_next_block_changes_nothing(stage, arrives):
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
+    txn = left_unknown(stage, producer, consumer, arrives=arrives)
+    with contextlib.suppress(TransactionStateError):
+        producer.init_transactions()
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+    assert txn.outcome is (Outcome.COMMITTED if arrives else Outcome.ABORTED)
+
+
+@BOTH_WAYS
+def test_a_rebalance_finds_out_before_the_partitions_leave(stage, arrives):
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
+    txn = left_unknown(stage, producer, consumer, arrives=arrives)
+    stage.cluster.revoke((SOURCE, 0), (SOURCE, 1))
+    stage.wait_for(lambda: stage.named("partitions_revoked"), consumer.serve_callbacks)
+    stage.cluster.give_back()
+    assert txn.outcome is (Outcome.COMMITTED if arrives else Outcome.ABORTED)
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("call", ["poll", "consume", "block"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_commit_inside_a_rebalance_that_stays_unknown_doubles_and_loses_nothing(protocol, arrives, call):
+    stage = BlockStage(protocol, records=1, request_timeout_s=REQUEST_S)
+    gate = GateSettings(hold_limit_s=60.0)
+    producer = stage.producer(recovery_timeout_s=RECOVERY_S, transaction_timeout_ms=120_000)
+    consumer = stage.subscribed(gate=gate)
+    with producer.transaction(consumer) as txn:
+        for message in stage.collect(consumer, 2):
+            txn.produce(SINK, message.value())
+        close_the_gate(consumer)
+    assert txn.outcome is Outcome.SKIPPED
+    next_commit_is_unanswered(stage, arrives=arrives)
+    stage.cluster.revoke((SOURCE, 0), (SOURCE, 1))
+
+    def turn():
+        if call == "block":
+            with producer.transaction(consumer):
+                assert consumer.consume(10, 0.1) == []
+        else:
+            assert not (consumer.poll(0.1) if call == "poll" else consumer.consume(10, 0.1))
+
+    raised: list[EosError] = []
+
+    def noting():
+        try:
+            turn()
+        except EosError as error:
+            raised.append(error)
+
+    stage.wait_for(lambda: stage.named("partitions_revoked"), noting)
+    assert [str(error) for error in raised if UNKNOWN in str(error)]
+    stage.cluster.give_back()
+    stage.load(1)
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+    assert resolved(stage) == ["committed" if arrives else "aborted"]
+    assert len(stage.named("transaction_aborted")) == (0 if arrives else 1)
+
+
+@pytest.mark.parametrize("closes", ["consumer", "producer"])
+def test_clients_that_are_closed_say_that_the_outcome_is_unknown(stage, closes):
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
+    left_unknown(stage, producer, consumer, arrives=True)
+    (consumer if closes == "consumer" else producer).close()
+    assert resolved(stage) == ["unknown"]
+    (producer if closes == "consumer" else consumer).close()
+    assert resolved(stage) == ["unknown"]
+    assert stage.named("transaction_aborted") == []
+    with stage.subscribed() as successor, stage.producer() as heir:
+        stage.copy_the_rest(heir, successor)
+    assert stage.outputs == stage.inputs
+
+
+def test_a_consumer_whose_producer_was_closed_meanwhile_is_refused_to_another(stage):
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
+    left_unknown(stage, producer, consumer, arrives=True)
+    producer.close()
+    another = stage.producer()
+    with pytest.raises(TransactionStateError, match="build a new consumer"):
+        another.transaction(consumer)
+    with pytest.raises(ClientClosedError):
+        consumer.consume(1, 0.1)
+
+
+@BOTH_WAYS
+def test_a_producer_whose_consumer_was_closed_meanwhile_goes_on_with_another(stage, arrives):
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
+    left_unknown(stage, producer, consumer, arrives=arrives)
+    consumer.close()
+    with stage.subscribed() as successor:
+        stage.copy_the_rest(producer, successor)
+    assert stage.outputs == stage.inputs
+
+
+# -- refused, but perhaps not the first copy -------------------------------------------------------------------------
+
+REPEATED_S = 0.5
+"""When a request without an answer is sent again: well within the time for a commit."""
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_refusal_after_a_lost_connection_says_nothing_of_the_first_copy(protocol, arrives):
+    """KAFKA-18019: the coordinator forgets the id of a transaction that has committed, and refuses the repetition."""
+    stage = BlockStage(protocol, request_timeout_s=REPEATED_S)
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        for message in stage.collect(consumer, 2):
+            txn.produce(SINK, message.value())
+        next_commit_is_unanswered(stage, arrives=arrives, rebuilds=0)
+        stage.cluster.after(REPEATED_S / 2, stage.cluster.expire_transactional_id)
+    assert txn.outcome is (Outcome.COMMITTED if arrives else Outcome.ABORTED)
+    assert resolved(stage) == ["committed" if arrives else "aborted"]
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_refusal_without_a_loss_is_definite_and_costs_no_question(protocol):
+    stage = BlockStage(protocol, request_timeout_s=REPEATED_S)
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        for message in stage.collect(consumer, 2):
+            txn.produce(SINK, message.value())
+        stage.cluster.refuse("EndTxn", "INVALID_PRODUCER_ID_MAPPING")
+    assert (txn.outcome, resolved(stage)) == (Outcome.ABORTED, [])
+    assert stage.named("producer_rebuilt") == []
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_a_loss_before_the_commit_makes_its_refusal_no_less_definite():
+    stage = BlockStage(request_timeout_s=REPEATED_S)
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        for message in stage.collect(consumer, 2):
+            txn.produce(SINK, message.value())
+        stage.cluster.lose_reply("Produce")
+        stage.cluster.refuse("EndTxn", "INVALID_PRODUCER_ID_MAPPING")
+    assert (txn.outcome, resolved(stage)) == (Outcome.ABORTED, [])
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_a_producer_of_its_own_is_told_that_the_outcome_is_unknown():
+    stage = BlockStage(request_timeout_s=REPEATED_S)
+    producer, consumer = stage.producer(), stage.subscribed()
+    messages = stage.collect(consumer, 2)
+    producer.begin_transaction()
+    for message in messages:
+        producer.produce(SINK, message.value())
+    producer.send_offsets_to_transaction(
+        [TopicPartition(m.topic(), m.partition(), m.offset() + 1) for m in messages], consumer.consumer_group_metadata()
+    )
+    next_commit_is_unanswered(stage, arrives=True, rebuilds=0)
+    stage.cluster.after(REPEATED_S / 2, stage.cluster.expire_transactional_id)
+    with pytest.raises(UnknownOutcomeError, match="connection was lost"):
+        producer.commit_transaction()
+    with pytest.raises(UnknownOutcomeError):
+        producer.abort_transaction()
+
+
+# -- the loop --------------------------------------------------------------------------------------------------------
+
+
+class InterruptError(BaseException):
+    """What a second Ctrl-C raises in the middle of a call."""
+
+
+class Clients:
+    """A stage's cluster with producers of another kind."""
+
+    def __init__(self, stage, producer):
+        self.clock = stage.cluster.clock
+        self.consumer = stage.cluster.consumer
+        self.producer = producer
+
+
+def run_until_it_raises(stage, at_start=lambda: None, producer_factory=None):
+    """A loop that copies source to sink; returns its events and what it raised."""
+    events: list[Event] = []
+
+    def hook(event):
+        events.append(event)
+        if event.name == "loop_started":
+            at_start()
+
+    config = {"bootstrap.servers": "simulated"} | stage.group_settings
+    loop = ExactlyOnceLoop(
+        EosConfig(config, group_id=GROUP, transactional_id="billing-0", recovery_timeout_s=RECOVERY_S),
+        [SOURCE],
+        lambda message: [OutputRecord(SINK, value=message.value())],
+        clients=Clients(stage, producer_factory or stage.cluster.producer),
+        hook=hook,
+    )
+    stage.cluster.after(120.0, loop.stop)
+    raised: Any = None
+    try:
+        loop.run()
+    except (ClusterUnavailableError, InterruptError) as error:
+        raised = error
+    return events, raised
+
+
+@BOTH_WAYS
+def test_a_loop_that_ends_with_an_unknown_commit_tells_nothing_else(stage, arrives):
+    events, raised = run_until_it_raises(stage, lambda: next_commit_is_unanswered(stage, arrives=arrives))
+    assert UNKNOWN in str(raised)
+    assert "committed nothing" not in str(raised)
+    assert [e.outcome for e in events if e.name == "outcome_resolved"] == ["unknown"]
+    assert [e.name for e in events if e.name in {"transaction_aborted", "transaction_committed"}] == []
+    _, raised = run_until_it_raises(stage)
+    assert raised is None
+    assert stage.outputs == stage.inputs
+
+
+def test_a_loop_that_is_interrupted_in_its_commit_leaves_it_to_the_log(stage):
+    struck: list[str] = []
+
+    def commit(raw, *arguments):
+        raw.commit_transaction(*arguments)
+        if not struck:
+            struck.append("after the commit")
+            raise InterruptError
+
+    factory = intercepting(stage.cluster.producer, commit_transaction=commit)
+    events, raised = run_until_it_raises(stage, producer_factory=factory)
+    assert isinstance(raised, InterruptError)
+    assert [e.outcome for e in events if e.name == "outcome_resolved"] == ["unknown"]
+    assert [e for e in events if e.name == "transaction_aborted"] == []
+    assert run_until_it_raises(stage)[1] is None
+    assert stage.outputs == stage.inputs

@@ -1,0 +1,292 @@
+"""Whatever a callback raises, and wherever an asynchronous exception strikes: the next record is the first unseen."""
+
+from contextlib import suppress
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from eos_client import EosConsumer, EosProducer, Outcome
+from eos_client.errors import TransactionStateError
+from eos_client.testing.simulated_cluster import SimulatedCluster
+from tests.simulation.broken_off import CallStrike, StepStrike, StrikeError
+
+PARTITIONS, EACH = 2, 40
+EVERY_STEP = 499
+"""One step in so many is struck: a prime, so that the steps of one round are not always the same."""
+
+
+class World:
+    """One consumer of one topic, an application that goes on after every exception, and what it was given."""
+
+    def __init__(self, factory=lambda client: client, **settings):
+        self.cluster = SimulatedCluster(seed=5)
+        self.cluster.create_topic("in", PARTITIONS)
+        for partition in range(PARTITIONS):
+            self.write(EACH, partition)
+        self.seen: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
+        self.raised = []
+        given = {k.replace("_", ".") if not k.endswith("_cb") else k: v for k, v in settings.items()}
+        self.consumer = EosConsumer(
+            {"bootstrap.servers": "simulated", "group.id": "g", "auto.offset.reset": "earliest", **given},
+            factory=factory(self.cluster.consumer),
+            clock=self.cluster.clock,
+            hook=lambda _: None,
+        )
+        self.consumer.subscribe(["in"])
+
+    def write(self, number, partition):
+        self.cluster.write("in", [b"v"] * number, partition=partition)
+
+    def take(self, messages):
+        for message in messages:
+            assert message.error() is None
+            self.seen[message.partition()].append(message.offset())
+
+    def does(self, *acts):
+        """Do each of ``acts``; the application survives what they raise."""
+        for act in acts:
+            self._does(act)
+
+    def _does(self, act):
+        try:
+            act()
+        except (StrikeError, OwnError, TransactionStateError) as error:
+            self.raised.append(error)
+
+    def consumes(self, number, timeout=0.05):
+        def act():
+            batch = self.consumer.consume(number, timeout)
+            self.take(batch)
+
+        return act
+
+    def polls(self):
+        message = self.consumer.poll(0.05)
+        if message is not None:
+            self.take([message])
+
+    def reads_to_the_end(self):
+        for _ in range(200):
+            if all(len(offsets) >= EACH for offsets in self.seen.values()):
+                break
+            self.does(self.consumes(7))
+        self.does(self.consumes(7), self.consumes(7))
+
+    def is_gapless(self):
+        return all(offsets == list(range(EACH)) for offsets in self.seen.values())
+
+
+class OwnError(Exception):
+    """What the application raises in its callback."""
+
+
+def every_way_to_fetch(world):
+    """Everything that takes records from the client library, or changes which of them comes next."""
+    consumer = world.consumer
+    world.does(world.polls, world.consumes(3), world.polls)
+    world.does(consumer.prefetch, world.consumes(2), lambda: consumer.serve_callbacks(drain=True), world.polls)
+    world.does(lambda: consumer.wait_while_paused(0.05), consumer.serve_callbacks, world.consumes(4))
+    world.does(world.consumes(5), world.polls, lambda: consumer.commit(asynchronous=False), world.consumes(3))
+    assert committed_is_seen(world)
+    world.does(lambda: consumer.position([TopicPartition("in", p) for p in range(PARTITIONS)]), world.consumes(3))
+
+
+def committed_is_seen(world):
+    committed = world.cluster.committed("g")
+    return all(offset <= len(world.seen[key.partition]) for key, offset in committed.items())
+
+
+def steps_of(story, **settings):
+    counted = StepStrike(0)
+    with counted.armed():
+        story(World(**settings))
+    return counted.steps
+
+
+def struck_at(number, story, **settings):
+    strike = StepStrike(number)
+    world = World(**settings)
+    with strike.armed():
+        story(world)
+    world.reads_to_the_end()
+    return world, strike
+
+
+PROTOCOLS = ("classic", "consumer")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_wherever_an_exception_strikes_the_next_record_is_the_first_that_was_not_handed_over(protocol):
+    for number in range(1, steps_of(every_way_to_fetch, group_protocol=protocol), EVERY_STEP):
+        world, strike = struck_at(number, every_way_to_fetch, group_protocol=protocol)
+        assert world.is_gapless(), f"step {number}, {strike.struck}: {world.seen}"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_whichever_call_of_the_library_is_struck_no_record_is_lost_or_doubled(protocol, after):
+    number = 0
+    while True:
+        number += 1
+        strike = CallStrike(number, after=after)
+        world = World(factory=strike.around, group_protocol=protocol)
+        strike.is_armed = True
+        every_way_to_fetch(world)
+        world.reads_to_the_end()
+        if not strike.struck:
+            break
+        assert world.is_gapless(), f"call {number}, {strike.struck}: {world.seen}"
+    assert number > 20
+
+
+class ByHand:
+    """A consumer with `latest` that assigns an empty log by hand; what it was given while that was being written."""
+
+    def __init__(self):
+        self.cluster = SimulatedCluster(seed=5)
+        self.cluster.create_topic("in")
+        settings = {"bootstrap.servers": "simulated", "group.id": "g", "auto.offset.reset": "latest"}
+        self.consumer = EosConsumer(settings, factory=self.cluster.consumer, clock=self.cluster.clock)
+        self.consumer.assign([TopicPartition("in", 0)])
+        for number in range(20):
+            self.cluster.after(0.05 * number, lambda: self.cluster.write("in", [b"v"]))
+        self.seen = []
+
+    def reads(self, times):
+        for _ in range(times):
+            with suppress(StrikeError):
+                self.seen += [message.offset() for message in self.consumer.consume(5, 0.05)]
+
+
+def test_a_struck_consumer_that_assigned_by_hand_does_not_look_up_another_end_of_the_log():
+    counted = StepStrike(0)
+    with counted.armed():
+        ByHand().reads(1)
+    for number in range(1, counted.steps, 11):
+        by_hand, strike = ByHand(), StepStrike(number)
+        with strike.armed():
+            by_hand.reads(1)
+        by_hand.reads(25)
+        assert by_hand.seen == list(range(20)), f"step {number}, {strike.struck}"
+
+
+def raising():
+    raise OwnError
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("kind", ["stats_cb", "error_cb", "throttle_cb"])
+def test_what_a_callback_raises_costs_no_record(protocol, kind):
+    errors: list[OwnError] = []
+
+    def callback(_):
+        errors.append(OwnError(len(errors)))
+        raise errors[-1]
+
+    world = World(group_protocol=protocol, statistics_interval_ms=10, **{kind: callback})
+    for step in (0.01, 0.02, 0.03, 0.3):
+        world.cluster.after(step, lambda: world.cluster.report_error("_TRANSPORT"))
+        world.cluster.after(step, lambda: world.cluster.report_throttle(0.1))
+    every_way_to_fetch(world)
+    world.reads_to_the_end()
+    assert world.is_gapless()
+    assert world.raised
+    assert all(any(raised is error for error in errors) for raised in world.raised)
+
+
+class Copying:
+    """An application that copies topic to topic in blocks, and goes on after every exception."""
+
+    def __init__(self, on_delivery=None, producer_factory=lambda client: client, **settings):
+        self.world = World(**settings)
+        reports = {} if on_delivery is None else {"on_delivery": on_delivery}
+        cluster = self.world.cluster
+        cluster.create_topic("out")
+        self.producer = EosProducer(
+            {"bootstrap.servers": "simulated", "transactional.id": "t", **reports},
+            factory=producer_factory(cluster.producer),
+            clock=cluster.clock,
+            hook=lambda _: None,
+        )
+        self.producer.init_transactions()
+        self.world.consumer.wait_while_paused(0.05)  # so that there is a group to rebalance
+
+    def block(self, number=6):
+        self.txn = self.producer.transaction(self.world.consumer)
+        with self.txn:
+            for message in self.world.consumer.consume(number, 0.05):
+                self.txn.produce("out", f"{message.partition()}:{message.offset()}")
+
+    def story(self):
+        self.world.does(self.block, self.block)
+        self.world.cluster.rebalance()
+        self.world.does(self.block, self.block, self.block)
+
+    def copies_the_rest(self):
+        for _ in range(200):
+            if len(self.copied()) >= PARTITIONS * EACH:
+                break
+            self.world.does(lambda: self.block(20))
+        self.world.does(self.block, self.block)
+
+    def copied(self):
+        return self.world.cluster.values("out")
+
+    def is_exact(self):
+        return sorted(self.copied()) == sorted(f"{p}:{n}".encode() for p in range(PARTITIONS) for n in range(EACH))
+
+
+def copying_struck_at(number, **settings):
+    strike, copying = StepStrike(number), Copying(**settings)
+    with strike.armed():
+        copying.story()
+    copying.copies_the_rest()
+    return copying, strike
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_wherever_an_exception_strikes_a_block_every_record_is_copied_once(protocol):
+    counted = StepStrike(0)
+    with counted.armed():
+        Copying(group_protocol=protocol).story()
+    for number in range(1, counted.steps, EVERY_STEP):
+        copying, strike = copying_struck_at(number, group_protocol=protocol)
+        assert copying.is_exact(), f"step {number}, {strike.struck}: {copying.copied()}"
+
+
+def test_a_raising_on_delivery_does_not_change_the_outcome_of_a_commit():
+    errors: list[OwnError] = []
+
+    def on_delivery(*_):
+        errors.append(OwnError(len(errors)))
+        raise errors[-1]
+
+    cluster = SimulatedCluster(seed=5)
+    cluster.create_topic("out")
+    producer = EosProducer(
+        {"bootstrap.servers": "simulated", "transactional.id": "t"}, factory=cluster.producer, clock=cluster.clock
+    )
+    producer.init_transactions()
+    for number in range(3):
+        producer.begin_transaction()
+        producer.produce("out", f"{number}", on_delivery=on_delivery)
+        with pytest.raises(OwnError) as raised:
+            producer.commit_transaction()
+        assert raised.value is errors[-1]
+    assert cluster.values("out") == [b"0", b"1", b"2"]
+
+
+def test_a_block_whose_on_delivery_raises_tells_its_outcome():
+    error = OwnError()
+
+    def on_delivery(*_):
+        raise error
+
+    copying = Copying(on_delivery=on_delivery)
+    with pytest.raises(OwnError) as raised:
+        copying.block()
+    assert raised.value is error
+    assert copying.txn.outcome is Outcome.COMMITTED
+    assert len(copying.copied()) == 6
+    copying.copies_the_rest()
+    assert copying.is_exact()

@@ -1,0 +1,138 @@
+"""A consumer that librdkafka has given up says so whenever it is asked for records, also when its one event is lost."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from eos_client import EosConfig, EosConsumer, ExactlyOnceLoop
+from eos_client.errors import FatalClientError
+from tests.simulation.block_stage import GROUP, QUIET, SINK, SOURCE, BlockStage
+from tests.simulation.broken_off import CallStrike, StrikeError
+from tests.simulation.simulated_member import COOPERATIVE, EAGER
+
+GIVEN_UP = "the consumer cannot go on"
+
+
+@pytest.fixture
+def stage():
+    return BlockStage(records=1)
+
+
+@pytest.fixture
+def refused(stage):
+    """A function that makes a consumer whose instance id belongs to another member, which lives."""
+    first = stage.subscribed(group_instance_id="desk-1")
+    stage.collect(first, 2)
+
+    def make(strike=None):
+        made = stage.consumer(group_instance_id="desk-1")
+        if strike is not None:
+            made = struck_consumer(stage, strike, **{"group.instance.id": "desk-1"})
+        made.subscribe([SOURCE])
+        return made
+
+    return make
+
+
+def struck_consumer(stage, strike, **settings):
+    config = {"bootstrap.servers": "simulated", "group.id": GROUP, "group.protocol": "consumer"}
+    return EosConsumer(
+        config | {"auto.offset.reset": "earliest"} | settings,
+        factory=strike.around(stage.cluster.consumer),
+        clock=stage.cluster.clock,
+        hook=stage.events.append,
+    )
+
+
+def block_that_raises(stage, producer, consumer):
+    with pytest.raises(FatalClientError, match=GIVEN_UP):
+        stage.wait_for(lambda: False, lambda: one_block(producer, consumer))
+
+
+def one_block(producer, consumer):
+    with producer.transaction(consumer) as block:
+        consumer.consume(10, 0.2)
+    return block
+
+
+def test_a_block_ends_with_the_fatal_error_and_so_does_each_later_one(stage, refused):
+    consumer, producer = refused(), stage.producer()
+    for _ in range(3):
+        block_that_raises(stage, producer, consumer)
+    consumer.close()
+
+
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_a_call_that_is_broken_off_after_it_took_the_event_does_not_lose_it(stage, refused, call):
+    strike = CallStrike(1, after=True)
+    consumer, producer = refused(strike), stage.producer()
+    stage.cluster.clock.sleep(5.0)
+    strike.is_armed = True
+    with pytest.raises(StrikeError):
+        consumer.consume(10, 0.2) if call == "consume" else consumer.poll(0.2)
+    strike.is_armed = False
+    for _ in range(2):
+        block_that_raises(stage, producer, consumer)
+    consumer.close()
+
+
+def test_a_rewind_between_two_blocks_does_not_lose_it(stage, refused):
+    consumer, producer = refused(), stage.producer()
+    stage.cluster.clock.sleep(5.0)
+    consumer.prefetch()
+    consumer.rewind()
+    block_that_raises(stage, producer, consumer)
+
+
+def test_plain_use_gets_the_event_as_confluent_kafka_hands_it_out_and_then_the_error(stage, refused):
+    consumer = refused()
+    got = stage.collect(consumer, 1)
+    assert [(m.error().code(), m.error().fatal()) for m in got] == [(KafkaError._FATAL, False)]
+    for _ in range(2):
+        with pytest.raises(FatalClientError, match=GIVEN_UP):
+            consumer.poll(0.1)
+    consumer.close()
+
+
+@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])
+def test_a_classic_member_whose_id_was_taken_over_ends_with_the_fatal_error(protocol):
+    stage = BlockStage(protocol, records=1)
+    consumer, producer = stage.subscribed(group_instance_id="desk-1"), stage.producer()
+    stage.wait_for(lambda: consumer.assigned, lambda: one_block(producer, consumer))
+    heir = stage.subscribed(group_instance_id="desk-1")
+    stage.wait_for(lambda: heir.assigned, lambda: heir.consume(1, 0.2))
+    block_that_raises(stage, producer, consumer)
+
+
+def test_a_commit_of_such_a_client_is_its_fatal_error(stage, refused):
+    consumer = refused()
+    stage.collect(consumer, 1)
+    with pytest.raises(FatalClientError, match=GIVEN_UP):
+        consumer._raw_commit(asynchronous=False)
+
+
+def test_a_loop_ends_with_the_fatal_error(stage, refused):
+    config = EosConfig(
+        {"bootstrap.servers": "simulated"},
+        group_id="billing",
+        transactional_id="billing-1",
+        consumer={"group.protocol": "consumer", "group.instance.id": "desk-1"},
+        producer={"logger": QUIET},
+    )
+    loop = ExactlyOnceLoop(config, [SOURCE], lambda r: [r.value()], output_topic=SINK, clients=stage.cluster)
+    stage.cluster.after(60.0, loop.stop)
+    with loop, pytest.raises(FatalClientError, match=GIVEN_UP):
+        loop.run()
+
+
+def test_a_client_that_works_goes_on_after_a_call_that_was_broken_off(stage):
+    strike = CallStrike(1, after=True)
+    consumer, producer = struck_consumer(stage, strike), stage.producer()
+    consumer.subscribe([SOURCE])
+    strike.is_armed = True
+    with pytest.raises(StrikeError):
+        consumer.poll(0.2)
+    strike.is_armed = False
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == sorted(stage.inputs)
