@@ -6,6 +6,8 @@ READY := $(VENV)/.ready
 KAFKA_VERSION ?= 4.3.1
 # Most tests wait for brokers, not for processors.
 WORKERS ?= 4
+# What pytest ends with where TESTS has none of a kind.
+NO_TESTS := 5
 APPLICATIONS ?= 100000
 APPLICATIONS_REAL ?= 300
 
@@ -32,7 +34,8 @@ demo-spark: $(READY) ## a Spark stream that loses an executor and its driver, wi
 	@$(BIN)/eos-client demo-spark $(DEMO)
 
 test: $(READY) ## all tests, on real Kafka
-	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile $(TESTS)
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not soak and not alone" $(TESTS) || test $$? -eq $(NO_TESTS)
+	@$(BIN)/pytest -m alone $(TESTS) || test $$? -eq $(NO_TESTS)
 
 client-versions: $(READY) ## lost connections and late requests with each version of confluent-kafka
 	@sh scripts/client_versions.sh $(BIN)/python $(CLIENT_VERSIONS)

@@ -8,8 +8,6 @@ it waits to be killed: whoever kills it then finds no batch half written.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -25,12 +23,8 @@ from tests.spark.local_stage import consecutive_numbers
 POLL_S = 0.1
 ROWS = 40
 STARTS = 10
-URGENT = -15
 NOT_CONNECTED = "Python worker failed to connect back"
-"""Spark gives the process of a query's function 10 s, which no setting changes; on a starved machine it needs more.
-
-So it goes before other processes where that is allowed, and is tried again.
-"""
+"""Spark gives the process of a query's function 10 s, which no setting changes; on a starved machine it needs more."""
 
 
 def first_batches(sink: EosKafkaSink, batches: int) -> Callable[[DataFrame, int], None]:
@@ -56,8 +50,6 @@ def started(writer: DataStreamWriter) -> Any:
 
 def main(bootstrap: str, topic: str, sink_id: str, checkpoint: str, batches: str, query_id: str | None = None) -> None:
     """Run the query until it fails or this process is killed."""
-    with contextlib.suppress(PermissionError):
-        os.nice(URGENT)
     spark = (
         SparkSession.builder.remote("local[2]")
         .config("spark.ui.enabled", "false")
