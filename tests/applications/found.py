@@ -152,3 +152,11 @@ COMMITS_WHILE_IT_LEAVES_A_BROKEN_OFF_BLOCK = Program(
     goes_on=True,
     until_s=1.5,
 )
+
+WRITTEN_WHILE_THE_START_IS_ASKED_FOR = Program(
+    seed=2007905,
+    style="block",
+    setting=Setting(reset="latest"),
+    writes=(Write(0.003, 1, 1),),
+    turns=(Turn((Act("consume", 50, 0.3),)),),
+)

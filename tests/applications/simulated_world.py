@@ -125,14 +125,14 @@ class SimulatedWorld(World):
                 self._consuming = before
 
         def rebalancing(item: Any) -> None:
-            if item.kind.value == "assign":
-                for partition in item.partitions:
-                    self._assigned_at.setdefault(partition.partition, self._end(partition.partition))
             self._consuming, before = None, self._consuming
             try:
                 rebalance(item)
             finally:
                 self._consuming = before
+            if item.kind.value == "assign":  # the end was asked for meanwhile: what was written since need not be seen
+                for partition in item.partitions:
+                    self._assigned_at.setdefault(partition.partition, self._end(partition.partition))
 
         raw._collect, raw._rebalance = collecting, rebalancing
         member.background = raw._background

@@ -55,3 +55,7 @@ def test_a_block_that_ends_fenced_says_what_became_of_it() -> None:
 def test_a_revoke_callback_commits_nothing_of_a_block_whose_outcome_is_not_known_when_the_consumer_is_closed() -> None:
     holds(found.COMMITS_WHILE_IT_LEAVES_AN_UNKNOWN_COMMIT)
     holds(found.COMMITS_WHILE_IT_LEAVES_A_BROKEN_OFF_BLOCK)
+
+
+def test_a_record_written_while_an_assigned_member_asks_for_the_end_comes_before_the_start_of_latest() -> None:
+    holds(found.WRITTEN_WHILE_THE_START_IS_ASKED_FOR)
