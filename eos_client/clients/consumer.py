@@ -12,7 +12,7 @@ from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.consumer import ConfluentConsumer
-from eos_client.confluent.failures import commit_refused, misplaced_call, refuse_error_event
+from eos_client.confluent.failures import commit_refused, last_commit_errors, misplaced_call, refuse_error_event
 from eos_client.confluent.thread_ownership import owned
 from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitGate, GateSettings
 from eos_client.core.model import InputPartition, InputPositions
@@ -62,7 +62,7 @@ class EosConsumer(ConfluentConsumer):
         self._hook = safe_hook(hook)
         self._events = InputEvents(self._hook)
         self._is_assigned_by_hand = False
-        self.plain = PlainCommits(self, self._send_now, self._hook, clock)
+        self.plain = PlainCommits(self, self._send_before_revoke, self._hook, clock)
 
     @owned()
     def subscribe(
@@ -286,8 +286,9 @@ class EosConsumer(ConfluentConsumer):
             self._note_committed(place for place in sent if place.error is None)
         return sent
 
-    def _send_now(self, offsets: Offsets) -> None:
-        self._send(offsets, asynchronous=False)
+    def _send_before_revoke(self, offsets: Offsets) -> None:
+        with last_commit_errors():
+            self._send(offsets, asynchronous=False)
 
     def _note_committed(self, places: Iterable[Any]) -> None:
         for place in places:

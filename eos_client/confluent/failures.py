@@ -284,6 +284,11 @@ def consumer_errors(call: str) -> AbstractContextManager[None]:
     return _ConsumerErrors(call)
 
 
+def last_commit_errors() -> AbstractContextManager[None]:
+    """Turn whatever keeps a commit inside the revoke callback from succeeding into CommitRefusedError."""
+    return _LastCommitErrors()
+
+
 # Plain classes: an asynchronous exception may strike before a generator is entered, and leave it to be closed later.
 
 
@@ -297,6 +302,20 @@ class _ConfigurationErrors:
     def __exit__(self, _kind: object, exception: BaseException | None, _trace: object) -> None:
         if isinstance(exception, KafkaException):
             raise configuration_refused(exception, self._client)
+
+
+class _LastCommitErrors:
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _kind: object, exception: BaseException | None, _trace: object) -> None:
+        if isinstance(exception, KafkaException) and not isinstance(exception, errors.EosError):
+            error = kafka_error(exception)
+            raise KafkaCommitRefusedError(
+                error,
+                f"the last commit before the partitions left failed with {error.name()}: {error.str()}. The group may "
+                "deliver the records since the commit before it again.",
+            ) from exception
 
 
 class _ConsumerErrors:

@@ -109,6 +109,25 @@ def test_a_revocation_covers_what_failed(application: Application) -> None:
     assert application.committed == {PLACE: 3}
 
 
+@pytest.mark.parametrize("leave", ["rebalance", "close"])
+@pytest.mark.parametrize("refusal", ["COORDINATOR_LOAD_IN_PROGRESS", "GROUP_AUTHORIZATION_FAILED"])
+def test_a_commit_that_fails_inside_the_revoke_callback_is_told_by_an_event_and_raised_by_no_other_call(
+    application: Application, refusal: str, leave: str
+) -> None:
+    application.read()
+    application.cluster.refuse("OffsetCommit", REFUSAL)
+    application.consumer.commit()
+    application.hear_of_commit()
+    application.cluster.refuse("OffsetCommit", refusal)
+    if leave == "rebalance":
+        application.cluster.rebalance()
+        assert [record.offset() for record in application.read()] == [0, 1, 2]
+    application.consumer.close()
+    reasons = [event.reason for event in application.events if isinstance(event, CommitRefused)]
+    assert len(reasons) == 3
+    assert f"failed with {refusal}" in reasons[1]
+
+
 def test_a_confirmed_commit_is_not_sent_again(application: Application) -> None:
     application.read()
     application.consumer.commit()
