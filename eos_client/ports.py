@@ -208,6 +208,10 @@ class GroupConsumer(Protocol):
         """Return up to ``num_messages`` records within ``timeout`` seconds; serves rebalance callbacks."""
         ...
 
+    def require_open(self) -> None:
+        """Raise ClientClosedError where nothing can be committed by this consumer any more."""
+        ...
+
     def snapshot(self) -> MembershipSnapshot:
         """Read the group metadata now."""
         ...

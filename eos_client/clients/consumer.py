@@ -12,7 +12,13 @@ from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.consumer import ConfluentConsumer
-from eos_client.confluent.failures import commit_refused, last_commit_errors, misplaced_call, refuse_error_event
+from eos_client.confluent.failures import (
+    commit_refused,
+    consumer_closed,
+    last_commit_errors,
+    misplaced_call,
+    refuse_error_event,
+)
 from eos_client.confluent.thread_ownership import owned
 from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitGate, GateSettings
 from eos_client.core.model import InputPartition, InputPositions
@@ -142,6 +148,11 @@ class EosConsumer(ConfluentConsumer):
                     return records
                 timeout = min(timeout, max(0.0, deadline - self._clock()))
 
+    def require_open(self) -> None:
+        """Raise ClientClosedError where nothing can be committed by this consumer any more."""
+        if self._closed and not self._in_callback:
+            raise consumer_closed()
+
     def require_group_membership(self) -> None:
         """Raise TransactionStateError unless records of this consumer can be in a block that begins now."""
         if self._in_callback:
@@ -214,7 +225,11 @@ class EosConsumer(ConfluentConsumer):
             if session.block.is_open and session.in_hand:
                 closed = misplaced_call("the consumer was closed inside the block: leave it first")
                 session.block.fail(closed, quietly=True)
-        super().close()
+        try:
+            super().close()
+        finally:
+            if session is not None and self._closed:
+                session.consumer_closes()  # the revoke callback may have left a commit unanswered
 
     # -- plain commits -------------------------------------------------------------------------------------------
 

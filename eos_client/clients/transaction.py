@@ -196,6 +196,7 @@ class TransactionSession:
             self._begin()
 
     def _begin(self) -> None:
+        self._consumer.require_open()
         self._step = _Step("the begin of a transaction")
         try:
             self._working(self._producer.begin_transaction)

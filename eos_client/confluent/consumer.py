@@ -282,6 +282,7 @@ class ConfluentConsumer(FetchingConsumer):
         if self._listener is not None:
             serve_before_close(self._raw, unsubscribe=not stays_a_member)
         self._closed = True
+        self._carried = []
         if stays_a_member:
             self._raw.close()
         else:

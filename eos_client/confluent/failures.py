@@ -192,6 +192,14 @@ def closed_error(transactional_id: str) -> errors.ClientClosedError:
     return errors.ClientClosedError(f"Producer has been closed{named}: build another one.")
 
 
+def consumer_closed() -> errors.ClientClosedError:
+    """Return the error for an output whose transaction would belong to a consumer that was closed."""
+    return errors.ClientClosedError(
+        "Consumer closed: what is written now could not be committed with its records. Build another consumer, and "
+        "write in a block of that one."
+    )
+
+
 def overdue_error(failure: ProducerFailure, budget_s: float, transactional_id: str) -> errors.EosError:
     """Name a call that did not return in time."""
     error = KafkaError(

@@ -167,8 +167,11 @@ class FetchingConsumer(GroupMember):
         self._handed.journal = None
 
     def _begin_fetching(self) -> None:
-        """Begin a call that takes records from the client library; makes good what an earlier one has left undone."""
-        if not self._open_journal() and not self._in_callback:
+        """Begin a call that takes records from the client library; makes good what an earlier one has left undone.
+
+        Nothing more is handed over by a closed consumer, so there is nothing to make good.
+        """
+        if not self._open_journal() and not self._in_callback and not self._closed:
             self._go_back_to_next()
         elif self._rewind_goals is not None and not self._in_callback:
             self._rewind()

@@ -160,3 +160,30 @@ WRITTEN_WHILE_THE_START_IS_ASKED_FOR = Program(
     writes=(Write(0.003, 1, 1),),
     turns=(Turn((Act("consume", 50, 0.3),)),),
 )
+
+CLOSED_AND_POLLED_INSIDE = Program(
+    seed=2001307,
+    style="block",
+    partitions=3,
+    writes=(Write(0.0, 0, 1),),
+    turns=(Turn((Act("poll", seconds=0.1), Act("close_consumer"), Act("poll"))),),
+)
+
+CLOSED_INSIDE_AFTER_A_SWALLOWED_FAILURE = Program(
+    seed=2002634,
+    style="block",
+    partitions=1,
+    writes=(Write(0.0, 0, 1),),
+    turns=(
+        Turn(
+            (
+                Act("poll", seconds=0.3),
+                Act("consume", 1),
+                Act("consume", 10, 0.3),
+                Act("close_consumer"),
+            ),
+            swallows=True,
+        ),
+    ),
+    members=3,
+)

@@ -28,6 +28,7 @@ VERY_SLOW_S = 11.0
 """Longer than a transaction may be open where such transforms are."""
 ACCEPTED = "accepted"
 NOT_ENDED = "not ended yet"
+BROKEN_OFF = "an exception has broken off the end of the block"
 MISUSES = frozenset({"nested", "commit_inside", "assign_by_hand", "second_transaction"})
 _REFUSALS = (KafkaException, OutputRefusedError, TypeError, ValueError, OverflowError)
 
@@ -330,6 +331,10 @@ class Member:
                 for attempt, place in self.unwritten:
                     self._write(txn, attempt, place, turn)
                 strike.arm()
+        except RuntimeError as error:  # of the block's own calls, never from outside
+            if txn.outcome is None and txn.reason.startswith(BROKEN_OFF) and not (strike.struck or self.killed):
+                self.world.oracle.note("UNTOLD", f"a block has ended by {error!r}, and says that {txn.reason}")
+            raise
         finally:
             strike.disarm()
             outcome = txn.outcome.value if txn.outcome is not None else ""

@@ -59,3 +59,8 @@ def test_a_revoke_callback_commits_nothing_of_a_block_whose_outcome_is_not_known
 
 def test_a_record_written_while_an_assigned_member_asks_for_the_end_comes_before_the_start_of_latest() -> None:
     holds(found.WRITTEN_WHILE_THE_START_IS_ASKED_FOR)
+
+
+def test_a_block_in_which_the_consumer_was_closed_says_what_became_of_it_and_closing_again_does_nothing() -> None:
+    holds(found.CLOSED_AND_POLLED_INSIDE)
+    holds(found.CLOSED_INSIDE_AFTER_A_SWALLOWED_FAILURE)

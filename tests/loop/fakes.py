@@ -124,6 +124,9 @@ class FakeConsumer:
     def processed(self):
         pass
 
+    def require_open(self):
+        pass
+
     def subscribe(self, topics):
         pass
 

@@ -1,0 +1,118 @@
+"""What was under way with a consumer that is closed comes to an end, and nothing is handed over by it any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from eos_client import Outcome
+from eos_client.errors import AbortableError, ClientClosedError
+from tests.simulation.block_stage import SINK, SOURCE, BlockStage
+from tests.simulation.simulated_member import PROTOCOLS
+from tests.simulation.test_blocks_rebalance import hold
+from tests.simulation.test_blocks_unknown_commit import (
+    BOTH_WAYS,
+    RECOVERY_S,
+    REQUEST_S,
+    next_commit_is_unanswered,
+    resolved,
+)
+
+CLOSED = "Consumer closed"
+
+
+class InterruptError(BaseException):
+    """What a signal handler raises in the middle of a call."""
+
+
+@pytest.fixture(params=PROTOCOLS)
+def stage(request):
+    return BlockStage(request.param, request_timeout_s=REQUEST_S)
+
+
+def goes_on_with_another_consumer(stage: Any, producer: Any) -> bool:
+    with stage.subscribed() as successor:
+        stage.copy_the_rest(producer, successor)
+    return bool(stage.outputs == stage.inputs)
+
+
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_a_call_after_close_inside_a_block_leaves_it_aborted(stage, call):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 2):
+            txn.produce(SINK, record.value())
+        consumer.close()
+        getattr(consumer, call)(timeout=0.1)
+    assert txn.outcome is Outcome.ABORTED
+    assert "the consumer was closed inside the block" in txn.reason
+    consumer.close()
+    assert goes_on_with_another_consumer(stage, producer)
+
+
+def test_a_block_whose_swallowed_failure_is_followed_by_close_is_aborted(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        stage.collect(consumer, 4)
+        with pytest.raises(AbortableError):
+            stage.until_revoked(consumer)
+        consumer.close()
+    assert txn.outcome is Outcome.ABORTED
+    consumer.close()
+    assert stage.outputs == []
+
+
+def test_a_block_whose_poll_a_signal_has_broken_off_before_close_is_aborted(stage):
+    def interrupt() -> None:
+        raise InterruptError
+
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        stage.collect(consumer, 4)
+        stage.cluster.after(0.05, interrupt)
+        with pytest.raises(InterruptError):
+            consumer.poll(1.0)
+        consumer.close()
+    assert txn.outcome is Outcome.ABORTED
+    consumer.close()
+    assert goes_on_with_another_consumer(stage, producer)
+
+
+@pytest.mark.parametrize("closes", ["before the block", "inside the block"])
+def test_an_output_beside_a_closed_consumer_is_refused_and_leaves_nothing_open(stage, closes):
+    producer, consumer = stage.producer(), stage.subscribed()
+    if closes == "before the block":
+        consumer.close()
+    txn = producer.transaction(consumer)
+
+    def block() -> None:
+        with txn:
+            consumer.close()  # which does nothing the second time
+            txn.produce(SINK, b"stray")
+
+    with pytest.raises(ClientClosedError, match=CLOSED):
+        block()
+    assert txn.outcome is Outcome.ABORTED
+    assert CLOSED in txn.reason
+    assert goes_on_with_another_consumer(stage, producer)
+
+
+@BOTH_WAYS
+def test_a_commit_that_close_itself_leaves_unanswered_stays_unknown_and_its_producer_goes_on(stage, arrives):
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
+    hold(stage, producer, consumer)
+    next_commit_is_unanswered(stage, arrives=arrives)
+    consumer.close()
+    assert resolved(stage) == ["unknown"]
+    assert goes_on_with_another_consumer(stage, producer)
+
+
+def test_records_that_were_put_back_are_not_handed_over_after_close(stage):
+    consumer = stage.consumer()
+    consumer.assign([TopicPartition(SOURCE, 0, 0)])
+    consumer.put_back(stage.collect(consumer, 2))
+    consumer.close()
+    with pytest.raises(RuntimeError, match=CLOSED):
+        consumer.consume(2, 0.1)
