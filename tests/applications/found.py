@@ -187,3 +187,31 @@ CLOSED_INSIDE_AFTER_A_SWALLOWED_FAILURE = Program(
     ),
     members=3,
 )
+
+OFFSET_DELETED_BEFORE_A_REBALANCE = Program(
+    seed=2001283,
+    style="block",
+    setting=Setting(assignor="cooperative-sticky", reset="error"),
+    partitions=3,
+    writes=(Write(0.0, 1, 20), Write(0.0, 2, 2)),
+    turns=(Turn((Act("consume", 2, 0.05), Act("raise"))),),
+    events=(
+        Event(0.0, "set_offset", number=1.0),
+        Event(0.0, "set_offset", number=2.0),
+        Event(1.263, "revoke"),
+        Event(2.945, "delete_records", detail="half", number=2.0),
+    ),
+    goes_on=True,
+)
+
+OFFSET_DELETED_BEFORE_A_DRAIN = Program(
+    seed=2005096,
+    style="block",
+    setting=Setting(protocol="consumer", reset="error"),
+    partitions=3,
+    writes=(Write(0.0, 1, 5), Write(0.0, 2, 2)),
+    turns=(Turn((Act("consume", 2, 0.05), Act("sleep", seconds=0.5))),),
+    callbacks=(Callback("stats_cb", 2, "raise"),),
+    events=(Event(1.003, "delete_records", detail="half", number=2.0),),
+    goes_on=True,
+)

@@ -49,6 +49,8 @@ _FAULTS = ("lose_reply", "lose_request", "duplicate", "delay", "refuse")
 _COORDINATOR = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 LONG_ROW = 70
 """More records in a row than a loop could find one by one before it gives up."""
+ENDS_MAX = 12
+"""So many processes that end after long transforms are over before the world gives up waiting."""
 REFUSALS = {
     "EndTxn": (*_COORDINATOR, "CONCURRENT_TRANSACTIONS", "UNKNOWN_SERVER_ERROR", "REQUEST_TIMED_OUT"),
     "TxnOffsetCommit": (*_COORDINATOR, "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "REQUEST_TIMED_OUT"),
@@ -192,6 +194,8 @@ class _Draw:
             kind, first = random.choice(kinds), random.randrange(ends[partition])
             long = "rows_of_refusals" in self.has and kind in (*LOOP_REFUSED, "raises", "broker_refuses")
             count = min(random.choice((1, 1, 2, 70) if long else (1, 1, 2)), ends[partition] - first)
+            if on_error == "stop" and "very_slow" in kinds:
+                count = min(count, ENDS_MAX)
             places = {(partition, first + each) for each in range(count)}
             if not places & taken:
                 taken |= places

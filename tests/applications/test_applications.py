@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.applications.generator import draw
+from tests.applications.generator import ENDS_MAX, draw
 from tests.applications.program import Event, Odd, Program, Setting, Write, parse
 from tests.applications.real_world import differences
 from tests.applications.search import judged, parts_of
@@ -56,6 +56,13 @@ def test_the_sample_contains_every_style_and_every_kind_of_end() -> None:
         *("reset error", "event set_offset"),
     ):
         assert part in contained
+
+
+def test_no_more_processes_end_after_long_transforms_than_the_world_waits_for() -> None:
+    for seed in range(FIRST_SEED, FIRST_SEED + 2_000):
+        program = draw(seed)
+        if program.setting.on_error == "stop" and program.setting.transaction_timeout_ms is not None:
+            assert all(odd.count <= ENDS_MAX for odd in program.odds), f"seed {seed}"
 
 
 def test_only_what_an_application_tried_in_both_worlds_is_compared() -> None:

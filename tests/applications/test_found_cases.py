@@ -64,3 +64,8 @@ def test_a_record_written_while_an_assigned_member_asks_for_the_end_comes_before
 def test_a_block_in_which_the_consumer_was_closed_says_what_became_of_it_and_closing_again_does_nothing() -> None:
     holds(found.CLOSED_AND_POLLED_INSIDE)
     holds(found.CLOSED_INSIDE_AFTER_A_SWALLOWED_FAILURE)
+
+
+def test_a_deleted_offset_is_told_although_a_rebalance_or_a_drain_comes_between() -> None:
+    holds(found.OFFSET_DELETED_BEFORE_A_REBALANCE)
+    holds(found.OFFSET_DELETED_BEFORE_A_DRAIN)

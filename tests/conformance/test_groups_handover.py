@@ -1,12 +1,13 @@
 """What a member reads and commits around a rebalance: nothing of a partition that left, nothing before its offset."""
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 
 from tests.conformance.backends import CONSUMER, COOPERATIVE, EAGER, LIMIT_S, PROTOCOLS, Member, waits_long
 from tests.conformance.test_groups import ALL, QUIET_S, Stage
 
 COUNT = 5
+EVENT_S = 2.0
 FULL = dict.fromkeys(ALL, COUNT)
 
 
@@ -282,3 +283,18 @@ def test_closed_it_refuses_everything(stage):
     for call in (lambda: member.consumer.poll(0), member.consumer.commit, lambda: member.metadata):
         with pytest.raises((RuntimeError, KafkaException)):
             call()
+
+
+def test_the_error_event_of_a_reset_outlives_the_rebalance_that_follows(stage):
+    backend, gone = stage.backend, stage.places([0], OFFSET_INVALID)
+    backend.consumer({"group.id": stage.group}).commit(offsets=stage.places(ALL, 0), asynchronous=False)
+    first = stage.reads(stage.alone(auto_offset_reset="error"), 20)
+    first.consumer.pause(gone)
+    backend.fill(stage.topic, COUNT, start=COUNT)
+    backend.delete_records(stage.topic, 0, COUNT + 3)
+    first.consumer.resume(gone)
+    backend.wait(EVENT_S)
+    second = stage.member(auto_offset_reset="error")
+    backend.for_a_while(EVENT_S, polling=[second])
+    backend.until(lambda: first.codes, "the error event", polling=[first, second])
+    assert (first.codes[0], first.errors[0].offset()) == ("_AUTO_OFFSET_RESET", COUNT)

@@ -8,6 +8,8 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaE
 from tests.conformance.backends import LIMIT_S, dotted
 
 WAIT_S = 0.5
+SHORT_S = 0.1
+EVENT_S = 2.0
 
 
 class Bench:
@@ -146,6 +148,32 @@ def test_an_offset_whose_record_was_deleted_is_reset(bench, reset, expected):
     assert (message.error().name() if message.error() else message.offset()) == expected
 
 
+@pytest.mark.parametrize("offset", [OFFSET_INVALID, 1])
+def test_the_error_event_of_a_reset_outlives_pauses(bench, offset):
+    bench.backend.delete_records(bench.topic, 0, 3)
+    consumer = bench.at(offset, auto_offset_reset="error")
+    for _ in range(15):
+        bench.backend.wait(SHORT_S)
+        consumer.pause([bench.place()])
+        bench.backend.wait(SHORT_S)
+        consumer.resume([bench.place()])
+    (message,) = bench.take(consumer, 1)
+    assert message.error().name() == "_AUTO_OFFSET_RESET"
+    assert consumer.consume(1, WAIT_S) == []
+
+
+def test_the_error_event_of_a_reset_outlives_the_assignment(bench):
+    bench.backend.delete_records(bench.topic, 0, 3)
+    consumer = bench.at(1, auto_offset_reset="error")
+    bench.backend.wait(EVENT_S)
+    consumer.unassign()
+    bench.backend.wait(SHORT_S)
+    consumer.assign([bench.place(5)])
+    event, *records = bench.take(consumer, 6)
+    assert (event.error().name(), event.offset()) == ("_AUTO_OFFSET_RESET", 1)
+    assert [message.offset() for message in records] == list(range(5, 10))
+
+
 def test_an_offset_beyond_the_end_is_reset(bench):
     assert bench.offsets(bench.at(50), 1) == [0]
 
@@ -169,6 +197,15 @@ def test_seek_goes_back_and_on(bench):
     consumer.seek(bench.place(8))
     assert bench.offsets(consumer, 2) == [8, 9]
     assert bench.position(consumer) == 10
+
+
+def test_the_end_is_told_again_after_a_seek(bench):
+    consumer = bench.at(enable_partition_eof=True)
+    bench.take(consumer, 10)
+    bench.take_end(consumer, 10)
+    consumer.seek(bench.place(8))
+    assert bench.offsets(consumer, 2) == [8, 9]
+    bench.take_end(consumer, 10)
 
 
 def test_seek_of_what_is_not_assigned_is_refused(bench):

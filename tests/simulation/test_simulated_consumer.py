@@ -211,6 +211,15 @@ def test_after_the_error_event_of_auto_offset_reset_a_seek_is_refused_as_in_libr
         consumer.seek(at(FIRST, 3))
 
 
+def test_a_pause_and_an_unassign_leave_the_error_event_of_auto_offset_reset(cluster):
+    consumer = assigned(cluster, FIRST, auto_offset_reset="error")
+    cluster.clock.sleep(1.0)
+    consumer.pause([FIRST])
+    consumer.resume([FIRST])
+    consumer.unassign()
+    assert consumer.poll(1.0).error().name() == "_AUTO_OFFSET_RESET"
+
+
 def test_an_offset_that_is_gone_is_reset(cluster):
     write(cluster, 10)
     cluster.brokers.log(PartitionKey("in", 0)).delete_records(6)

@@ -53,7 +53,7 @@ class Flow:
         """Continue at ``offset``, which the application sought."""
         self.seeks += 1
         self.version += 1
-        self.position = None
+        self.position = self.end_told_at = None
         self.starts_at(offset)
 
     def goes_back(self, taken_until: int | None) -> None:

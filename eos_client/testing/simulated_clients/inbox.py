@@ -66,11 +66,15 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """An error event, handed over as a message that has ``error()``."""
+    """An error event, handed over as a message that has ``error()``.
+
+    ``lasts``: whatever the application does with the partition, it is told. librdkafka does not tell it twice.
+    """
 
     error: KafkaError
     partition: PartitionKey | None = None
     offset: int | None = None
+    lasts: bool = False
 
     @property
     def message(self) -> Message:
@@ -137,19 +141,19 @@ class Inbox:
         return self._waiting[partition]
 
     def void(self, partitions: Iterable[PartitionKey]) -> None:
-        """Drop the records of ``partitions``.
+        """Drop the records of ``partitions``, and the events that do not last.
 
         What a running ``consume`` has taken is dropped, too, or not: in librdkafka the news of a pause, a seek or an
         unassign reaches it through another thread and may come too late.
         """
         gone = frozenset(partitions)
         if any(self._waiting[p] for p in gone) or any(isinstance(i, Trouble) for i in self._items):
-            self._items = deque(i for i in self._items if _partition_of(i) not in gone)
+            self._items = deque(i for i in self._items if not _goes_with(i, gone))
         for partition in gone:
             self._waiting.pop(partition, None)
-        if any(_partition_of(i) in gone for i in self.collected) and self._random.random() < _IN_TIME:
-            self.collected[:] = [i for i in self.collected if _partition_of(i) not in gone]
-            self.passed[:] = [i for i in self.passed if _partition_of(i) not in gone]
+        if any(_goes_with(i, gone) for i in self.collected) and self._random.random() < _IN_TIME:
+            self.collected[:] = [i for i in self.collected if not _goes_with(i, gone)]
+            self.passed[:] = [i for i in self.passed if not _goes_with(i, gone)]
 
     def taken_until(self, flow: Flow) -> int | None:
         """Return how far the running ``consume`` has taken ``flow``; None: nothing of it since the last seek."""
@@ -157,7 +161,8 @@ class Inbox:
         return max((i.next_offset for i in taken if i.seeks == flow.seeks), default=None)
 
 
-def _partition_of(item: Item) -> PartitionKey | None:
+def _goes_with(item: Item, gone: frozenset[PartitionKey]) -> bool:
+    """Whether ``item`` is void once the records of the partitions in ``gone`` are."""
     if isinstance(item, Fetched):
-        return item.flow.partition
-    return item.partition if isinstance(item, Trouble) else None
+        return item.flow.partition in gone
+    return isinstance(item, Trouble) and item.partition in gone and not item.lasts
