@@ -86,7 +86,7 @@ class FetchingConsumer(GroupMember):
 
     def _fetch(self, count: int, timeout: float) -> list[Any]:
         """Ask the client library, and keep of its answer what is still ours and not from before a rewind."""
-        self._left_in_call = frozenset()
+        self._left_in_call = self._retained_in_call = frozenset()
         self._chosen_in_call = {}
         # Only an emptied queue proves a generation; while there is a backlog, asking for it would be in vain.
         before = self.snapshot().generation if self._drained else None
@@ -234,7 +234,7 @@ class FetchingConsumer(GroupMember):
             self._on_lost(self, to_kafka(gone))
         if new := ours - (self._assigned - self._half_heard):
             self._on_assign(self, to_kafka(new))
-        self._half_heard = self._left_in_call = frozenset()
+        self._half_heard = self._left_in_call = self._retained_in_call = frozenset()
         self._callback_broke_off = False
 
     def _go_back(self, partition: InputPartition, offset: int, reached: int) -> None:
@@ -245,9 +245,10 @@ class FetchingConsumer(GroupMember):
 
     def _without_departed(self, batch: list[Any]) -> list[Any]:
         kept = [m for m in batch if InputPartition(m.topic(), m.partition()) not in self._left_in_call]
-        back = self._left_in_call & self._assigned
-        if back and len(kept) < len(batch):
-            # Left and came back within one call: which of its records are from before cannot be told.
+        # Left and came back within one call: which of its records are from before cannot be told. The library goes on
+        # reading what it has retained, perhaps at the end already, where no record would come that tells.
+        back = (self._left_in_call if len(kept) < len(batch) else self._retained_in_call) & self._assigned
+        if back:
             self._start_again(back)
         return kept
 

@@ -44,6 +44,7 @@ class GroupMember(OwnedConsumer):
         self._member_id = ""
         self._assigned: frozenset[InputPartition] = frozenset()
         self._left_in_call: frozenset[InputPartition] = frozenset()
+        self._retained_in_call: frozenset[InputPartition] = frozenset()
         self._paused: frozenset[InputPartition] = frozenset()
         self._prove_soon = False
         self._leaving = False
@@ -178,7 +179,7 @@ class GroupMember(OwnedConsumer):
         self._tell(lambda listener: listener.on_membership_changed(to_kafka(retained)))
         self._forget_departed(retained)
         self._assigned |= retained
-        self._expect_start(retained)
+        self._retained_in_call |= retained
 
     def _expect_start(self, keys: frozenset[InputPartition]) -> None:
         """``keys`` will start at the group's offset, unless the application's callback chooses another."""

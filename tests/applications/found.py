@@ -215,3 +215,25 @@ OFFSET_DELETED_BEFORE_A_DRAIN = Program(
     events=(Event(1.003, "delete_records", detail="half", number=2.0),),
     goes_on=True,
 )
+
+EVICTED_UNHEARD_WITH_ALL_IN_HAND = Program(
+    seed=3004203,
+    style="block",
+    setting=Setting(assignor="cooperative-sticky", commit_timeout_s=4.0, recovery_timeout_s=3.0),
+    writes=(
+        Write(0.0, 0, 10),
+        Write(0.0, 1, 10),
+        Write(0.394, 0, 1),
+        Write(0.563, 1, 2),
+        Write(2.07, 0, 2),
+        Write(5.336, 0, 1),
+    ),
+    turns=(Turn((Act("poll", seconds=0.1),)), Turn((Act("consume", 3),)), Turn((Act("poll"),))),
+    events=(
+        Event(2.08, "lose_request", "EndTxn"),
+        Event(4.622, "revoke", number=1.0),
+        Event(6.536, "outage", number=4.0),
+    ),
+    goes_on=True,
+    until_s=6.0,
+)

@@ -69,3 +69,7 @@ def test_a_block_in_which_the_consumer_was_closed_says_what_became_of_it_and_clo
 def test_a_deleted_offset_is_told_although_a_rebalance_or_a_drain_comes_between() -> None:
     holds(found.OFFSET_DELETED_BEFORE_A_REBALANCE)
     holds(found.OFFSET_DELETED_BEFORE_A_DRAIN)
+
+
+def test_a_member_that_was_evicted_unheard_with_every_record_in_hand_goes_back_although_no_record_follows() -> None:
+    holds(found.EVICTED_UNHEARD_WITH_ALL_IN_HAND)
