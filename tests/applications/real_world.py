@@ -28,13 +28,17 @@ from tests.applications.program import LARGE_LIMIT, SMALL_LIMIT, Event, Program
 from tests.applications.simulated_world import run
 from tests.applications.world import Names, Verdict, World, letter_of
 from tests.verification.brokers import RunningBroker
+from tests.verification.held_requests import HeldRequest
 from tests.verification.leaving import leave
+from tests.verification.proxy import KafkaProxy
 from tests.verification.topics import await_stable_end, committed, ends
 from tests.verification.wire import Api
 
 DRAIN_S_MAX = 90.0
 STOP_S_MAX = 60.0
 LOOK_EVERY_S = 0.3
+SILENCE_S = 5.0
+"""How long a connection whose answers are lost stays open: longer than the budget of a commit."""
 WAIT_S = 20.0
 APIS = {
     "AddOffsetsToTxn": Api.ADD_OFFSETS_TO_TXN,
@@ -213,6 +217,9 @@ class RealWorld(World):
     def _at(self, at_s: float, act: Callable[[], object]) -> None:
         heapq.heappush(self._script, (at_s, next(self._numbers), act))
 
+    def _after(self, seconds: float, act: Callable[[], object]) -> None:
+        self._at(time.monotonic() - self._began_at + seconds, act)
+
     def _play(self) -> None:
         """Do what the script says, each at its time, and look whether all is done."""
         try:
@@ -280,7 +287,7 @@ class RealWorld(World):
             elif event.name in ("error_cb", "lose_request"):
                 proxy.cut_off_clients()
             elif event.name == "lose_reply":
-                proxy.lose_next_answer(APIS[event.what])
+                self._end_silence(proxy, proxy.lose_next_answer(APIS[event.what]))
             elif event.name == "fence":
                 self._fence(f"{self.names.group}-{member.index}")
             elif event.name in on_partition:
@@ -289,6 +296,13 @@ class RealWorld(World):
                 self._guest_joins()
             elif event.name == "give_back":
                 self._guest_leaves()
+
+    def _end_silence(self, proxy: KafkaProxy, lost: HeldRequest) -> None:
+        """Close the connection in the end, as networks do: librdkafka would wait five minutes for a JoinGroup."""
+        if lost.is_caught:
+            self._after(SILENCE_S, proxy.cut_off_clients)
+        else:
+            self._after(LOOK_EVERY_S, partial(self._end_silence, proxy, lost))
 
     def _fence(self, transactional_id: str) -> None:
         newer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": transactional_id})
@@ -316,7 +330,7 @@ class RealWorld(World):
     def _poll_guest(self) -> None:
         if self._guest is not None:
             self._guest.poll(0)
-            self._at(time.monotonic() - self._began_at + 0.1, self._poll_guest)
+            self._after(0.1, self._poll_guest)
 
     def _guest_leaves(self) -> None:
         guest, self._guest = self._guest, None
