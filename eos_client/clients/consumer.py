@@ -231,6 +231,21 @@ class EosConsumer(ConfluentConsumer):
             if session is not None and self._closed:
                 session.consumer_closes()  # the revoke callback may have left a commit unanswered
 
+    def consumer_group_metadata(self) -> Any:
+        """Return the opaque group metadata as of now, for ``send_offsets_to_transaction``. Do not keep it: it ages.
+
+        Offsets of plain commits that are pending are dropped: sent after the transaction's, they would take the group
+        back.
+        """
+        self.plain.pending.clear()
+        return super().consumer_group_metadata()
+
+    def settle(self, positions: InputPositions) -> None:
+        """Note that a transaction has committed ``positions``; what was pending of them must not be sent after that."""
+        super().settle(positions)
+        for partition, position in dict(positions).items():
+            self.plain.overtaken(partition, position.next_offset)
+
     # -- plain commits -------------------------------------------------------------------------------------------
 
     @owned()

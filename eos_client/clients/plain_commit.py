@@ -57,6 +57,12 @@ class PlainCommits:
         if place is not None and place.offset == offset:
             del self.pending[partition]
 
+    def overtaken(self, partition: InputPartition, offset: int) -> None:
+        """``offset`` was committed in a transaction: sent after it, a lower one would take the group back."""
+        place = self.pending.get(partition)
+        if place is not None and place.offset <= offset:
+            del self.pending[partition]
+
     def _positions(self, offsets: Offsets) -> InputPositions:
         known, proven = self._consumer.positions_of_ours, self._consumer.proven
         return {p: known.get(p) or InputPosition(place.offset, place.offset, proven) for p, place in offsets.items()}

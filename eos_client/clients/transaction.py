@@ -574,6 +574,15 @@ class TransactionSession:
             self._go_back(inside_revoke=True)
             self._ended(Ending(Outcome.ABORTED, f"{_BROKEN_OFF}, and the producer was closed"))
             self._tell_leaving(leaving)
+        elif self._open and not self.block.is_open and not self.is_at_work:
+            self._end_held("the producer was closed while the gate held the transaction")
+
+    def _end_held(self, reason: str) -> None:
+        try:
+            self._working(lambda: self._producer.abort_transaction(self._producer.limits.commit_timeout_s))
+        except EosError as error:
+            reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
+        self._aborted(reason, inside_revoke=True)
 
     def _leave_unknown(self, reason: str) -> None:
         step = self._step

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
-from tests.applications.members import ACCEPTED, Hang, Interrupt, Member
+from tests.applications.members import ACCEPTED, VERY_SLOW_S, Hang, Interrupt, Member
 from tests.applications.oracle import Place
 from tests.applications.program import LARGE_LIMIT, SMALL_LIMIT, Event, Program
 from tests.applications.simulated_world import run
@@ -35,6 +35,8 @@ from tests.verification.topics import await_stable_end, committed, ends
 from tests.verification.wire import Api
 
 DRAIN_S_MAX = 90.0
+VERY_SLOW_DRAIN_S = 3 * VERY_SLOW_S
+"""A transform that outlives its transaction runs again, and once more alone."""
 STOP_S_MAX = 60.0
 LOOK_EVERY_S = 0.3
 SILENCE_S = 5.0
@@ -67,6 +69,8 @@ class RealWorld(World):
         self.library = self
         self.members = [Member(self, index) for index in range(program.members)]
         self._began_at = time.monotonic()
+        very_slow = sum(odd.count for odd in program.odds if odd.kind == "very_slow")
+        self._drained_by_s = program.until_s + DRAIN_S_MAX + very_slow * VERY_SLOW_DRAIN_S
         self._script: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
         self._written = [0] * program.partitions
@@ -205,7 +209,7 @@ class RealWorld(World):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(self.program.until_s + DRAIN_S_MAX + STOP_S_MAX)
+            thread.join(self._drained_by_s + STOP_S_MAX)
             if thread.is_alive():
                 raise Hang("a member does not end")
 
@@ -227,7 +231,7 @@ class RealWorld(World):
                 now_s = time.monotonic() - self._began_at
                 while self._script and self._script[0][0] <= now_s:
                     heapq.heappop(self._script)[2]()
-                if self.calm and not self._over and (now_s > self.program.until_s + DRAIN_S_MAX or self._is_drained()):
+                if self.calm and not self._over and (now_s > self._drained_by_s or self._is_drained()):
                     self._end_all()
                 next_s = self._script[0][0] - now_s if self._script else LOOK_EVERY_S
                 self._ended.wait(min(LOOK_EVERY_S, max(0.0, next_s)))

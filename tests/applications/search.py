@@ -23,7 +23,7 @@ from tests.verification.protocols import LATEST_VERSION
 
 REAL_S_MAX = 60
 """An application of a few simulated seconds that takes a minute of real time does not end at all."""
-REAL_BROKER_S_MAX = 300
+REAL_BROKER_S_MAX = 600
 CHUNK = 25
 
 

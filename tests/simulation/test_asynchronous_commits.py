@@ -11,6 +11,8 @@ from eos_client import EosConsumer
 from eos_client.observe import CommitRefused
 from eos_client.testing import SimulatedCluster
 from eos_client.testing.simulation.model import PartitionKey
+from tests.simulation.block_stage import GROUP, BlockStage
+from tests.simulation.simulated_member import CONSUMER, PROTOCOLS
 
 PLACE = PartitionKey("orders", 0)
 REFUSAL = "REBALANCE_IN_PROGRESS"
@@ -153,3 +155,56 @@ def test_stored_offsets_that_failed_are_covered_too(simulated_cluster: Simulated
 def test_what_is_no_callable_is_refused_as_confluent_kafka_does() -> None:
     with pytest.raises(KafkaException, match="on_commit requires a callable"):
         EosConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "billing", "on_commit": "later"})
+
+
+class Mixed:
+    """One record that was committed by hand, and more that blocks commit: a plain commit has failed before them."""
+
+    def __init__(self, protocol: str) -> None:
+        self.stage = BlockStage(protocol, records=1, partitions=1)
+        self.consumer, self.producer = self.stage.subscribed(), self.stage.producer()
+        self.stage.collect(self.consumer, 1)
+        refusal = "STALE_MEMBER_EPOCH" if protocol == CONSUMER else REFUSAL
+        self.stage.cluster.refuse("OffsetCommit", refusal)
+        self.consumer.commit()
+        self.stage.wait_for(lambda: self.stage.named("commit_refused"), lambda: self.consumer.poll(0.1))
+        self.stage.load(5)
+
+    @property
+    def committed(self) -> int | None:
+        return self.stage.cluster.committed(GROUP).get(PLACE)
+
+
+@pytest.fixture(params=PROTOCOLS)
+def mixed(request: Any) -> Mixed:
+    return Mixed(request.param)
+
+
+@pytest.mark.parametrize("how", ["close", "synchronous", "asynchronous"])
+def test_an_offset_that_a_block_has_overtaken_is_never_sent_after_it(mixed: Mixed, how: str) -> None:
+    mixed.stage.copy_the_rest(mixed.producer, mixed.consumer)
+    if how == "synchronous":
+        with pytest.raises(KafkaException):  # nothing to commit
+            mixed.consumer.commit(asynchronous=False)
+    elif how == "asynchronous":
+        mixed.consumer.commit()
+        mixed.consumer.poll(1.0)
+    mixed.consumer.close()
+    assert mixed.committed == 6
+
+
+def test_nor_after_a_transaction_that_the_application_sends_the_offsets_of(mixed: Mixed) -> None:
+    mixed.stage.collect(mixed.consumer, 5)
+    mixed.producer.begin_transaction()
+    places = mixed.consumer.position(mixed.consumer.assignment())
+    mixed.producer.send_offsets_to_transaction(places, mixed.consumer.consumer_group_metadata())
+    mixed.producer.commit_transaction()
+    mixed.consumer.close()
+    assert mixed.committed == 6
+
+
+def test_what_a_block_has_not_reached_stays_pending(mixed: Mixed) -> None:
+    with mixed.producer.transaction(mixed.consumer):
+        pass
+    mixed.consumer.close()
+    assert mixed.committed == 1

@@ -146,6 +146,26 @@ def hold(stage, producer, consumer):
     return txn
 
 
+@pytest.mark.parametrize("reaches_the_coordinator", [True, False])
+def test_closing_the_producer_aborts_held_work_and_another_producer_takes_its_records_again(
+    stage, reaches_the_coordinator
+):
+    producer, consumer = stage.producer(), stage.subscribed()
+    hold(stage, producer, consumer)
+    if not reaches_the_coordinator:
+        stage.cluster.lose_request("EndTxn", "producer-1")
+        stage.cluster.delay("EndTxn", 70.0)
+    producer.close()
+    assert ("EndTxn" in {each.request for each in stage.cluster.history}) is reaches_the_coordinator
+    (aborted,) = stage.named("transaction_aborted")
+    assert "the producer was closed" in aborted.reason
+    assert aborted.records_in == 4
+    stage.cluster.rebalance()  # until then the gate stays closed
+    stage.copy_the_rest(stage.producer(transactional_id="successor"), consumer)
+    stage.cluster.advance(120.0)
+    assert stage.outputs == stage.inputs
+
+
 def test_held_work_of_an_earlier_block_is_committed_inside_the_callback(stage):
     producer, consumer = stage.producer(), stage.subscribed()
     hold(stage, producer, consumer)
