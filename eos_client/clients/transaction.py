@@ -574,7 +574,7 @@ class TransactionSession:
             self._go_back(inside_revoke=True)
             self._ended(Ending(Outcome.ABORTED, f"{_BROKEN_OFF}, and the producer was closed"))
             self._tell_leaving(leaving)
-        elif self._open and not self.block.is_open and not self.is_at_work:
+        elif self._open and not (self.block.is_open or self.is_at_work or self._given_up):
             self._end_held("the producer was closed while the gate held the transaction")
 
     def _end_held(self, reason: str) -> None:

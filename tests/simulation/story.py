@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eos_client import EosConsumer, EosProducer, Outcome, OutputRecord
+from eos_client.confluent.producer import ConfluentProducer
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import AbortableError, EosError, RebuildProducerError
@@ -129,8 +130,8 @@ class Member:
         self.producer.close()
 
     def bury(self) -> None:
-        """End the thread of a process that is dead."""
-        self.producer.close()
+        """End the thread of a process that is dead, and can say nothing more to a broker."""
+        ConfluentProducer.close(self.producer)
 
 
 class LoopMember(Member):
