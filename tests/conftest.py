@@ -1,4 +1,8 @@
-"""What all tests share: everything below tests/kafka is marked `kafka`; what is marked `soak` runs when asked for."""
+"""What all tests share.
+
+Everything below tests/kafka is marked `kafka`, everything below tests/spark `spark`; what is marked `soak` runs when
+asked for.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.interruption import interrupting
 
-_KAFKA_TESTS = Path(__file__).parent / "kafka"
+_MARKED = {"kafka": Path(__file__).parent / "kafka", "spark": Path(__file__).parent / "spark"}
 
 # On a machine with other work, how long an example took says nothing of the code; and a new example that fails says
 # nothing of the change that is tested. `--hypothesis-profile=search` looks for new ones.
@@ -27,8 +31,9 @@ def interrupt():
 
 def pytest_collection_modifyitems(config, items):
     for item in items:
-        if item.path.is_relative_to(_KAFKA_TESTS):
-            item.add_marker(pytest.mark.kafka)
+        for name, place in _MARKED.items():
+            if item.path.is_relative_to(place):
+                item.add_marker(name)
     if "soak" not in config.option.markexpr:
         long = [item for item in items if item.get_closest_marker("soak")]
         items[:] = [item for item in items if item not in long]

@@ -22,12 +22,12 @@ def test_goes_on_by_itself_after_the_broker_was_killed_in_mid_stream(make_kafka_
             running = job.start(slowly, **QUICK)
             for outage_s in (0, 4):
                 committed = len(running.events.of(TransactionCommitted))
-                running.events.wait_for(TransactionCommitted, committed + 3, timeout_s=60)
+                running.events.wait_for(TransactionCommitted, committed + 3)
                 broker.kill()
                 time.sleep(outage_s)  # the length of the outage is the point
                 broker.restart()
                 job.load(1000)
-            job.await_committed(timeout_s=60)
+            job.await_committed()
             running.stop()
             job.assert_exactly_once()
 
