@@ -4,10 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 KAFKA_VERSION ?= 4.3.1
-# Most tests wait for brokers, not for processors.
-WORKERS ?= 4
-# Spark's keep the processors busy, so they run after the others.
-SPARK_WORKERS ?= 2
+# More of them starve each other on two processors: brokers lose sessions then, and waits run out.
+WORKERS ?= 2
 # What pytest ends with where TESTS has none of a kind.
 NO_TESTS := 5
 APPLICATIONS ?= 100000
@@ -37,7 +35,7 @@ demo-spark: $(READY) ## a Spark stream that loses an executor and its driver, wi
 
 test: $(READY) ## all tests, on real Kafka
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not soak and not spark" $(TESTS) || test $$? -eq $(NO_TESTS)
-	@$(BIN)/pytest --numprocesses $(SPARK_WORKERS) --dist loadfile -m "spark and not soak and not alone" $(TESTS) \
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "spark and not soak and not alone" $(TESTS) \
 	    || test $$? -eq $(NO_TESTS)
 	@$(BIN)/pytest -m alone $(TESTS) || test $$? -eq $(NO_TESTS)
 

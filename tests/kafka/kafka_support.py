@@ -32,7 +32,7 @@ from tests.verification.topics import await_stable_end, committed, create_topics
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 _CALLBACKS = frozenset({"error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger"})
 _ROOT = Path(__file__).parents[2]
 SESSION_S = 45.0
