@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.interruption import interrupting
 
-_MARKED = {"kafka": Path(__file__).parent / "kafka", "spark": Path(__file__).parent / "spark"}
+_MARKED = ("kafka", "spark")
 
 # On a machine with other work, how long an example took says nothing of the code; and a new example that fails says
 # nothing of the change that is tested. `--hypothesis-profile=search` looks for new ones.
@@ -31,8 +31,8 @@ def interrupt():
 
 def pytest_collection_modifyitems(config, items):
     for item in items:
-        for name, place in _MARKED.items():
-            if item.path.is_relative_to(place):
+        for name in _MARKED:
+            if item.path.is_relative_to(Path(__file__).parent / name):
                 item.add_marker(name)
     if "soak" not in config.option.markexpr:
         long = [item for item in items if item.get_closest_marker("soak")]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class BrokenOffError(BaseException):
-    """What the signal handler raises."""
+    """What a signal handler raises in the middle of a call."""
 
 
 @contextmanager

@@ -243,8 +243,7 @@ class EosConsumer(ConfluentConsumer):
     def settle(self, positions: InputPositions) -> None:
         """Note that a transaction has committed ``positions``; what was pending of them must not be sent after that."""
         super().settle(positions)
-        for partition, position in dict(positions).items():
-            self.plain.overtaken(partition, position.next_offset)
+        self.plain.overtaken(positions)
 
     # -- plain commits -------------------------------------------------------------------------------------------
 

@@ -57,11 +57,11 @@ class PlainCommits:
         if place is not None and place.offset == offset:
             del self.pending[partition]
 
-    def overtaken(self, partition: InputPartition, offset: int) -> None:
-        """``offset`` was committed in a transaction: sent after it, a lower one would take the group back."""
-        place = self.pending.get(partition)
-        if place is not None and place.offset <= offset:
-            del self.pending[partition]
+    def overtaken(self, positions: InputPositions) -> None:
+        """``positions`` were committed in a transaction: sent after it, a lower offset would take the group back."""
+        for partition in self.pending.keys() & positions.keys():
+            if self.pending[partition].offset <= positions[partition].next_offset:
+                del self.pending[partition]
 
     def _positions(self, offsets: Offsets) -> InputPositions:
         known, proven = self._consumer.positions_of_ours, self._consumer.proven

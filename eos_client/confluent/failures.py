@@ -6,7 +6,7 @@ Each class here is both: ours, named for what the caller must do, and a ``KafkaE
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -277,9 +277,9 @@ def configuration_refused(exception: KafkaException, client: str) -> KafkaConfig
     return refused
 
 
-def configuration_errors(client: str) -> AbstractContextManager[None]:
+def configuration_errors(client: str) -> Naming:
     """Turn what a confluent_kafka constructor refuses into ConfigurationError."""
-    return _ConfigurationErrors(client)
+    return Naming(lambda exception: configuration_refused(exception, client))
 
 
 def is_fatal(error: KafkaError) -> bool:
@@ -287,63 +287,53 @@ def is_fatal(error: KafkaError) -> bool:
     return bool(error.fatal()) or error.code() == KafkaError._FATAL  # noqa: SLF001  # a public local code
 
 
-def consumer_errors(call: str) -> AbstractContextManager[None]:
+def consumer_errors(call: str) -> Naming:
     """Name what a consumer's call raised; only fatal errors and failed commits change their class."""
-    return _ConsumerErrors(call)
+    return Naming(lambda exception: _consumer_error(call, kafka_error(exception)))
 
 
-def last_commit_errors() -> AbstractContextManager[None]:
+def _consumer_error(call: str, error: KafkaError) -> errors.EosError | None:
+    failed = f"{call} failed with {error.name()}: {error.str()}"
+    if is_fatal(error):
+        return KafkaFatalClientError(error, f"the consumer cannot go on: {failed}. End the process.")
+    if error.name() in _REFUSED_OFFSETS:
+        return KafkaCommitRefusedError(
+            error,
+            f"{call} was refused with {error.name()}: {error.str()}. The records belong to another member or "
+            "generation now: drop them, the group delivers them again.",
+        )
+    return None
+
+
+def last_commit_errors() -> Naming:
     """Turn whatever keeps a commit inside the revoke callback from succeeding into CommitRefusedError."""
-    return _LastCommitErrors()
+    return Naming(_last_commit_error)
 
 
-# Plain classes: an asynchronous exception may strike before a generator is entered, and leave it to be closed later.
+def _last_commit_error(exception: KafkaException) -> errors.EosError | None:
+    if isinstance(exception, errors.EosError):
+        return None
+    error = kafka_error(exception)
+    return KafkaCommitRefusedError(
+        error,
+        f"the last commit before the partitions left failed with {error.name()}: {error.str()}. The group may "
+        "deliver the records since the commit before it again.",
+    )
 
 
-class _ConfigurationErrors:
-    def __init__(self, client: str) -> None:
-        self._client = client
+class Naming:
+    """Raises what ``name`` makes of a KafkaException that leaves the block, which becomes its cause.
 
-    def __enter__(self) -> None:
-        return
+    No generator: an asynchronous exception may strike before one is entered, and leave it to be closed later.
+    """
 
-    def __exit__(self, _kind: object, exception: BaseException | None, _trace: object) -> None:
-        if isinstance(exception, KafkaException):
-            raise configuration_refused(exception, self._client)
-
-
-class _LastCommitErrors:
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, _kind: object, exception: BaseException | None, _trace: object) -> None:
-        if isinstance(exception, KafkaException) and not isinstance(exception, errors.EosError):
-            error = kafka_error(exception)
-            raise KafkaCommitRefusedError(
-                error,
-                f"the last commit before the partitions left failed with {error.name()}: {error.str()}. The group may "
-                "deliver the records since the commit before it again.",
-            ) from exception
-
-
-class _ConsumerErrors:
-    def __init__(self, call: str) -> None:
-        self._call = call
+    def __init__(self, name: Callable[[KafkaException], errors.EosError | None]) -> None:
+        self._name = name
 
     def __enter__(self) -> None:
         return
 
     def __exit__(self, _kind: object, exception: BaseException | None, _trace: object) -> None:
-        if not isinstance(exception, KafkaException):
-            return
-        error = kafka_error(exception)
-        failed = f"{self._call} failed with {error.name()}: {error.str()}"
-        if is_fatal(error):
-            message = f"the consumer cannot go on: {failed}. End the process."
-            raise KafkaFatalClientError(error, message) from exception
-        if error.name() in _REFUSED_OFFSETS:
-            raise KafkaCommitRefusedError(
-                error,
-                f"{self._call} was refused with {error.name()}: {error.str()}. The records belong to another member or "
-                "generation now: drop them, the group delivers them again.",
-            ) from exception
+        named = self._name(exception) if isinstance(exception, KafkaException) else None
+        if named is not None:
+            raise named from exception

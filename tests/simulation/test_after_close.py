@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException
 from eos_client import EosProducer
 from eos_client.core.model import ProducerLimits
 from eos_client.testing.simulated_cluster import SimulatedCluster
+from tests.interruption import BrokenOffError
 from tests.simulation.block_stage import QUIET
 from tests.simulation.simulated_member import CONSUMER, PROTOCOLS
 
@@ -17,10 +18,6 @@ TOPIC, ID, GROUP = "orders", "billing-0", "billing"
 REQUEST_S = 1.0
 LONG_S = 400.0
 """Longer than every time-out of a client."""
-
-
-class InterruptError(BaseException):
-    """What Ctrl-C raises in the middle of a call."""
 
 
 class Stage:
@@ -56,7 +53,7 @@ class Stage:
 
     def interrupt_soon(self) -> None:
         def interrupt() -> None:
-            raise InterruptError
+            raise BrokenOffError
 
         self.cluster.after(REQUEST_S / 2, interrupt)
 
@@ -80,7 +77,7 @@ def test_an_init_that_was_broken_off_does_not_fence_the_successor(stage, kind, c
     stage.cluster.lose_reply("InitProducerId")
     stage.interrupt_soon()
     first = getattr(stage, kind)()
-    with pytest.raises(InterruptError):
+    with pytest.raises(BrokenOffError):
         first.init_transactions()
     if closes:
         first.close()
@@ -97,7 +94,7 @@ def test_an_init_that_was_broken_off_goes_on_when_it_is_called_again(stage):
     stage.cluster.lose_reply("InitProducerId")
     stage.interrupt_soon()
     producer = stage.producer()
-    with pytest.raises(InterruptError):
+    with pytest.raises(BrokenOffError):
         producer.init_transactions()
     stage.cluster.advance(LONG_S)
     producer.init_transactions()
@@ -136,7 +133,7 @@ def test_a_batch_is_not_repeated_by_a_producer_whose_close_was_broken_off(stage)
     producer.produce(TOPIC, b"output")
     stage.cluster.lose_request("Produce")
     stage.interrupt_soon()
-    with pytest.raises(InterruptError):
+    with pytest.raises(BrokenOffError):
         producer.close()
     stage.hears_no_more_of("producer-1")
     assert b"output" not in stage.cluster.values(TOPIC)
@@ -176,7 +173,7 @@ def test_a_commit_that_was_broken_off_is_not_repeated(stage, protocol):
     consumer = joined(stage, protocol)
     stage.cluster.lose_request("OffsetCommit")
     stage.interrupt_soon()
-    with pytest.raises(InterruptError):
+    with pytest.raises(BrokenOffError):
         consumer.commit(asynchronous=False)
     consumer.close()
     stage.hears_no_more_of("consumer-1")
@@ -190,7 +187,7 @@ def test_a_consumer_whose_close_was_broken_off_is_not_heard_of_any_more(stage, p
     getattr(stage.cluster, fault)("OffsetCommit")
     consumer.commit(asynchronous=True)
     stage.interrupt_soon()
-    with pytest.raises(InterruptError):
+    with pytest.raises(BrokenOffError):
         consumer.close()
     stage.hears_no_more_of("consumer-1")
     consumer.close()

@@ -16,6 +16,7 @@ from eos_client.errors import (
     UnknownOutcomeError,
 )
 from eos_client.observe import Event
+from tests.interruption import BrokenOffError
 from tests.kafka.kafka_support import close_the_gate, intercepting
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
 from tests.simulation.simulated_member import COOPERATIVE, EAGER, PROTOCOLS
@@ -346,10 +347,6 @@ def test_a_producer_of_its_own_is_told_that_the_outcome_is_unknown():
 # -- the loop --------------------------------------------------------------------------------------------------------
 
 
-class InterruptError(BaseException):
-    """What a second Ctrl-C raises in the middle of a call."""
-
-
 class Clients:
     """A stage's cluster with producers of another kind."""
 
@@ -380,7 +377,7 @@ def run_until_it_raises(stage, at_start=lambda: None, producer_factory=None):
     raised: Any = None
     try:
         loop.run()
-    except (ClusterUnavailableError, InterruptError) as error:
+    except (ClusterUnavailableError, BrokenOffError) as error:
         raised = error
     return events, raised
 
@@ -404,11 +401,11 @@ def test_a_loop_that_is_interrupted_in_its_commit_leaves_it_to_the_log(stage):
         raw.commit_transaction(*arguments)
         if not struck:
             struck.append("after the commit")
-            raise InterruptError
+            raise BrokenOffError
 
     factory = intercepting(stage.cluster.producer, commit_transaction=commit)
     events, raised = run_until_it_raises(stage, producer_factory=factory)
-    assert isinstance(raised, InterruptError)
+    assert isinstance(raised, BrokenOffError)
     assert [e.outcome for e in events if e.name == "outcome_resolved"] == ["unknown"]
     assert [e for e in events if e.name == "transaction_aborted"] == []
     assert run_until_it_raises(stage)[1] is None

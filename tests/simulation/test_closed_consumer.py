@@ -9,6 +9,7 @@ from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
 from eos_client.errors import AbortableError, ClientClosedError
+from tests.interruption import BrokenOffError
 from tests.simulation.block_stage import SINK, SOURCE, BlockStage
 from tests.simulation.simulated_member import PROTOCOLS
 from tests.simulation.test_blocks_rebalance import hold
@@ -21,10 +22,6 @@ from tests.simulation.test_blocks_unknown_commit import (
 )
 
 CLOSED = "Consumer closed"
-
-
-class InterruptError(BaseException):
-    """What a signal handler raises in the middle of a call."""
 
 
 @pytest.fixture(params=PROTOCOLS)
@@ -66,13 +63,13 @@ def test_a_block_whose_swallowed_failure_is_followed_by_close_is_aborted(stage):
 
 def test_a_block_whose_poll_a_signal_has_broken_off_before_close_is_aborted(stage):
     def interrupt() -> None:
-        raise InterruptError
+        raise BrokenOffError
 
     producer, consumer = stage.producer(), stage.subscribed()
     with producer.transaction(consumer) as txn:
         stage.collect(consumer, 4)
         stage.cluster.after(0.05, interrupt)
-        with pytest.raises(InterruptError):
+        with pytest.raises(BrokenOffError):
             consumer.poll(1.0)
         consumer.close()
     assert txn.outcome is Outcome.ABORTED
