@@ -200,6 +200,11 @@ class GroupConsumer(Protocol):
         ...
 
     @property
+    def unanswered_commits(self) -> frozenset[InputPartition]:
+        """The partitions for which an asynchronous commit is still on its way."""
+        ...
+
+    @property
     def proven(self) -> GroupGeneration:
         """The newest generation for which no rebalance callback can still be waiting."""
         ...

@@ -240,6 +240,11 @@ class EosConsumer(ConfluentConsumer):
         self.plain.pending.clear()
         return super().consumer_group_metadata()
 
+    @property
+    def unanswered_commits(self) -> frozenset[InputPartition]:
+        """The partitions for which an asynchronous commit is still on its way."""
+        return self.plain.unanswered()
+
     def settle(self, positions: InputPositions) -> None:
         """Note that a transaction has committed ``positions``; what was pending of them must not be sent after that."""
         super().settle(positions)
@@ -308,6 +313,8 @@ class EosConsumer(ConfluentConsumer):
         if asynchronous:
             self.plain.pending.update(offsets)  # until on_commit has confirmed them
         sent = self._raw_commit(offsets=list(offsets.values()), asynchronous=asynchronous)
+        if asynchronous:
+            self.plain.sent(offsets)
         for partition in offsets:
             self._stored.pop(partition, None)
         if sent is not None:
@@ -327,6 +334,8 @@ class EosConsumer(ConfluentConsumer):
 
     def _on_commit(self, error: Any, places: list[Any]) -> None:
         """Take note of what became of an asynchronous commit, then tell the application as confluent_kafka does."""
+        for place in places:
+            self.plain.answered(InputPartition(place.topic, place.partition))
         sent = [place for place in places if place.offset >= 0]
         if error is None:
             self._note_committed(place for place in sent if place.error is None)

@@ -15,6 +15,9 @@ from eos_client.errors import EosError
 from eos_client.observe import CommitRefused, EventHook
 from eos_client.ports import GroupConsumer, MembershipSnapshot
 
+_ANSWERED_FOR_SURE_S = 300.0
+"""The client library has answered each commit by then: after it, an answer was lost with an exception from outside."""
+
 Offsets = Mapping[InputPartition, Any]
 """By partition, what confluent_kafka calls a TopicPartition: offset, and metadata and leader epoch where known."""
 
@@ -28,7 +31,9 @@ class PlainCommits:
         self._consumer = consumer
         self._send = send
         self._hook = hook
+        self._clock = clock
         self._attempts = GateAttempts(consumer, hook, clock)
+        self._sent_at: dict[InputPartition, list[float]] = {}
         self.beside_transactions = False
         self.pending: dict[InputPartition, Any] = {}
 
@@ -45,6 +50,28 @@ class PlainCommits:
             self.pending.update(offsets)
             self._attempts.skipped(ruling, snapshot)
         return ruling
+
+    def unanswered(self) -> frozenset[InputPartition]:
+        """Return the partitions for which a commit was sent that is not answered yet.
+
+        It may be served after whatever is sent now by another client, such as the offsets of a transaction.
+        """
+        since = self._clock() - _ANSWERED_FOR_SURE_S
+        return frozenset(partition for partition, times in self._sent_at.items() if times[-1] >= since)
+
+    def sent(self, offsets: Offsets) -> None:
+        """``offsets`` are on their way, and pending until ``on_commit`` has confirmed them."""
+        now = self._clock()
+        for partition in offsets:
+            self._sent_at.setdefault(partition, []).append(now)
+
+    def answered(self, partition: InputPartition) -> None:
+        """Note that the oldest commit of ``partition`` that was on its way was answered, or given up."""
+        times = self._sent_at.get(partition, [])
+        if times[1:]:
+            del times[0]
+        else:
+            self._sent_at.pop(partition, None)
 
     def superseded(self, partitions: Iterable[InputPartition]) -> None:
         """Offsets of ``partitions`` were sent and answered: what was pending for them is out of date."""

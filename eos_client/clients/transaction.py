@@ -314,12 +314,30 @@ class TransactionSession:
             return failed
         self._consumer.serve_callbacks()  # serves callbacks, too; a single record would be the whole of the next batch
         self.raise_failure()
+        self._await_plain_commits(before)
         if self.last is not before:  # a revocation ended it meanwhile
             return self.last
         ruling, snapshot = self._rule()
         if self.last is not before:
             return self.last
         return self._obey(ruling, snapshot, began_at)
+
+    def _await_plain_commits(self, before: Ending) -> None:
+        """Wait until asynchronous commits of our partitions are answered: served later, they take the group back."""
+        until = self._clock() + self._producer.limits.commit_timeout_s
+        while self.last is before and self._plain_commits_under_way() and self._clock() < until:
+            self._consumer.wait_while_paused(_BLOCK_SLICE_S)
+            self.raise_failure()
+
+    def _plain_commits_under_way(self) -> str:
+        """Return why the transaction must not be committed now, if an asynchronous commit is the reason."""
+        late = self._consumer.unanswered_commits & self._consumer.positions.keys()
+        if not late:
+            return ""
+        return (
+            f"an asynchronous commit() of {named(late)} was not answered in time: served after this transaction, it "
+            "would take the group back"
+        )
 
     def _flush(self, *, inside_revoke: bool = False) -> Ending | None:
         """Wait for the outputs; returns how the transaction ended when they did not get through."""
@@ -374,6 +392,8 @@ class TransactionSession:
     def _commit(
         self, snapshot: MembershipSnapshot, began_at: float, ruling: CommitRuling, *, inside_revoke: bool
     ) -> Ending:
+        if late := self._plain_commits_under_way():
+            return self._abort(late, inside_revoke=inside_revoke)
         self.begin()
         positions = dict(self._consumer.positions)
         self._token = self._token.next()
