@@ -1,0 +1,55 @@
+"""An asynchronous plain commit that is served late, on a real broker: no block of its consumer has committed before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from eos_client import Outcome
+from eos_client.testing.embedded_kafka import EmbeddedKafka
+from eos_client.testing.free_ports import free_ports
+from tests.kafka.kafka_support import Stage
+from tests.verification.protocols import GroupProtocol
+from tests.verification.proxy import KafkaProxy
+from tests.verification.wire import Api
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+TOO_EARLY_S, SESSION_S = 1.0, 30.0
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[KafkaProxy]:
+    (port,) = free_ports(1)
+    with KafkaProxy(port) as standing, EmbeddedKafka(port=port, advertised_port=standing.port):
+        yield standing
+
+
+@pytest.mark.parametrize("protocol", GroupProtocol, ids=lambda protocol: protocol.value)
+def test_a_block_commits_after_an_asynchronous_commit_that_was_sent_before_it(
+    proxy: KafkaProxy, protocol: GroupProtocol
+) -> None:
+    with Stage(f"127.0.0.1:{proxy.port}", protocol, partitions=1, session_s=SESSION_S) as stage:
+        producer, consumer = stage.producer(), stage.subscribed()
+        stage.load(1)
+        stage.collect(consumer, 1)
+        held = proxy.hold_next(Api.OFFSET_COMMIT)
+        consumer.commit()
+        held.wait_until_caught()
+        stage.load(5, start=1)
+        ended = threading.Event()
+
+        def deliver() -> None:
+            ended.wait(TOO_EARLY_S)
+            held.deliver()
+
+        with producer.transaction(consumer) as txn:
+            for message in stage.collect(consumer, 5):
+                txn.produce(stage.sink, message.value())
+            threading.Thread(target=deliver).start()
+        ended.set()
+        assert txn.outcome is Outcome.COMMITTED
+        held.wait_for_answer()
+        assert stage.committed() == {0: 6}
