@@ -34,7 +34,9 @@ class StepStrike:
     def armed(self) -> Iterator[None]:
         """Count steps within, from anywhere."""
         before = sys.gettrace()
-        sys.settrace(self._enter)
+        # Kept: CPython 3.11 still calls the function where a strike inside a finalizer has just taken it away.
+        enter = self._enter
+        sys.settrace(enter)
         try:
             yield
         finally:
