@@ -237,3 +237,17 @@ EVICTED_UNHEARD_WITH_ALL_IN_HAND = Program(
     goes_on=True,
     until_s=6.0,
 )
+
+LOST_AND_KEPT = Program(
+    seed=4056167,
+    style="plain",
+    setting=Setting(assignor="cooperative-sticky", max_poll_ms=60000),
+    writes=(Write(0.0, 0, 1), Write(3.096, 0, 1)),
+    turns=(Turn((Act("consume", 1, 0.3), Act("commit_message"))),),
+    events=(
+        Event(0.003, "lose_request", "OffsetCommit"),
+        Event(2.618, "lose_request", "Fetch"),
+        Event(4.363, "revoke", number=1.0),
+    ),
+    until_s=6.0,
+)

@@ -14,7 +14,7 @@ from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, Out
 from eos_client.core.commit_gate import GatePolicy, GateScope, GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ClusterUnavailableError, EosError, OutputRefusedError
-from eos_client.observe import TransactionCommitted
+from eos_client.observe import PartitionsLost, TransactionCommitted
 from tests.applications.program import LARGE_LIMIT, SMALL_LIMIT, Act, Program, Setting, Turn
 from tests.applications.world import Names
 
@@ -140,7 +140,7 @@ class Member:
         """Let go of what an ended process still holds."""
         for client in (self.producer, self.loop and self.loop._producer):
             if client is not None:
-                with suppress(Oops, *((RuntimeError,) if self.killed else ())):
+                with suppress(Oops, Interrupt, *((RuntimeError,) if self.killed else ())):
                     client.close()
         self.consumer = self.producer = self.loop = None
 
@@ -221,6 +221,9 @@ class Member:
             self.world.count("committed")
         else:
             self.world.count(type(event).__name__)
+        if isinstance(event, PartitionsLost):  # no callback tells of those that the member keeps all the same
+            for partition in event.partitions:
+                self.handed_over.pop(partition.partition, None)
         self._called("hook")
 
     # -- outputs -------------------------------------------------------------------------------------------------

@@ -73,3 +73,7 @@ def test_a_deleted_offset_is_told_although_a_rebalance_or_a_drain_comes_between(
 
 def test_a_member_that_was_evicted_unheard_with_every_record_in_hand_goes_back_although_no_record_follows() -> None:
     holds(found.EVICTED_UNHEARD_WITH_ALL_IN_HAND)
+
+
+def test_a_member_that_has_lost_partitions_and_keeps_them_is_told_before_it_has_nothing_to_commit() -> None:
+    holds(found.LOST_AND_KEPT)
