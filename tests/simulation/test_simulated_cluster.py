@@ -88,6 +88,19 @@ def test_a_revoked_partition_leaves_and_comes_back(cluster: SimulatedCluster, pr
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=str)
+def test_partitions_come_back_from_an_instance_that_was_evicted(
+    cluster: SimulatedCluster, protocol: dict[str, str]
+) -> None:
+    consumer = member(cluster, Rebalances(), **protocol)
+    guest = cluster.revoke(("orders", 1))
+    poll(consumer, 12)
+    cluster.brokers.groups.evict(GROUP, guest.member_id)
+    cluster.give_back()
+    poll(consumer, 12)
+    assert {p.partition for p in consumer.assignment()} == {0, 1}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=str)
 def test_a_rebalance_moves_the_generation_and_nobody_loses_a_partition(
     cluster: SimulatedCluster, protocol: dict[str, str]
 ) -> None:

@@ -640,3 +640,26 @@ def test_what_ends_while_no_call_is_made_is_no_result_of_the_next_one():
     state.set_result()
     state.begin_call("commit_transaction")
     assert not state.has_result
+
+
+@pytest.mark.parametrize(
+    ("happens", "refused_with"),
+    [
+        (SimulatedCluster.expire_transactional_id, "INVALID_PRODUCER_ID_MAPPING"),
+        (SimulatedCluster.fence_producer, "INVALID_PRODUCER_EPOCH"),
+    ],
+)
+def test_a_refusal_that_arrives_after_the_abort_is_ignored_as_outdated(
+    happens: Callable[[SimulatedCluster], None], refused_with: str
+) -> None:
+    world = World()
+    world.begin(b"aborted")
+    world.producer.flush()
+    world.cluster.delay("AddPartitionsToTxn", 1)
+    world.producer.produce(TOPIC, b"of another partition", partition=1)
+    world.cluster.advance(0.01)
+    world.producer.abort_transaction(5)
+    happens(world.cluster)
+    world.cluster.advance(3)
+    assert world.requests("AddPartitionsToTxn") == ["ok", refused_with]
+    world.producer.begin_transaction()

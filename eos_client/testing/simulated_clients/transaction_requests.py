@@ -176,6 +176,8 @@ class TransactionRequests:
             if transaction != self._transaction:
                 return
             self._registers = False
+            if not self._state.may_send:  # librdkafka ignores an answer that comes after the abort as outdated
+                return
             if answer is None:
                 self._register_soon(0.0)
             elif answer.refusal is None:

@@ -16,7 +16,8 @@ from eos_client.testing.simulation.model import NO_GENERATION, BrokerError, Memb
 
 _STEP_S = 0.01
 _QUIET_STEP_S = 0.1
-_REJOINS = frozenset({"REBALANCE_IN_PROGRESS", "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"})
+_NO_MEMBER = frozenset({"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"})
+_REJOINS = frozenset({"REBALANCE_IN_PROGRESS", "ILLEGAL_GENERATION"}) | _NO_MEMBER
 
 
 class Guest:
@@ -60,13 +61,17 @@ class Guest:
         return self.owned, self._generation, self._waits_for_round
 
     def leave(self) -> None:
-        """Leave the group; the partitions go back to the others."""
+        """Leave the group, unless the coordinator has evicted the member; the partitions go back to the others."""
         self.due_s = math.inf
         self.owned = frozenset()
-        if self._assignor is None:
-            self._groups.consumer_heartbeat(self._group_id, ConsumerHeartbeat(self.member_id, LEAVING_EPOCH))
-        else:
-            self._groups.leave(self._group_id, self.member_id)
+        try:
+            if self._assignor is None:
+                self._groups.consumer_heartbeat(self._group_id, ConsumerHeartbeat(self.member_id, LEAVING_EPOCH))
+            else:
+                self._groups.leave(self._group_id, self.member_id)
+        except BrokerError as error:
+            if error.code not in _NO_MEMBER:
+                raise
 
     def _step(self) -> None:
         try:
@@ -81,7 +86,7 @@ class Guest:
         except BrokerError as error:
             if error.code not in _REJOINS:
                 raise
-            self._begin_again(forgotten=error.code in {"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"})
+            self._begin_again(forgotten=error.code in _NO_MEMBER)
 
     def _beat(self) -> None:
         joining = self._generation == NO_GENERATION
