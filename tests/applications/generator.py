@@ -14,6 +14,7 @@ INGREDIENTS = frozenset(
         "callbacks_seek",
         "closes_inside",
         "commit_in_callbacks",
+        "commits_after_blocks",
         "delivery_raises",
         "end_events",
         "error_callback_raises",
@@ -68,6 +69,7 @@ REFUSALS = {
     "ConsumerGroupHeartbeat": ("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "NOT_COORDINATOR"),
 }
 ENDING_CALLS = ("flush", "send_offsets_to_transaction", "commit_transaction", "abort_transaction", "init_transactions")
+THEN = ("commit", "commit_async", "commit_message", "commit_message_async", "commit_message_async")
 STEPS_MAX = 3_000
 """An ending has about so many steps; the number varies."""
 _PROTOCOLS = (("classic", "range"), ("classic", "cooperative-sticky"), ("consumer", "range"))
@@ -221,7 +223,12 @@ class _Draw:
             tuple(acts),
             swallows="swallowed_errors" in self.has and self.chance(0.4),
             late="late_outputs" in self.has and self.style == "block" and self.chance(0.6),
+            then=self.random.choice(THEN) if self._commits_after_blocks else "",
         )
+
+    @property
+    def _commits_after_blocks(self) -> bool:
+        return "commits_after_blocks" in self.has and self.style == "block"
 
     def commits(self) -> list[Act]:
         """How a round of plain use ends; where commits fail, often by asking whether the last one got through."""
@@ -305,6 +312,9 @@ class _Draw:
             events += [self.revoke() for _ in range(random.choice((0, 1, 3)))]
         if "failed_commits" in self.has and self.style == "plain":
             events += [self.failed_commit() for _ in range(random.choice((1, 2, 4)))]
+        if self._commits_after_blocks:
+            events += [self.failed_commit() for _ in range(random.choice((0, 1, 2)))]
+            events += [self.late_commit() for _ in range(random.choice((0, 1, 3)))]
         if setting.reset == "error":
             known = [partition for partition in range(self.partitions) if self.chance(0.4)]
             events += [Event(0.0, "set_offset", number=float(partition)) for partition in known]
@@ -342,6 +352,10 @@ class _Draw:
         if self.chance(0.3):
             return Event(self.time(), self.random.choice(("lose_request", "lose_reply")), "OffsetCommit")
         return Event(self.time(), "refuse", "OffsetCommit", self.random.choice(REFUSALS["OffsetCommit"]))
+
+    def late_commit(self) -> Event:
+        """A commit that is served after what other clients send meanwhile; the library waits longer for its answer."""
+        return Event(self.time(), "delay", "OffsetCommit", number=self.random.choice((0.05, 0.4, 0.9)))
 
     def revoke(self) -> Event:
         return Event(self.time(), "revoke", number=float(self.random.randrange(self.partitions)))

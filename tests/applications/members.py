@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, OutputRecord
+from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, Outcome, OutputRecord
 from eos_client.core.commit_gate import GatePolicy, GateScope, GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ClusterUnavailableError, EosError, OutputRefusedError
@@ -349,19 +349,23 @@ class Member:
                 self.world.oracle.note("UNTOLD", f"a block has ended, and says that it is {NOT_ENDED}")
             if revocations != self.revocations:  # a callback may have ended what was held before
                 self.held = []
-            if outcome in ("committed", "aborted"):
-                self.world.oracle.told(outcome, [*self.held, *self.open])
-                self.held = []
-            elif outcome == "skipped":
-                self.held += self.open
-            else:  # nobody says what became of them
-                self.held = []
-            self.open = []
+            self._told(outcome)
         self._after_block(txn, turn)
+
+    def _told(self, outcome: str) -> None:
+        """Pass on to the oracle what the block says of its records; without an outcome nobody says anything."""
+        if outcome in ("committed", "aborted"):
+            self.world.oracle.told(outcome, [*self.held, *self.open])
+        self.held = [*self.held, *self.open] if outcome == "skipped" else []
+        if outcome not in ("committed", "skipped"):
+            self.last = None  # its offset must not be committed without its outputs
+        self.open = []
 
     def _after_block(self, txn: Any, turn: Turn) -> None:
         if any(act.name == "produce_after" for act in turn.acts) and not self.world.calm:
             self._refused("produce after the block", lambda: txn.produce(self.names.sink, b"bad"))
+        if turn.then and txn.outcome is Outcome.COMMITTED and not self.closed_one:
+            self._commit(turn.then)
 
     def _act(self, txn: Any, act: Act, turn: Turn) -> None:
         self.world.point(self)
@@ -371,7 +375,7 @@ class Member:
         elif act.name == "resume" or (calm and act.name == "pause"):
             self.consumer.resume(self.consumer.assignment())
         elif act.name.startswith("commit") and txn is None:
-            self._commit(act)
+            self._commit(act.name)
         elif act.name in MISUSES and not calm:
             self._misuse(txn, act.name)
         elif not calm:
@@ -467,13 +471,14 @@ class Member:
         part = f"part {value[-1:]!r}" if isinstance(value, bytes) and b"|" in value else "what is refusable"
         self.world.answer(f"{part} of {partition}:{offset}", answer)
 
-    def _commit(self, act: Act) -> None:
+    def _commit(self, call: str) -> None:
+        asynchronous = call.endswith("async") and not self.world.calm
         try:
-            if act.name == "commit_message" and not self.world.calm:
+            if call.startswith("commit_message") and not self.world.calm:
                 if self.last is not None:
-                    self.consumer.commit(message=self.last, asynchronous=False)
+                    self.consumer.commit(message=self.last, asynchronous=asynchronous)
             else:
-                self.consumer.commit(asynchronous=act.name == "commit_async" and not self.world.calm)
+                self.consumer.commit(asynchronous=asynchronous)
         except KafkaException as error:
             self.last = None
             self.world.count(f"commit raised {type(error).__name__}")

@@ -18,6 +18,7 @@ from eos_client.clients import gate_attempts, transaction_block
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.consumer import EosConsumer
 from eos_client.clients.input_events import InputEvents
+from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent import consumer, fetching, group_member
 from eos_client.confluent.callback_guard import CallbackGuard
@@ -179,6 +180,14 @@ def _asynchronous_commits_count_at_once() -> Patch:
     return mock.patch.object(EosConsumer, "_send", sent)
 
 
+def _commits_on_their_way_are_overtaken() -> Patch:
+    return mock.patch.object(PlainCommits, "unanswered", return_value=frozenset())
+
+
+def _committed_offsets_stay_pending() -> Patch:
+    return mock.patch.object(PlainCommits, "overtaken", return_value=None)
+
+
 def _holds_never_end() -> Patch:
     return mock.patch.object(gate_attempts, "HELD_TOO_LONG_ROW", None)
 
@@ -233,6 +242,16 @@ MUTANTS = (
         "an asynchronous commit counts before it is confirmed",
         _asynchronous_commits_count_at_once,
         _of("failed_commits"),
+    ),
+    Mutant(
+        "a block commits before an asynchronous commit is answered",
+        _commits_on_their_way_are_overtaken,
+        _of("commits_after_blocks"),
+    ),
+    Mutant(
+        "what a block has committed stays pending",
+        _committed_offsets_stay_pending,
+        _of("commits_after_blocks"),
     ),
     Mutant("a gate stays closed when a revocation is undone", _revocation_is_not_undone, _of(), found=ASSIGNED_AGAIN),
     Mutant("a gate stays closed beyond its hold limit", _holds_never_end, _of(), found=ASSIGNED_UNHEARD),

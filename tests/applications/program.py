@@ -109,6 +109,8 @@ class Turn(_Readable):
     """The application catches what calls inside the block raise, and goes on inside it."""
     late: bool = False
     """The application writes the outputs of the block's records only after its last act."""
+    then: str = ""
+    """Which commit() the application calls after a block that was committed, as it did before there were blocks."""
 
 
 @dataclass(frozen=True, repr=False)

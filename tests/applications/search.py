@@ -83,6 +83,7 @@ def parts_of(program: Program) -> set[str]:
     parts |= {f"{callback.where} {callback.does}" for callback in program.callbacks}
     parts |= {f"event {event.name}" for event in program.events}
     parts |= {f"act {act.name}" for turn in program.turns for act in turn.acts}
+    parts |= {f"then {turn.then}" for turn in program.turns if turn.then}
     if any(sum(act.name in ("poll", "consume") for act in turn.acts) > 1 for turn in program.turns):
         parts.add("several polls in one turn")
     if setting.static:
