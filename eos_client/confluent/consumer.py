@@ -6,6 +6,7 @@ Same methods as confluent_kafka's; it decides nothing about commits.
 from __future__ import annotations
 
 import math
+import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ class ConfluentConsumer(FetchingConsumer):
     ) -> None:
         super().__init__(safe_consumer_settings(settings), factory, clock)
         self._left_behind = False
+        self._library_close = threading.Lock()  # taken for good when the client library's close() begins
 
     # What is returned is the application's from the moment that the journal is closed, the last step of each call.
 
@@ -270,32 +272,48 @@ class ConfluentConsumer(FetchingConsumer):
         record then, for which its close() would wait for ever, although the member has left the group.
         A classic static member (``group.instance.id``) has no limit, because its revoke callback runs in there.
         """
-        if self._closed:
-            return
+        if not self._closed:
+            self._prepare_to_leave()
+        self._close_library()
+        if report := self._guard.take_report():
+            self._report(report)
+        self._guard.raise_kept()
+
+    def _prepare_to_leave(self) -> None:
         self._guard.begin_close()
         try:
             self._prove_before_leaving()
         except BaseException as error:  # noqa: BLE001  # raised again at the end: whatever it is, the group is left
             self._guard.keep(error)
         self._leaving = True
-        stays_a_member = not self._is_member_epoch and "group.instance.id" in self._settings
         if self._listener is not None:
-            serve_before_close(self._raw, unsubscribe=not stays_a_member)
+            serve_before_close(self._raw, unsubscribe=not self._stays_a_member)
         self._closed = True
         self._carried = []
-        if stays_a_member:
-            self._raw.close()
-        else:
-            self._close_library()
-        if report := self._guard.take_report():
-            self._report(report)
-        self._guard.raise_kept()
+
+    @property
+    def _stays_a_member(self) -> bool:
+        """Whether a classic group keeps this member's place until it comes back (KIP-345)."""
+        return not self._is_member_epoch and "group.instance.id" in self._settings
 
     def _close_library(self) -> None:
+        """Close the client library. A second call goes on where a signal handler has broken off the first one."""
+        if self._stays_a_member:
+            if not self._guard.is_running():  # a callback that the library's own close() serves
+                self._raw.close()
+        elif not self._library_close.locked():
+            self._close_library_in_time()
+
+    def _close_library_once(self) -> None:
+        # Two calls at once would destroy the library's handle twice.
+        if self._library_close.acquire(blocking=False):
+            self._raw.close()
+
+    def _close_library_in_time(self) -> None:
         limit_s = CLOSE_LIMIT_AFTER_AN_EXCEPTION_S if self._may_keep_a_record else CLOSE_LIMIT_S
         closer = HandleThread("eos-consumer-library-close", self._clock)
         try:
-            closer.call(self._ownership.lent(self._raw.close), limit_s)
+            closer.call(self._ownership.lent(self._close_library_once), limit_s)
         except OverdueError:
             self._left_behind = True
             self._report(self._what_is_left_behind(limit_s))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from eos_client import Outcome
 from eos_client.errors import AbortableError, ClientClosedError
 from tests.interruption import BrokenOffError
 from tests.simulation.block_stage import SINK, SOURCE, BlockStage
+from tests.simulation.broken_off import StepStrike, StrikeError
 from tests.simulation.simulated_member import PROTOCOLS
 from tests.simulation.test_blocks_rebalance import hold
 from tests.simulation.test_blocks_unknown_commit import (
@@ -22,6 +25,8 @@ from tests.simulation.test_blocks_unknown_commit import (
 )
 
 CLOSED = "Consumer closed"
+EVERY_STEP = 7
+"""One step of close() in so many is struck."""
 
 
 @pytest.fixture(params=PROTOCOLS)
@@ -113,3 +118,22 @@ def test_records_that_were_put_back_are_not_handed_over_after_close(stage):
     consumer.close()
     with pytest.raises(RuntimeError, match=CLOSED):
         consumer.consume(2, 0.1)
+
+
+@pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_wherever_a_signal_breaks_close_off_the_second_one_leaves_the_group(protocol, static):
+    settings = {"group_instance_id": "one"} if static else {}
+    kept = []
+    for number in itertools.count(1, EVERY_STEP):
+        stage, strike = BlockStage(protocol), StepStrike(number)
+        consumer = stage.subscribed(**settings)
+        stage.collect(consumer, 2)
+        with strike.armed(), suppress(StrikeError):
+            consumer.close()
+        if not strike.struck:
+            break
+        consumer.close()
+        if not consumer._raw._closed:
+            kept.append(strike.struck)
+    assert kept == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -37,17 +38,23 @@ def test_a_close_inside_a_callback_is_refused_and_the_consumer_goes_on(callback:
         consumer.poll(0)
 
 
-def test_a_close_inside_the_callbacks_of_a_close_is_that_same_close(simulated_cluster: Any) -> None:
+@pytest.mark.parametrize("settings", [{}, {"group.instance.id": "one"}], ids=["dynamic", "static"])
+def test_a_close_inside_the_callbacks_of_a_close_is_that_same_close(
+    simulated_cluster: Any, settings: dict[str, str]
+) -> None:
     told: list[str] = []
 
     def close(*_: Any) -> None:
         told.append("revoked")
         consumer.close()
 
-    consumer = consumer_of(simulated_cluster)
+    consumer = consumer_of(simulated_cluster, **settings)
     consumer.subscribe(["orders"], on_revoke=close)
     consumer.poll(6.0)
-    consumer.close()
+    closes = mock.patch.object(consumer._raw, "close", wraps=consumer._raw.close)
+    with closes as library_close:
+        consumer.close()
+    assert library_close.call_count == 1
     assert told == ["revoked"]
 
 
