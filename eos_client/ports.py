@@ -199,6 +199,10 @@ class GroupConsumer(Protocol):
         """The partitions that the group gave us and has not taken back."""
         ...
 
+    def settle_commits_by_hand(self, timeout_s: float) -> None:
+        """Note what the application's own transactions have committed: an abort must not go back behind it."""
+        ...
+
     @property
     def unanswered_commits(self) -> frozenset[InputPartition]:
         """The partitions for which an asynchronous commit is still on its way."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from eos_client.clients.input_events import InputEvents
+from eos_client.clients.missing_topics import MissingTopics
 from eos_client.clients.plain_commit import Offsets, PlainCommits
 from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
@@ -67,6 +68,7 @@ class EosConsumer(ConfluentConsumer):
         self.counters = counters or Counters()
         self._hook = safe_hook(hook)
         self._events = InputEvents(self._hook)
+        self._missing = MissingTopics(self, (), clock)
         self._is_assigned_by_hand = False
         self.plain = PlainCommits(self, self._send_before_revoke, self._hook, clock)
 
@@ -86,9 +88,11 @@ class EosConsumer(ConfluentConsumer):
         theirs = ApplicationCallbacks(self, *map(self._noting_what_it_raises, (on_assign, on_revoke, on_lost)))
         self._is_assigned_by_hand = False
         self._events.topics = list(topics)
+        self._missing = MissingTopics(self, self._events.topics if self._is_member_epoch else (), self._clock)
         self._subscribe(topics, ComposedListener(ours, theirs))
 
-    def _report(self, what: str) -> None:
+    def report(self, what: str) -> None:
+        """Tell the hook what ``close`` could not do or does not raise, and what keeps records waiting."""
         self._hook(ClientReported(client="consumer", error=what))
 
     def join_transaction(self, session: TransactionSession) -> TransactionSession:
@@ -139,6 +143,7 @@ class EosConsumer(ConfluentConsumer):
             return batch
         deadline = math.inf if timeout < 0 else self._clock() + timeout
         with session.block.reading():
+            self._missing.require()
             while True:
                 batch = super()._next(count, timeout)
                 session.raise_failure()
@@ -235,7 +240,7 @@ class EosConsumer(ConfluentConsumer):
         """Return the opaque group metadata as of now, for ``send_offsets_to_transaction``. Do not keep it: it ages.
 
         Offsets of plain commits that are pending are dropped: sent after the transaction's, they would take the group
-        back.
+        back. The next block asks the group first what that transaction has committed.
         """
         self.plain.pending.clear()
         return super().consumer_group_metadata()
@@ -249,6 +254,9 @@ class EosConsumer(ConfluentConsumer):
         """Note that a transaction has committed ``positions``; what was pending of them must not be sent after that."""
         super().settle(positions)
         self.plain.overtaken(positions)
+        for partition in self._stored.keys() & positions.keys():
+            if self._stored[partition].offset <= positions[partition].next_offset:
+                del self._stored[partition]
 
     # -- plain commits -------------------------------------------------------------------------------------------
 

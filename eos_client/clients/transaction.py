@@ -437,6 +437,10 @@ class TransactionSession:
 
     # -- what has not come to a known end -------------------------------------------------------------------------
 
+    def settle_commits_by_hand(self) -> None:
+        """Note what the application's own transactions have committed of the records that are in hand."""
+        self._consumer.settle_commits_by_hand(self._producer.limits.commit_timeout_s)
+
     def leave_block(self) -> None:
         """Begin the end of the open block: whatever ends the transaction from now on is told to it."""
         self._leaving = _Leaving(self.block.tell, self.last)

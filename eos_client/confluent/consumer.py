@@ -11,11 +11,19 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import safe_consumer_settings
-from eos_client.confluent.failures import consumer_errors
+from eos_client.confluent.failures import committed_offsets_unknown, consumer_errors
 from eos_client.confluent.fetching import FetchingConsumer
 from eos_client.confluent.group_member import ConsumerFactory
 from eos_client.confluent.handle_thread import HandleThread, OverdueError
@@ -24,6 +32,7 @@ from eos_client.confluent.read_positions import behind_the_end, forbidden_reset,
 from eos_client.confluent.record_runs import RecordRun, last_good, runs
 from eos_client.confluent.thread_ownership import owned
 from eos_client.core.model import InputPartition, InputPositions
+from eos_client.errors import FatalClientError
 from eos_client.ports import Clock, keys_of
 
 if TYPE_CHECKING:
@@ -36,6 +45,9 @@ CLOSE_LIMIT_S = 30.0
 CLOSE_LIMIT_AFTER_AN_EXCEPTION_S = 5.0
 """The same after an exception out of the library's ``consume``: its close() may have to wait for ever then."""
 
+_BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
+"""Logical offsets that lie before whatever was handed over and is not committed."""
+
 
 class ConfluentConsumer(FetchingConsumer):
     """The adapter: hands records over, keeps their positions, settles them."""
@@ -45,6 +57,7 @@ class ConfluentConsumer(FetchingConsumer):
     ) -> None:
         super().__init__(safe_consumer_settings(settings), factory, clock)
         self._left_behind = False
+        self._may_commit_by_hand = False
         self._library_close = threading.Lock()  # taken for good when the client library's close() begins
 
     # What is returned is the application's from the moment that the journal is closed, the last step of each call.
@@ -150,6 +163,28 @@ class ConfluentConsumer(FetchingConsumer):
         if is_outermost:
             self._close_journal()
 
+    def consumer_group_metadata(self) -> Any:
+        """Return the opaque group metadata as of now, for a transaction that the application commits by itself."""
+        self._may_commit_by_hand = True
+        return super().consumer_group_metadata()
+
+    def settle_commits_by_hand(self, timeout_s: float) -> None:
+        """Note what the application's own transactions have committed: an abort must not go back behind it.
+
+        Raises ClusterUnavailableError when the group does not say so within ``timeout_s`` seconds, as while such a
+        transaction is open.
+        """
+        if self._may_commit_by_hand and (ours := frozenset(self._work.ours)):
+            try:
+                committed = self.committed_offsets(ours, timeout_s)
+            except FatalClientError:
+                raise
+            except KafkaException as error:
+                raise committed_offsets_unknown(ours, timeout_s, error) from error
+            for partition, offset in committed.items():
+                self._work.committed_up_to(partition, offset)
+        self._may_commit_by_hand = False
+
     def forget(self, partitions: Iterable[InputPartition]) -> None:
         """Drop the uncommitted positions of ``partitions``."""
         self._work.forget(partitions)
@@ -228,6 +263,8 @@ class ConfluentConsumer(FetchingConsumer):
     def seek(self, partition: TopicPartition) -> None:
         """Continue at ``partition.offset``; records of it that wait to be handed over are dropped.
 
+        A seek back gives records back: those from there on that were handed over, outside a block or in the open one,
+        count as processed no more, so their offsets are not committed.
         ``OFFSET_END`` is looked up again where an asynchronous exception (of a signal handler, say) breaks off a call
         before the first record from there is handed over: what was written meanwhile is skipped. Where that matters,
         seek to the high watermark that ``get_watermark_offsets`` returns.
@@ -235,6 +272,8 @@ class ConfluentConsumer(FetchingConsumer):
         is_outermost = self._open_journal()
         self._raw.seek(partition)
         key = InputPartition(partition.topic, partition.partition)
+        if partition.offset >= 0 or partition.offset in _BACK:
+            self._handed.sought(key, partition.offset)
         self._note_chosen([partition])
         self._carried = _without(key, self._carried)
         self._forget_way_back(key)
@@ -251,6 +290,8 @@ class ConfluentConsumer(FetchingConsumer):
             first = waiting.get(key) if self._handed.journal is None else self._handed.next_offsets.get(key)
             if first is not None and first >= 0:
                 position.offset = first
+            elif key in self._starts.waiting:  # the library has counted records whose start is not known yet
+                position.offset = OFFSET_INVALID
         return positions
 
     @owned()
@@ -276,7 +317,7 @@ class ConfluentConsumer(FetchingConsumer):
             self._prepare_to_leave()
         self._close_library()
         if report := self._guard.take_report():
-            self._report(report)
+            self.report(report)
         self._guard.raise_kept()
 
     def _prepare_to_leave(self) -> None:
@@ -316,7 +357,7 @@ class ConfluentConsumer(FetchingConsumer):
             closer.call(self._ownership.lent(self._close_library_once), limit_s)
         except OverdueError:
             self._left_behind = True
-            self._report(self._what_is_left_behind(limit_s))
+            self.report(self._what_is_left_behind(limit_s))
         finally:
             self._ownership.disown()
             closer.end()
@@ -336,8 +377,8 @@ class ConfluentConsumer(FetchingConsumer):
             f"({session_ms} ms) is over"
         )
 
-    def _report(self, what: str) -> None:
-        """Tell the application what ``close`` could not do or does not raise."""
+    def report(self, what: str) -> None:
+        """Tell the application what ``close`` could not do or does not raise, and what keeps records waiting."""
         warnings.warn(what, RuntimeWarning, stacklevel=4)
 
     def _prove_before_leaving(self) -> None:

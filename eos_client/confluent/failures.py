@@ -13,6 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
+from eos_client.core.model import InputPartition, named
 from eos_client.core.producer_recovery import (
     ProducerFailure,
     RecoveryAction,
@@ -200,6 +201,19 @@ def consumer_closed() -> errors.ClientClosedError:
     )
 
 
+def committed_offsets_unknown(
+    partitions: frozenset[InputPartition], timeout_s: float, exception: KafkaException
+) -> KafkaClusterUnavailableError:
+    """Return the error for committed offsets that the group does not tell, so that nothing may be based on them."""
+    error = kafka_error(exception)
+    return KafkaClusterUnavailableError(
+        error,
+        f"the committed offsets of {named(partitions)} could not be read within {timeout_s:g} s ({error.name()}: "
+        f"{error.str()}). A transaction that the application has begun by itself may still be open: end it, then go "
+        "on with the same clients. Nothing was committed by this call.",
+    )
+
+
 def overdue_error(failure: ProducerFailure, budget_s: float, transactional_id: str) -> errors.EosError:
     """Name a call that did not return in time."""
     error = KafkaError(
@@ -334,6 +348,6 @@ class Naming:
         return
 
     def __exit__(self, _kind: object, exception: BaseException | None, _trace: object) -> None:
-        named = self._name(exception) if isinstance(exception, KafkaException) else None
-        if named is not None:
-            raise named from exception
+        error = self._name(exception) if isinstance(exception, KafkaException) else None
+        if error is not None:
+            raise error from exception

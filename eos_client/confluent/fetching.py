@@ -454,6 +454,10 @@ class FetchingConsumer(GroupMember):
         """Fetch ``partitions`` again, unless the application has paused them."""
         self._raw.resume(to_kafka(partitions - self._paused))
 
+    def report(self, what: str) -> None:
+        """Tell the application ``what`` keeps its records waiting."""
+        raise NotImplementedError
+
     # -- going back ----------------------------------------------------------------------------------------------
 
     def rewind_soon(self) -> None:

@@ -18,9 +18,10 @@ from confluent_kafka import OFFSET_BEGINNING
 
 from eos_client.confluent.read_positions import no_offset
 from eos_client.confluent.record_runs import runs
-from eos_client.core.model import InputPartition
+from eos_client.core.model import InputPartition, named
 
 _ASK_AGAIN_S = 0.5
+_TELL_AFTER_S = 30.0
 _RESET = "auto.offset.reset"
 
 Known = Mapping[InputPartition, int]
@@ -78,6 +79,10 @@ class Steering(Protocol):
         """Fetch ``partitions`` again."""
         ...
 
+    def report(self, what: str) -> None:
+        """Tell the application ``what`` keeps its records waiting."""
+        ...
+
 
 @dataclass(slots=True)
 class _Start:
@@ -131,6 +136,7 @@ class StartOffsets:
         self._policy = policy
         self._starts: dict[InputPartition, _Start] = {}
         self._ask_at = 0.0
+        self._unanswered_since: float | None = None
 
     @property
     def waiting(self) -> frozenset[InputPartition]:
@@ -233,10 +239,27 @@ class StartOffsets:
         needed = [p for p, start in unknown.items() if (is_time if start.is_held else p in arrived)]
         if not needed:
             return
-        if not self._take(set(unknown)) and len(self.waiting) > 1:
+        has_answered = self._take(set(unknown))
+        self._note_answer(has_answered, needed)
+        if not has_answered and len(self.waiting) > 1:
             for partition in needed:
                 self._take({partition})
         self._ask_at = self._clock() + _ASK_AGAIN_S
+
+    def _note_answer(self, has_answered: bool, needed: list[InputPartition]) -> None:
+        """Report every _TELL_AFTER_S seconds that the group does not say where ``needed`` start."""
+        now = self._clock()
+        if has_answered:
+            self._unanswered_since = None
+        elif self._unanswered_since is None:
+            self._unanswered_since = now
+        elif now - self._unanswered_since >= _TELL_AFTER_S:
+            self._unanswered_since = now
+            self._steering.report(
+                f"nothing of {named(frozenset(needed))} is handed over: the group has not told a stable committed "
+                f"offset for {_TELL_AFTER_S:g} s or more. Either the cluster does not answer, or a transaction with "
+                "offsets of this group is still open; the coordinator ends it at its transaction.timeout.ms"
+            )
 
     def _take(self, partitions: set[InputPartition]) -> bool:
         """Find out where ``partitions`` start, and fix it with ``latest``; returns whether the group has answered."""

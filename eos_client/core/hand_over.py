@@ -63,6 +63,11 @@ class HandOver:
         self._work.taken_back(partition, offset)
         self.next_offsets[partition] = offset
 
+    def sought(self, partition: InputPartition, offset: int) -> None:
+        """Book that the application goes on at ``offset``, and gives back what it has in hand from there on."""
+        self._note(partition)
+        self._work.sought(partition, offset)
+
     def continues_at(self, partition: InputPartition, offset: int) -> None:
         """Note that ``partition`` goes on at ``offset``, which may be a logical one (the beginning, the end)."""
         self.next_offsets[partition] = offset

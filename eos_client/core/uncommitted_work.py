@@ -19,6 +19,7 @@ class UncommittedWork:
         self._positions: dict[InputPartition, InputPosition] = {}
         self._departed: set[InputPartition] = set()
         self._in_hand = False
+        self._processed: dict[InputPartition, InputPosition] = {}
 
     @property
     def positions(self) -> InputPositions:
@@ -38,6 +39,7 @@ class UncommittedWork:
     def processed(self) -> None:
         """Note that everything that was handed over so far has been processed, and its outputs were written."""
         self._in_hand = False
+        self._processed = dict(self._positions)
 
     def handed_over(
         self,
@@ -53,6 +55,7 @@ class UncommittedWork:
         if known is None or partition in self._departed:
             # What was consumed before it left is its heir's by now: going back there would double it.
             self._departed.discard(partition)
+            self._processed.pop(partition, None)
             self._positions[partition] = InputPosition(first_offset, next_offset, generation, leader_epoch)
         else:
             first = min(known.first_offset, first_offset)
@@ -74,6 +77,14 @@ class UncommittedWork:
         else:
             self._positions[partition] = replace(known, next_offset=offset)
 
+    def sought(self, partition: InputPartition, offset: int) -> None:
+        """Note that the application goes on at ``offset``: of what is in hand, it gives back the records from there on.
+
+        What was processed before stays: its outputs are in the open transaction.
+        """
+        processed = self._processed.get(partition)
+        self.taken_back(partition, offset if processed is None else max(offset, processed.next_offset))
+
     def state_of(self, partition: InputPartition) -> tuple[InputPosition | None, bool]:
         """Return the position of ``partition``, if there is one, and whether it has left since."""
         return self._positions.get(partition), partition in self._departed
@@ -93,6 +104,7 @@ class UncommittedWork:
             return
         if offset >= known.next_offset:
             del self._positions[partition]
+            self._processed.pop(partition, None)
         else:
             self._positions[partition] = replace(known, first_offset=offset)
 
@@ -100,10 +112,12 @@ class UncommittedWork:
         """Drop ``partitions``: their records are nobody's business here any more."""
         for partition in partitions:
             self._positions.pop(partition, None)
+            self._processed.pop(partition, None)
             self._departed.discard(partition)
 
     def clear(self) -> None:
         """Note that all of it was committed or rewound."""
         self._in_hand = False
         self._positions = {}
+        self._processed = {}
         self._departed = set()

@@ -100,6 +100,8 @@ class ExactlyOnceLoop:
         self._began_at: float | None = None
         self._records = 0
         self._stride = 1
+        self._records_to_repeat = 0
+        self._partitions_to_repeat: frozenset[InputPartition] = frozenset()
         self._working_since: float | None = None
         self._endings_seen = (0, 0)
         self._shutdown_ends_at: float | None = None
@@ -141,15 +143,33 @@ class ExactlyOnceLoop:
     def _run(self) -> None:
         try:
             self._start()
-            while self._stop_reason is None:
-                self._turn()
-            self._drain()
+            self._work()
+            while self._must_go_on:  # the last transaction was aborted, and is done over
+                self._work()
         except BaseException as error:
             self._stop_reason = self._stop_reason or f"{type(error).__name__}: {error}"
             self._abort_quietly()
             raise
         finally:
             self._close_clients()
+
+    def _work(self) -> None:
+        while self._stop_reason is None or self._must_go_on:
+            self._turn()
+        self._drain()
+
+    @property
+    def _must_go_on(self) -> bool:
+        """Whether records of an aborted transaction are to be processed again, and there is time for that.
+
+        A transform that stops its loop at one record, just before one with a refused output, would otherwise never get
+        past it, however often the loop is started again.
+        """
+        return (
+            self._records < self._records_to_repeat
+            and not self._partitions_to_repeat.isdisjoint(self._consumer.assigned)
+            and self._clock() < self._budget_ends_at()
+        )
 
     def stop(self, reason: str = "stop() was called") -> None:
         """Ask the loop to stop; returns at once and may be called from any thread or a signal handler."""
@@ -305,13 +325,20 @@ class ExactlyOnceLoop:
         records, spent_s = self._records, self._spent_s()
         self._forget_transaction()
         if ending.outcome is Outcome.COMMITTED:
+            self._records_to_repeat = max(0, self._records_to_repeat - records)
             self._size.committed()
             self._aborts.progress()
         elif is_explained or self._becomes_smaller(records, spent_s):
+            self._repeat(records, work)
             self._aborts.progress()
         else:
             self._aborts.aborted(work, self._consumer.assigned, spent_s)
             self._back_off(ending)
+
+    def _repeat(self, records: int, work: frozenset[InputPartition]) -> None:
+        """Note that ``records`` come again after an abort that has brought progress."""
+        self._records_to_repeat = max(self._records_to_repeat, records)
+        self._partitions_to_repeat = work
 
     def _becomes_smaller(self, records: int, spent_s: float) -> bool:
         """Return whether fewer records in the next transaction help after this one, which was aborted."""
@@ -357,13 +384,19 @@ class ExactlyOnceLoop:
 
     def _drain(self) -> None:
         """Finish what is open, or abort it when the gate stays closed for ``shutdown_timeout_s``."""
-        deadline = self._budget_ends_at()
+        deadline, work = self._budget_ends_at(), frozenset(self._consumer.positions)
         ending = self._session.end()
         while ending.outcome is Outcome.SKIPPED and self._clock() < deadline:
             self._consumer.wait_while_paused(self.config.poll_timeout_s)
             ending = self._session.end()
         if ending.outcome is Outcome.SKIPPED:
             self._session.abort("the loop was stopped while the gate was closed")
+        records, spent_s = self._records, self._spent_s()
+        self._forget_transaction()
+        if ending.outcome is Outcome.COMMITTED:
+            self._records_to_repeat = max(0, self._records_to_repeat - records)
+        elif ending.outcome is Outcome.ABORTED and self._becomes_smaller(records, spent_s):
+            self._repeat(records, work)
 
     def _abort_quietly(self) -> None:
         """Abort open work on the way out; the error that brought us here is the one to report."""

@@ -277,3 +277,31 @@ def test_a_transform_that_outlives_the_transaction_timeout_gets_through_wherever
     work = Work(simulated_cluster, slow)
     assert work.run(numbers(60)) == numbers(60)
     assert len(work.aborts()) <= 4
+
+
+SENTINEL = 4
+REFUSED = {
+    "the client library": OutputRecord(value=b"of no partition", partition=99),
+    "the brokers": OutputRecord(value=b"x" * 2 * LIMIT_BYTES),
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=["skip", "dead letter"])
+@pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)
+def test_a_loop_that_its_transform_stops_just_before_a_refused_output_ends_with_a_commit(
+    small_records, refused, policy
+):
+    """The transform stops each loop at the same record: without a commit every restart would do so again."""
+
+    def transform(record):
+        number = int(record.value())
+        if number == SENTINEL:
+            work.loop.stop("the sentinel was read")
+        return [refused if number > SENTINEL else record.value()]
+
+    work = Work(small_records, transform, **policy)
+    work.written = 2 * SENTINEL
+    small_records.write("orders", numbers(work.written))
+    work.loop.run()
+    assert small_records.committed("billing")["orders", 0] > SENTINEL
+    assert small_records.values("invoices") == numbers(SENTINEL + 1)

@@ -14,7 +14,7 @@ from eos_client.errors import (
     ProducerFencedError,
 )
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
-from tests.simulation.simulated_member import EAGER
+from tests.simulation.simulated_member import EAGER, PROTOCOLS
 
 TOO_LARGE = b"x" * 2_000_000
 
@@ -192,11 +192,13 @@ def records(consumer, call, timeout_s):
     return [message for message in got if message is not None]
 
 
+@pytest.mark.parametrize("topics", [["ordres"], [SOURCE, "ordres"]], ids=["alone", "beside another"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("call", ["poll", "consume"])
-def test_a_misspelt_topic_ends_the_block_with_an_error_and_commits_nothing(call):
-    stage = BlockStage(EAGER)
+def test_a_misspelt_topic_ends_the_block_with_an_error_and_commits_nothing(call, protocol, topics):
+    stage = BlockStage(protocol, records=0)
     producer, consumer = stage.producer(), stage.consumer()
-    consumer.subscribe(["ordres"])
+    consumer.subscribe(topics)
     seen: list[Any] = []
     txn = producer.transaction(consumer)
 

@@ -82,10 +82,11 @@ def test_what_a_block_raises_that_was_given_up_is_what_comes_out(stage):
 @pytest.mark.parametrize("which", ["another producer", "another consumer"])
 def test_clients_of_an_open_block_are_refused_to_another_one(stage, which):
     producer, consumer = stage.producer(), stage.subscribed()
-    other_producer, other_consumer = stage.producer(transactional_id="billing-1"), stage.subscribed()
-    other = (other_producer, consumer) if which == "another producer" else (producer, other_consumer)
+    other_producer = stage.producer(transactional_id="billing-1")
     with producer.transaction(consumer) as txn:
         copy(stage, txn, consumer)
+        other_consumer = stage.subscribed()
+        other = (other_producer, consumer) if which == "another producer" else (producer, other_consumer)
         with pytest.raises(TransactionStateError, match="end that one first"):
             other[0].transaction(other[1]).__enter__()
     assert txn.outcome is Outcome.COMMITTED

@@ -123,7 +123,7 @@ def test_records_that_were_put_back_are_not_handed_over_after_close(stage):
 @pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_wherever_a_signal_breaks_close_off_the_second_one_leaves_the_group(protocol, static):
-    settings = {"group_instance_id": "one"} if static else {}
+    settings: dict[str, Any] = {"group_instance_id": "one"} if static else {}
     kept = []
     for number in itertools.count(1, EVERY_STEP):
         stage, strike = BlockStage(protocol), StepStrike(number)

@@ -1,0 +1,31 @@
+"""``position()`` tells what was handed over, whatever the client library has counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_INVALID
+
+from tests.simulation.block_stage import BlockStage
+from tests.simulation.simulated_member import PROTOCOLS
+
+RECORDS = 3
+
+
+def positions(consumer: Any) -> list[int]:
+    return [place.offset for place in consumer.position(consumer.assignment())]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_records_that_wait_for_the_groups_answer_are_not_in_it(protocol: str, call: str) -> None:
+    stage = BlockStage(protocol, records=RECORDS, partitions=1)
+    consumer = stage.subscribed()
+    stage.wait_for(consumer.assignment, lambda: consumer.poll(0.01))
+    stage.cluster.delay("OffsetFetch", 5.0)
+    withheld = consumer.poll(0.1) if call == "poll" else consumer.consume(10, 0.1)
+    assert not withheld
+    assert positions(consumer) == [OFFSET_INVALID]
+    stage.collect(consumer, RECORDS)
+    assert positions(consumer) == [RECORDS]

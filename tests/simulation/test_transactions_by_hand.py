@@ -1,0 +1,92 @@
+"""Transactions that the application commits by itself, and blocks of the same consumer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from eos_client import Outcome
+from eos_client.errors import ClusterUnavailableError
+from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
+from tests.simulation.simulated_member import PROTOCOLS
+
+RECORDS = 4
+
+
+@pytest.fixture(params=PROTOCOLS)
+def stage(request: pytest.FixtureRequest) -> BlockStage:
+    return BlockStage(request.param, records=RECORDS, partitions=1)
+
+
+def commits_by_hand(stage: BlockStage, producer: Any, consumer: Any, count: int) -> None:
+    messages = stage.collect(consumer, count)
+    producer.begin_transaction()
+    for message in messages:
+        producer.produce(SINK, message.value())
+    places = [TopicPartition(SOURCE, 0, messages[-1].offset() + 1)]
+    producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata())
+    producer.commit_transaction()
+
+
+@pytest.mark.parametrize("hand", ["the same producer", "another producer"])
+def test_a_block_that_aborts_does_not_go_back_behind_them(stage, hand):
+    producer, consumer = stage.producer(), stage.subscribed()
+    other = producer if hand == "the same producer" else stage.producer(transactional_id="by hand")
+    commits_by_hand(stage, other, consumer, 2)
+
+    def fails() -> None:
+        with producer.transaction(consumer):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_neither_does_one_between_two_of_them(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    commits_by_hand(stage, producer, consumer, 1)
+    with producer.transaction(consumer) as txn:
+        (message,) = stage.collect(consumer, 1)
+        txn.produce(SINK, message.value())
+    commits_by_hand(stage, producer, consumer, 1)
+
+    def fails() -> None:
+        with producer.transaction(consumer):
+            stage.collect(consumer, 1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_a_block_is_not_entered_while_nobody_says_what_they_have_committed(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    commits_by_hand(stage, producer, consumer, 2)
+    for _ in range(3):
+        stage.cluster.refuse("OffsetFetch", "UNSTABLE_OFFSET_COMMIT")
+    stage.cluster.delay("OffsetFetch", 200.0)
+    with pytest.raises(ClusterUnavailableError, match="committed offsets"):
+        producer.transaction(consumer).__enter__()
+    stage.cluster.faults.withdraw()
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_a_stored_offset_that_a_block_has_committed_beyond_is_not_committed_any_more(stage):
+    producer, consumer = stage.producer(), stage.subscribed(enable_auto_offset_store=False)
+    (first,) = stage.collect(consumer, 1)
+    consumer.store_offsets(first)
+    with producer.transaction(consumer) as txn:
+        for message in [first, *stage.collect(consumer, RECORDS - 1)]:
+            txn.produce(SINK, message.value())
+    assert txn.outcome is Outcome.COMMITTED
+    consumer.commit()
+    consumer.close()
+    assert list(stage.cluster.committed(GROUP).values()) == [RECORDS]
+    assert stage.outputs == stage.inputs
