@@ -1,6 +1,7 @@
 #!/bin/sh
-# Lose connections of each minor version of confluent-kafka that pyproject.toml admits: what their logs say of it is
-# no published format. One environment for each version, kept in .runs/.
+# Lose connections, refuse first batches and replace topics under each minor version of confluent-kafka that
+# pyproject.toml admits, and let callbacks raise: what their logs say is no published format. One environment for each
+# version, kept in .runs/.
 python=$1
 shift
 status=0
@@ -11,6 +12,7 @@ for version in "$@"; do
         hypothesis pytest-timeout "confluent-kafka==$version" || exit
     echo "confluent-kafka $version"
     "$environment/bin/python" -m pytest tests/confluent/test_client_log.py tests/verification/test_late_end_txn.py \
-        tests/kafka/test_recovery_events.py || status=1
+        tests/verification/test_refused_first_batch.py tests/kafka/test_recovery_events.py \
+        tests/kafka/test_topic_replaced.py tests/kafka/test_raising_callbacks.py || status=1
 done
 exit $status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import importlib.metadata
 import importlib.util
 import re
 import subprocess
@@ -92,6 +93,24 @@ def test_a_plain_install_asks_for_the_kafka_client_the_logger_and_the_retries_an
     required = [line for line in text(wheel, "METADATA").splitlines() if line.startswith("Requires-Dist: ")]
     plain = [line.removeprefix("Requires-Dist: ") for line in required if "extra ==" not in line]
     assert {re.split(r"[^\w-]", line)[0] for line in plain} == {"confluent-kafka", "structlog", "tenacity"}
+
+
+def numbers(version):
+    return [int(part) for part in version.split(".")]
+
+
+def found(name, pattern):
+    """What the pattern's group matches in that file of the checkout, where it matches once."""
+    (match,) = re.findall(pattern, (REPOSITORY / name).read_text(), re.MULTILINE)
+    return match
+
+
+def test_the_client_versions_begin_with_the_lowest_admitted_and_end_with_the_minor_version_that_is_installed():
+    versions = [numbers(version) for version in found("Makefile", r"^CLIENT_VERSIONS \?= (.+)$").split()]
+    lowest = numbers(found("pyproject.toml", r'"confluent-kafka>=([\d.]+),<\d+"'))
+    assert versions == sorted(versions)
+    assert versions[0][: len(lowest)] == lowest
+    assert versions[-1][:2] == numbers(importlib.metadata.version("confluent-kafka"))[:2]
 
 
 def test_what_is_installed_can_be_imported_without_the_checkout(wheel, tmp_path):

@@ -10,9 +10,11 @@ INGREDIENTS = frozenset(
     {
         "async_exceptions",
         "broker_refusals",
+        "callbacks_go_to_committed",
         "callbacks_raise",
         "callbacks_seek",
         "closes_inside",
+        "commit_callback_raises",
         "commit_in_callbacks",
         "commits_after_blocks",
         "delivery_raises",
@@ -20,28 +22,35 @@ INGREDIENTS = frozenset(
         "error_callback_raises",
         "failed_commits",
         "faults",
+        "generated_ids",
+        "given_offsets",
         "groups",
         "hooks_raise",
         "kills",
         "late_copies",
         "late_outputs",
         "latest",
-        "long_transforms",
+        "log_callback_raises",
         "log_start_moves",
+        "long_transforms",
         "misuse",
         "near_limit_letters",
         "no_reset",
         "odd_numbers",
         "outages",
+        "patterns",
         "pauses",
+        "producer_callbacks_raise",
         "refused_outputs",
         "rows_of_refusals",
         "several_polls",
         "slow_transforms",
         "stalls",
         "stats_callback_raises",
+        "stored_offsets",
         "strikes_at_the_end",
         "swallowed_errors",
+        "throttle_callback_raises",
     }
 )
 
@@ -156,6 +165,9 @@ class _Draw:
             recovery_timeout_s=random.choice((0.5, 1.0, 3.0)) if "outages" in self.has and not is_loop else 30.0,
             on_error=random.choice(("stop", "skip", "dead_letter")) if is_loop else "stop",
             attempts_max=random.choice((1, 1, 3)) if is_loop else 1,
+            topic_kind="pattern" if "patterns" in self.has and self.chance(0.6) else "named",
+            generated_id="generated_ids" in self.has and self.style != "plain",
+            stores=random.choice(("messages", "offsets")) if self._stores_offsets else "",
         )
 
     def writes(self) -> tuple[Write, ...]:
@@ -230,10 +242,16 @@ class _Draw:
     def _commits_after_blocks(self) -> bool:
         return "commits_after_blocks" in self.has and self.style == "block"
 
+    @property
+    def _stores_offsets(self) -> bool:
+        return "stored_offsets" in self.has and self.style == "plain"
+
     def commits(self) -> list[Act]:
         """How a round of plain use ends; where commits fail, often by asking whether the last one got through."""
         if "failed_commits" in self.has and self.chance(0.5):
             return [Act("commit_async"), Act("sleep", seconds=self.random.choice((0.01, 0.5))), Act("commit")]
+        if "given_offsets" in self.has and self.chance(0.6):
+            return [self.random.choice((Act("commit_offsets"), Act("commit_offsets_async")))]
         return [self.random.choice((Act("commit"), Act("commit"), Act("commit_async"), Act("commit_message")))]
 
     def acts(self, *, several: bool) -> list[Act]:
@@ -288,6 +306,8 @@ class _Draw:
             does += [Callback(where, random.randint(1, 3), "raise") for where in wheres if self.chance(0.5)]
         if "callbacks_seek" in self.has and wheres and self.style == "plain" and reset == "earliest":
             does.append(Callback("on_assign", random.randint(1, 3), "seek"))
+        if "callbacks_go_to_committed" in self.has and self.style == "block":
+            does.append(Callback("on_assign", 0, "go_to_committed"))
         if "pauses" in self.has and wheres:
             does.append(Callback("on_assign", random.randint(1, 3), "pause"))
         if "commit_in_callbacks" in self.has and wheres:
@@ -296,11 +316,25 @@ class _Draw:
             does.append(Callback(random.choice(wheres), random.randint(1, 3), "sleep", random.choice((0.3, 2.0))))
         if "hooks_raise" in self.has:
             does.append(Callback("hook", random.randint(1, 12), "raise"))
+        return (*does, *self.client_callbacks())
+
+    def client_callbacks(self) -> list[Callback]:
+        """What the callbacks raise that tell of commits, deliveries, statistics and the client library's log."""
+        random, does = self.random, list[Callback]()
         if "stats_callback_raises" in self.has:
             does.append(Callback("stats_cb", random.randint(1, 6), random.choice(("raise", "interrupt"))))
-        if "delivery_raises" in self.has and self.style != "plain":
+        if "commit_callback_raises" in self.has and (self.style == "plain" or self._commits_after_blocks):
+            does += [Callback("on_commit", random.randint(1, 3), "raise") for _ in range(random.choice((1, 2)))]
+        if self.style == "plain":
+            return does
+        if "delivery_raises" in self.has:
             does.append(Callback("on_delivery", random.randint(1, 20), "raise"))
-        return tuple(does)
+        if "producer_callbacks_raise" in self.has:
+            raised = random.choice(("raise", "raise", "interrupt"))
+            does.append(Callback("producer_stats_cb", random.randint(1, 6), raised))
+        if "log_callback_raises" in self.has:
+            does.append(Callback("logger", random.randint(1, 2), "raise"))
+        return does
 
     # -- what happens around it ----------------------------------------------------------------------------------
 
@@ -333,6 +367,10 @@ class _Draw:
             names += ["interrupt"] * random.randint(1, 3)
         if "error_callback_raises" in self.has:
             names.append("error_cb")
+        if "throttle_callback_raises" in self.has:
+            names.append("throttle")
+        if "producer_callbacks_raise" in self.has and self.style != "plain":
+            names += ["producer_error_cb"] * random.randint(1, 2)
         if "kills" in self.has:
             names.append("kill")
         if self.style == "loop" and self.chance(0.3):

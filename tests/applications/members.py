@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -14,9 +15,15 @@ from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, Out
 from eos_client.core.commit_gate import GatePolicy, GateScope, GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ClusterUnavailableError, EosError, OutputRefusedError
-from eos_client.observe import PartitionsLost, TransactionCommitted
+from eos_client.observe import (
+    OutcomeResolved,
+    PartitionsLost,
+    RecordDeadLettered,
+    RecordSkipped,
+    TransactionCommitted,
+)
 from tests.applications.program import LARGE_LIMIT, SMALL_LIMIT, Act, Program, Setting, Turn
-from tests.applications.world import Names
+from tests.applications.world import UNKNOWN, Names
 
 QUIET = logging.getLogger("applications")
 QUIET.disabled = True
@@ -26,6 +33,7 @@ CALM_WAIT_S = 0.1
 SHORT_TURN_S = 0.03
 VERY_SLOW_S = 11.0
 """Longer than a transaction may be open where such transforms are."""
+COMMITTED_WAIT_S = 5.0
 ACCEPTED = "accepted"
 NOT_ENDED = "not ended yet"
 BROKEN_OFF = "an exception has broken off the end of the block"
@@ -57,6 +65,25 @@ class Restart(Exception):  # noqa: N818  # nothing went wrong
     """The application closes its clients and builds new ones."""
 
 
+@dataclass(frozen=True)
+class _Untold:
+    """A block that ended without an outcome; a later call of its clients may set one. ``attempts``: its records."""
+
+    txn: Any
+    attempts: list[int]
+    swallowed: str
+
+
+class _RaisingLog:
+    """The application's ``logger``, as far as a client library asks for one."""
+
+    def __init__(self, called: Callable[[], None]) -> None:
+        self._called = called
+
+    def log(self, *_: object) -> None:
+        self._called()
+
+
 class Member:
     """One instance of the application."""
 
@@ -77,6 +104,7 @@ class Member:
         self.open: list[int] = []
         self.unwritten: list[tuple[int, Any]] = []
         self.held: list[int] = []
+        self.untold: list[_Untold] = []
         self.revocations = 0
         self.handed_over: dict[int, int] = {}
         self.killed = False
@@ -91,7 +119,7 @@ class Member:
         while not self.world.over():
             self.process = self.world.new_process()
             self.open, self.held, self.killed, self.last, self.closed_one = [], [], False, None, False
-            self.handed_over = {}
+            self.handed_over, self.untold = {}, []
             try:
                 self._one_process()
             except (Oops, Restart) as error:
@@ -142,6 +170,8 @@ class Member:
             if client is not None:
                 with suppress(Oops, Interrupt, *((RuntimeError,) if self.killed else ())):
                     client.close()
+        if not self.killed:
+            self._hear_late()
         self.consumer = self.producer = self.loop = None
 
     # -- settings ------------------------------------------------------------------------------------------------
@@ -158,22 +188,44 @@ class Member:
         if s.end_events:
             config["enable.partition.eof"] = True
         config["error_cb"] = self._on_error
-        if any(callback.where == "stats_cb" for callback in self.program.callbacks):
+        if self.program.has_callback("stats_cb"):
             config |= {"statistics.interval.ms": 200, "stats_cb": lambda _: self._called("stats_cb")}
+        if self.program.has_callback("on_commit"):
+            config["on_commit"] = lambda *_: self._called("on_commit")
+        if self.program.has_event("throttle"):
+            config["throttle_cb"] = self._on_throttle
+        if s.stores:
+            config["enable.auto.offset.store"] = False
         return config
 
     def _producer_settings(self) -> dict[str, Any]:
-        config: dict[str, Any] = {
-            "client.id": self.name,
-        }
+        config: dict[str, Any] = {"client.id": self.name}
         if self.setting.transaction_timeout_ms is not None:
             config["transaction.timeout.ms"] = self.setting.transaction_timeout_ms
         config["message.max.bytes"] = LARGE_LIMIT if self.program.brokers_refuse else SMALL_LIMIT
         config["batch.size"] = config["message.max.bytes"]  # what brokers refuse is one output, never only a batch
         config["logger"] = QUIET
-        if any(callback.where == "on_delivery" for callback in self.program.callbacks):
-            config["on_delivery"] = lambda *_: self._called("on_delivery")
+        has_callback, called = self.program.has_callback, self._called
+        if has_callback("logger"):
+            config["logger"] = _RaisingLog(lambda: called("logger"))
+        if has_callback("on_delivery"):
+            config["on_delivery"] = lambda *_: called("on_delivery")
+        if has_callback("producer_stats_cb"):
+            config |= {"statistics.interval.ms": 200, "stats_cb": lambda _: called("producer_stats_cb")}
+        if self.program.has_event("producer_error_cb"):
+            config["error_cb"] = self._on_producer_error
+        if self.program.has_event("throttle"):
+            config["throttle_cb"] = self._on_throttle
         return config
+
+    @property
+    def _transactional_id(self) -> str | None:
+        return None if self.setting.generated_id else f"{self.names.group}-{self.index}"
+
+    @property
+    def _topics(self) -> list[str]:
+        is_pattern = self.setting.topic_kind == "pattern"
+        return [f"^{self.names.source}" if is_pattern else self.names.source]
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -183,7 +235,7 @@ class Member:
         config = EosConfig(
             {"bootstrap.servers": self.world.bootstrap},
             group_id=self.names.group,
-            transactional_id=f"{self.names.group}-{self.index}",
+            transactional_id=self._transactional_id,
             consumer=self._consumer_settings(),
             producer=self._producer_settings(),
             commit_interval_s=s.commit_interval_s,
@@ -197,7 +249,7 @@ class Member:
         )
         self.loop = ExactlyOnceLoop(
             config,
-            [self.names.source],
+            self._topics,
             self._transform,
             output_topic=self.names.sink,
             hook=self._hook,
@@ -217,13 +269,18 @@ class Member:
                 yield OutputRecord(topic, value=value, key=b"key", **options)
 
     def _hook(self, event: Any) -> None:
+        heard = self.world.oracle.events
+        self.world.count("committed" if isinstance(event, TransactionCommitted) else type(event).__name__)
         if isinstance(event, TransactionCommitted):
-            self.world.count("committed")
-        else:
-            self.world.count(type(event).__name__)
-        if isinstance(event, PartitionsLost):  # no callback tells of those that the member keeps all the same
-            for partition in event.partitions:
-                self.handed_over.pop(partition.partition, None)
+            heard.outputs.append(event.records_out)
+        elif isinstance(event, RecordDeadLettered):
+            heard.letters.append((event.partition, event.offset))
+        elif isinstance(event, RecordSkipped):
+            heard.skipped.append((event.partition, event.offset))
+        elif isinstance(event, OutcomeResolved) and event.outcome == "unknown":
+            self.world.count(UNKNOWN)
+        elif isinstance(event, PartitionsLost):  # no callback tells of those that the member keeps all the same
+            self._forget({partition.partition for partition in event.partitions})
         self._called("hook")
 
     # -- outputs -------------------------------------------------------------------------------------------------
@@ -285,12 +342,14 @@ class Member:
             **common,
         )
         self.consumer.subscribe(
-            [self.names.source], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
         if self.program.style == "block":
-            settings = {**servers, **self._producer_settings(), "transactional.id": f"{self.names.group}-{self.index}"}
+            settings = {**servers, **self._producer_settings(), "transactional.id": self._transactional_id}
             limits = ProducerLimits(s.commit_timeout_s, 10.0, s.recovery_timeout_s)
-            self.producer = EosProducer(settings, limits=limits, factory=library.producer, **common)
+            self.producer = EosProducer(
+                settings, limits=limits, generate_id=s.generated_id, factory=library.producer, **common
+            )
             self.producer.init_transactions()
 
     def _one_turn(self, turn: Turn) -> None:
@@ -329,6 +388,7 @@ class Member:
         strike = self.world.strike_at_end(self)
         try:
             with txn:
+                self._hear_late()
                 for act in turn.acts:
                     self._act(txn, act, turn)
                 for attempt, place in self.unwritten:
@@ -343,23 +403,41 @@ class Member:
             outcome = txn.outcome.value if txn.outcome is not None else ""
             self.world.count(outcome or "no outcome")
             self.world.watch()
-            if outcome == "committed" and self.swallowed:
-                self.world.oracle.note("TOLD", f"a block was committed although {self.swallowed}")
             if not outcome and txn.reason == NOT_ENDED and not (strike.struck or self.killed):
                 self.world.oracle.note("UNTOLD", f"a block has ended, and says that it is {NOT_ENDED}")
             if revocations != self.revocations:  # a callback may have ended what was held before
                 self.held = []
-            self._told(outcome)
+            self._ended(txn, outcome)
         self._after_block(txn, turn)
 
-    def _told(self, outcome: str) -> None:
-        """Pass on to the oracle what the block says of its records; without an outcome nobody says anything."""
-        if outcome in ("committed", "aborted"):
-            self.world.oracle.told(outcome, [*self.held, *self.open])
-        self.held = [*self.held, *self.open] if outcome == "skipped" else []
+    def _ended(self, txn: Any, outcome: str) -> None:
+        """Take note of what the block says of its records; without an outcome nothing is said yet."""
+        attempts, self.held = [*self.held, *self.open], []
+        if outcome:
+            self._told(outcome, attempts, self.swallowed)
+        else:
+            self.untold.append(_Untold(txn, attempts, self.swallowed))
         if outcome not in ("committed", "skipped"):
             self.last = None  # its offset must not be committed without its outputs
         self.open = []
+
+    def _told(self, outcome: str, attempts: list[int], swallowed: str) -> None:
+        if outcome == "committed" and swallowed:
+            self.world.oracle.note("TOLD", f"a block was committed although {swallowed}")
+        if outcome == "skipped":
+            self.held = [*attempts, *self.held]
+        else:
+            self.world.oracle.told(outcome, attempts)
+
+    def _hear_late(self) -> None:
+        """Take note of outcomes that calls of the clients have set after the end of their blocks."""
+        waiting, self.untold = self.untold, []
+        for block in waiting:
+            if block.txn.outcome is None:
+                self.untold.append(block)
+            else:
+                self.world.count(f"{block.txn.outcome.value} told late")
+                self._told(block.txn.outcome.value, block.attempts, block.swallowed)
 
     def _after_block(self, txn: Any, turn: Turn) -> None:
         if any(act.name == "produce_after" for act in turn.acts) and not self.world.calm:
@@ -428,6 +506,8 @@ class Member:
         self.last = message
         if txn is None:
             self.handed_over[place[0]] = place[1] + 1
+            if self.setting.stores == "messages":
+                self.consumer.store_offsets(message=message)
             return
         self.open.append(attempt)
         if turn.late:
@@ -473,10 +553,16 @@ class Member:
 
     def _commit(self, call: str) -> None:
         asynchronous = call.endswith("async") and not self.world.calm
+        places = [TopicPartition(self.names.source, *each) for each in sorted(self.handed_over.items())]
         try:
+            if self.setting.stores == "offsets" and places:
+                self.consumer.store_offsets(offsets=places)
             if call.startswith("commit_message") and not self.world.calm:
                 if self.last is not None:
                     self.consumer.commit(message=self.last, asynchronous=asynchronous)
+            elif call.startswith("commit_offsets") and not self.world.calm:
+                if places:
+                    self.consumer.commit(offsets=places, asynchronous=asynchronous)
             else:
                 self.consumer.commit(asynchronous=asynchronous)
         except KafkaException as error:
@@ -535,20 +621,36 @@ class Member:
 
     def _left(self, partitions: list[Any]) -> None:
         self.revocations += 1
-        for each in partitions:
-            self.handed_over.pop(each.partition, None)
+        self._forget({each.partition for each in partitions})
+
+    def _forget(self, partitions: set[int]) -> None:
+        """Commit nothing more of ``partitions`` that was handed over before they left."""
+        for partition in partitions:
+            self.handed_over.pop(partition, None)
+        if self.last is not None and self.last.partition() in partitions:
+            self.last = None
 
     def _on_error(self, error: Any) -> None:
         self.world.count("error_cb")
         if not self.world.calm:
             raise Oops(f"error_cb: {error}")
 
+    def _on_producer_error(self, error: Any) -> None:
+        self.world.count("error_cb of the producer")
+        if not self.world.calm:
+            raise Oops(f"error_cb of the producer: {error}")
+
+    def _on_throttle(self, event: Any) -> None:
+        self.world.count("throttle_cb")
+        if not self.world.calm:
+            raise Oops(f"throttle_cb: {event}")
+
     def _called(self, where: str, consumer: Any = None, partitions: list[Any] | None = None) -> None:
         self.callbacks[where] += 1
         if self.world.calm:
             return
         for callback in self.program.callbacks:
-            if callback.where == where and callback.turn == self.callbacks[where]:
+            if callback.where == where and callback.turn in (0, self.callbacks[where]):
                 self.world.count(f"{where} {callback.does}")
                 self._does(callback, consumer, partitions or [])
 
@@ -565,13 +667,27 @@ class Member:
             for each in partitions:
                 each.offset = self.world.first(each.partition)
                 self.world.oracle.sought(self.process, (each.partition, each.offset))
-            (consumer.incremental_assign if self._is_cooperative else consumer.assign)(partitions)
+            self._assign(consumer, partitions)
+        elif callback.does == "go_to_committed" and partitions:
+            self._go_to_committed(consumer, partitions)
         elif callback.does == "commit":
             try:
                 consumer.commit(asynchronous=False)
             except (KafkaException, EosError) as error:
                 self.world.count(f"commit in {callback.where}: {type(error).__name__}")
 
-    @property
-    def _is_cooperative(self) -> bool:
-        return self.setting.protocol == "consumer" or self.setting.assignor == "cooperative-sticky"
+    def _go_to_committed(self, consumer: Any, partitions: list[Any]) -> None:
+        """Assign the group's offsets, where there are any."""
+        try:
+            found = consumer.committed(partitions, COMMITTED_WAIT_S)
+        except KafkaException:
+            self.world.count("committed() raised")
+            return
+        for each, known in zip(partitions, found, strict=True):
+            if known.error is None and known.offset >= 0:
+                each.offset = known.offset
+        self._assign(consumer, partitions)
+
+    def _assign(self, consumer: Any, partitions: list[Any]) -> None:
+        is_cooperative = self.setting.protocol == "consumer" or self.setting.assignor == "cooperative-sticky"
+        (consumer.incremental_assign if is_cooperative else consumer.assign)(partitions)

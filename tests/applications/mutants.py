@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from eos_client.clients import gate_attempts, transaction_block
+from eos_client.clients import gate_attempts, transaction, transaction_block
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.consumer import EosConsumer
 from eos_client.clients.input_events import InputEvents
@@ -29,6 +29,7 @@ from eos_client.confluent.start_offsets import StartOffsets
 from eos_client.core import commit_gate
 from eos_client.errors import AbortableError, TransformError
 from eos_client.loop import record_failures
+from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.record_outputs import RecordOutputs
 from eos_client.loop.transaction_size import TransactionSize
 from eos_client.observe import _SafeHook
@@ -192,6 +193,60 @@ def _holds_never_end() -> Patch:
     return mock.patch.object(gate_attempts, "HELD_TOO_LONG_ROW", None)
 
 
+@contextlib.contextmanager
+def _commits_of_before_stay_pending() -> Iterator[None]:
+    unconfirmed = mock.patch.object(PlainCommits, "committed", return_value=None)
+    with unconfirmed, mock.patch.object(PlainCommits, "superseded", return_value=None):
+        yield
+
+
+def _stored_offsets_outlive_their_partition() -> Patch:
+    forget = fetching.FetchingConsumer._forget_departed
+
+    def forgotten(self: Any, keys: Any) -> None:
+        stored = dict(self._stored)
+        forget(self, keys)
+        self._stored = stored
+
+    return mock.patch.object(fetching.FetchingConsumer, "_forget_departed", forgotten)
+
+
+def _every_assign_chooses_a_start() -> Patch:
+    return mock.patch.object(fetching, "_GROUP_DECIDES", ())
+
+
+def _every_id_is_pinned() -> Patch:
+    build = ProducerHandle.__init__
+
+    def built(self: Any, *arguments: Any, **options: Any) -> None:
+        build(self, *arguments, **options)
+        self._generated_id = False
+
+    return mock.patch.object(ProducerHandle, "__init__", built)
+
+
+def _broken_blocks_are_told_the_last_outcome() -> Patch:
+    tell_leaving = TransactionSession._tell_leaving
+
+    def told(self: Any, leaving: Any) -> None:
+        if self.last.reason.startswith(transaction._BROKEN_OFF):
+            self.last = leaving.before
+        tell_leaving(self, leaving)
+
+    return mock.patch.object(TransactionSession, "_tell_leaving", told)
+
+
+def _skips_are_told_at_once() -> Patch:
+    settle = FailedRecords.settle
+
+    def settled(self: Any, record: Any, error: Any) -> Any:
+        instead = settle(self, record, error)
+        self.committed()
+        return instead
+
+    return mock.patch.object(FailedRecords, "settle", settled)
+
+
 def _hooks_break_through() -> Patch:
     return mock.patch.object(_SafeHook, "__call__", lambda self, event: self._hook(event))
 
@@ -199,14 +254,24 @@ def _hooks_break_through() -> Patch:
 MUTANTS = (
     Mutant("what a broken-off call had collected is lost", _forgets_broken_calls, _of("async_exceptions")),
     Mutant("callbacks raise inside the client library", _callbacks_raise_inside, _of("error_callback_raises")),
-    Mutant("records in hand count as processed", _processed_at_once, _of("late_outputs", "several_polls", "groups")),
+    Mutant(
+        "records in hand count as processed",
+        _processed_at_once,
+        _of("late_outputs", "several_polls", "groups"),
+        seed=582,
+    ),
     Mutant(
         "a block commits after a failed call", _commits_after_a_failure, _of("swallowed_errors", "async_exceptions")
     ),
     Mutant("a block inside a block is accepted", _nested_blocks, _of("misuse")),
     Mutant("error events pass as records", _events_pass_as_records, _of("end_events")),
     Mutant("with latest, the first start is not committed", _start_is_not_fixed, _of("latest")),
-    Mutant("the client library is told latest", _library_skips_to_the_end, _of("latest", "log_start_moves", "groups")),
+    Mutant(
+        "the client library is told latest",
+        _library_skips_to_the_end,
+        _of("latest", "log_start_moves", "groups"),
+        seed=646,
+    ),
     Mutant("a hook that raises breaks through", _hooks_break_through, _of("hooks_raise")),
     Mutant("a handle goes on after a request was sent twice", _late_copies_are_ignored, _of("late_copies", "faults")),
     Mutant(
@@ -220,7 +285,7 @@ MUTANTS = (
         _one_refused_output_is_found_at_a_time,
         _of("rows_of_refusals", "refused_outputs"),
         says="an output was refused",
-        seed=702,
+        seed=39,
     ),
     Mutant(
         "outputs that brokers refuse by-pass on_error",
@@ -253,6 +318,35 @@ MUTANTS = (
         _committed_offsets_stay_pending,
         _of("commits_after_blocks"),
     ),
+    Mutant(
+        "a commit that failed is sent after a newer one",
+        _commits_of_before_stay_pending,
+        _of("failed_commits", "given_offsets"),
+    ),
+    Mutant(
+        "offsets that were stored outlive their partition",
+        _stored_offsets_outlive_their_partition,
+        _of("stored_offsets", "groups", "faults"),
+        seed=150,
+    ),
+    Mutant(
+        "an assign without an offset chooses a start",
+        _every_assign_chooses_a_start,
+        _of("callbacks_go_to_committed", "groups", "latest", "faults"),
+        seed=274,
+    ),
+    Mutant(
+        "a generated id counts as pinned",
+        _every_id_is_pinned,
+        _of("generated_ids", "faults", "outages", "late_copies", "long_transforms", "stalls"),
+        says="nobody else has the generated id",
+    ),
+    Mutant(
+        "a block that was broken off is told the last outcome",
+        _broken_blocks_are_told_the_last_outcome,
+        _of("strikes_at_the_end", "async_exceptions"),
+    ),
+    Mutant("a skip is told before it is committed", _skips_are_told_at_once, _of("faults", "refused_outputs")),
     Mutant("a gate stays closed when a revocation is undone", _revocation_is_not_undone, _of(), found=ASSIGNED_AGAIN),
     Mutant("a gate stays closed beyond its hold limit", _holds_never_end, _of(), found=ASSIGNED_UNHEARD),
 )

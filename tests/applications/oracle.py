@@ -1,11 +1,11 @@
 """Judges an application by records in, records out, committed offsets, and what it was told. It knows no client.
 
 Names of the rules: LOST, DOUBLED, TORN (a part of a record's outputs), ORDER, STRAY (an output without its offset),
-TOLD (an untrue outcome), SKIPPED (a record passed over on its way to the application), BACK (a committed offset went
-back), LETTER (a failed record is not accounted for once), START (a record of a partition whose start nobody has chosen,
-under ``auto.offset.reset=error``), UNNAMED (an exception that nobody documents), ENDED (an end
-without a reason), STUCK (it does not come to an end), EVENT (an error event among the records of a block), UNTOLD (a
-block that has ended and has neither an outcome nor a reason for having none).
+TOLD (an untrue outcome, or events that differ from the logs), SKIPPED (a record passed over on its way to the
+application), BACK (a committed offset went back), LETTER (a failed record is not accounted for once), START (a record
+of a partition whose start nobody has chosen, under ``auto.offset.reset=error``), UNNAMED (an exception that nobody
+documents), ENDED (an end without a reason), STUCK (it does not come to an end), EVENT (an error event among the records
+of a block), UNTOLD (a block that has ended and has neither an outcome nor a reason for having none).
 """
 
 from __future__ import annotations
@@ -53,10 +53,23 @@ class Ends:
 
 
 @dataclass
+class Events:
+    """What the clients' events have told. ``outputs``: how many each committed transaction had, with dead letters."""
+
+    outputs: list[int] = field(default_factory=list)
+    letters: list[Place] = field(default_factory=list)
+    skipped: list[Place] = field(default_factory=list)
+
+
+@dataclass
 class Oracle:
-    """Hears what the application gets and is told, and judges at the end."""
+    """Hears what the application gets and is told, and judges at the end.
+
+    ``seeks``: the application itself goes back, so that its commits may.
+    """
 
     transactional: bool
+    seeks: bool = False
     violations: list[str] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     handed: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
@@ -64,6 +77,7 @@ class Oracle:
     """Records that the loop settles without the transform, once it knows that their outputs are refused."""
     told_committed: int = 0
     told_aborted: int = 0
+    events: Events = field(default_factory=Events)
     due: dict[tuple[int, int], int] = field(default_factory=dict)
     """By process and partition: the next offset that is due."""
     _committed: dict[int, int] = field(default_factory=dict)
@@ -106,9 +120,9 @@ class Oracle:
             self.told_aborted += 1
 
     def watch(self, committed: Mapping[int, int]) -> None:
-        """Look at the group's offsets, which never go back."""
+        """Look at the group's offsets, which never go back unless the application does."""
         for partition, offset in committed.items():
-            if self.transactional and offset < self._committed.get(partition, 0):
+            if not self.seeks and offset < self._committed.get(partition, 0):
                 self.note("BACK", f"partition {partition} went from {self._committed[partition]} to {offset}")
             self._committed[partition] = offset
 
@@ -189,3 +203,31 @@ class Oracle:
                 self.note("TOLD", f"{name} is visible, and was told to be aborted")
             if attempt.told == "committed" and visible[number] < attempt.parts:
                 self.note("TOLD", f"{name} shows {visible[number]} of {attempt.parts}, and was told to be committed")
+
+    def judge_events(self, ends: Ends, visible: int, may_be_skipped: Iterable[Place]) -> None:
+        """Compare what events have told with the logs. ``visible``: so many outputs and dead letters there are.
+
+        ``may_be_skipped``: records that are passed over if they fail.
+        """
+        told = sum(self.events.outputs)
+        if told != visible:
+            what = f"{told} outputs and dead letters"
+            self.note("TOLD", f"events of committed transactions tell of {what}, and {visible} are visible")
+        letters, told_of = Counter(ends.letters), Counter(self.events.letters)
+        for partition, offset in sorted(letters.keys() | told_of.keys()):
+            there, told_times = letters[partition, offset], told_of[partition, offset]
+            if there != told_times:
+                self.note("TOLD", f"{partition}:{offset} has {there} dead letters, and {told_times} events tell of one")
+        self._judge_skipped(ends, may_be_skipped)
+
+    def _judge_skipped(self, ends: Ends, may_be_skipped: Iterable[Place]) -> None:
+        written = {*(seen.place for seen in ends.outputs), *ends.letters}
+        told_of = Counter(self.events.skipped)
+        for place, times in sorted(told_of.items()):
+            passed = place[1] < ends.committed.get(place[0], 0) and place not in written
+            if times > 1 or not passed:
+                became = "was passed over" if passed else "was not passed over"
+                self.note("TOLD", f"{place[0]}:{place[1]} {became}, and {times} events tell that it was skipped")
+        for place in sorted({*may_be_skipped} - written - told_of.keys()):
+            if ends.first[place[0]] <= place[1] < ends.committed.get(place[0], 0):
+                self.note("TOLD", f"{place[0]}:{place[1]} was passed over, and no event tells of it")

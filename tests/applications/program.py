@@ -48,6 +48,11 @@ class Setting(_Readable):
     on_error: str = "stop"
     attempts_max: int = 1
     topic_kind: str = "named"
+    """What the application subscribes to: the topic's name, or a "pattern" that matches it."""
+    generated_id: bool = False
+    """No transactional.id is given, so each process generates one."""
+    stores: str = ""
+    """What plain use stores for a commit() without arguments: "messages" or "offsets"; empty: the client does it."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,7 +88,10 @@ class Event(_Readable):
 
 @dataclass(frozen=True, repr=False)
 class Callback(_Readable):
-    """The application's callback ``where`` does something unusual when it is called for the ``turn``-th time."""
+    """The application's callback ``where`` does something unusual when it is called for the ``turn``-th time.
+
+    ``turn=0``: each time.
+    """
 
     where: str
     turn: int
@@ -131,6 +139,20 @@ class Program(_Readable):
     goes_on: bool = False
     """The application catches ClusterUnavailableError out of a block, and goes on with the same clients."""
     until_s: float = 3.0
+
+    def has_callback(self, where: str) -> bool:
+        """Whether the application's callback ``where`` does anything."""
+        return any(callback.where == where for callback in self.callbacks)
+
+    def has_event(self, name: str) -> bool:
+        """Whether something called ``name`` happens."""
+        return any(event.name == name for event in self.events)
+
+    @property
+    def seeks(self) -> bool:
+        """Whether the application reads records again of its own accord."""
+        acts = {act.name for turn in self.turns for act in turn.acts}
+        return "seek_back" in acts or any(callback.does == "seek" for callback in self.callbacks)
 
     @property
     def brokers_refuse(self) -> bool:

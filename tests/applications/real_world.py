@@ -53,7 +53,7 @@ APIS = {
     "SyncGroup": Api.SYNC_GROUP,
     "TxnOffsetCommit": Api.TXN_OFFSET_COMMIT,
 }
-NOT_HERE = frozenset({"kill", "restart", "expire", "lose", "outage", "strike_call", "strike_step"})
+NOT_HERE = frozenset({"kill", "restart", "expire", "lose", "outage", "strike_call", "strike_step", "throttle"})
 _names = itertools.count(1)
 
 
@@ -185,6 +185,8 @@ class RealWorld(World):
         for event in self.program.events:
             self._at(event.at_s, partial(self._happens, event))
         self._at(self.program.until_s, self._heal)
+        while self._script[0][0] <= 0.0:  # what is there before any process starts
+            heapq.heappop(self._script)[2]()
         self._began_at = time.monotonic()
         script = threading.Thread(target=self._play, daemon=True)
         before = signal.signal(signal.SIGUSR1, self._signalled)
@@ -288,7 +290,7 @@ class RealWorld(World):
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
             elif event.name == "stop" and member.loop is not None:
                 member.loop.stop()
-            elif event.name in ("error_cb", "lose_request"):
+            elif event.name in ("error_cb", "producer_error_cb", "lose_request"):
                 proxy.cut_off_clients()
             elif event.name == "lose_reply":
                 self._end_silence(proxy, proxy.lose_next_answer(APIS[event.what]))

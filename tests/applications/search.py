@@ -86,6 +86,11 @@ def parts_of(program: Program) -> set[str]:
     parts |= {f"then {turn.then}" for turn in program.turns if turn.then}
     if any(sum(act.name in ("poll", "consume") for act in turn.acts) > 1 for turn in program.turns):
         parts.add("several polls in one turn")
+    parts |= {f"topic {setting.topic_kind}"}
+    if setting.generated_id:
+        parts.add("generated transactional.id")
+    if setting.stores:
+        parts.add(f"stores {setting.stores}")
     if setting.static:
         parts.add("static membership")
     return parts

@@ -94,6 +94,7 @@ class SimulatedWorld(World):
         self._calls = 0
         self._pending: dict[int, BaseException] = {}
         self._handles: dict[int, list[Any]] = {}
+        self._producers: dict[int, Any] = {}
         self._running = 0
         self._consuming: int | None = None
         self._asleep_until: dict[int, float] = {}
@@ -143,6 +144,7 @@ class SimulatedWorld(World):
         """Return a producer; signals may strike before or after one of its calls at the end of a block."""
         raw: Any = self.cluster.producer(config)
         member = self.members[self._running]
+        self._producers[member.index] = raw
         for name in ENDING_CALLS:
             setattr(raw, name, partial(self._ending_call, member, name, getattr(raw, name)))
         return raw
@@ -422,12 +424,14 @@ class SimulatedWorld(World):
             return
         acts: dict[str, Callable[[], object]] = {
             "error_cb": partial(self._tell_error, member),
+            "producer_error_cb": partial(self._tell_producer_error, member),
+            "throttle": lambda: cluster.report_throttle(event.number, member.name),
             "delete_records": lambda: self._delete_records(partition),
             "rebalance": cluster.rebalance,
             "revoke": lambda: cluster.revoke((INPUT, partition)),
             "give_back": cluster.give_back,
             "lose": lambda: cluster.lose(member.name),
-            "expire": lambda: cluster.expire_transactional_id(id_),
+            "expire": lambda: cluster.expire_transactional_id(self._id_of(member)),
             "fence": lambda: cluster.fence_producer(id_),
             "restart": cluster.restart_coordinator,
             "set_offset": lambda: self.set_offset(partition),
@@ -455,6 +459,14 @@ class SimulatedWorld(World):
     def _tell_error(member: Member) -> None:
         if member.background is not None:
             member.background.report_error("_ALL_BROKERS_DOWN")
+
+    def _id_of(self, member: Member) -> str:
+        raw = self._producers.get(member.index)
+        return f"{GROUP}-{member.index}" if raw is None else raw.transactional_id or ""
+
+    def _tell_producer_error(self, member: Member) -> None:
+        if member.index in self._producers:
+            self.cluster.report_error("_ALL_BROKERS_DOWN", self._producers[member.index]._link.name)
 
     def _delete_records(self, partition: int) -> None:
         log = self.cluster.brokers.log(PartitionKey(INPUT, partition))

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from tests.applications.generator import ENDS_MAX, draw
-from tests.applications.program import Event, Odd, Program, Setting, Write, parse
-from tests.applications.real_world import differences
-from tests.applications.search import judged, parts_of
+from tests.applications.mutants import APPLICATIONS, MUTANTS, hunt
+from tests.applications.oracle import Ends, Events, Oracle, Seen
+from tests.applications.program import Act, Callback, Event, Odd, Program, Setting, Turn, Write, parse
+from tests.applications.real_world import compared, differences
+from tests.applications.search import REAL_BROKER_S_MAX, judged, parts_of
 from tests.applications.shrinker import shrink
 from tests.applications.world import Verdict
+from tests.verification.brokers import RunningBroker, proxied_broker
+from tests.verification.protocols import LATEST_VERSION
 
 FIRST_SEED, GROUPS, IN_A_GROUP = 501_000, 10, 25
 REAL_AND_SIMULATED = (
@@ -21,6 +27,47 @@ REAL_AND_SIMULATED = (
         "what is refusable of 1:4": {"accepted"},
     },
     {"nested": {"accepted"}, "what is refusable of 1:4": {"refused OverflowError"}},
+)
+QUICKLY_FOUND = (
+    "error events pass as records",
+    "a block commits before an asynchronous commit is answered",
+    "a number beyond C's breaks through",
+    "a skip is told before it is committed",
+)
+WRITES = (Write(0.0, 0, 10), Write(0.5, 1, 5))
+ON_A_REAL_BROKER = (
+    Program(
+        seed=1,
+        style="loop",
+        setting=Setting(on_error="dead_letter", commit_timeout_s=4.0),
+        writes=WRITES,
+        odds=(Odd("two", 0, 1), Odd("raises", 0, 3), Odd("too_large", 1, 2)),
+        events=(Event(0.7, "lose_request", "Produce"),),
+        until_s=1.5,
+    ),
+    Program(
+        seed=2,
+        style="block",
+        setting=Setting(assignor="cooperative-sticky", commit_timeout_s=4.0, topic_kind="pattern", generated_id=True),
+        writes=WRITES,
+        odds=(Odd("none", 0, 1), Odd("too_large", 1, 2)),
+        turns=(Turn((Act("consume", 3, 0.3),)), Turn((Act("consume", 3, 0.3), Act("raise")))),
+        callbacks=(Callback("on_assign", 0, "go_to_committed"), Callback("on_delivery", 3, "raise")),
+        events=(Event(1.0, "rebalance"),),
+        until_s=1.5,
+    ),
+    Program(
+        seed=3,
+        style="plain",
+        setting=Setting(protocol="consumer", stores="messages"),
+        writes=WRITES,
+        turns=(
+            Turn((Act("consume", 3, 0.3), Act("commit_async"))),
+            Turn((Act("consume", 3, 0.3), Act("commit_offsets"))),
+        ),
+        callbacks=(Callback("on_commit", 1, "raise"),),
+        until_s=1.5,
+    ),
 )
 
 
@@ -53,7 +100,10 @@ def test_the_sample_contains_every_style_and_every_kind_of_end() -> None:
         *("on_error stop", "on_error skip", "on_error dead_letter", "event interrupt", "event kill", "act nested"),
         *("record too_large", "record raises", "record slow", "hook raise", "on_delivery raise", "act stall"),
         *("record broker_refuses", "record huge_partition", "record large_and_raises", "event refuse", "event delay"),
-        *("reset error", "event set_offset", "then commit", "then commit_message_async"),
+        *("reset error", "event set_offset", "then commit", "then commit_message_async", "topic pattern"),
+        *("on_assign go_to_committed", "on_commit raise", "logger raise", "event throttle", "event producer_error_cb"),
+        *("producer_stats_cb raise", "generated transactional.id", "act commit_offsets", "act commit_offsets_async"),
+        *("stores messages", "stores offsets"),
     ):
         assert part in contained
 
@@ -84,3 +134,43 @@ def test_what_a_failing_program_does_not_need_is_deleted() -> None:
     )
     smallest = shrink(program, lambda each: any(odd.kind == "none" for odd in each.odds))
     assert smallest == Program(seed=1, style="loop", odds=(Odd("none", 0, 3, 2),))
+
+
+@pytest.mark.parametrize("name", QUICKLY_FOUND)
+def test_a_repair_that_is_undone_is_found_by_an_application(name: str) -> None:
+    (mutant,) = (each for each in MUTANTS if each.name == name)
+    assert hunt(mutant, APPLICATIONS) is not None
+
+
+def test_events_that_differ_from_the_logs_are_untrue() -> None:
+    written = [Seen((0, 0), attempt=0, part=0)]
+    ends = Ends({0: 3}, written={0: 3}, first={0: 0}, outputs=written, letters=[(0, 1)])
+    true = Events(outputs=[1, 1], letters=[(0, 1)], skipped=[(0, 2)])
+    assert said_of(true, ends) == []
+    untrue = Events(outputs=[1], skipped=[(0, 0)])
+    assert said_of(untrue, ends) == [
+        "TOLD: events of committed transactions tell of 1 outputs and dead letters, and 2 are visible",
+        "TOLD: 0:1 has 1 dead letters, and 0 events tell of one",
+        "TOLD: 0:0 was not passed over, and 1 events tell that it was skipped",
+        "TOLD: 0:2 was passed over, and no event tells of it",
+    ]
+
+
+def said_of(events: Events, ends: Ends) -> list[str]:
+    oracle = Oracle(transactional=True, events=events)
+    oracle.judge_events(ends, visible=len(ends.outputs) + len(ends.letters), may_be_skipped=[(0, 2)])
+    return oracle.violations
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    with proxied_broker(LATEST_VERSION, added_rtt_s=0.0) as running:
+        yield running
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(REAL_BROKER_S_MAX)
+@pytest.mark.parametrize("program", ON_A_REAL_BROKER, ids=lambda program: program.style)
+def test_an_application_breaks_no_rule_on_a_real_broker_either(broker: RunningBroker, program: Program) -> None:
+    verdict = judged(program, partial(compared, broker=broker), REAL_BROKER_S_MAX)
+    assert verdict.violations == [], f"{program!r}\nbroke {verdict.violations[:5]}"

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eos_client.errors import AbortableError, EosError, InputPositionError, RebuildProducerError, TransformError
+from eos_client.errors import (
+    AbortableError,
+    EosError,
+    InputPositionError,
+    ProducerFencedError,
+    RebuildProducerError,
+    TransformError,
+)
 from tests.applications.oracle import Ends, Oracle, Place, Seen
 from tests.applications.program import GROUP, INPUT, LETTERS, OUTPUT, Program
 
@@ -20,6 +27,10 @@ WORST_FIRST = (
     *("ACCEPTED", "MISUSE", "EVENT", "UNNAMED", "ENDED", "STUCK", "UNTOLD"),
 )
 USUAL_KINDS = frozenset({"one", "none", "two", "slow", "very_slow"})
+SILENT_ENDS = frozenset({"interrupt", "kill", "strike_call", "strike_step"})
+"""Events that may end a process between a commit and the event that tells of it."""
+UNKNOWN = "outcome unknown"
+"""How it is counted that nobody could find out what became of a commit."""
 
 
 @dataclass
@@ -72,7 +83,7 @@ class World:
 
     def __init__(self, program: Program, names: Names) -> None:
         self.program, self.names = program, names
-        self.oracle = Oracle(transactional=program.style != "plain")
+        self.oracle = Oracle(transactional=program.style != "plain", seeks=program.style == "plain" and program.seeks)
         self.counts = Counter[str]()
         self.answers: dict[str, set[str]] = defaultdict(set)
         self.failed = Counter[Place]()
@@ -127,6 +138,8 @@ class World:
         if isinstance(error, InputPositionError) and self.program.setting.reset == "error":
             self.offset_is_missing(error)
             return
+        if isinstance(error, ProducerFencedError) and self.program.setting.generated_id:
+            self.oracle.note("ENDED", f"nobody else has the generated id: {type(error).__name__}: {error}")
         if STILL_A_MEMBER in str(error):  # a KIP-848 group keeps a static member's place until its session ends
             return
         if now_s > self.program.until_s + SETTLED_AFTER_S:
@@ -183,16 +196,31 @@ class World:
         first: dict[int, int],
     ) -> None:
         """Judge what is in the logs at the end; see ``Ends``."""
-        outputs = []
+        outputs, unreadable = [], 0
         for value in values:
             if value.count(b"|") != 2:
+                unreadable += 1
                 self.oracle.note("ACCEPTED", f"{value[:10]!r}, which no broker takes")
                 continue
             place, attempt, part = value.decode().split("|")
             partition, offset = place.split(":")
             outputs.append(Seen((int(partition), int(offset)), int(attempt), int(part)))
         expected = {(p, o): self._expected((p, o)) for p, end in written.items() for o in range(end)}
-        self.oracle.judge(Ends(committed, written, first, outputs, letters), expected)
+        ends = Ends(committed, written, first, outputs, letters)
+        self.oracle.judge(ends, expected)
+        if self._hears_all:
+            skipping = self.program.setting.on_error == "skip"
+            failing = [place for place, kind in self._kinds.items() if skipping and kind not in USUAL_KINDS]
+            self.oracle.judge_events(ends, len(outputs) + len(letters) + unreadable, failing)
+
+    @property
+    def _hears_all(self) -> bool:
+        """Whether an event must have told of each transaction that took effect."""
+        program = self.program
+        if program.style == "plain" or self.counts[UNKNOWN]:
+            return False
+        struck = any(event.name in SILENT_ENDS for event in program.events)
+        return not struck and not any(callback.does == "interrupt" for callback in program.callbacks)
 
     def _expected(self, place: Place) -> frozenset[str]:
         kind, on_error = self.kind_of(place), self.program.setting.on_error

@@ -45,6 +45,15 @@ def await_commits(running, count=3):
     await_true(come, f"{count} more commits", RECOVERY_S)
 
 
+def handles_replaced(running):
+    return len(running.events.of(ProducerRebuilt))
+
+
+def await_replaced(running, before):
+    """Wait until one more handle was replaced: the connection to a coordinator that has moved is lost."""
+    await_true(lambda: handles_replaced(running) > before, "the producer's handle is replaced", RECOVERY_S)
+
+
 def disturbances(running):
     """What a loop says when a transaction did not go through at once."""
     return [
@@ -107,6 +116,7 @@ def survives_the_moves_of(nodes_of, coordinators, *, together=False):
     cluster = coordinators.cluster
     with SpreadJob(coordinators, together=together) as job:
         places = list(job.places.values())
+        transactions = job.places["transactions"]
         preferred = [coordinators.preferred(place) for place in places]
         with job.fed():
             running = job.start(transactional_id=job.transactional_id, **QUICK)
@@ -114,18 +124,25 @@ def survives_the_moves_of(nodes_of, coordinators, *, together=False):
             for node in nodes_of(cluster, preferred):
                 coordinators.await_in_sync()
                 led = [place for place in places if coordinators.leader(place) == node]
+                replaced = handles_replaced(running)
                 cluster.brokers[node].shut_down(SHUT_DOWN_S)
                 for place in led:
                     coordinators.await_moved(place, node)
                 await_commits(running)
+                if transactions in led:
+                    await_replaced(running, replaced)
                 cluster.brokers[node].restart()
                 await_commits(running)
             coordinators.await_in_sync()
             # Whoever went last leads nothing now: so the election has something to move.
             assert [coordinators.leader(place) for place in places] != preferred
+            moves = coordinators.leader(transactions) != coordinators.preferred(transactions)
+            replaced = handles_replaced(running)
             coordinators.elect_preferred(*places)
             assert [coordinators.leader(place) for place in places] == preferred
             await_commits(running)
+            if moves:
+                await_replaced(running, replaced)
         finish(job, running)
 
 
