@@ -5,13 +5,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.failures import misplaced_call
 from eos_client.core.model import Outcome
 from eos_client.errors import EosError
-from eos_client.ports import OutputRecord
+from eos_client.ports import Headers, OutputRecord
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -105,9 +105,12 @@ class Transaction:
         topic: str,
         value: str | bytes | None = None,
         key: str | bytes | None = None,
-        **options: Any,
+        *,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
     ) -> None:
-        """Write one output; ``options``: ``partition``, ``headers``, ``timestamp_ms`` as in OutputRecord.
+        """Write one output; every argument means what it means in OutputRecord.
 
         Raises OutputRefusedError for a record that can never be written, and only that does not end the block;
         AbortableError or RebuildProducerError when the transaction cannot be committed any more; TransactionStateError
@@ -122,7 +125,10 @@ class Transaction:
         if session.block.number != self._number or not session.block.is_open:
             raise _given_up()
         with session.block.writing():
-            session.enqueue(topic, OutputRecord(topic, value=value, key=key, **options))
+            output = OutputRecord(
+                topic, value=value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+            )
+            session.enqueue(topic, output)
 
     @_WayOut
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:

@@ -42,11 +42,21 @@ def ask_the_log(
     outcome = resolve_outcome(attempted, committed, token) if attempted else None
     hook(OutcomeResolved(outcome=outcome.value if outcome else "unknown", reason=str(cause)))
     if outcome is None:
-        raise UnknownOutcomeError(
-            f"{cause} The group's offsets cannot tell either: "
-            + ("they are not below it, and not this producer's." if attempted else "the transaction consumed nothing.")
-        ) from cause
+        raise UnknownOutcomeError(_no_way_to_tell(attempted)) from cause
     return outcome
+
+
+def _no_way_to_tell(attempted: InputPositions) -> str:
+    unknown = "a commit was not answered, and the group's offsets cannot tell what became of it"
+    if attempted:
+        return (
+            f"{unknown}: they are not below it, and not this producer's, so its records belong to another member. It "
+            "took effect whole or not at all. Go on: this consumer has gone back to the group's offsets."
+        )
+    return (
+        f"{unknown}: the transaction consumed nothing. Read the output topics before you write its outputs again; the "
+        "producer can be used as it is."
+    )
 
 
 def _committed(

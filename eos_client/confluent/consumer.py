@@ -30,7 +30,7 @@ from eos_client.confluent.handle_thread import HandleThread, OverdueError
 from eos_client.confluent.leaving import serve_before_close
 from eos_client.confluent.read_positions import behind_the_end, forbidden_reset, topic_replaced
 from eos_client.confluent.record_runs import RecordRun, last_good, runs
-from eos_client.confluent.thread_ownership import owned
+from eos_client.confluent.thread_ownership import NeverBuilt, owned
 from eos_client.core.model import InputPartition, InputPositions
 from eos_client.errors import FatalClientError
 from eos_client.ports import Clock, keys_of
@@ -313,6 +313,8 @@ class ConfluentConsumer(FetchingConsumer):
         record then, for which its close() would wait for ever, although the member has left the group.
         A classic static member (``group.instance.id``) has no limit, because its revoke callback runs in there.
         """
+        if isinstance(self._ownership, NeverBuilt):
+            return
         if not self._closed:
             self._prepare_to_leave()
         self._close_library()

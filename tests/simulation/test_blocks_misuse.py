@@ -140,6 +140,16 @@ def test_an_output_after_its_block_or_before_it_opens_no_transaction(stage):
     assert stage.outputs == stage.inputs
 
 
+def test_an_argument_that_produce_does_not_know_is_named_and_the_block_goes_on(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        with pytest.raises(TypeError, match=r"produce\(\) got an unexpected keyword argument 'on_delivery'"):
+            txn.produce(SINK, b"record", on_delivery=print)
+        copy(stage, txn, consumer)
+    assert txn.outcome is Outcome.COMMITTED
+    assert stage.outputs == stage.inputs
+
+
 def test_a_consumer_that_never_subscribed_is_refused(stage):
     producer = stage.producer()
     with pytest.raises(TransactionStateError, match="has not subscribed"):

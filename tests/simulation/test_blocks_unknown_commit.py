@@ -344,6 +344,23 @@ def test_a_producer_of_its_own_is_told_that_the_outcome_is_unknown():
         producer.abort_transaction()
 
 
+def test_a_block_whose_records_have_gone_on_with_another_member_says_how_to_go_on():
+    stage = BlockStage(request_timeout_s=REQUEST_S)
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
+    txn = left_unknown(stage, producer, consumer, arrives=True)
+    stage.cluster.lose()
+    stage.load(2)
+    successor = stage.subscribed()
+    stage.collect(successor, 6)
+    successor.commit(asynchronous=False)
+    with pytest.raises(UnknownOutcomeError, match="belong to another member") as raised:
+        producer.transaction(consumer).__enter__()
+    assert "call init_transactions()" not in str(raised.value)
+    assert isinstance(raised.value.__cause__, UnknownOutcomeError)
+    assert txn.outcome is None
+    assert resolved(stage) == ["unknown"]
+
+
 # -- the loop --------------------------------------------------------------------------------------------------------
 
 
