@@ -288,15 +288,22 @@ class EosConsumer(ConfluentConsumer):
         if not requested and not self.plain.pending:
             self.nothing_to_commit(asynchronous=asynchronous)
             return None
-        ruling = self.plain.rule(requested)
+        ruling, asked = self.plain.rule(requested)
         if ruling.decision is CommitDecision.COMMIT:
-            return self._send({**self.plain.pending, **requested}, asynchronous=asynchronous)
+            return self._send_beside(requested, asked, asynchronous=asynchronous)
         if ruling.decision is CommitDecision.ABORT and not asynchronous:
+            refused = sorted(requested.keys() & asked.keys())
             raise commit_refused(
-                f"nothing was committed for {', '.join(map(str, sorted(requested)))}: {ruling.reason} "
-                f"(row {ruling.row})."
+                f"nothing was committed for {', '.join(map(str, refused))}: {ruling.reason} (row {ruling.row})."
             )
         return None if asynchronous else []
+
+    def _send_beside(self, requested: Offsets, due: Offsets, *, asynchronous: bool) -> list[Any] | None:
+        """Send what is still ``due``; the rest of ``requested`` was committed by a revocation that came first."""
+        sent = self._send(due, asynchronous=asynchronous) if due else []
+        if asynchronous or sent is None:
+            return None
+        return sent + [place for partition, place in requested.items() if partition not in due]
 
     def _commit_by_hand(self, requested: dict[InputPartition, Any], *, asynchronous: bool) -> list[Any] | None:
         """Commit for a consumer without a group: what was handed over, not what the library has counted as that."""

@@ -6,6 +6,7 @@ The next allowed commit covers the pending offsets, or the one inside the revoke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from eos_client.clients.gate_attempts import GateAttempts
@@ -17,6 +18,10 @@ from eos_client.ports import GroupConsumer, MembershipSnapshot
 
 _ANSWERED_FOR_SURE_S = 300.0
 """The client library has answered each commit by then: after it, an answer was lost with an exception from outside."""
+
+_LEFT_MEANWHILE = CommitRuling(
+    CommitDecision.ABORT, 3, "the partitions left while commit() served callbacks, and a newer owner may exist"
+)
 
 Offsets = Mapping[InputPartition, Any]
 """By partition, what confluent_kafka calls a TopicPartition: offset, and metadata and leader epoch where known."""
@@ -36,20 +41,48 @@ class PlainCommits:
         self._sent_at: dict[InputPartition, list[float]] = {}
         self.beside_transactions = False
         self.pending: dict[InputPartition, Any] = {}
+        self._asking: list[set[InputPartition]] = []
 
-    def rule(self, requested: Offsets) -> CommitRuling:
-        """Ask the gate about ``requested`` and what is pending; a skip is noted and logged here."""
-        offsets = {**self.pending, **requested}
-        ruling, snapshot = self._attempts.verdict(lambda: self._positions(offsets), lambda: True)
-        if ruling.decision is CommitDecision.COMMIT:
-            self._attempts.ended()
-        elif ruling.decision is CommitDecision.ABORT:
-            self._attempts.ended()
-            self._hook(CommitRefused(partitions=frozenset(requested), row=ruling.row, reason=ruling.reason))
-        else:
-            self.pending.update(offsets)
+    def rule(self, requested: Offsets) -> tuple[CommitRuling, Offsets]:
+        """Ask the gate about ``requested`` and what is pending; returns its ruling and the offsets that it is about.
+
+        Callbacks may be served meanwhile. What is requested is pending to them, so that a revocation commits it, and
+        the ruling is not about it any more; what leaves without that is refused, also if it has come back since.
+        Afterwards it is pending only where the gate is closed: a skip is noted and logged here.
+        """
+        before = {p: self.pending[p] for p in requested if p in self.pending}
+        left: set[InputPartition] = set()
+        is_skipped = False
+        self._asking.append(left)
+        try:
+            self.pending.update(requested)
+            ruling, snapshot = self._attempts.verdict(
+                lambda: self._positions(self.pending), lambda: left.isdisjoint(requested)
+            )
+            if not left.isdisjoint(requested):
+                ruling = _LEFT_MEANWHILE
+            asked = {**self.pending, **{p: place for p, place in requested.items() if p in left}}
+            is_skipped = ruling.decision not in {CommitDecision.COMMIT, CommitDecision.ABORT}
+        finally:
+            self._asking = [each for each in self._asking if each is not left]  # a callback may have asked, too
+            if not is_skipped:
+                self._take_back(requested, before)
+        self._note(ruling, snapshot, requested.keys() & asked.keys() - left)
+        return ruling, asked
+
+    def _take_back(self, requested: Offsets, before: Offsets) -> None:
+        """Let be pending what was pending before ``requested`` was, unless callbacks have settled it."""
+        for partition in requested:
+            if self.pending.pop(partition, None) is not None and partition in before:
+                self.pending[partition] = before[partition]
+
+    def _note(self, ruling: CommitRuling, snapshot: MembershipSnapshot, refused: AbstractSet[InputPartition]) -> None:
+        if ruling.decision not in {CommitDecision.COMMIT, CommitDecision.ABORT}:
             self._attempts.skipped(ruling, snapshot)
-        return ruling
+            return
+        self._attempts.ended()
+        if ruling.decision is CommitDecision.ABORT and refused:
+            self._hook(CommitRefused(partitions=frozenset(refused), row=ruling.row, reason=ruling.reason))
 
     def unanswered(self) -> frozenset[InputPartition]:
         """Return the partitions for which a commit was sent that is not answered yet.
@@ -122,6 +155,8 @@ class PlainCommits:
     def departed(self, partitions: frozenset[InputPartition]) -> None:
         """Drop what is still pending for them: the next owner starts from the committed offset."""
         left = frozenset(self.pending) & partitions
+        for left_meanwhile in self._asking:
+            left_meanwhile.update(left)
         for partition in left:
             del self.pending[partition]
         if not self.beside_transactions:

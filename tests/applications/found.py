@@ -251,3 +251,18 @@ LOST_AND_KEPT = Program(
     ),
     until_s=6.0,
 )
+
+LOST_INSIDE_A_COMMIT = Program(
+    seed=5007391,
+    style="plain",
+    setting=Setting(protocol="consumer"),
+    partitions=3,
+    writes=(Write(0.2, 0, 1), Write(0.37, 2, 3)),
+    turns=(Turn((Act("consume", 1, 0.3), Act("sleep", seconds=0.5), Act("commit_async"))),),
+    callbacks=(Callback("stats_cb", 2, "interrupt"),),
+    events=(
+        Event(0.886, "lose"),
+        Event(0.896, "interrupt"),
+        Event(1.401, "refuse", "OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS"),
+    ),
+)

@@ -77,3 +77,7 @@ def test_a_member_that_was_evicted_unheard_with_every_record_in_hand_goes_back_a
 
 def test_a_member_that_has_lost_partitions_and_keeps_them_is_told_before_it_has_nothing_to_commit() -> None:
     holds(found.LOST_AND_KEPT)
+
+
+def test_a_commit_that_finds_its_partitions_lost_takes_the_group_back_to_nothing() -> None:
+    holds(found.LOST_INSIDE_A_COMMIT)

@@ -1,0 +1,56 @@
+"""Where an application goes back or commits by itself, blocks commit not too much and go back not too far."""
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from eos_client import Outcome
+
+RECORDS = 4
+
+
+def copy_the_rest(stage, producer, consumer):
+    stage.copy_until(producer, consumer, lambda: stage.committed() == {0: RECORDS, 1: RECORDS})
+
+
+@pytest.mark.parametrize("place", ["in the block", "before it"])
+def test_records_given_back_by_a_seek_come_again(any_stage, place):
+    stage = any_stage
+    written = stage.load(RECORDS)
+    producer, consumer = stage.producer(), stage.subscribed()
+    if place == "before it":
+        given_back = next(m for m in stage.collect(consumer, 2 * RECORDS) if m.partition() == 1 and m.offset() == 1)
+        consumer.seek(TopicPartition(stage.source, 1, given_back.offset()))
+    with producer.transaction(consumer) as txn:
+        if place == "in the block":
+            given_back = next(m for m in stage.collect(consumer, 2 * RECORDS) if m.partition() == 1 and m.offset() == 1)
+            consumer.seek(TopicPartition(stage.source, 1, given_back.offset()))
+    assert txn.outcome is Outcome.COMMITTED
+    assert stage.committed() == {0: RECORDS, 1: 1}
+    again = stage.collect(consumer, RECORDS - 1)
+    assert [(m.partition(), m.offset()) for m in again] == [(1, offset) for offset in range(1, RECORDS)]
+    assert {m.value().decode() for m in again} <= set(written)
+
+
+def test_a_block_that_aborts_stays_ahead_of_a_transaction_by_hand(any_stage):
+    stage = any_stage
+    written = stage.load(RECORDS)
+    producer, consumer = stage.producer(), stage.subscribed()
+    messages = stage.collect(consumer, 2 * RECORDS)[:3]
+    producer.begin_transaction()
+    for message in messages:
+        producer.produce(stage.sink, message.value())
+    ends = {m.partition(): m.offset() + 1 for m in messages}
+    producer.send_offsets_to_transaction(
+        [TopicPartition(stage.source, partition, offset) for partition, offset in ends.items()],
+        consumer.consumer_group_metadata(),
+    )
+    producer.commit_transaction()
+
+    def fails():
+        with producer.transaction(consumer):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    copy_the_rest(stage, producer, consumer)
+    assert sorted(stage.outputs()) == sorted(written)

@@ -1,0 +1,112 @@
+"""commit() serves rebalance callbacks first: what leaves meanwhile is committed in the callback, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+
+from eos_client import EosConsumer
+from eos_client.errors import CommitRefusedError
+from eos_client.observe import CommitRefused
+from eos_client.testing.simulation.model import PartitionKey
+from tests.simulation.block_stage import GROUP, SOURCE, BlockStage
+from tests.simulation.simulated_member import COOPERATIVE, PROTOCOLS
+
+Request = Callable[[EosConsumer, list[Any]], dict[str, Any]]
+
+REQUESTS: dict[str, Request] = {
+    "all": lambda consumer, records: {},
+    "a message": lambda consumer, records: {"message": records[-1]},
+    "offsets": lambda consumer, records: {"offsets": [TopicPartition(SOURCE, 0, records[-1].offset() + 1)]},
+}
+
+
+@pytest.fixture(params=PROTOCOLS)
+def stage(request: Any) -> BlockStage:
+    return BlockStage(request.param, records=2, partitions=1)
+
+
+def committed(stage: BlockStage) -> int | None:
+    return stage.cluster.committed(GROUP).get(PartitionKey(SOURCE, 0))
+
+
+def evicted_while_another_has_committed_more(stage: BlockStage) -> None:
+    stage.cluster.lose()
+    stage.load(3)
+    with stage.subscribed() as successor:
+        stage.collect(successor, 5)
+        successor.commit(asynchronous=False)
+    stage.cluster.advance(10.0)
+
+
+@pytest.mark.parametrize("beside_blocks", [False, True], ids=["plain", "after a block"])
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "asynchronous"])
+@pytest.mark.parametrize("request_of", REQUESTS.values(), ids=REQUESTS)
+def test_a_loss_told_inside_commit_takes_the_group_back_to_nothing(stage, request_of, asynchronous, beside_blocks):
+    consumer = stage.subscribed()
+    if beside_blocks:
+        with stage.producer().transaction(consumer):
+            pass
+    records = stage.collect(consumer, 2)
+    evicted_while_another_has_committed_more(stage)
+    refused = len(stage.named("commit_refused"))
+    if asynchronous:
+        assert consumer.commit(**request_of(consumer, records)) is None
+        assert len(stage.named("commit_refused")) > refused
+    else:
+        with pytest.raises(CommitRefusedError, match=rf"{SOURCE}\[0\]"):
+            consumer.commit(**request_of(consumer, records), asynchronous=False)
+    assert committed(stage) == 5
+    consumer.poll(1.0)
+    consumer.close()
+    assert committed(stage) == 5
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "asynchronous"])
+@pytest.mark.parametrize("request_of", REQUESTS.values(), ids=REQUESTS)
+def test_a_revocation_served_inside_commit_commits_what_was_asked_for(stage, request_of, asynchronous):
+    consumer = stage.subscribed()
+    records = stage.collect(consumer, 2)
+    stage.cluster.revoke((SOURCE, 0))
+    stage.cluster.advance(3.0)
+    assert stage.named("partitions_revoked") == []
+    sent = consumer.commit(**request_of(consumer, records), asynchronous=asynchronous)
+    assert [(place.partition, place.offset) for place in sent or ()] == ([] if asynchronous else [(0, 2)])
+    stage.wait_for(lambda: stage.named("partitions_revoked"), lambda: consumer.poll(0.1))
+    assert committed(stage) == 2
+    assert not [event for event in stage.events if isinstance(event, CommitRefused)]
+    consumer.close()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_stays_when_a_part_was_revoked_inside_commit_is_committed_too(protocol):
+    stage = BlockStage(protocol)
+    consumer = stage.subscribed()
+    stage.collect(consumer, 4)
+    stage.cluster.revoke((SOURCE, 1))
+    stage.cluster.advance(3.0)
+    consumer.commit(asynchronous=False)
+    stage.wait_for(lambda: stage.named("partitions_revoked"), lambda: consumer.poll(0.1))
+    consumer.close()
+    assert list(stage.cluster.committed(GROUP).values()) == [2, 2]
+    assert stage.named("commit_refused") == []
+
+
+def test_what_a_commit_that_was_broken_off_has_asked_for_is_not_committed_later():
+    stage = BlockStage(COOPERATIVE, records=3, partitions=1)
+
+    def on_revoke(*_: object) -> None:
+        raise ZeroDivisionError
+
+    consumer = stage.subscribed(callbacks={"on_revoke": on_revoke})
+    first = stage.collect(consumer, 3)[0]
+    stage.cluster.refuse("OffsetCommit", "REBALANCE_IN_PROGRESS")
+    with pytest.raises(KafkaException):
+        consumer.commit(asynchronous=False)
+    consumer.seek(TopicPartition(SOURCE, 0, first.offset()))
+    with pytest.raises(ZeroDivisionError):
+        consumer.close()
+    assert committed(stage) is None
