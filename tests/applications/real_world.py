@@ -349,7 +349,8 @@ class RealWorld(World):
         if self._failure is not None:
             raise self._failure
         partitions = range(self.program.partitions)
-        await_stable_end(self.bootstrap, self.names.sink, 1, timeout_s=WAIT_S)
+        for topic in (self.names.sink, self.names.letters):
+            await_stable_end(self.bootstrap, topic, 1, timeout_s=WAIT_S)
         found = ends(self.bootstrap, self.names.source, self.program.partitions)
         latest = self.program.setting.reset == "latest"
         starts = {p: self._seen_at.get(p, found[p]) if latest else 0 for p in partitions}

@@ -385,8 +385,8 @@ class SimulatedWorld(World):
 
     def _is_drained(self) -> bool:
         committed = self.committed()
-        log = self.cluster.brokers.log(PartitionKey(OUTPUT, 0))
-        return log.last_stable_offset == log.high_watermark and all(
+        logs = [self.cluster.brokers.log(PartitionKey(topic, 0)) for topic in (OUTPUT, LETTERS)]
+        return all(log.last_stable_offset == log.high_watermark for log in logs) and all(
             committed.get(partition, 0) >= self._end(partition) for partition in range(self.program.partitions)
         )
 
