@@ -434,4 +434,8 @@ class _Draw:
             name = "lose_reply"  # on one connection, a commit is never overtaken by the next
         detail = random.choice(REFUSALS[request]) if name == "refuse" else ""
         seconds = random.choice((0.05, 0.4, 1.5, 5.0)) if name == "delay" else 0.0
+        if request == "JoinGroup" and setting.assignor == "cooperative-sticky":
+            # Served after a newer one, it claims partitions that its sender has just revoked, and the leader waits for
+            # a second round that nobody asks for (KIP-429): the group stands still until its next rebalance.
+            seconds = min(seconds, 0.4)
         return Event(at_s, name, request, detail, member, seconds)
