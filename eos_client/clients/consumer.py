@@ -114,6 +114,10 @@ class EosConsumer(ConfluentConsumer):
         ruling = self.gate.decide(CommitAttempt(positions, snapshot, callbacks_served=True))
         return ruling.decision is CommitDecision.COMMIT
 
+    def _commit_starts(self, starts: InputPositions) -> bool:
+        # A plain commit that is sent twice could be served after the transactions that follow, and undo them.
+        return super()._commit_starts(starts) if self.session is None else self.session.commit_starts(starts)
+
     # -- beside transactions, and inside a block -------------------------------------------------------------------
 
     @owned(claims=True)

@@ -29,8 +29,10 @@ from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.errors import (
     AbortableError,
     ClientClosedError,
+    ClusterUnavailableError,
     EosError,
     RebuildProducerError,
+    RetriableError,
     TransactionStateError,
     UnknownOutcomeError,
     WrongThreadError,
@@ -52,6 +54,8 @@ _BROKEN_OFF = "an exception has broken off the end of the block"
 _Result = TypeVar("_Result")
 _NOTHING_WAS_SENT = (TransactionStateError, ClientClosedError, WrongThreadError)
 """Of the errors of ``commit_transaction`` that name no recovery, those that leave no doubt about the outcome."""
+
+_TO_BE_REPEATED = (AbortableError, RebuildProducerError, RetriableError, ClusterUnavailableError, *_NOTHING_WAS_SENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,6 +419,30 @@ class TransactionSession:
                 self._step = None
             raise
         return self._committed(commit)
+
+    def commit_starts(self, starts: InputPositions) -> bool:
+        """Commit where partitions start, in a transaction of its own; returns whether later owners will find it.
+
+        None is possible while another is open. Where it fails, what was handed over goes the way of an abort: whether
+        it took effect is told by the group's offsets, which are asked for again. Raises what cannot be repeated.
+        """
+        if self._open or self.is_in_doubt or self.is_at_work or self._given_up:
+            return False
+        self._step = _Step("the commit of where partitions start")
+        try:
+            with self._producer.callback_errors_deferred(beyond=True):
+                self._working(lambda: self._send_starts(starts))
+        except _TO_BE_REPEATED:
+            return False
+        self._step = None
+        return True
+
+    def _send_starts(self, starts: InputPositions) -> None:
+        timeout_s = self._producer.limits.commit_timeout_s
+        self._token = self._token.next()
+        self._producer.begin_transaction()
+        self._producer.send_offsets(starts, self._consumer.snapshot(), timeout_s, str(self._token))
+        self._producer.commit_transaction(timeout_s)
 
     def _committed(self, commit: _Commit) -> Ending:
         committed = TransactionCommitted(

@@ -419,8 +419,12 @@ class FetchingConsumer(GroupMember):
         positions = {p: InputPosition(offset, offset, generation) for p, offset in starts.items()}
         if not generation.is_fenced or not self._may_commit(positions):
             return False
+        return self._commit_starts(positions)
+
+    def _commit_starts(self, starts: InputPositions) -> bool:
+        offsets = [TopicPartition(*p, position.next_offset) for p, position in starts.items()]
         try:
-            answer = self._raw.commit(offsets=[TopicPartition(*p, o) for p, o in starts.items()], asynchronous=False)
+            answer = self._raw.commit(offsets=offsets, asynchronous=False)
         except KafkaException:
             return False
         return all(place.error is None for place in answer)

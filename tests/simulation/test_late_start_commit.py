@@ -1,0 +1,121 @@
+"""With ``latest`` the start of a partition is committed before its records: a late copy of that must do no harm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from eos_client import EosConfig, ExactlyOnceLoop, Outcome
+from eos_client.errors import ClusterUnfitError, ProducerFencedError
+from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
+from tests.simulation.simulated_member import PROTOCOLS
+
+ANSWER_S = 5.0
+LATE_S = 12.0
+LATEST: dict[str, Any] = {"auto_offset_reset": "latest", "socket_timeout_ms": round(ANSWER_S * 1000)}
+NEW = [b"0-1", b"0-2", b"0-3"]
+
+Run = Callable[[BlockStage, float], None]
+
+
+def blocks(stage: BlockStage, until_s: float) -> None:
+    producer = stage.producer(recovery_timeout_s=30.0)
+    with stage.subscribed(**LATEST) as consumer:
+        while stage.cluster.clock() < until_s:
+            with producer.transaction(consumer) as txn:
+                for message in consumer.consume(10, 0.5):
+                    txn.produce(SINK, message.value())
+    producer.close()
+
+
+def loop(stage: BlockStage, until_s: float) -> None:
+    settings = {name.replace("_", "."): value for name, value in LATEST.items()} | stage.group_settings
+    config = EosConfig({"bootstrap.servers": "simulated"}, group_id=GROUP, transactional_id="t", consumer=settings)
+    made = ExactlyOnceLoop(
+        config,
+        [SOURCE],
+        lambda message: [message.value()],
+        output_topic=SINK,
+        hook=stage.events.append,
+        clients=stage.cluster,
+    )
+    stage.cluster.after(until_s - stage.cluster.clock(), made.stop)
+    made.run()
+
+
+@pytest.fixture(params=PROTOCOLS)
+def stage(request: Any) -> BlockStage:
+    return BlockStage(request.param, records=1, partitions=1)
+
+
+@pytest.mark.parametrize("run", [blocks, loop])
+@pytest.mark.parametrize("request_name", ["OffsetCommit", "TxnOffsetCommit", "EndTxn", "AddOffsetsToTxn"])
+def test_a_late_copy_does_not_take_the_group_back(stage: BlockStage, request_name: str, run: Run) -> None:
+    stage.cluster.delay(request_name, LATE_S)
+    stage.cluster.after(ANSWER_S + 3.0, lambda: stage.load(3))
+    run(stage, LATE_S + 3.0)
+    assert list(stage.cluster.committed(GROUP).values()) == [4]
+    run(stage, LATE_S + 10.0)
+    assert stage.outputs == NEW
+
+
+@pytest.mark.parametrize("fault", ["lose_reply", "lose_request"])
+@pytest.mark.parametrize("request_name", ["TxnOffsetCommit", "EndTxn", "AddOffsetsToTxn", "OffsetFetch"])
+@pytest.mark.parametrize("run", [blocks, loop])
+def test_a_start_whose_commit_is_not_answered_is_fixed_all_the_same(stage, run, request_name, fault):
+    getattr(stage.cluster, fault)(request_name)
+    stage.cluster.after(1.0, lambda: stage.load(3))
+    run(stage, 40.0)
+    run(stage, 50.0)
+    assert stage.outputs == NEW
+
+
+@pytest.mark.parametrize("refusal", ["COORDINATOR_LOAD_IN_PROGRESS", "CONCURRENT_TRANSACTIONS", "UNKNOWN_MEMBER_ID"])
+@pytest.mark.parametrize("run", [blocks, loop])
+def test_a_start_whose_commit_is_refused_is_fixed_all_the_same(stage, run, refusal):
+    stage.cluster.refuse("TxnOffsetCommit", refusal)
+    stage.cluster.after(1.0, lambda: stage.load(3))
+    run(stage, 30.0)
+    run(stage, 40.0)
+    assert stage.outputs == NEW
+
+
+@pytest.mark.parametrize("run", [blocks, loop])
+def test_a_start_that_may_not_be_committed_is_told(stage, run):
+    for _ in range(100):
+        stage.cluster.refuse("TxnOffsetCommit", "GROUP_AUTHORIZATION_FAILED")
+    with pytest.raises(ClusterUnfitError, match="GROUP_AUTHORIZATION_FAILED"):
+        run(stage, 30.0)
+
+
+@pytest.mark.parametrize("run", [blocks, loop])
+def test_a_producer_that_is_fenced_before_the_start_is_committed_stays_fenced(stage, run):
+    stage.cluster.delay("OffsetFetch", 3.0)
+    stage.cluster.after(0.4, stage.cluster.fence_producer)
+    with pytest.raises(ProducerFencedError):
+        run(stage, 30.0)
+
+
+@pytest.mark.parametrize("run", [blocks, loop])
+def test_a_member_that_is_evicted_before_its_first_record_leaves_its_start_to_the_next(stage, run):
+    stage.cluster.after(2.0, stage.cluster.lose)
+    stage.cluster.after(2.5, lambda: stage.load(3))
+    run(stage, 20.0)
+    assert stage.outputs == NEW
+
+
+def test_a_partition_that_comes_into_an_open_transaction_is_started_after_it(stage):
+    producer, consumer = stage.producer(), stage.subscribed(**LATEST)
+    with producer.transaction(consumer) as txn:
+        txn.produce(SINK, b"first")
+        assert consumer.consume(10, 2.0) == []
+        stage.load(1)
+        assert consumer.consume(10, 2.0) == []
+    assert txn.outcome is Outcome.COMMITTED
+    stage.wait_for(lambda: stage.cluster.committed(GROUP), lambda: consumer.consume(10, 0.0))
+    consumer.close()
+    producer.close()
+    blocks(stage, stage.cluster.clock() + 5.0)
+    assert stage.outputs == [b"0-1", b"first"]
