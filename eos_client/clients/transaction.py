@@ -465,8 +465,12 @@ class TransactionSession:
 
     # -- what has not come to a known end -------------------------------------------------------------------------
 
-    def settle_commits_by_hand(self) -> None:
-        """Note what the application's own transactions have committed of the records that are in hand."""
+    def settle_other_commits(self) -> None:
+        """Note what the application has committed by itself of the records that are in hand, or is about to.
+
+        An abort would go back behind a plain commit whose answer has not come yet, or a transaction of its own.
+        """
+        self._await_plain_commits(self.last)
         self._consumer.settle_commits_by_hand(self._producer.limits.commit_timeout_s)
 
     def leave_block(self) -> None:

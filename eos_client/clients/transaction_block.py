@@ -86,7 +86,7 @@ class Transaction:
         if session.block.is_open:
             session.leave_block()
         session.conclude()
-        session.settle_commits_by_hand()
+        session.settle_other_commits()
         self._held = None if self.way_out is None or self.way_out() is None else self.way_out
         session.block.open(self._is_left, self._told)
         self._told(None, "not ended yet")

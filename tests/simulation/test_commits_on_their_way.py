@@ -101,3 +101,24 @@ def test_the_answer_to_the_last_of_several_commits_is_waited_for() -> None:
     way.consumer.commit(offsets=[TopicPartition(SOURCE, 0, 1)])
     assert way.block().outcome is Outcome.COMMITTED
     assert way.requests == ["OffsetCommit", "OffsetCommit", "TxnOffsetCommit"]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_block_that_aborts_does_not_go_back_behind_a_commit_that_was_on_its_way_before(protocol: str) -> None:
+    stage = BlockStage(protocol, records=5, partitions=1)
+    consumer, producer = stage.subscribed(), stage.producer()
+    stage.collect(consumer, 5)
+    stage.cluster.delay("OffsetCommit", SHORT_S)
+    consumer.commit()
+
+    def fails() -> None:
+        with producer.transaction(consumer):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    stage.load(2)
+    assert [message.offset() for message in stage.collect(consumer, 2)] == [5, 6]
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == []
+    assert list(stage.cluster.committed(GROUP).values()) == [7]
