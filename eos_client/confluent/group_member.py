@@ -114,6 +114,8 @@ class GroupMember(OwnedConsumer):
     def _on_assign(self, _: Any, partitions: list[TopicPartition]) -> None:
         if not self._leaving:  # the library still offers what it will take back before close() returns
             self._callback(self._assigned_to_us, partitions)
+            # Heard by then: where this is broken off, the application must not be told of its assignment again.
+            self._callback(lambda _: self._fix_starts(), [])
 
     def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
         self._callback(self._revoked_from_us, partitions)
@@ -142,7 +144,6 @@ class GroupMember(OwnedConsumer):
             self._lose_unheard(retained)
         self._expect_start(keys)
         self._tell(lambda listener: listener.on_assigned(partitions))
-        self._fix_starts()
 
     def _revoked_from_us(self, partitions: list[TopicPartition]) -> None:
         if not self._is_member_epoch:

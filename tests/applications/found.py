@@ -266,3 +266,12 @@ LOST_INSIDE_A_COMMIT = Program(
         Event(1.401, "refuse", "OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS"),
     ),
 )
+
+STRUCK_WHILE_A_START_IS_COMMITTED = Program(
+    seed=7001784,
+    style="block",
+    setting=Setting(protocol="consumer", reset="latest"),
+    turns=(Turn((Act("poll", seconds=0.3),)),),
+    callbacks=(Callback("on_assign", 0, "go_to_committed"),),
+    events=(Event(0.005, "strike_call", "before", "flush"),),
+)

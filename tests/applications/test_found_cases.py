@@ -81,3 +81,7 @@ def test_a_member_that_has_lost_partitions_and_keeps_them_is_told_before_it_has_
 
 def test_a_commit_that_finds_its_partitions_lost_takes_the_group_back_to_nothing() -> None:
     holds(found.LOST_INSIDE_A_COMMIT)
+
+
+def test_an_assignment_is_told_once_where_a_signal_strikes_while_its_start_is_committed() -> None:
+    holds(found.STRUCK_WHILE_A_START_IS_COMMITTED)
