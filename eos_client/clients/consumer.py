@@ -287,7 +287,7 @@ class EosConsumer(ConfluentConsumer):
                 else "commit() with an open transaction: its offsets are sent inside it; end the transaction instead"
             )
         requested = self._requested(message, offsets)
-        if self._listener is None:
+        if self._listener is None or self._is_assigned_by_hand:
             return self._commit_by_hand(requested, asynchronous=asynchronous)
         if not requested and not self.plain.pending:
             self.nothing_to_commit(asynchronous=asynchronous)
@@ -310,7 +310,7 @@ class EosConsumer(ConfluentConsumer):
         return sent + [place for partition, place in requested.items() if partition not in due]
 
     def _commit_by_hand(self, requested: dict[InputPartition, Any], *, asynchronous: bool) -> list[Any] | None:
-        """Commit for a consumer without a group: what was handed over, not what the library has counted as that."""
+        """Commit what was assigned by hand: what was handed over, not what the library has counted as that."""
         if not requested:
             self.nothing_to_commit(asynchronous=asynchronous)
             return None

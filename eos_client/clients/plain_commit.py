@@ -52,7 +52,7 @@ class PlainCommits:
         """
         before = {p: self.pending[p] for p in requested if p in self.pending}
         left: set[InputPartition] = set()
-        is_skipped = False
+        decision = CommitDecision.ABORT
         self._asking.append(left)
         try:
             self.pending.update(requested)
@@ -62,11 +62,13 @@ class PlainCommits:
             if not left.isdisjoint(requested):
                 ruling = _LEFT_MEANWHILE
             asked = {**self.pending, **{p: place for p, place in requested.items() if p in left}}
-            is_skipped = ruling.decision not in {CommitDecision.COMMIT, CommitDecision.ABORT}
+            decision = ruling.decision
         finally:
             self._asking = [each for each in self._asking if each is not left]  # a callback may have asked, too
-            if not is_skipped:
+            if decision is CommitDecision.ABORT:
                 self._take_back(requested, before)
+            elif decision is CommitDecision.COMMIT:
+                self._take_back(requested, {})  # what was pending of them, sent later, would take the group back
         self._note(ruling, snapshot, requested.keys() & asked.keys() - left)
         return ruling, asked
 

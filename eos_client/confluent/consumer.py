@@ -93,14 +93,21 @@ class ConfluentConsumer(FetchingConsumer):
         self._starts.require_starts()
         if self._prove_soon:
             self._drain()
-        if 0 < len(self._carried) < count:  # serving callbacks leaves single records here: no batch for who wants many
-            self._fetch_for_later(count - len(self._carried), 0)
-        if self._carried and count > 0:
-            batch = self._carried[:count]
-            del self._carried[:count]
+        if 0 < (ready := len(self._ready())) < count:  # serving callbacks leaves single records: no batch by itself
+            self._fetch_for_later(count - ready, 0)
+        batch = self._ready()[:count] if count > 0 else []
+        if batch:
+            taken = set(map(id, batch))
+            self._carried = [m for m in self._carried if id(m) not in taken] if self._paused else self._carried[count:]
         else:
             batch = self._fetch_in_time(count, timeout)
         return self._hand_over(batch)
+
+    def _ready(self) -> list[Any]:
+        """Return what waits and may be handed over: the client library's own pauses do not hold for it."""
+        if not self._paused or not self._carried:
+            return self._carried
+        return [m for m in self._carried if InputPartition(m.topic(), m.partition()) not in self._paused]
 
     def _fetch_in_time(self, count: int, timeout: float) -> list[Any]:
         """Fetch again, while there is time, where all that came had to be withheld."""
@@ -203,6 +210,7 @@ class ConfluentConsumer(FetchingConsumer):
         """Set the assignment by hand; offsets of such a consumer carry no group fence."""
         self._await_own_start(partitions)
         self._raw.assign(partitions)
+        self._drop_carried_records()
         self._handed.forget_next(list(self._handed.next_offsets))
         self._note_chosen(partitions)
         self._fix_own_start()
@@ -212,9 +220,22 @@ class ConfluentConsumer(FetchingConsumer):
         """Add to the assignment, from an ``on_assign`` callback of a cooperative group."""
         self._await_own_start(partitions)
         self._raw.incremental_assign(partitions)
+        self._drop_carried_of(keys_of(partitions))
         self._handed.forget_next(keys_of(partitions))
         self._note_chosen(partitions)
         self._fix_own_start()
+
+    @owned()
+    def unassign(self) -> None:
+        """Drop the assignment."""
+        super().unassign()
+        self._drop_carried_records()
+
+    @owned()
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Take from the assignment, from an ``on_revoke`` callback of a cooperative group."""
+        super().incremental_unassign(partitions)
+        self._drop_carried_of(keys_of(partitions))
 
     @owned()
     def _raw_commit(
@@ -299,6 +320,7 @@ class ConfluentConsumer(FetchingConsumer):
         """Leave the subscription; the revoke callback runs in a later ``poll`` or in ``close``."""
         self._prove_before_leaving()
         self._raw.unsubscribe()
+        self._drop_carried_records()
 
     @owned()
     def close(self) -> None:

@@ -223,10 +223,13 @@ class GroupMember(OwnedConsumer):
 
         return noting
 
+    def _drop_carried_of(self, keys: frozenset[InputPartition]) -> None:
+        self._carried = [m for m in self._carried if InputPartition(m.topic(), m.partition()) not in keys]
+
     def _forget_departed(self, keys: frozenset[InputPartition]) -> None:
         self._assigned -= keys
         self._left_in_call |= keys
-        self._carried = [m for m in self._carried if InputPartition(m.topic(), m.partition()) not in keys]
+        self._drop_carried_of(keys)
         departing = self._paused & keys
         if departing:
             self._paused -= departing

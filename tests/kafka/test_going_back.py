@@ -1,9 +1,10 @@
-"""Where an application goes back or commits by itself, blocks commit not too much and go back not too far."""
+"""Where an application goes back, pauses or commits by itself, blocks commit not too much and go back not too far."""
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
+from tests.kafka.kafka_support import wait_for
 
 RECORDS = 4
 
@@ -53,4 +54,24 @@ def test_a_block_that_aborts_stays_ahead_of_a_transaction_by_hand(any_stage):
     with pytest.raises(ZeroDivisionError):
         fails()
     copy_the_rest(stage, producer, consumer)
+    assert sorted(stage.outputs()) == sorted(written)
+
+
+def test_a_paused_partition_brings_nothing_between_two_blocks(any_stage):
+    """The end of a block serves callbacks, which fetches a record that then waits inside the consumer."""
+    stage = any_stage
+    written = stage.load(RECORDS)
+    producer, consumer = stage.producer(), stage.subscribed()
+
+    def keep_alive():
+        consumer.pause(consumer.assignment())
+        assert consumer.poll(0.05) is None
+        consumer.resume(consumer.assignment())
+
+    def block():
+        with producer.transaction(consumer) as txn:
+            for message in consumer.consume(1, 0.1):
+                txn.produce(stage.sink, message.value())
+
+    wait_for(lambda: stage.committed() == {0: RECORDS, 1: RECORDS}, "everything to be committed", block, keep_alive)
     assert sorted(stage.outputs()) == sorted(written)

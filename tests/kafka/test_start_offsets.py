@@ -136,6 +136,23 @@ def test_latest_means_the_end_at_the_first_assignment_also_for_a_later_owner(any
     assert sorted(values(stage.collect(second, 8))) == sorted(written)
 
 
+def test_beside_a_producer_the_start_is_committed_in_a_transaction_which_no_late_copy_can_undo(any_stage):
+    stage = any_stage
+    stage.load(3)
+    producer, first = stage.producer(), stage.subscribed(auto_offset_reset="latest")
+
+    stage.copy_until(producer, first, lambda: stage.committed() == {0: 3, 1: 3})
+    reader = Consumer({"bootstrap.servers": stage.bootstrap, "group.id": stage.group})
+    places = [TopicPartition(stage.source, p) for p in range(2)]
+    assert all(place.metadata.startswith("eos-") for place in reader.committed(places, WAIT_S))
+    reader.close()
+    written = stage.load(4, start=3)
+    first.close()
+    with stage.subscribed(auto_offset_reset="latest") as second:
+        stage.copy_until(producer, second, lambda: stage.committed() == {0: 7, 1: 7})
+    assert sorted(stage.outputs()) == sorted(written)
+
+
 def test_what_the_application_chooses_in_on_assign_wins_and_is_not_committed(stage):
     stage.load(3)
 

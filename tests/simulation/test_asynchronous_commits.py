@@ -102,6 +102,26 @@ def test_a_later_commit_of_the_same_partition_takes_the_place_of_one_that_failed
     assert application.committed == {PLACE: 2, PartitionKey("orders", 1): 0}
 
 
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_an_older_commit_that_failed_is_not_sent_after_a_newer_one_whose_answer_was_lost(
+    simulated_cluster: SimulatedCluster, how: str
+) -> None:
+    application = Application(simulated_cluster, **{"group.protocol": "consumer"})
+    application.read()
+    simulated_cluster.lose_reply("OffsetCommit")
+    application.consumer.commit(offsets=[TopicPartition("orders", 0, 1)])
+    simulated_cluster.lose_reply("OffsetCommit")
+    if how == "sync":
+        with pytest.raises(KafkaException):
+            application.consumer.commit(asynchronous=False)
+    else:
+        application.consumer.commit()
+    simulated_cluster.advance(100.0)
+    application.consumer.poll(1.0)
+    application.consumer.close()
+    assert application.committed == {PLACE: 3}
+
+
 def test_a_revocation_covers_what_failed(application: Application) -> None:
     application.read()
     application.cluster.refuse("OffsetCommit", REFUSAL)
