@@ -21,9 +21,10 @@ from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.core.batch_ledger_start import StartPlan, StartQuestion, marker_of, plan_start
 from eos_client.errors import EosError, RunFencedError
 from eos_client.integration.spark import preflight
+from eos_client.integration.spark.frame_columns import KEY
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.progress import SinkProgress
-from eos_client.integration.spark.rows import KEY, distributed, travelling, travelling_columns
+from eos_client.integration.spark.rows import distributed, travelling, travelling_columns
 from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
 from eos_client.integration.spark.slot_job import SlotJob
 from eos_client.integration.spark.slots import SLOT_FUNCTION_VERSION
@@ -169,7 +170,7 @@ class DriverRun:
                 self._on_step,
             )
             with own_job(frame, self.query, self._row_bytes):
-                statuses = self._run_job(rows, travelling_columns(frame), task)
+                statuses = self._run_job(rows, travelling_columns(frame, self.settings.order_by), task)
             clock.lap("job")
             self._announce("job_done", batch_id)
             self._lease.ask(batch_id)

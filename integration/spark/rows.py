@@ -13,9 +13,9 @@ from pyspark.sql.functions import expr
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
 from eos_client.errors import FrameSchemaError
+from eos_client.integration.spark.frame_columns import HEADERS, KEY, PARTITION, TOPIC, VALUE, sink_columns
 from eos_client.integration.spark.slots import slot_expression
 
-VALUE, KEY, TOPIC, PARTITION, HEADERS = "value", "key", "topic", "partition", "headers"
 FINGERPRINT = "eos_fingerprint"
 _ORDER = "eos_order_"
 _HEADERS_TYPE = "array<struct<key:string,value:binary>>"
@@ -26,16 +26,8 @@ def travelling(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
 
     Raises FrameSchemaError, naming the column, its type and the types that will do.
     """
-    present = {f.name: f.dataType for f in frame.schema.fields}
-    columns = {name: _cast(name, present[name]) for name in _WANTED if name in present}
-    if VALUE not in columns:
-        raise FrameSchemaError(
-            f"the frame has no column 'value' (it has {', '.join(present) or 'none'}): select what is to be written "
-            'as "value", of type string or binary.'
-        )
-    for name in order_by:
-        if name not in present:
-            raise FrameSchemaError(f"order_by names {name!r}, which the frame does not have: keep that column.")
+    types = {f.name: f.dataType for f in frame.schema.fields}
+    columns = {wanted: _cast(name, wanted, types[name]) for wanted, name in sink_columns(frame, order_by).items()}
     # As text, because each call on a Column is a round trip to the JVM, and this is done for every batch.
     return frame.selectExpr(
         *(f"{cast} as {name}" for name, cast in columns.items()),
@@ -44,9 +36,9 @@ def travelling(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
     )
 
 
-def travelling_columns(frame: DataFrame) -> list[str]:
+def travelling_columns(frame: DataFrame, order_by: Sequence[str]) -> list[str]:
     """Return the columns that ``frame`` has when it is distributed."""
-    return [*(name for name in _WANTED if name in frame.columns), FINGERPRINT]
+    return [*sink_columns(frame, order_by), FINGERPRINT]
 
 
 def distributed(frame: DataFrame, slots: int, *, keyed: bool, ordered_by: int = 0) -> DataFrame:
@@ -60,19 +52,19 @@ def distributed(frame: DataFrame, slots: int, *, keyed: bool, ordered_by: int = 
     return spread.sortWithinPartitions(*ordering).drop(*ordering) if ordering else spread
 
 
-def _cast(name: str, found: DataType) -> str:
+def _cast(name: str, wanted: str, found: DataType) -> str:
     """Return the column in the type that it travels in, as SQL."""
-    wanted = _WANTED[name]
-    if not any(_fits(found, each) for each in wanted):
-        allowed = " or ".join(_HEADERS_TYPE if isinstance(each, ArrayType) else each.simpleString() for each in wanted)
+    types = _TYPES[wanted]
+    if not any(_fits(found, each) for each in types):
+        allowed = " or ".join(_HEADERS_TYPE if isinstance(each, ArrayType) else each.simpleString() for each in types)
         raise FrameSchemaError(
             f"column {name!r} is of type {found.simpleString()}; it must be {allowed}. Cast it before writing."
         )
-    return f"cast(`{name}` as {wanted[0].simpleString()})"
+    return f"cast({_quoted(name)} as {types[0].simpleString()})"
 
 
 _HEADER = StructType().add("key", StringType()).add("value", BinaryType())
-_WANTED: dict[str, tuple[DataType, ...]] = {
+_TYPES: dict[str, tuple[DataType, ...]] = {
     VALUE: (BinaryType(), StringType()),
     KEY: (BinaryType(), StringType()),
     TOPIC: (StringType(),),

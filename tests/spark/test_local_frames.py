@@ -95,9 +95,41 @@ def test_headers_an_explicit_partition_and_topic_are_honoured(local):
     assert (second.partition(), second.key(), second.value(), second.headers()) == (1, b"b", b"2", None)
 
 
-def test_columns_beyond_the_contract_are_left_out(local):
-    local.direct()(local.numbers(0, 5).withColumn("offset", F.lit(1)).withColumn("eos_slot", F.lit("x")), 0)
-    assert local.values() == each_once(0, 5)
+def test_a_column_that_the_sink_does_not_know_is_refused_by_name(spark):
+    frame = spark.createDataFrame([], "value string, offset bigint, header string, `odd name` int")
+    with pytest.raises(FrameSchemaError, match=r"columns 'header', 'odd name'.*drop them"):
+        travelling(frame, ("offset",))
+
+
+@pytest.fixture
+def cases_matter(spark):
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    yield
+    spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_column_names_are_matched_as_spark_matches_them(local):
+    other = local.new_topic("other")
+    rows = [("a", "1", other, 1), ("b", "2", other, 2)]
+    frame = local.frame(rows, "Key string, VALUE string, Topic string, Partition int")
+    local.direct(order_by="value")(frame, 0)
+    found = sorted((m.partition(), m.key(), m.value()) for m in local.read(other))
+    assert found == [(1, b"a", b"1"), (2, b"b", b"2")]
+    assert local.values() == {}
+
+
+def test_a_name_in_another_case_is_refused_where_cases_matter(spark, cases_matter):
+    with pytest.raises(FrameSchemaError, match=r"column 'Key'.*'key' is meant.*spark.sql.caseSensitive"):
+        travelling(spark.createDataFrame([], "Key string, value string"), ())
+    with pytest.raises(FrameSchemaError, match="order_by names 'Offset'"):
+        travelling(spark.createDataFrame([], "value string, offset bigint"), ("Offset",))
+
+
+def test_two_columns_for_one_are_refused(spark, cases_matter):
+    frame = spark.createDataFrame([], "key string, KEY string, value string")
+    spark.conf.set("spark.sql.caseSensitive", "false")
+    with pytest.raises(FrameSchemaError, match=r"columns 'key', 'KEY'.*rename or drop"):
+        travelling(frame, ())
 
 
 def test_the_rows_of_a_key_keep_the_order_that_was_asked_for(local):
