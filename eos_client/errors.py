@@ -154,6 +154,10 @@ class SlotsChangedError(BatchLedgerError):
     """The number of slots changed while a batch is half written: finish it with the old number, then change it."""
 
 
+class TopicChangedError(BatchLedgerError):
+    """The topic changed while a batch is half written: finish it with the old topic, then change it."""
+
+
 class BatchContentError(BatchLedgerError):
     """A re-run batch has other rows than were committed: make the query deterministic, or stage its batches."""
 

@@ -28,6 +28,12 @@ def partition_of_slot(slot: int) -> int:
     return slot + 1
 
 
+def ledger_room(bootstrap_servers: str, config: Mapping[str, Any], topic: str, *, timeout_s: float) -> int:
+    """Return for how many slots the ledger topic has room now; 0 where there is none yet."""
+    found = ClusterAdmin(bootstrap_servers, config, timeout_s=timeout_s).topics([topic])[topic]
+    return 0 if found is None else max(0, found.partition_count - 1)
+
+
 def ensure_ledger_topic(
     bootstrap_servers: str, config: Mapping[str, Any], topic: str, slots: int, *, timeout_s: float
 ) -> int:

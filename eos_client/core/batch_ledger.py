@@ -23,20 +23,30 @@ from eos_client.errors import (
     LedgerRegressionError,
     LedgerUnreadableError,
     SlotsChangedError,
+    TopicChangedError,
 )
 
-CODEC_VERSION = 1
+CODEC_VERSION = 2
 METADATA_BYTES_MAX = 4096
 """``offset.metadata.max.bytes`` of every broker that was not told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkIdentity:
-    """What all entries of one ledger agree on. ``query_id`` is Spark's, from the checkpoint."""
+    """What all entries of one ledger agree on: whatever decides which rows a slot holds and where they are written.
+
+    ``query_id`` is Spark's, from the checkpoint; ``topic`` is where rows go that name no topic of their own.
+    """
 
     query_id: str
     slots: int
     slot_function: int
+    topic: str
+
+    @property
+    def slotting(self) -> tuple[int, int]:
+        """What decides which slot a row belongs to."""
+        return self.slots, self.slot_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +78,7 @@ class LedgerEntry:
             "query": self.identity.query_id,
             "slots": self.identity.slots,
             "fn": self.identity.slot_function,
+            "topic": self.identity.topic,
             "run": self.run,
         }
         if self.content is not None:
@@ -90,7 +101,9 @@ def decode_entry(offset: int, metadata: str | None) -> LedgerEntry:
                 f"a ledger entry has format {version!r}, this version of the sink knows {CODEC_VERSION}: "
                 "run the version that wrote it."
             )
-        identity = SinkIdentity(_text(fields["query"]), _number(fields["slots"]), _number(fields["fn"]))
+        identity = SinkIdentity(
+            _text(fields["query"]), _number(fields["slots"]), _number(fields["fn"]), _text(fields["topic"])
+        )
         content = SlotContent(_number(fields["rows"]), _number(fields["sum"])) if "rows" in fields else None
         return LedgerEntry(_number(offset), identity, content, _number(fields["run"]))
     except (ValueError, TypeError, KeyError) as error:
@@ -179,8 +192,16 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         LedgerForeignError,
     ),
     SlotRule(
+        9,
+        lambda q: q.known.identity.topic != q.identity.topic,
+        _REFUSE,
+        "the ledger counts what was written to another topic: a newer driver has changed it, or two sinks share a "
+        "sink_id. Restart the query, or give each sink a sink_id of its own",
+        TopicChangedError,
+    ),
+    SlotRule(
         3,
-        lambda q: q.known.identity != q.identity,
+        lambda q: q.known.identity.slotting != q.identity.slotting,
         _REFUSE,
         "the ledger was written with another number of slots (or slot function). Restart the query",
         SlotsChangedError,

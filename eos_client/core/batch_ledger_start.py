@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from eos_client.core.batch_ledger import SLOT_RULES, LedgerEntry, SinkIdentity
-from eos_client.errors import BatchLedgerError, SlotsChangedError
+from eos_client.errors import BatchLedgerError, SlotsChangedError, TopicChangedError
 
 
 class StartDecision(Enum):
@@ -72,8 +72,13 @@ class StartQuestion:
 
     @property
     def unlike(self) -> bool:
-        """Whether some entry in force was written with another number of slots, or slot function."""
+        """Whether some entry in force was written with another number of slots, slot function or topic."""
         return any(e.identity != self.identity for e in self.live.values())
+
+    @property
+    def other_topics(self) -> list[str]:
+        """The topics that entries in force were written to, but for the one that is asked for."""
+        return sorted({e.identity.topic for e in self.live.values()} - {self.identity.topic})
 
     @property
     def unusable(self) -> bool:
@@ -107,6 +112,7 @@ START_RULES: tuple[StartRule, ...] = (
     StartRule(5, lambda q: q.ahead, _STOP, slot_row=5),
     StartRule(6, lambda q: q.regressed, _STOP, slot_row=4),
     StartRule(7, lambda q: not q.unlike, StartDecision.READY),
+    StartRule(10, lambda q: q.half_written and bool(q.other_topics), _STOP, slot_row=9),
     StartRule(8, lambda q: q.half_written, _STOP, slot_row=3),
     StartRule(9, lambda _: True, StartDecision.RESIZE),
 )
@@ -144,7 +150,11 @@ def _started(question: StartQuestion, slot: int) -> LedgerEntry:
     if found is not None and found.identity == question.identity and found.next_batch == question.batch_id + 1:
         return found
     whole = not question.unusable and all(e.next_batch > question.batch_id for e in question.live.values())
-    return LedgerEntry(question.batch_id + (whole and bool(question.live)), question.identity)
+    if not (whole and question.live):
+        return LedgerEntry(question.batch_id, question.identity)
+    # Another topic leaves each row in its slot, so what the slot held of the batch can still be compared.
+    is_same_slot = found is not None and found.identity.slotting == question.identity.slotting
+    return LedgerEntry(question.batch_id + 1, question.identity, found.content if found and is_same_slot else None)
 
 
 def _refusal(rule: StartRule, question: StartQuestion) -> BatchLedgerError:
@@ -154,6 +164,12 @@ def _refusal(rule: StartRule, question: StartQuestion) -> BatchLedgerError:
             f"batch {question.batch_id} is half written with {question.recorded_slots} slots, now "
             f"{question.identity.slots} are asked for: start with slots={question.recorded_slots} until the batch is "
             "whole, then change the number."
+        )
+    if named.error is TopicChangedError:
+        written_to = question.other_topics[0]
+        return TopicChangedError(
+            f"batch {question.batch_id} is half written to {written_to!r}, now {question.identity.topic!r} is asked "
+            f"for: start with topic={written_to!r} until the batch is whole, then change the topic."
         )
     return named.error(f"batch {question.batch_id} cannot be written: {named.reason}.")
 

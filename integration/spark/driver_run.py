@@ -15,11 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import DataFrame
 
-from eos_client.confluent.ledger_topic import MARKER_PARTITION, ensure_ledger_topic, partition_of_slot
+from eos_client.confluent.ledger_topic import MARKER_PARTITION, ensure_ledger_topic, ledger_room, partition_of_slot
 from eos_client.confluent.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.core.batch_ledger_start import StartPlan, StartQuestion, marker_of, plan_start
-from eos_client.errors import EosError, RunFencedError
+from eos_client.errors import ConfigurationError, EosError, RunFencedError
 from eos_client.integration.spark import preflight
 from eos_client.integration.spark.frame_columns import KEY
 from eos_client.integration.spark.lease import Lease
@@ -56,7 +56,7 @@ class DriverRun:
         self._hook = safe_hook(hook)
         self._on_step = on_step
         self._on_driver_step = on_driver_step
-        self._identity = SinkIdentity(query.query_id, settings.slots, SLOT_FUNCTION_VERSION)
+        self._identity = SinkIdentity(query.query_id, settings.slots, SLOT_FUNCTION_VERSION, settings.topic)
         self._lease = Lease(settings)
         self._stage = Stage(settings, query) if settings.stable_input else None
         self._run = 0
@@ -67,27 +67,30 @@ class DriverRun:
 
     # -- start -------------------------------------------------------------------------------------------------------
 
-    def start(self, frame: DataFrame, batch_id: int) -> None:
-        """Take the sink over, from any driver that had it, for a query whose first batch is ``batch_id``.
+    def prepare(self, frame: DataFrame, batch_id: int) -> None:
+        """Refuse a query that cannot go on from ``batch_id``, before anything of the driver at work is touched.
 
-        Raises ConfigurationError, ClusterUnfitError, ClusterUnavailableError, BatchLedgerError, RunFencedError.
+        Raises ConfigurationError, FrameSchemaError, ClusterUnfitError, ClusterUnavailableError, BatchLedgerError.
         """
-        began_at = time.perf_counter()
         settings = self.settings
         preflight.check_place(settings)
         preflight.check_query(self.query)
         travelling(frame, settings.order_by)
         preflight.check_executors(frame, settings.slots)
-        room = ensure_ledger_topic(
-            settings.bootstrap_servers,
-            settings.config_for_admin,
-            settings.ledger_topic,
-            settings.slots,
-            timeout_s=settings.start_timeout_s,
-        )
-        # A query that is refused anyway must not push out the driver that is at work; nothing is fenced yet, so an
-        # orphan's transaction may hold a stable answer back.
+        place = settings.bootstrap_servers, settings.config_for_admin, settings.ledger_topic
+        room = ledger_room(*place, timeout_s=settings.start_timeout_s)
+        # Nothing is fenced yet, so an orphan's transaction may hold a stable answer back.
         self._plan(room, batch_id, stable=False)
+
+    def start(self, batch_id: int) -> None:
+        """Take the sink over, from any driver that had it, for a query whose first batch is ``batch_id``.
+
+        Raises ClusterUnfitError, ClusterUnavailableError, BatchLedgerError, RunFencedError.
+        """
+        began_at = time.perf_counter()
+        settings = self.settings
+        place = settings.bootstrap_servers, settings.config_for_admin, settings.ledger_topic
+        room = ensure_ledger_topic(*place, settings.slots, timeout_s=settings.start_timeout_s)
         self._lease.acquire()
         plan = self._take_over(room, batch_id)
         self._hook(
@@ -105,6 +108,8 @@ class DriverRun:
 
     def _plan(self, room: int, batch_id: int, *, stable: bool) -> StartPlan:
         settings = self.settings
+        if room == 0:
+            return plan_start(StartQuestion({}, self._identity, batch_id, adopt=settings.adopt_ledger))
         reader = new_reader(settings, stable=stable)
         try:
             marker = reader.marker(settings.start_timeout_s)
@@ -232,25 +237,36 @@ def current_run(settings: SinkSettings) -> DriverRun | None:
 
 
 def enter_run(run: DriverRun, settings: SinkSettings, frame: DataFrame, batch_id: int) -> DriverRun:
-    """Start ``run`` and make it this process's run of the sink; the one before it is closed."""
+    """Make ``run`` this process's run of the sink and start it; the one before it is closed, unless ``run`` is refused."""
     key = (settings.bootstrap_servers, settings.sink_id)
     with _LOCK:
-        before = _RUNS.pop(key, None)
-        if before is not None:
-            before.close()
-            if before.query != run.query:
-                _SUPERSEDED.append(before.query)
+        before = _RUNS.get(key)
+        if before is not None and before.query == run.query:
+            raise _used_already(before.settings)
         if run.query in _SUPERSEDED:
             raise RunFencedError(
                 f"another query of this process has taken sink {settings.sink_id!r} over: let this query end."
             )
+        run.prepare(frame, batch_id)
+        if before is not None:
+            del _RUNS[key]
+            before.close()
+            _SUPERSEDED.append(before.query)
         try:
-            run.start(frame, batch_id)
+            run.start(batch_id)
         except EosError:
             run.close()
             raise
         _RUNS[key] = run
     return run
+
+
+def _used_already(settings: SinkSettings) -> ConfigurationError:
+    return ConfigurationError(
+        f"sink_id {settings.sink_id!r} is in use by another sink of this query (topic={settings.topic!r}, "
+        f"slots={settings.slots}): one ledger cannot count both. Give each sink an id of its own, or close() the other "
+        "one to change its settings."
+    )
 
 
 def leave_run(settings: SinkSettings) -> None:

@@ -31,12 +31,14 @@ from eos_client.errors import (
     LedgerRegressionError,
     LedgerUnreadableError,
     SlotsChangedError,
+    TopicChangedError,
 )
 
-OURS = SinkIdentity("q-1", 4, 1)
-THEIRS = SinkIdentity("q-2", 4, 1)
-WIDER = SinkIdentity("q-1", 6, 1)
-RENEWED = SinkIdentity("q-1", 4, 2)
+OURS = SinkIdentity("q-1", 4, 1, "invoices")
+THEIRS = SinkIdentity("q-2", 4, 1, "invoices")
+WIDER = SinkIdentity("q-1", 6, 1, "invoices")
+RENEWED = SinkIdentity("q-1", 4, 2, "invoices")
+ELSEWHERE = SinkIdentity("q-1", 4, 1, "receipts")
 BATCH = 7
 TEN = SlotContent(10, 99)
 OTHER = SlotContent(10, 98)
@@ -51,7 +53,7 @@ def entry(next_batch, identity=OURS, content=TEN):
 ENTRIES = [None] + [
     entry(next_batch, identity, content)
     for next_batch, identity, content in itertools.product(
-        range(5, 11), (OURS, THEIRS, WIDER, RENEWED), (TEN, OTHER, None)
+        range(5, 11), (OURS, THEIRS, WIDER, RENEWED, ELSEWHERE), (TEN, OTHER, None)
     )
 ]
 QUESTIONS = [
@@ -67,6 +69,8 @@ def right(question):  # noqa: PLR0911  # one for each way that it can be
         return LedgerMissingError
     if found.identity.query_id != "q-1":
         return LedgerForeignError
+    if found.identity.topic != "invoices":
+        return TopicChangedError
     if (found.identity.slots, found.identity.slot_function) != (4, 1):
         return SlotsChangedError
     if found.next_batch < question.floor:
@@ -86,7 +90,7 @@ def answer(question, rules=SLOT_RULES):
 
 def test_every_situation_of_a_slot_is_decided_rightly():
     assert [q for q in QUESTIONS if answer(q) != right(q)] == []
-    assert {right(q) for q in QUESTIONS} >= {SlotDecision.WRITE, SlotDecision.SKIP, *(r.error for r in SLOT_RULES[:6])}
+    assert {right(q) for q in QUESTIONS} >= {SlotDecision.WRITE, SlotDecision.SKIP, *(r.error for r in SLOT_RULES[:7])}
 
 
 @pytest.mark.parametrize("rule", SLOT_RULES, ids=lambda rule: f"row {rule.row}")
@@ -148,6 +152,8 @@ STARTS = {
     "resize: between two batches": (StartQuestion(ledger(7, 7, 7, 7), WIDER, BATCH), StartDecision.RESIZE),
     "resize: the batch is whole": (StartQuestion(ledger(8, 8, 8, 8), WIDER, BATCH), StartDecision.RESIZE),
     "resize: another slot function": (StartQuestion(ledger(7, 7, 7, 7), RENEWED, BATCH), StartDecision.RESIZE),
+    "resize: another topic": (StartQuestion(ledger(7, 7, 7, 7), ELSEWHERE, BATCH), StartDecision.RESIZE),
+    "changed: half written to another topic": (StartQuestion(ledger(8, 7, 8, 7), ELSEWHERE, BATCH), TopicChangedError),
     "changed: half written": (StartQuestion(ledger(8, 7, 8, 7), WIDER, BATCH), SlotsChangedError),
     "changed: half written, fewer": (
         StartQuestion(ledger(8, 7, 7, 7, 7, 7, identity=WIDER), OURS, BATCH),
@@ -221,6 +227,12 @@ def test_a_resized_ledger_remembers_whether_the_batch_is_whole():
     assert all(e.identity == WIDER and e.content is None for e in plan("resize: the batch is whole").entries.values())
 
 
+def test_another_topic_keeps_what_each_slot_held_of_a_whole_batch():
+    made = plan_start(StartQuestion(ledger(8, 8, 8, 8), ELSEWHERE, BATCH))
+    assert set(made.entries.values()) == {LedgerEntry(BATCH + 1, ELSEWHERE, TEN)}
+    assert made.commits == made.entries
+
+
 def test_fewer_slots_retire_the_entries_beyond_them():
     question = StartQuestion(ledger(7, 7, 7, 7, 7, 7, identity=WIDER), OURS, BATCH)
     made = plan_start(question)
@@ -253,6 +265,11 @@ def test_an_unfinished_batch_names_the_number_of_slots_to_go_back_to():
         plan("changed: half written")
 
 
+def test_an_unfinished_batch_names_the_topic_to_go_back_to():
+    with pytest.raises(TopicChangedError, match=r"half written to 'invoices'.*start with topic='invoices'"):
+        plan("changed: half written to another topic")
+
+
 def test_a_marker_announces_a_run_and_keeps_its_batch_unless_it_is_another_querys():
     assert marker_of(entry(5), WIDER, 9) == LedgerEntry(5, WIDER, TEN, 9)
     assert marker_of(entry(5, THEIRS), OURS, 9) == LedgerEntry(0, OURS, run=9)
@@ -268,7 +285,7 @@ COUNTS = st.integers(0, 2**64 - 1)
     st.builds(
         LedgerEntry,
         COUNTS,
-        st.builds(SinkIdentity, st.text(max_size=100), COUNTS, COUNTS),
+        st.builds(SinkIdentity, st.text(max_size=100), COUNTS, COUNTS, st.text(max_size=100)),
         st.none() | st.builds(SlotContent, COUNTS, COUNTS),
         COUNTS,
     )
@@ -281,14 +298,14 @@ def test_an_entry_is_read_as_it_was_written(written):
 
 def test_the_format_is_pinned_because_clusters_keep_it():
     assert LedgerEntry(8, OURS, TEN, 3).encode() == (
-        '{"eos":1,"query":"q-1","slots":4,"fn":1,"run":3,"rows":10,"sum":99}'
+        '{"eos":2,"query":"q-1","slots":4,"fn":1,"topic":"invoices","run":3,"rows":10,"sum":99}'
     )
-    assert LedgerEntry(0, OURS).encode() == '{"eos":1,"query":"q-1","slots":4,"fn":1,"run":0}'
+    assert LedgerEntry(0, OURS).encode() == '{"eos":2,"query":"q-1","slots":4,"fn":1,"topic":"invoices","run":0}'
 
 
 def test_an_entry_too_long_for_a_broker_is_refused_before_it_is_sent():
     with pytest.raises(LedgerUnreadableError, match="shorten query_id"):
-        LedgerEntry(0, SinkIdentity("q" * 5000, 4, 1)).encode()
+        LedgerEntry(0, SinkIdentity("q" * 5000, 4, 1, "invoices")).encode()
 
 
 FIELDS = json.loads(entry(8).encode())
@@ -302,11 +319,11 @@ FIELDS = json.loads(entry(8).encode())
         "{",
         "[]",
         "7",
-        '{"eos":1}',
+        '{"eos":2}',
         *(json.dumps({k: v for k, v in FIELDS.items() if k != gone}) for gone in FIELDS if gone != "rows"),
         *(json.dumps({**FIELDS, field: -1}) for field in ("slots", "fn", "run", "rows", "sum")),
         *(json.dumps({**FIELDS, field: True}) for field in ("slots", "rows")),
-        json.dumps({**FIELDS, "query": 7}),
+        *(json.dumps({**FIELDS, field: 7}) for field in ("query", "topic")),
     ],
 )
 def test_foreign_metadata_is_told_as_such_with_the_way_out(metadata):
@@ -315,5 +332,5 @@ def test_foreign_metadata_is_told_as_such_with_the_way_out(metadata):
 
 
 def test_a_newer_format_says_that_a_newer_version_wrote_it():
-    with pytest.raises(LedgerUnreadableError, match=r"format 2.*knows 1.*run the version that wrote it"):
+    with pytest.raises(LedgerUnreadableError, match=r"format 3.*knows 2.*run the version that wrote it"):
         decode_entry(8, json.dumps({**FIELDS, "eos": CODEC_VERSION + 1}))

@@ -23,7 +23,7 @@ from tests.simulation.story import LIMITS, QUIET
 
 LEDGER, ROWS, GROUP = "ledger", "rows", "sink"
 SLOTS, BATCHES, TRIES_MAX = 2, 6, 20
-IDENTITY = SinkIdentity("query", SLOTS, 1)
+IDENTITY = SinkIdentity("query", SLOTS, 1, "out")
 CLIENT = {"bootstrap.servers": "simulated", "logger": QUIET}
 
 

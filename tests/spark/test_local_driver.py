@@ -37,6 +37,11 @@ def driver(local):
         run.close()
 
 
+def start(run, frame, batch_id):
+    run.prepare(frame, batch_id)
+    run.start(batch_id)
+
+
 def names_of(events, kind):
     return [event for event in events if isinstance(event, kind)]
 
@@ -48,10 +53,10 @@ def test_a_driver_that_was_overtaken_does_not_finish_its_batch(local, driver, at
     def overtake(step, batch_id):
         if step == at and batch_id == 0 and not successors:
             successors.append(driver("b"))
-            successors[0].start(local.numbers(0, 20), 0)
+            start(successors[0], local.numbers(0, 20), 0)
 
     older = driver("a", on_driver_step=overtake)
-    older.start(local.numbers(0, 20), 0)
+    start(older, local.numbers(0, 20), 0)
     with pytest.raises(RunFencedError):
         older.write(local.numbers(0, 20), 0)
     (fenced,) = names_of(local.events, SparkRunFenced)
@@ -68,17 +73,17 @@ def test_a_driver_that_was_overtaken_does_not_finish_its_batch(local, driver, at
 def test_a_zombie_whose_tasks_all_found_their_slots_written_is_stopped_by_the_marker(local, driver):
     """Tasks that skip send no offsets, so nothing else could stop it (facts: correction 3)."""
     first = driver("a")
-    first.start(local.numbers(0, 20), 0)
+    start(first, local.numbers(0, 20), 0)
     first.write(local.numbers(0, 20), 0)
     successors: list[DriverRun] = []
 
     def overtake(step, batch_id):
         if step == "job_done" and not successors:
             successors.append(driver("c"))
-            successors[0].start(local.numbers(20, 40), 1)
+            start(successors[0], local.numbers(20, 40), 1)
 
     zombie = driver("b", on_driver_step=overtake)
-    zombie.start(local.numbers(0, 20), 0)
+    start(zombie, local.numbers(0, 20), 0)
     with pytest.raises(RunFencedError):
         zombie.write(local.numbers(0, 20), 0)
     successors[0].write(local.numbers(20, 40), 1)
@@ -95,7 +100,7 @@ def test_a_starting_driver_ends_what_an_older_one_has_left_open_in_every_slot(lo
         orphan.produce(local.topic, "never", partition=slot)
         orphan.flush(60)
         orphans.append(orphan)
-    driver("a").start(local.numbers(0, 0), 0)
+    start(driver("a"), local.numbers(0, 0), 0)
     for orphan in orphans:
         with pytest.raises(KafkaException):
             orphan.commit_transaction(10)
@@ -104,7 +109,7 @@ def test_a_starting_driver_ends_what_an_older_one_has_left_open_in_every_slot(lo
 
 def test_a_slot_behind_the_marker_is_a_lost_ledger_and_nothing_is_written_again(local, driver):
     first = driver("a")
-    first.start(local.numbers(0, 20), 0)
+    start(first, local.numbers(0, 20), 0)
     first.write(local.numbers(0, 20), 0)
     reader = local.reader()
     before = reader.slots(range(2), 30)
@@ -113,7 +118,7 @@ def test_a_slot_behind_the_marker_is_a_lost_ledger_and_nothing_is_written_again(
     half = local.values()
     again = driver("b")
     with pytest.raises(LedgerRegressionError):
-        again.start(local.numbers(0, 20), 0)
+        start(again, local.numbers(0, 20), 0)
     assert local.values() == half
 
 
@@ -126,7 +131,7 @@ def test_a_job_is_told_what_the_rows_of_the_batch_before_weighed(local, driver, 
 
     monkeypatch.setattr(driver_run, "own_job", own_job)
     run = driver("a")
-    run.start(local.numbers(0, 20), 0)
+    start(run, local.numbers(0, 20), 0)
     for batch_id, value in enumerate(("x" * 1000, "y")):
         run.write(local.frame([("k", value)] * 20), batch_id)
     run.write(local.frame([("k", "z")]), 2)

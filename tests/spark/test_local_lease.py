@@ -24,7 +24,7 @@ from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.settings import SinkSettings
 from tests.kafka.kafka_support import Intercepted, wait_for
 
-MARKER = {0: LedgerEntry(1, SinkIdentity("q", 2, 1), run=1)}
+MARKER = {0: LedgerEntry(1, SinkIdentity("q", 2, 1, "out"), run=1)}
 SESSION_S = 45.0  # a process that stands still for so long has lost its lease: longer than any test takes
 SHORT_SESSION_S = 6.0  # for tests in which a session has to pass; no broker grants less
 ROOT = Path(__file__).parents[2]
@@ -143,7 +143,7 @@ print("held", flush=True)
 sys.stdin.readline()
 time.sleep(1.5)
 try:
-    lease.commit({0: LedgerEntry(1, SinkIdentity("q", 2, 1), run=1)})
+    lease.commit({0: LedgerEntry(1, SinkIdentity("q", 2, 1, "out"), run=1)})
     print("committed", flush=True)
 except RunFencedError as error:
     print("fenced", error, flush=True)

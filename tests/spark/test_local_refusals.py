@@ -7,10 +7,12 @@ import re
 import pytest
 
 from eos_client import errors
+from eos_client.confluent.ledger_topic import ledger_room
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
 from eos_client.integration.spark import driver_run, preflight
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.spark_query import RunningQuery
+from eos_client.observe import SparkRunStarted
 from tests.spark.local_stage import each_once
 
 
@@ -54,17 +56,82 @@ def test_another_query_may_not_use_the_ledger(local):
     assert local.values() == each_once(0, 40)
 
 
-def test_a_query_that_is_refused_does_not_push_out_the_driver_at_work(local):
-    ours = two_batches(local)
-    settings = local.direct(query_id="other").settings
-    stranger = driver_run.DriverRun(
-        settings, RunningQuery("other", "r"), hook=local.events.append, on_step=None, on_driver_step=None
-    )
+def refused(local, sink, frame, batch_id):
     with pytest.raises(errors.LedgerForeignError):
-        stranger.start(local.numbers(0, 1), 0)
-    stranger.close()
+        sink(frame, batch_id)
+
+
+def test_a_query_that_is_refused_leaves_the_driver_at_work_alone(local):
+    ours = two_batches(local)
+    refused(local, local.direct(query_id="other", slots=5), local.numbers(0, 1), 0)
     ours(local.numbers(40, 60), 2)
     assert local.values() == each_once(0, 60)
+    assert [event.run for event in local.events if isinstance(event, SparkRunStarted)] == [1]
+    # More partitions would move the lease of the driver at work.
+    assert ledger_room(local.servers, {}, f"{local.sink_id}-ledger", timeout_s=30) == 2
+
+
+def test_a_query_that_is_refused_in_another_process_does_not_push_out_the_driver_at_work(local):
+    ours = two_batches(local)
+    stranger = driver_run.DriverRun(
+        local.direct(query_id="other").settings,
+        RunningQuery("other", "r"),
+        hook=local.events.append,
+        on_step=None,
+        on_driver_step=None,
+    )
+    with pytest.raises(errors.LedgerForeignError):
+        stranger.prepare(local.numbers(0, 1), 0)
+    ours(local.numbers(40, 60), 2)
+    assert local.values() == each_once(0, 60)
+
+
+def test_two_sinks_of_one_query_need_two_ids(local):
+    other = local.new_topic("other")
+    first, second = local.direct(), local.direct(topic=other)
+    first(local.numbers(0, 20), 0)
+    with pytest.raises(errors.ConfigurationError, match=f"'{local.sink_id}'.*topic='{local.topic}'.*id of its own"):
+        second(local.numbers(0, 20), 0)
+    first(local.numbers(20, 40), 1)
+    assert local.values() == each_once(0, 40)
+    assert local.values(other) == {}
+
+
+def half_written(local):
+    """A batch 1 of which slot 0 was committed, and slot 1 was not."""
+    ours = two_batches(local)
+    reader = local.reader()
+    entry = reader.slots([1], 30)[1]
+    reader.close()
+    local.close()
+    write_ledger(local, {2: LedgerEntry(1, entry.identity), 0: LedgerEntry(1, entry.identity)})
+    return ours
+
+
+def test_another_topic_must_wait_until_the_batch_is_whole(local):
+    half_written(local)
+    other = local.new_topic("other")
+    with pytest.raises(errors.TopicChangedError, match=f"start with topic='{local.topic}'"):
+        local.direct(topic=other)(local.numbers(20, 40), 1)
+    assert local.values(other) == {}
+
+
+def test_another_topic_takes_over_between_two_batches(local):
+    two_batches(local)
+    local.close()
+    other = local.new_topic("other")
+    moved = local.direct(topic=other)
+    moved(local.numbers(20, 40), 1)  # which was written before
+    moved(local.numbers(40, 60), 2)
+    assert local.values() == each_once(0, 40)
+    assert local.values(other) == each_once(40, 60)
+
+
+def test_other_rows_are_refused_after_a_change_of_the_topic_too(local):
+    two_batches(local)
+    local.close()
+    with pytest.raises(errors.BatchContentError):
+        local.direct(topic=local.new_topic("other"))(local.numbers(21, 41), 1)
 
 
 def test_an_old_checkpoint_is_noticed(local):
@@ -76,7 +143,7 @@ def test_an_old_checkpoint_is_noticed(local):
 
 def test_a_ledger_that_went_back_is_noticed_by_a_starting_query(local):
     two_batches(local)
-    entry = LedgerEntry(1, SinkIdentity("q", 2, 1))
+    entry = LedgerEntry(1, SinkIdentity("q", 2, 1, local.topic))
     write_ledger(local, {1: entry})
     with pytest.raises(errors.LedgerRegressionError, match="reset or lost"):
         local.restart()(local.numbers(20, 40), 1)

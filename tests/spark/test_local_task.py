@@ -29,7 +29,7 @@ from eos_client.integration.spark.task import SlotTask
 from eos_client.integration.spark.worker_clients import SLOTS, Shelf, _freeze, cluster_key, shorten_collections
 from tests.spark.local_stage import each_once
 
-IDENTITY = SinkIdentity("q", 1, 1)
+IDENTITY = SinkIdentity("q", 1, 1, "out")
 WRITTEN, SKIPPED, FENCED = SlotOutcome.WRITTEN, SlotOutcome.SKIPPED, SlotOutcome.RUN_FENCED
 
 

@@ -9,7 +9,7 @@ from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.task import SlotTask
 from eos_client.integration.spark.worker_clients import READERS
 
-IDENTITY = SinkIdentity("q", 1, 1)
+IDENTITY = SinkIdentity("q", 1, 1, "out")
 SETTINGS = SinkSettings("nowhere:1", "out", "sink", 1, "sink-ledger")
 AWAY = "no usable answer from bootstrap.servers 'nowhere:1' within 1 s; this call has committed nothing."
 
