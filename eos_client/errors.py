@@ -126,7 +126,7 @@ class FrameSchemaError(ConfigurationError):
 class BatchLedgerError(EosError):
     """The Spark sink's ledger does not fit this micro-batch; nothing of it was written. Each subclass says what to do.
 
-    ``adopt_ledger=True`` makes the sink start its ledger anew at the current batch, where that is said to be a way out.
+    Where starting the ledger anew at the current batch is a way out, the message has the token for ``adopt_ledger=``.
     """
 
 

@@ -172,7 +172,7 @@ class SlotRule:
 
 
 _REFUSE = SlotDecision.REFUSE
-_ADOPT = "start once with adopt_ledger=True, after checking what the output topic holds"
+_ADOPT = "start it once with the adopt_ledger token that a refused start prints"
 
 SLOT_RULES: tuple[SlotRule, ...] = (
     SlotRule(
@@ -180,7 +180,7 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         lambda q: q.entry is None,
         _REFUSE,
         "its ledger entry is gone (deleted, or expired: offsets.retention.minutes), so nobody knows whether it was "
-        f"written. If nothing else wrote it, {_ADOPT}",
+        f"written. Find out what the output topic holds, then {_ADOPT}",
         LedgerMissingError,
     ),
     SlotRule(

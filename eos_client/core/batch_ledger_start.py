@@ -6,12 +6,15 @@ is never normal; and no batch begins before all slots have the one before it, so
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from eos_client.core.batch_ledger import SLOT_RULES, LedgerEntry, SinkIdentity
 from eos_client.errors import BatchLedgerError, SlotsChangedError, TopicChangedError
+
+_TOKEN_LENGTH = 12
 
 
 class StartDecision(Enum):
@@ -28,14 +31,25 @@ class StartDecision(Enum):
 class StartQuestion:
     """A whole ledger at the start of a query whose first batch is ``batch_id``; ``entries`` by slot.
 
-    ``marker``: the batch-complete marker, if there is one.
+    ``marker``: the batch-complete marker, if there is one. ``adopt``: the token with which the caller takes this very
+    ledger over.
     """
 
     entries: Mapping[int, LedgerEntry]
     identity: SinkIdentity
     batch_id: int
     marker: LedgerEntry | None = None
-    adopt: bool = False
+    adopt: str | None = None
+
+    @property
+    def token(self) -> str:
+        """What stands for taking over this ledger, in this state, at this batch: any batch written to it ends that.
+
+        The marker is left out: a query that starts announces its run there before it adopts anything.
+        """
+        found = [f"{slot} {entry.next_batch} {entry.encode()}" for slot, entry in sorted(self.entries.items())]
+        text = "\n".join([self.identity.query_id, str(self.batch_id), *found])
+        return hashlib.sha256(text.encode()).hexdigest()[:_TOKEN_LENGTH]
 
     @property
     def live(self) -> dict[int, LedgerEntry]:
@@ -106,7 +120,7 @@ _STOP = StartDecision.REFUSE
 
 START_RULES: tuple[StartRule, ...] = (
     StartRule(1, lambda q: not q.entries and q.batch_id == 0, StartDecision.INITIALISE),
-    StartRule(2, lambda q: q.adopt and q.unusable, StartDecision.ADOPT),
+    StartRule(2, lambda q: q.unusable and q.adopt == q.token, StartDecision.ADOPT),
     StartRule(3, lambda q: q.missing, _STOP, slot_row=1),
     StartRule(4, lambda q: q.foreign, _STOP, slot_row=2),
     StartRule(5, lambda q: q.ahead, _STOP, slot_row=5),
@@ -171,7 +185,16 @@ def _refusal(rule: StartRule, question: StartQuestion) -> BatchLedgerError:
             f"batch {question.batch_id} is half written to {written_to!r}, now {question.identity.topic!r} is asked "
             f"for: start with topic={written_to!r} until the batch is whole, then change the topic."
         )
-    return named.error(f"batch {question.batch_id} cannot be written: {named.reason}.")
+    return named.error(f"batch {question.batch_id} cannot be written: {named.reason}. {_way_to_adopt(question)}")
+
+
+def _way_to_adopt(question: StartQuestion) -> str:
+    stale = f"adopt_ledger={question.adopt!r} was printed for another state of it. " if question.adopt else ""
+    behind = "" if question.missing else f", and that batches before {question.batch_id} are counted as written"
+    return (
+        f'{stale}To take this ledger over as it is now, start once with adopt_ledger="{question.token}": it says that '
+        f"you have looked at what the output topic holds{behind}."
+    )
 
 
 def marker_of(found: LedgerEntry | None, identity: SinkIdentity, run: int) -> LedgerEntry:

@@ -237,7 +237,7 @@ def current_run(settings: SinkSettings) -> DriverRun | None:
 
 
 def enter_run(run: DriverRun, settings: SinkSettings, frame: DataFrame, batch_id: int) -> DriverRun:
-    """Make ``run`` this process's run of the sink and start it; the one before it is closed, unless ``run`` is refused."""
+    """Start ``run`` as this process's run of the sink. Unless it is refused, the one before it is closed."""
     key = (settings.bootstrap_servers, settings.sink_id)
     with _LOCK:
         before = _RUNS.get(key)

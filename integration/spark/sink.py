@@ -26,7 +26,8 @@ class EosKafkaSink:
     :param stable_input: ``"stage"`` writes each batch beside the checkpoint first, for queries that are not
         deterministic (``rand()``, lookups); ``stage_dir`` puts it elsewhere.
     :param order_by: columns by which the rows of a slot, so also those of a key, are written in order.
-    :param adopt_ledger: start the ledger anew at the current batch where it is another query's, or lost.
+    :param adopt_ledger: the token that a refused start prints. With it, the ledger is started anew at the current batch
+        where it is another query's, or lost; it fits that ledger in that state, and nothing later.
     :param ledger_topic: the topic whose partitions carry the ledger; ``<sink_id>-ledger`` by default.
     :param query_id: stands for Spark's query id where that cannot be seen (Spark Connect).
     :param hook: receives the events of the driver.
@@ -46,7 +47,7 @@ class EosKafkaSink:
         stable_input: str | None = None,
         stage_dir: str | None = None,
         order_by: str | Sequence[str] | None = None,
-        adopt_ledger: bool = False,
+        adopt_ledger: str | None = None,
         ledger_topic: str | None = None,
         query_id: str | None = None,
         start_timeout_s: float = 30.0,

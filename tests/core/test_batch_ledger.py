@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -126,6 +128,10 @@ def ledger(*next_batches, identity=OURS):
     return {slot: entry(next_batch, identity) for slot, next_batch in enumerate(next_batches)}
 
 
+def adopting(question):
+    return replace(question, adopt=question.token)
+
+
 MISSING_ONE = {slot: each for slot, each in ledger(7, 7, 7, 7).items() if slot != 2}
 STARTS = {
     "ready: the batch is new": (StartQuestion(ledger(7, 7, 7, 7), OURS, BATCH), StartDecision.READY),
@@ -145,7 +151,7 @@ STARTS = {
         StartDecision.READY,
     ),
     "ready: adoption was asked for but is not needed": (
-        StartQuestion(ledger(8, 7, 8, 7), OURS, BATCH, adopt=True),
+        adopting(StartQuestion(ledger(8, 7, 8, 7), OURS, BATCH)),
         StartDecision.READY,
     ),
     "initialise: a new query on a new ledger": (StartQuestion({}, OURS, 0), StartDecision.INITIALISE),
@@ -175,15 +181,15 @@ STARTS = {
         StartQuestion(ledger(5, 5, 5, 5), OURS, BATCH, entry(7)),
         LedgerRegressionError,
     ),
-    "adopt: missing": (StartQuestion({}, OURS, BATCH, adopt=True), StartDecision.ADOPT),
-    "adopt: one is missing": (StartQuestion(MISSING_ONE, OURS, BATCH, adopt=True), StartDecision.ADOPT),
+    "adopt: missing": (adopting(StartQuestion({}, OURS, BATCH)), StartDecision.ADOPT),
+    "adopt: one is missing": (adopting(StartQuestion(MISSING_ONE, OURS, BATCH)), StartDecision.ADOPT),
     "adopt: foreign": (
-        StartQuestion(ledger(9, 9, 9, 9, identity=THEIRS), OURS, 0, adopt=True),
+        adopting(StartQuestion(ledger(9, 9, 9, 9, identity=THEIRS), OURS, 0)),
         StartDecision.ADOPT,
     ),
-    "adopt: ahead": (StartQuestion(ledger(9, 9, 9, 9), OURS, BATCH, adopt=True), StartDecision.ADOPT),
-    "adopt: regressed": (StartQuestion(ledger(7, 7, 5, 7), OURS, BATCH, adopt=True), StartDecision.ADOPT),
-    "adopt: nothing to adopt at the first batch": (StartQuestion({}, OURS, 0, adopt=True), StartDecision.INITIALISE),
+    "adopt: ahead": (adopting(StartQuestion(ledger(9, 9, 9, 9), OURS, BATCH)), StartDecision.ADOPT),
+    "adopt: regressed": (adopting(StartQuestion(ledger(7, 7, 5, 7), OURS, BATCH)), StartDecision.ADOPT),
+    "adopt: nothing to adopt at the first batch": (adopting(StartQuestion({}, OURS, 0)), StartDecision.INITIALISE),
 }
 
 
@@ -244,7 +250,7 @@ def test_fewer_slots_retire_the_entries_beyond_them():
 
 def test_what_was_committed_of_the_batch_is_kept_by_an_adoption():
     entries = ledger(8, 7, 5, 7)
-    made = plan_start(StartQuestion(entries, OURS, BATCH, adopt=True))
+    made = plan_start(adopting(StartQuestion(entries, OURS, BATCH)))
     assert made.entries[0] is entries[0]
     assert {made.entries[slot].next_batch for slot in (1, 2, 3)} == {BATCH}
 
@@ -258,6 +264,46 @@ def test_whatever_a_start_commits_is_a_ready_ledger_for_the_next_start(name):
     again = plan_start(StartQuestion(after, question.identity, question.batch_id, whole))
     assert again.decision is StartDecision.READY
     assert again.entries == made.entries
+
+
+REFUSED = [name for name in STARTS if name.startswith(("missing: one", "foreign", "ahead", "regressed"))]
+
+
+def printed_token(question):
+    with pytest.raises(BatchLedgerError) as refused:
+        plan_start(question)
+    return re.findall(r'adopt_ledger="(\w+)"', str(refused.value))[-1]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_token_that_a_refusal_prints_adopts_this_ledger_in_this_state_only(name):
+    question, _ = STARTS[name]
+    token = printed_token(question)
+    assert plan_start(replace(question, adopt=token)).decision is StartDecision.ADOPT
+    moved = {**question.entries, 1: entry(6, THEIRS)}
+    for other in (
+        replace(question, entries=moved, adopt=token),
+        replace(question, identity=replace(question.identity, query_id="q-3"), adopt=token),
+    ):
+        assert printed_token(other) != token
+        with pytest.raises(BatchLedgerError, match=f"adopt_ledger='{token}' was printed for another state"):
+            plan_start(other)
+
+
+def test_two_queries_cannot_adopt_the_ledger_from_each_other_by_the_tokens_that_they_had():
+    ours, theirs = StartQuestion(ledger(7, 7, 7, 7, identity=THEIRS), OURS, 3), StartQuestion({}, THEIRS, 9)
+    kept = printed_token(ours)
+    adopted = plan_start(replace(ours, adopt=kept)).entries
+    back = replace(theirs, entries=adopted)
+    taken_back = plan_start(replace(back, adopt=printed_token(back))).entries
+    with pytest.raises(LedgerForeignError):
+        plan_start(replace(ours, entries=taken_back, adopt=kept))
+
+
+def test_an_announced_run_leaves_the_token_as_it_was():
+    question, _ = STARTS["foreign: a deleted checkpoint"]
+    announced = replace(question, marker=marker_of(question.marker, question.identity, 2))
+    assert announced.token == question.token
 
 
 def test_an_unfinished_batch_names_the_number_of_slots_to_go_back_to():

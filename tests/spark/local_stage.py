@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -167,6 +168,11 @@ class LocalStage:
     def close(self) -> None:
         for sink in self.sinks:
             sink.close()
+
+
+def adoption_token(error: BaseException) -> str:
+    """The token that a refused start has printed."""
+    return str(re.findall(r'adopt_ledger="(\w+)"', str(error))[-1])
 
 
 def each_once(first: int, last: int) -> Counter[str]:

@@ -204,6 +204,7 @@ def test_the_sink_is_a_plain_value_that_travels():
         ({"slots": 0}, "slots=0"),
         ({"slots": True}, "slots=True"),
         ({"slots": 2.0}, "slots=2.0"),
+        ({"adopt_ledger": True}, "the token that a refused start prints"),
         ({"stable_input": "yes"}, 'must be None or "stage"'),
         ({"ledger_topic": "no/slash"}, "ledger_topic"),
         ({"commit_timeout_s": 0}, "commit_timeout_s=0"),

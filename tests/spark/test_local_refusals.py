@@ -13,7 +13,7 @@ from eos_client.integration.spark import driver_run, preflight
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.spark_query import RunningQuery
 from eos_client.observe import SparkRunStarted
-from tests.spark.local_stage import each_once
+from tests.spark.local_stage import adoption_token, each_once
 
 
 def write_ledger(local, entries):
@@ -41,10 +41,10 @@ def two_batches(local, **options):
 
 
 def test_a_batch_after_the_first_needs_a_ledger(local):
-    with pytest.raises(errors.LedgerMissingError, match="adopt_ledger=True"):
+    with pytest.raises(errors.LedgerMissingError, match="adopt_ledger=") as refused:
         local.direct()(local.numbers(0, 20), 5)
     assert local.values() == {}
-    local.restart(adopt_ledger=True)(local.numbers(0, 20), 5)
+    local.restart(adopt_ledger=adoption_token(refused.value))(local.numbers(0, 20), 5)
     assert local.values() == each_once(0, 20)
 
 
@@ -84,6 +84,20 @@ def test_a_query_that_is_refused_in_another_process_does_not_push_out_the_driver
         stranger.prepare(local.numbers(0, 1), 0)
     ours(local.numbers(40, 60), 2)
     assert local.values() == each_once(0, 60)
+
+
+def test_a_token_that_was_left_in_the_code_adopts_nothing_later(local):
+    two_batches(local)
+    local.close()
+    with pytest.raises(errors.LedgerForeignError) as refused:
+        local.direct(query_id="other")(local.numbers(0, 20), 0)
+    token = adoption_token(refused.value)
+    local.restart(query_id="other", adopt_ledger=token)(local.numbers(0, 20), 0)
+    with pytest.raises(errors.LedgerForeignError) as refused:
+        local.restart()(local.numbers(40, 60), 2)
+    local.restart(adopt_ledger=adoption_token(refused.value))(local.numbers(40, 60), 2)
+    with pytest.raises(errors.LedgerForeignError, match="another state"):
+        local.restart(query_id="other", adopt_ledger=token)(local.numbers(20, 40), 1)
 
 
 def test_two_sinks_of_one_query_need_two_ids(local):

@@ -304,7 +304,7 @@ def spark_sink_with_every_option() -> EosKafkaSink:
         stable_input="stage",
         stage_dir="/stage",
         order_by=["partition", "offset"],
-        adopt_ledger=True,
+        adopt_ledger="0123456789ab",
         ledger_topic="eos-ledger",
         query_id="invoices-v1",
         start_timeout_s=20.0,
