@@ -10,7 +10,7 @@ one entry per slot is history enough: past the batch means written, one further 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -27,6 +27,7 @@ from eos_client.errors import (
 )
 
 CODEC_VERSION = 2
+_FINGERPRINTS = 2**64
 METADATA_BYTES_MAX = 4096
 """``offset.metadata.max.bytes`` of every broker that was not told otherwise."""
 
@@ -55,6 +56,12 @@ class SlotContent:
 
     rows: int
     fingerprint: int
+
+
+def joined(contents: Iterable[SlotContent]) -> SlotContent:
+    """Return what slots of one batch held together."""
+    found = list(contents)
+    return SlotContent(sum(each.rows for each in found), sum(each.fingerprint for each in found) % _FINGERPRINTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +145,7 @@ class SlotQuestion:
     """One slot of one batch, with the entry that was read for it.
 
     ``floor``: the lowest ``next_batch`` that the entry may have, from what this run has seen committed. ``content``:
-    what the batch holds now; None before its rows were looked at.
+    what the batch holds now; None before its rows were looked at. ``accepts``: other rows than were committed will do.
     """
 
     entry: LedgerEntry | None
@@ -146,6 +153,7 @@ class SlotQuestion:
     batch_id: int
     floor: int = 0
     content: SlotContent | None = None
+    accepts: bool = False
 
     @property
     def known(self) -> LedgerEntry:
@@ -158,6 +166,11 @@ class SlotQuestion:
     def committed(self) -> bool:
         """Whether this very batch was committed."""
         return self.known.next_batch == self.batch_id + 1
+
+    @property
+    def differs(self) -> bool:
+        """Whether what was committed is known not to be what the batch holds now."""
+        return None not in {self.content, self.known.content} and self.content != self.known.content
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +237,11 @@ SLOT_RULES: tuple[SlotRule, ...] = (
     ),
     SlotRule(
         6,
-        lambda q: q.committed and None not in (q.content, q.known.content) and q.content != q.known.content,
+        lambda q: q.committed and q.differs and not q.accepts,
         _REFUSE,
         "the batch was committed with other rows than this re-run has: the query is not deterministic (rand(), uuid(), "
-        'a changed source or lookup). Make it so, or set stable_input="stage"; the '
-        "batch in hand can only be finished with the rows that it had first",
+        "a changed source or lookup), or the sink was called twice for the batch. Make it so, or set "
+        'stable_input="stage"; a restart says how this batch can be ended',
         BatchContentError,
     ),
     SlotRule(7, lambda q: q.committed, SlotDecision.SKIP, "this batch was committed before"),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from eos_client.core.batch_ledger import SLOT_RULES, LedgerEntry, SinkIdentity
+from eos_client.core.batch_ledger import SLOT_RULES, LedgerEntry, SinkIdentity, SlotContent, joined
 from eos_client.errors import BatchLedgerError, SlotsChangedError, TopicChangedError
 
 _TOKEN_LENGTH = 12
@@ -100,6 +100,19 @@ class StartQuestion:
         return self.missing or self.foreign or self.ahead or self.regressed
 
     @property
+    def whole_content(self) -> SlotContent | None:
+        """What the batch in hand held, where every slot has committed it and it is known."""
+        if self.unusable or not self.live or any(e.next_batch <= self.batch_id for e in self.live.values()):
+            return None
+        contents = [entry.content for entry in self.live.values() if entry.content is not None]
+        if len(contents) == len(self.live):
+            return joined(contents)
+        # The slots have forgotten it since a resize, and the marker remembers.
+        marker = self.marker
+        remembers = marker and marker.next_batch == self.batch_id + 1
+        return marker.content if marker and remembers and marker.identity.query_id == self.identity.query_id else None
+
+    @property
     def half_written(self) -> bool:
         """Whether some slots have committed this batch and others have not."""
         return len({e.next_batch > self.batch_id for e in self.live.values()}) > 1
@@ -134,12 +147,16 @@ START_RULES: tuple[StartRule, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class StartPlan:
-    """What to commit before the first batch (nothing, when READY), and what the ledger then says, by slot."""
+    """What to commit before the first batch (nothing, when READY), and what the ledger then says, by slot.
+
+    ``content``: what the first batch held, if every slot has committed it and it is known.
+    """
 
     decision: StartDecision
     row: int
     commits: Mapping[int, LedgerEntry]
     entries: Mapping[int, LedgerEntry]
+    content: SlotContent | None = None
 
 
 def plan_start(question: StartQuestion, rules: tuple[StartRule, ...] = START_RULES) -> StartPlan:
@@ -148,14 +165,14 @@ def plan_start(question: StartQuestion, rules: tuple[StartRule, ...] = START_RUL
     if rule.decision is StartDecision.REFUSE:
         raise _refusal(rule, question)
     if rule.decision is StartDecision.READY:
-        return StartPlan(rule.decision, rule.row, {}, question.live)
+        return StartPlan(rule.decision, rule.row, {}, question.live, question.whole_content)
     entries = {slot: _started(question, slot) for slot in range(question.identity.slots)}
     retired = {
         slot: LedgerEntry(question.batch_id, question.identity)
         for slot in question.entries
         if slot >= question.identity.slots
     }
-    return StartPlan(rule.decision, rule.row, {**entries, **retired}, entries)
+    return StartPlan(rule.decision, rule.row, {**entries, **retired}, entries, question.whole_content)
 
 
 def _started(question: StartQuestion, slot: int) -> LedgerEntry:

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
@@ -19,6 +20,7 @@ from eos_client.confluent.ledger_topic import MARKER_PARTITION, ensure_ledger_to
 from eos_client.confluent.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.core.batch_ledger_start import StartPlan, StartQuestion, marker_of, plan_start
+from eos_client.core.replayed_batch import ReplayedBatch
 from eos_client.errors import ConfigurationError, EosError, RunFencedError
 from eos_client.integration.spark import preflight
 from eos_client.integration.spark.frame_columns import KEY
@@ -30,7 +32,7 @@ from eos_client.integration.spark.slot_job import SlotJob
 from eos_client.integration.spark.slots import SLOT_FUNCTION_VERSION
 from eos_client.integration.spark.spark_query import RunningQuery, own_job
 from eos_client.integration.spark.staging import Stage
-from eos_client.integration.spark.status import SlotStatus, check_statuses
+from eos_client.integration.spark.status import SlotStatus, check_statuses, content_of, contents_by_slot
 from eos_client.integration.spark.task import SlotTask
 from eos_client.integration.spark.worker_clients import new_reader
 from eos_client.observe import EventHook, SparkRunFenced, SparkRunStarted, safe_hook
@@ -62,6 +64,7 @@ class DriverRun:
         self._run = 0
         self._floors: tuple[int, ...] = ()
         self._holders = ("",) * settings.slots
+        self._replayed: ReplayedBatch | None = None
         self._row_bytes = 0.0
         self._job = SlotJob(prepared=query.classic)
 
@@ -133,12 +136,13 @@ class DriverRun:
         if plan.commits:
             whole = min(entry.next_batch for entry in plan.entries.values())
             commits = {partition_of_slot(slot): entry for slot, entry in plan.commits.items()}
-            self._lease.commit({**commits, MARKER_PARTITION: self._marker(whole)})
+            self._lease.commit({**commits, MARKER_PARTITION: self._marker(whole, plan.content)})
         self._floors = tuple(plan.entries[slot].next_batch for slot in range(self.settings.slots))
+        self._replayed = ReplayedBatch(batch_id, plan.entries, plan.content)
         return plan
 
-    def _marker(self, next_batch: int, rows: int = 0) -> LedgerEntry:
-        return LedgerEntry(next_batch, self._identity, SlotContent(rows, 0), run=self._run)
+    def _marker(self, next_batch: int, content: SlotContent | None) -> LedgerEntry:
+        return LedgerEntry(next_batch, self._identity, content, run=self._run)
 
     def _fence_slots(self, room: int) -> None:
         """Take every slot once, also those no longer used: it ends what an older run has left open there."""
@@ -175,15 +179,16 @@ class DriverRun:
                 self._on_step,
             )
             with own_job(frame, self.query, self._row_bytes):
-                statuses = self._run_job(rows, travelling_columns(frame, self.settings.order_by), task)
+                statuses = self._written(rows, travelling_columns(frame, self.settings.order_by), task)
             clock.lap("job")
             self._announce("job_done", batch_id)
             self._lease.ask(batch_id)
-            self._lease.commit({MARKER_PARTITION: self._marker(batch_id + 1, sum(s.rows for s in statuses))})
+            self._lease.commit({MARKER_PARTITION: self._marker(batch_id + 1, content_of(statuses))})
             clock.lap("marker")
         except RunFencedError as error:
             self._hook(SparkRunFenced(sink_id=self.settings.sink_id, run=self._run, reason=str(error)))
             raise
+        self._replayed = None
         self._floors = (batch_id + 1,) * self.settings.slots
         self._holders = tuple(status.holder for status in statuses)
         self._row_bytes = max(status.row_bytes for status in statuses)
@@ -195,9 +200,20 @@ class DriverRun:
         rows = travelling(frame, self.settings.order_by)
         return rows if self._stage is None else self._stage.stable(rows, batch_id)
 
-    def _run_job(self, rows: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
+    def _written(self, rows: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
+        """Write each slot that has not committed the batch, but none where a committed one held other rows."""
+        replayed = self._replayed
+        spread = distributed(rows, self.settings.slots, keyed=KEY in columns, ordered_by=len(self.settings.order_by))
+        if replayed is None or replayed.batch_id != task.batch_id or not replayed.committed:
+            return self._run_job(rows, spread, columns, task)
+        refusal = replayed.refusal(contents_by_slot(self._job.count(spread), self.settings.slots))
+        accepts = replayed.token == self.settings.accept_batch
+        if refusal is not None and not accepts:
+            raise refusal
+        return self._run_job(rows, spread, columns, replace(task, accepts=accepts))
+
+    def _run_job(self, rows: DataFrame, spread: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
         slots = self.settings.slots
-        spread = distributed(rows, slots, keyed=KEY in columns, ordered_by=len(self.settings.order_by))
         found = self._job.run(spread, columns, task)
         if not found and rows.isEmpty():
             # Spark runs no task at all for a frame that it knows to be empty, but the ledger must move all the same.

@@ -39,6 +39,7 @@ class SinkSettings:
     stable_input: str | None = None
     stage_dir: str | None = None
     adopt_ledger: str | None = None
+    accept_batch: str | None = None
     query_id: str | None = None
     start_timeout_s: float = 30.0
     commit_timeout_s: float = 30.0
@@ -55,11 +56,12 @@ class SinkSettings:
             raise ConfigurationError("bootstrap_servers is empty. Give host:port of one or more brokers.")
         if not isinstance(self.slots, int) or isinstance(self.slots, bool) or not 0 < self.slots <= _SLOTS_MAX:
             raise ConfigurationError(f"slots={self.slots!r} must be a whole number from 1 to {_SLOTS_MAX}.")
-        if self.adopt_ledger is not None and not isinstance(self.adopt_ledger, str):
-            raise ConfigurationError(
-                f"adopt_ledger={self.adopt_ledger!r} must be the token that a refused start prints: it stands for one "
-                "ledger in one state."
-            )
+        for name, meaning in (("adopt_ledger", "one ledger in one state"), ("accept_batch", "one batch")):
+            token = getattr(self, name)
+            if token is not None and not isinstance(token, str):
+                raise ConfigurationError(
+                    f"{name}={token!r} must be the token that a refusal prints: it stands for {meaning}."
+                )
         if self.stable_input not in {None, "stage"}:
             raise ConfigurationError(f'stable_input={self.stable_input!r} must be None or "stage".')
         for name in ("start_timeout_s", "commit_timeout_s", "sibling_timeout_s"):

@@ -28,6 +28,8 @@ class EosKafkaSink:
     :param order_by: columns by which the rows of a slot, so also those of a key, are written in order.
     :param adopt_ledger: the token that a refused start prints. With it, the ledger is started anew at the current batch
         where it is another query's, or lost; it fits that ledger in that state, and nothing later.
+    :param accept_batch: the token that a BatchContentError prints. With it, that one batch is ended although it holds
+        other rows now than some of its slots have committed; the error says what is lost or doubled then.
     :param ledger_topic: the topic whose partitions carry the ledger; ``<sink_id>-ledger`` by default.
     :param query_id: stands for Spark's query id where that cannot be seen (Spark Connect).
     :param hook: receives the events of the driver.
@@ -48,6 +50,7 @@ class EosKafkaSink:
         stage_dir: str | None = None,
         order_by: str | Sequence[str] | None = None,
         adopt_ledger: str | None = None,
+        accept_batch: str | None = None,
         ledger_topic: str | None = None,
         query_id: str | None = None,
         start_timeout_s: float = 30.0,
@@ -69,6 +72,7 @@ class EosKafkaSink:
             stable_input,
             stage_dir,
             adopt_ledger,
+            accept_batch,
             query_id,
             start_timeout_s,
             commit_timeout_s,

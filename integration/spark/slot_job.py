@@ -19,7 +19,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.util import PythonEvalType
 
 from eos_client.integration.spark.status import STATUS_SCHEMA, SlotStatus
-from eos_client.integration.spark.task import SlotTask
+from eos_client.integration.spark.task import SlotTask, counted
 from eos_client.integration.spark.worker_clients import shorten_collections
 
 if TYPE_CHECKING:
@@ -49,6 +49,11 @@ class SlotJob:
         """Write each partition as a slot without rows; those of ``anything`` only give the tasks a cause."""
         return _collected(anything.mapInArrow(_function(task, empty=True), STATUS_SCHEMA))
 
+    @staticmethod
+    def count(spread: DataFrame) -> list[SlotStatus]:
+        """Look at the rows of each partition of ``spread``, and touch nothing."""
+        return _collected(spread.mapInArrow(_counting(), STATUS_SCHEMA))
+
     def _mapped(self, spread: Any, columns: tuple[str, ...], task: SlotTask) -> DataFrame | None:
         """Return the frame of statuses; None where this Spark works otherwise inside: the public way is left then."""
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415  # classic Spark only
@@ -66,7 +71,8 @@ class SlotJob:
 def batch_part(task: SlotTask) -> str:
     """Return what differs from batch to batch, as text; nothing in it is a secret."""
     metadata = task.group_metadata.hex()
-    return json.dumps([task.batch_id, task.run, metadata, task.floors, task.holders], separators=(",", ":"))
+    part = [task.batch_id, task.run, metadata, task.floors, task.holders, task.accepts]
+    return json.dumps(part, separators=(",", ":"))
 
 
 def with_batch_part(task: SlotTask, text: str | None) -> SlotTask:
@@ -76,7 +82,7 @@ def with_batch_part(task: SlotTask, text: str | None) -> SlotTask:
     """
     if text is None:
         raise LookupError("Spark has not handed the properties of a job to its tasks, so they do not know their batch")
-    batch_id, run, metadata, floors, holders = json.loads(text)
+    batch_id, run, metadata, floors, holders, accepts = json.loads(text)
     return replace(
         task,
         batch_id=batch_id,
@@ -84,6 +90,7 @@ def with_batch_part(task: SlotTask, text: str | None) -> SlotTask:
         group_metadata=bytes.fromhex(metadata),
         floors=tuple(floors),
         holders=tuple(holders),
+        accepts=accepts,
     )
 
 
@@ -111,8 +118,6 @@ def _function(task: SlotTask, *, told: bool = False, empty: bool = False) -> Slo
     """Return what Spark pickles: nothing in it but a plain value. ``told``: a property says which batch it is."""
 
     def write_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa  # noqa: PLC0415  # executors only
-
         context = TaskContext.get()
         if context is None:
             raise LookupError("not inside a Spark task")
@@ -120,9 +125,24 @@ def _function(task: SlotTask, *, told: bool = False, empty: bool = False) -> Slo
         rows = iter(()) if empty else batches
         status = this.write(context.partitionId(), rows, first_attempt=context.attemptNumber() == 0)
         shorten_collections()
-        yield pa.RecordBatch.from_arrays(
-            [pa.array([status.slot], pa.int32()), pa.array([status.encode()], pa.string())],
-            names=["slot", "status"],
-        )
+        yield status_row(status)
 
     return write_slot
+
+
+def _counting() -> SlotFunction:
+    def count_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        if context is None:
+            raise LookupError("not inside a Spark task")
+        yield status_row(counted(context.partitionId(), batches))
+
+    return count_slot
+
+
+def status_row(status: SlotStatus) -> pa.RecordBatch:
+    """Return ``status`` as the row that a task returns."""
+    import pyarrow as pa  # noqa: PLC0415  # executors only
+
+    columns = [pa.array([status.slot], pa.int32()), pa.array([status.encode()], pa.string())]
+    return pa.RecordBatch.from_arrays(columns, names=["slot", "status"])

@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql.types import IntegerType, StringType, StructType
 
 from eos_client import errors
+from eos_client.core.batch_ledger import SlotContent, joined
 from eos_client.errors import EosError, RetriableError
 
 STATUS_SCHEMA = StructType().add("slot", IntegerType()).add("status", StringType())
@@ -25,6 +26,8 @@ class SlotOutcome(Enum):
     """Another attempt of this very slot and batch has committed it."""
     RUN_FENCED = "run_fenced"
     REFUSED = "refused"
+    COUNTED = "counted"
+    """Nothing was done but to look at the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class SlotStatus:
 
     ``error``: the class in ``eos_client.errors`` to raise. ``holder``: the handle that holds the slot and can be used
     again, if there is one. ``seconds``: by step. ``row_bytes``: a row's, on average in the Arrow batch of the largest.
+    ``fingerprint``: of the rows, as in SlotContent.
     """
 
     slot: int
@@ -44,6 +48,12 @@ class SlotStatus:
     seconds: Mapping[str, float] = field(default_factory=dict)
     holder: str = ""
     row_bytes: float = 0.0
+    fingerprint: int = 0
+
+    @property
+    def content(self) -> SlotContent | None:
+        """What the slot holds; None where another attempt has done the work."""
+        return None if self.outcome is SlotOutcome.SIBLING_DONE else SlotContent(self.rows, self.fingerprint)
 
     def encode(self) -> str:
         """Return everything but the slot as text."""
@@ -57,6 +67,7 @@ class SlotStatus:
                 dict(self.seconds),
                 self.holder,
                 self.row_bytes,
+                self.fingerprint,
             ],
             separators=(",", ":"),
         )
@@ -89,3 +100,16 @@ def check_statuses(found: Iterable[SlotStatus], slots: int) -> list[SlotStatus]:
             "the partitions. Restart the query; what is committed is not written again."
         )
     return [by_slot[slot] for slot in range(slots)]
+
+
+def contents_by_slot(counted: Iterable[SlotStatus], slots: int) -> dict[int, SlotContent]:
+    """Return what each slot holds; Spark runs no task for a frame that it knows to be empty."""
+    found = {status.slot: status.content for status in counted}
+    return {slot: found.get(slot) or SlotContent(0, 0) for slot in range(slots)}
+
+
+def content_of(statuses: Iterable[SlotStatus]) -> SlotContent | None:
+    """Return what a whole batch holds; None where some task cannot tell what its slot does."""
+    contents = [status.content for status in statuses]
+    known = [content for content in contents if content is not None]
+    return joined(known) if len(known) == len(contents) else None

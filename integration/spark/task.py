@@ -60,7 +60,7 @@ class SlotTask:
 
     ``group_metadata``: the driver's membership; the broker refuses the ledger entry once it is over (KIP-447).
     ``floors``: by slot, what this run has seen committed. ``holders``: by slot, the handle that took it last, as far
-    as the driver knows; "" where it does not.
+    as the driver knows; "" where it does not. ``accepts``: a committed slot may hold other rows than the batch has now.
     """
 
     settings: SinkSettings
@@ -71,6 +71,7 @@ class SlotTask:
     floors: tuple[int, ...]
     holders: tuple[str, ...]
     on_step: StepObserver | None = None
+    accepts: bool = False
 
     def write(self, slot: int, batches: Iterator[pa.RecordBatch], *, first_attempt: bool = True) -> SlotStatus:
         """Write ``batches`` as this batch's part of ``slot``, unless that was done.
@@ -87,7 +88,18 @@ class SlotTask:
 
     def question(self, slot: int, entry: LedgerEntry | None, content: SlotContent | None) -> SlotQuestion:
         """Return the question to put to the ledger's table."""
-        return SlotQuestion(entry, self.identity, self.batch_id, self.floors[slot], content)
+        return SlotQuestion(entry, self.identity, self.batch_id, self.floors[slot], content, self.accepts)
+
+
+def counted(slot: int, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
+    """Look at the rows of ``slot``, and touch nothing."""
+    from eos_client.integration.spark.arrow_rows import ContentCount  # noqa: PLC0415  # executors only
+
+    count = ContentCount()
+    for batch in batches:
+        count.add(batch)
+    rows, fingerprint = count.content.rows, count.content.fingerprint
+    return SlotStatus(slot, SlotOutcome.COUNTED, rows, row_bytes=count.row_bytes, fingerprint=fingerprint)
 
 
 class SlotAttempt:
@@ -322,7 +334,16 @@ class SlotAttempt:
         text = message if error is None else str(error)
         reused = self._kept is not None
         return SlotStatus(
-            self._slot, outcome, self._content.rows, name, text, reused, self._seconds, self._holder, self._row_bytes
+            self._slot,
+            outcome,
+            self._content.rows,
+            name,
+            text,
+            reused,
+            self._seconds,
+            self._holder,
+            self._row_bytes,
+            self._content.fingerprint,
         )
 
     def _announce(self, step: str) -> None:

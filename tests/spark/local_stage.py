@@ -175,5 +175,10 @@ def adoption_token(error: BaseException) -> str:
     return str(re.findall(r'adopt_ledger="(\w+)"', str(error))[-1])
 
 
+def accepting_token(error: BaseException) -> str:
+    """The token that a batch with other rows has printed."""
+    return str(re.findall(r'accept_batch="(\w+)"', str(error))[-1])
+
+
 def each_once(first: int, last: int) -> Counter[str]:
     return Counter(str(n) for n in range(first, last))

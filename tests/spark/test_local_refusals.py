@@ -13,7 +13,7 @@ from eos_client.integration.spark import driver_run, preflight
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.spark_query import RunningQuery
 from eos_client.observe import SparkRunStarted
-from tests.spark.local_stage import adoption_token, each_once
+from tests.spark.local_stage import accepting_token, adoption_token, each_once
 
 
 def write_ledger(local, entries):
@@ -182,6 +182,74 @@ def test_other_rows_in_a_batch_that_was_committed_are_refused(local):
     assert local.values() == each_once(0, 40)
     local.restart()(local.numbers(20, 40).repartition(5), 1)
     assert local.values() == each_once(0, 40)
+
+
+def written_by_half(local, first, last):
+    """Batch 1 with the rows ``first`` .. ``last - 1``, of which slot 0 was committed and slot 1 was not."""
+
+    def strike(step, slot, batch_id):
+        if (step, slot, batch_id) == ("offsets_sent", 1, 1):
+            raise OSError
+
+    sink = local.direct(on_step=strike)
+    sink(local.numbers(0, 20), 0)
+    with pytest.raises(Exception, match="OSError"):
+        sink(local.numbers(first, last), 1)
+    local.close()
+    assert set(local.ledger().items()) == {(0, 2), (1, 1)}
+    return local.values()
+
+
+def test_other_rows_in_a_half_written_batch_are_refused_before_any_slot_is_written(local):
+    before = written_by_half(local, 20, 40)
+    for _ in range(2):
+        with pytest.raises(errors.BatchContentError, match=r"slot 0 .*Nothing was written now.*accept_batch="):
+            local.restart()(local.numbers(21, 41), 1)
+        assert local.values() == before
+    local.restart()(local.numbers(20, 40), 1)
+    assert local.values() == each_once(0, 40)
+
+
+def test_a_half_written_batch_with_other_rows_can_be_ended_and_the_token_is_of_no_use_later(local):
+    before = written_by_half(local, 20, 40)
+    with pytest.raises(errors.BatchContentError) as refused:
+        local.restart()(local.numbers(120, 140), 1)
+    token = accepting_token(refused.value)
+    ended = local.restart(accept_batch=token)
+    ended(local.numbers(120, 140), 1)
+    found = local.values()
+    assert found >= before
+    assert all(int(value) >= 120 for value in (found - before))
+    assert 0 < (found - before).total() < 20
+    ended(local.numbers(140, 160), 2)
+    local.close()
+    with pytest.raises(errors.BatchContentError, match="accept_batch="):
+        local.direct(accept_batch=token)(local.numbers(141, 161), 2)
+
+
+def test_a_whole_batch_with_other_rows_can_be_ended_with_what_it_has(local):
+    two_batches(local)
+    with pytest.raises(errors.BatchContentError) as refused:
+        local.restart()(local.numbers(21, 41), 1)
+    token = accepting_token(refused.value)
+    local.restart(accept_batch=token)(local.numbers(21, 41), 1)
+    assert local.values() == each_once(0, 40)
+
+
+def test_other_rows_are_refused_after_a_change_of_the_slots_too(local):
+    two_batches(local)
+    local.close()
+    for _ in range(2):
+        with pytest.raises(errors.BatchContentError, match="other rows"):
+            local.restart(slots=3)(local.numbers(21, 41), 1)
+    local.restart(slots=3)(local.numbers(20, 40), 1)
+    assert local.values() == each_once(0, 40)
+
+
+def test_an_empty_run_of_a_batch_that_held_rows_is_refused(local):
+    two_batches(local)
+    with pytest.raises(errors.BatchContentError, match="0 rows now"):
+        local.restart()(local.numbers(20, 20), 1)
 
 
 def test_a_group_that_somebody_else_uses_is_told_from_a_ledger(local):

@@ -1,0 +1,81 @@
+"""A micro-batch that is run again, some or all of whose slots are committed: does it hold the rows that it held then?
+
+It is asked before any slot is written. Writing the other slots with rows of another run would lose and double records.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from eos_client.core.batch_ledger import LedgerEntry, SlotContent, joined
+from eos_client.errors import BatchContentError
+
+_TOKEN_LENGTH = 12
+_NAMED_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedBatch:
+    """Batch ``batch_id`` with the ledger's ``entries`` by slot, as a starting query has found them.
+
+    ``whole``: what all slots together held, known also where the entries do not say what each one held.
+    """
+
+    batch_id: int
+    entries: Mapping[int, LedgerEntry]
+    whole: SlotContent | None = None
+
+    @property
+    def committed(self) -> list[int]:
+        """The slots that have committed the batch."""
+        return [slot for slot, entry in sorted(self.entries.items()) if entry.next_batch > self.batch_id]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every slot has."""
+        return len(self.committed) == len(self.entries)
+
+    @property
+    def token(self) -> str:
+        """What stands for ending this very batch with the rows that it has now; of no use for any other one."""
+        entries = [f"{slot} {self.entries[slot].encode()}" for slot in self.committed]
+        text = "\n".join([str(self.batch_id), repr(self.whole), *entries])
+        return hashlib.sha256(text.encode()).hexdigest()[:_TOKEN_LENGTH]
+
+    def other_slots(self, found: Mapping[int, SlotContent]) -> list[int]:
+        """Return the committed slots that hold other rows now; all of them where only the whole can be compared."""
+        known = {slot: self.entries[slot].content for slot in self.committed}
+        other = [slot for slot, content in known.items() if content not in {None, found[slot]}]
+        if not other and self.is_whole and self.whole not in {None, joined(found.values())}:
+            return self.committed
+        return other
+
+    def refusal(self, found: Mapping[int, SlotContent]) -> BatchContentError | None:
+        """Return why the batch must not go on with the rows ``found``, by slot; None where it holds what it held."""
+        other = self.other_slots(found)
+        return BatchContentError(self._message(other, found)) if other else None
+
+    def _message(self, other: Sequence[int], found: Mapping[int, SlotContent]) -> str:
+        stands = ", ".join(map(str, self.committed))
+        rest = [slot for slot in self.entries if slot not in self.committed]
+        now = sum(found[slot].rows for slot in rest)
+        written = f", and slots {', '.join(map(str, rest))} write the {now} rows that they have now" if rest else ""
+        return (
+            f"batch {self.batch_id} was committed with other rows than this run of it has, in "
+            f"{self._named(other, found)}. Nothing was written now. The query is not deterministic (rand(), uuid(), a "
+            'changed source or lookup): make it so, or set stable_input="stage" for later batches. If this batch cannot '
+            f'be given its old rows back, start once with accept_batch="{self.token}": slots {stands} keep what they '
+            f"have committed{written}. A record that only this run has in those slots is lost then, and one that has "
+            "changed its slot is there twice."
+        )
+
+    def _named(self, other: Sequence[int], found: Mapping[int, SlotContent]) -> str:
+        named = [f"slot {slot} ({self._rows_then(slot)}{found[slot].rows} rows now)" for slot in other[:_NAMED_MAX]]
+        more = f" and {len(other) - _NAMED_MAX} more" if len(other) > _NAMED_MAX else ""
+        return ", ".join(named) + more
+
+    def _rows_then(self, slot: int) -> str:
+        content = self.entries[slot].content
+        return "" if content is None else f"{content.rows} rows then, "
