@@ -65,9 +65,9 @@ class ReplayedBatch:
         return (
             f"batch {self.batch_id} was committed with other rows than this run of it has, in "
             f"{self._named(other, found)}. Nothing was written now. The query is not deterministic (rand(), uuid(), a "
-            'changed source or lookup): make it so, or set stable_input="stage" for later batches. If this batch cannot '
-            f'be given its old rows back, start once with accept_batch="{self.token}": slots {stands} keep what they '
-            f"have committed{written}. A record that only this run has in those slots is lost then, and one that has "
+            'changed source or lookup): make it so, or set stable_input="stage" for later batches. If this batch '
+            f'cannot have its old rows back, start once with accept_batch="{self.token}": slots {stands} keep what '
+            f"they have committed{written}. A record that only this run has in those slots is lost then, and one that has "
             "changed its slot is there twice."
         )
 
