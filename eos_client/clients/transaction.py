@@ -49,6 +49,7 @@ from eos_client.observe import (
 from eos_client.ports import Clock, GroupConsumer, MembershipSnapshot, OutputRecord, TransactionalProducer
 
 _BLOCK_SLICE_S = 0.02
+_ANSWER_WAIT_S = 5.0
 _BROKEN_OFF = "an exception has broken off the end of the block"
 
 _Result = TypeVar("_Result")
@@ -318,7 +319,7 @@ class TransactionSession:
             return failed
         self._consumer.serve_callbacks()  # serves callbacks, too; a single record would be the whole of the next batch
         self.raise_failure()
-        self._await_plain_commits(before)
+        self._await_plain_commits(before, self._producer.limits.commit_timeout_s)
         if self.last is not before:  # a revocation ended it meanwhile
             return self.last
         ruling, snapshot = self._rule()
@@ -326,9 +327,9 @@ class TransactionSession:
             return self.last
         return self._obey(ruling, snapshot, began_at)
 
-    def _await_plain_commits(self, before: Ending) -> None:
+    def _await_plain_commits(self, before: Ending, limit_s: float) -> None:
         """Wait until asynchronous commits of our partitions are answered: served later, they take the group back."""
-        until = self._clock() + self._producer.limits.commit_timeout_s
+        until = self._clock() + limit_s
         while self.last is before and self._plain_commits_under_way() and self._clock() < until:
             self._consumer.wait_while_paused(_BLOCK_SLICE_S)
             self.raise_failure()
@@ -470,7 +471,8 @@ class TransactionSession:
 
         An abort would go back behind a plain commit whose answer has not come yet, or a transaction of its own.
         """
-        self._await_plain_commits(self.last)
+        limit_s = min(_ANSWER_WAIT_S, self._producer.limits.commit_timeout_s)
+        self._await_plain_commits(self.last, limit_s)
         self._consumer.settle_commits_by_hand(self._producer.limits.commit_timeout_s)
 
     def leave_block(self) -> None:

@@ -94,12 +94,14 @@ class Stage:
         *,
         partitions: int = 2,
         session_s: float = SESSION_S,
+        heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
         name = uuid.uuid4().hex[:10]
         self.bootstrap = bootstrap
         self.protocol = protocol
         self.partitions = partitions
         self.session_s = session_s
+        self.heartbeat_s = heartbeat_s
         self.source, self.sink, self.group = f"source-{name}", f"sink-{name}", f"group-{name}"
         self.events: list[Event] = []
         self._closing = contextlib.ExitStack()
@@ -116,7 +118,7 @@ class Stage:
         self._closing.close()
 
     def _set_session(self) -> None:
-        settings = {"consumer.session.timeout.ms": self.session_s, "consumer.heartbeat.interval.ms": HEARTBEAT_S}
+        settings = {"consumer.session.timeout.ms": self.session_s, "consumer.heartbeat.interval.ms": self.heartbeat_s}
         entries = [
             ConfigEntry(key, str(round(seconds * 1000)), incremental_operation=AlterConfigOpType.SET)
             for key, seconds in settings.items()
