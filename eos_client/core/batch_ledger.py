@@ -9,6 +9,7 @@ one entry per slot is history enough: past the batch means written, one further 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from eos_client.errors import (
 
 CODEC_VERSION = 2
 _FINGERPRINTS = 2**64
+_TOKEN_LENGTH = 12
 METADATA_BYTES_MAX = 4096
 """``offset.metadata.max.bytes`` of every broker that was not told otherwise."""
 
@@ -56,6 +58,11 @@ class SlotContent:
 
     rows: int
     fingerprint: int
+
+
+def token_of(*said: str) -> str:
+    """Return what stands for all that is ``said``, for a user to give back: another word makes another token."""
+    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:_TOKEN_LENGTH]
 
 
 def joined(contents: Iterable[SlotContent]) -> SlotContent:

@@ -6,15 +6,12 @@ is never normal; and no batch begins before all slots have the one before it, so
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from eos_client.core.batch_ledger import SLOT_RULES, LedgerEntry, SinkIdentity, SlotContent, joined
+from eos_client.core.batch_ledger import SLOT_RULES, LedgerEntry, SinkIdentity, SlotContent, joined, token_of
 from eos_client.errors import BatchLedgerError, SlotsChangedError, TopicChangedError
-
-_TOKEN_LENGTH = 12
 
 
 class StartDecision(Enum):
@@ -48,8 +45,7 @@ class StartQuestion:
         The marker is left out: a query that starts announces its run there before it adopts anything.
         """
         found = [f"{slot} {entry.next_batch} {entry.encode()}" for slot, entry in sorted(self.entries.items())]
-        text = "\n".join([self.identity.query_id, str(self.batch_id), *found])
-        return hashlib.sha256(text.encode()).hexdigest()[:_TOKEN_LENGTH]
+        return token_of(self.identity.query_id, str(self.batch_id), *found)
 
     @property
     def live(self) -> dict[int, LedgerEntry]:

@@ -5,14 +5,12 @@ It is asked before any slot is written. Writing the other slots with rows of ano
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from eos_client.core.batch_ledger import LedgerEntry, SlotContent, joined
+from eos_client.core.batch_ledger import LedgerEntry, SlotContent, joined, token_of
 from eos_client.errors import BatchContentError
 
-_TOKEN_LENGTH = 12
 _NAMED_MAX = 5
 
 
@@ -41,8 +39,7 @@ class ReplayedBatch:
     def token(self) -> str:
         """What stands for ending this very batch with the rows that it has now; of no use for any other one."""
         entries = [f"{slot} {self.entries[slot].encode()}" for slot in self.committed]
-        text = "\n".join([str(self.batch_id), repr(self.whole), *entries])
-        return hashlib.sha256(text.encode()).hexdigest()[:_TOKEN_LENGTH]
+        return token_of(str(self.batch_id), repr(self.whole), *entries)
 
     def other_slots(self, found: Mapping[int, SlotContent]) -> list[int]:
         """Return the committed slots that hold other rows now; all of them where only the whole can be compared."""

@@ -93,13 +93,18 @@ class SlotTask:
 
 def counted(slot: int, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
     """Look at the rows of ``slot``, and touch nothing."""
+    content, row_bytes = _content_of(batches)
+    return SlotStatus(slot, SlotOutcome.COUNTED, content.rows, row_bytes=row_bytes, fingerprint=content.fingerprint)
+
+
+def _content_of(batches: Iterator[pa.RecordBatch]) -> tuple[SlotContent, float]:
+    """Return what ``batches`` hold, and what a row weighs in the Arrow batch of the largest."""
     from eos_client.integration.spark.arrow_rows import ContentCount  # noqa: PLC0415  # executors only
 
     count = ContentCount()
     for batch in batches:
         count.add(batch)
-    rows, fingerprint = count.content.rows, count.content.fingerprint
-    return SlotStatus(slot, SlotOutcome.COUNTED, rows, row_bytes=count.row_bytes, fingerprint=fingerprint)
+    return count.content, count.row_bytes
 
 
 class SlotAttempt:
@@ -198,12 +203,7 @@ class SlotAttempt:
         return ruling.decision
 
     def _skip(self, entry: LedgerEntry | None, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
-        from eos_client.integration.spark.arrow_rows import ContentCount  # noqa: PLC0415  # executors only
-
-        count = ContentCount()
-        for batch in batches:
-            count.add(batch)
-        self._content, self._row_bytes = count.content, count.row_bytes
+        self._content, self._row_bytes = _content_of(batches)
         self._decide(entry, self._content)
         self._keep_producer(entry)
         return self.status(SlotOutcome.SKIPPED)
