@@ -220,7 +220,6 @@ class ConfluentConsumer(FetchingConsumer):
         """Add to the assignment, from an ``on_assign`` callback of a cooperative group."""
         self._await_own_start(partitions)
         self._raw.incremental_assign(partitions)
-        self._drop_carried_of(keys_of(partitions))
         self._handed.forget_next(keys_of(partitions))
         self._note_chosen(partitions)
         self._fix_own_start()

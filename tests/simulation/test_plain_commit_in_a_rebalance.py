@@ -95,6 +95,22 @@ def test_what_stays_when_a_part_was_revoked_inside_commit_is_committed_too(proto
     assert stage.named("commit_refused") == []
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_was_refused_does_not_stop_the_next_commit(protocol):
+    stage = BlockStage(protocol)
+    consumer = stage.subscribed()
+    stage.collect(consumer, 4)
+    consumer.commit(asynchronous=False)
+    stage.until_revoked(consumer)
+    stage.load(1)
+    stage.collect(consumer, 1)
+    with pytest.raises(CommitRefusedError, match=rf"{SOURCE}\[1\]"):
+        consumer.commit(offsets=[TopicPartition(SOURCE, 1, 2)], asynchronous=False)
+    stage.wait_for(lambda: consumer.commit(asynchronous=False), lambda: consumer.wait_while_paused(0.1))
+    assert stage.cluster.committed(GROUP)[PartitionKey(SOURCE, 0)] == 3
+    consumer.close()
+
+
 def test_what_a_commit_that_was_broken_off_has_asked_for_is_not_committed_later():
     stage = BlockStage(COOPERATIVE, records=3, partitions=1)
 
