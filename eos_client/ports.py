@@ -209,6 +209,18 @@ class GroupConsumer(Protocol):
         ...
 
     @property
+    def unfenced_commits(self) -> frozenset[InputPartition]:
+        """The partitions for which a plain commit may still be served after whatever is sent now."""
+        ...
+
+    def fence_commits(self) -> None:
+        """Leave the group and join it again where a plain commit could be served after the next transaction.
+
+        Raises TransactionStateError for a member that cannot leave.
+        """
+        ...
+
+    @property
     def proven(self) -> GroupGeneration:
         """The newest generation for which no rebalance callback can still be waiting."""
         ...

@@ -22,7 +22,7 @@ from eos_client.confluent.failures import (
 )
 from eos_client.confluent.thread_ownership import owned
 from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitGate, GateSettings
-from eos_client.core.model import InputPartition, InputPositions
+from eos_client.core.model import GroupGeneration, InputPartition, InputPositions
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from eos_client.listeners.compose import RebalanceCallback
 from eos_client.observe import ClientReported, CommitRefused, Counters, EventHook, log_event, safe_hook
@@ -70,6 +70,7 @@ class EosConsumer(ConfluentConsumer):
         self._events = InputEvents(self._hook)
         self._missing = MissingTopics(self, (), clock)
         self._is_assigned_by_hand = False
+        self._left: GroupGeneration | None = None
         self.plain = PlainCommits(self, self._send_before_revoke, self._hook, clock)
 
     @owned()
@@ -109,6 +110,11 @@ class EosConsumer(ConfluentConsumer):
         self.plain.beside_transactions = True
         return session
 
+    @property
+    def _commits_in_transactions(self) -> TransactionSession | None:
+        """The session whose transactions carry all offsets of this consumer."""
+        return None if self.session is None or self.session.is_over else self.session
+
     def _may_commit(self, positions: InputPositions) -> bool:
         snapshot = self.snapshot().generation
         ruling = self.gate.decide(CommitAttempt(positions, snapshot, callbacks_served=True))
@@ -116,7 +122,10 @@ class EosConsumer(ConfluentConsumer):
 
     def _commit_starts(self, starts: InputPositions) -> bool:
         # A plain commit that is sent twice could be served after the transactions that follow, and undo them.
-        return super()._commit_starts(starts) if self.session is None else self.session.commit_starts(starts)
+        if (session := self._commits_in_transactions) is not None:
+            return session.commit_starts(starts)
+        self.plain.sends(starts)
+        return super()._commit_starts(starts)
 
     # -- beside transactions, and inside a block -------------------------------------------------------------------
 
@@ -254,10 +263,39 @@ class EosConsumer(ConfluentConsumer):
         """The partitions for which an asynchronous commit is still on its way."""
         return self.plain.unanswered()
 
+    @property
+    def unfenced_commits(self) -> frozenset[InputPartition]:
+        """The partitions for which a plain commit may still be served after whatever is sent now."""
+        if self._left is not None:
+            if self._left.same_membership(self.snapshot().generation):  # the group has not heard that we have left
+                return self._assigned
+            self._left = None
+        return frozenset(self.plain.unfenced)
+
+    def fence_commits(self) -> None:
+        """Leave the group and join it again where a plain commit could be served after the next transaction.
+
+        Nothing else has the broker refuse an OffsetCommit within one generation. Offsets that are pending are committed
+        on the way out. The group is not left while a commit is not answered: librdkafka would take its refusal for one
+        of the new membership, and drop that. Raises TransactionStateError for a static member of the newer protocol
+        (KIP-848), which comes back as the very member that it was.
+        """
+        is_due = not self.unfenced_commits.isdisjoint(self._assigned) or self.plain.pending
+        if not is_due or self.unanswered_commits:
+            return
+        if self._is_member_epoch and "group.instance.id" in self._settings:
+            raise misplaced_call(
+                f"transaction() with a consumer that has committed by commit(), or the start of a partition, and has "
+                f"group.instance.id={self._settings['group.instance.id']!r}: a copy of that commit could be served "
+                "after the block's and take the group back, for such a member keeps its place when it leaves. Close "
+                "this consumer and build another consumer; call producer.transaction(consumer) before its first poll()"
+            )
+        self._left = self.snapshot().generation
+        self.rejoin()
+
     def settle(self, positions: InputPositions) -> None:
-        """Note that a transaction has committed ``positions``; what was pending of them must not be sent after that."""
+        """Note that a transaction has committed ``positions``; what was stored of them must not be sent after that."""
         super().settle(positions)
-        self.plain.overtaken(positions)
         for partition in self._stored.keys() & positions.keys():
             if self._stored[partition].offset <= positions[partition].next_offset:
                 del self._stored[partition]
@@ -274,8 +312,8 @@ class EosConsumer(ConfluentConsumer):
         commit, or the one inside the revoke callback, covers them; the result is then ``[]`` (None if asynchronous).
         Raises CommitRefusedError for offsets of partitions that are no longer ours; an asynchronous call only logs it,
         as confluent_kafka's does, and its offsets stay pending until ``on_commit`` has confirmed them. Raises
-        TransactionStateError inside a block, while its transaction is held, and until its outcome is known. May serve
-        rebalance callbacks.
+        TransactionStateError for a consumer that was given to ``producer.transaction()``, until that producer is
+        closed: blocks commit its offsets. May serve rebalance callbacks.
         """
         if self.session is not None:
             self.session.leave_broken_block()
@@ -292,6 +330,12 @@ class EosConsumer(ConfluentConsumer):
         if not requested and not self.plain.pending:
             self.nothing_to_commit(asynchronous=asynchronous)
             return None
+        if self._commits_in_transactions is not None:
+            raise misplaced_call(
+                "commit() of a consumer whose blocks commit its offsets: where the client library sends it twice, "
+                "after a lost connection, the second copy could be served after a later block and take the group back. "
+                "A block without outputs commits what was consumed in it; after producer.close(), commit() works again"
+            )
         ruling, asked = self.plain.rule(requested)
         if ruling.decision is CommitDecision.COMMIT:
             return self._send_beside(requested, asked, asynchronous=asynchronous)
@@ -329,6 +373,7 @@ class EosConsumer(ConfluentConsumer):
         return dict(self.handed_over_offsets())
 
     def _send(self, offsets: Offsets, *, asynchronous: bool) -> list[Any] | None:
+        self.plain.sends(offsets)
         if asynchronous:
             self.plain.pending.update(offsets)  # until on_commit has confirmed them
         sent = self._raw_commit(offsets=list(offsets.values()), asynchronous=asynchronous)

@@ -39,6 +39,7 @@ class PlainCommits:
         self._clock = clock
         self._attempts = GateAttempts(consumer, hook, clock)
         self._sent_at: dict[InputPartition, list[float]] = {}
+        self.unfenced: set[InputPartition] = set()
         self.beside_transactions = False
         self.pending: dict[InputPartition, Any] = {}
         self._asking: list[set[InputPartition]] = []
@@ -87,12 +88,20 @@ class PlainCommits:
             self._hook(CommitRefused(partitions=frozenset(refused), row=ruling.row, reason=ruling.reason))
 
     def unanswered(self) -> frozenset[InputPartition]:
-        """Return the partitions for which a commit was sent that is not answered yet.
+        """Return the partitions for which an asynchronous commit was sent that is not answered yet.
 
-        It may be served after whatever is sent now by another client, such as the offsets of a transaction.
+        The client library may keep it until it knows the coordinator, and send it under a later membership.
         """
         since = self._clock() - _ANSWERED_FOR_SURE_S
         return frozenset(partition for partition, times in self._sent_at.items() if times[-1] >= since)
+
+    def sends(self, partitions: Iterable[InputPartition]) -> None:
+        """Note that offsets of ``partitions`` are about to be sent.
+
+        They stay *unfenced* until the partition leaves this member; only then the group refuses a copy that is served
+        late. Also where the commit was answered: if its connection was lost, the client library has sent it twice.
+        """
+        self.unfenced.update(partitions)
 
     def sent(self, offsets: Offsets) -> None:
         """``offsets`` are on their way, and pending until ``on_commit`` has confirmed them."""
@@ -102,6 +111,7 @@ class PlainCommits:
 
     def answered(self, partition: InputPartition) -> None:
         """Note that the oldest commit of ``partition`` that was on its way was answered, or given up."""
+        self.unfenced.add(partition)
         times = self._sent_at.get(partition, [])
         if times[1:]:
             del times[0]
@@ -118,12 +128,6 @@ class PlainCommits:
         place = self.pending.get(partition)
         if place is not None and place.offset == offset:
             del self.pending[partition]
-
-    def overtaken(self, positions: InputPositions) -> None:
-        """``positions`` were committed in a transaction: sent after it, a lower offset would take the group back."""
-        for partition in self.pending.keys() & positions.keys():
-            if self.pending[partition].offset <= positions[partition].next_offset:
-                del self.pending[partition]
 
     def _positions(self, offsets: Offsets) -> InputPositions:
         known, proven = self._consumer.positions_of_ours, self._consumer.proven
@@ -157,6 +161,7 @@ class PlainCommits:
     def departed(self, partitions: frozenset[InputPartition]) -> None:
         """Drop what is still pending for them: the next owner starts from the committed offset."""
         left = frozenset(self.pending) & partitions
+        self.unfenced -= partitions
         for left_meanwhile in self._asking:
             left_meanwhile.update(left)
         for partition in left:

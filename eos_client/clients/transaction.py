@@ -143,6 +143,7 @@ class TransactionSession:
         self._step = _Step("the last session's transaction") if handle_in_doubt else None
         self._leaving: _Leaving | None = None
         self._given_up = False
+        self.is_over = False
         self._token = AttemptToken(secrets.token_hex(6))
 
     def joins(self, consumer: GroupConsumer) -> bool:
@@ -319,7 +320,6 @@ class TransactionSession:
             return failed
         self._consumer.serve_callbacks()  # serves callbacks, too; a single record would be the whole of the next batch
         self.raise_failure()
-        self._await_plain_commits(before, self._producer.limits.commit_timeout_s)
         if self.last is not before:  # a revocation ended it meanwhile
             return self.last
         ruling, snapshot = self._rule()
@@ -327,22 +327,20 @@ class TransactionSession:
             return self.last
         return self._obey(ruling, snapshot, began_at)
 
-    def _await_plain_commits(self, before: Ending, limit_s: float) -> None:
-        """Wait until asynchronous commits of our partitions are answered: served later, they take the group back."""
-        until = self._clock() + limit_s
-        while self.last is before and self._plain_commits_under_way() and self._clock() < until:
-            self._consumer.wait_while_paused(_BLOCK_SLICE_S)
-            self.raise_failure()
-
     def _plain_commits_under_way(self) -> str:
-        """Return why the transaction must not be committed now, if an asynchronous commit is the reason."""
-        late = self._consumer.unanswered_commits & self._consumer.positions.keys()
-        if not late:
-            return ""
-        return (
-            f"an asynchronous commit() of {named(late)} was not answered in time: served after this transaction, it "
-            "would take the group back"
-        )
+        """Return why the transaction must not be committed now, if a plain commit is the reason."""
+        ours = self._consumer.positions.keys()
+        if late := self._consumer.unanswered_commits & ours:
+            return (
+                f"an asynchronous commit() of {named(late)} was not answered in time: served after this transaction, "
+                "it would take the group back"
+            )
+        if late := self._consumer.unfenced_commits & ours:
+            return (
+                f"the group has not heard yet that its member has left: a commit() of {named(late)} from before this "
+                "block, served after this transaction, would take it back"
+            )
+        return ""
 
     def _flush(self, *, inside_revoke: bool = False) -> Ending | None:
         """Wait for the outputs; returns how the transaction ended when they did not get through."""
@@ -467,12 +465,17 @@ class TransactionSession:
     # -- what has not come to a known end -------------------------------------------------------------------------
 
     def settle_other_commits(self) -> None:
-        """Note what the application has committed by itself of the records that are in hand, or is about to.
+        """Let what the application has committed by itself come before this block, and note it.
 
-        An abort would go back behind a plain commit whose answer has not come yet, or a transaction of its own.
+        A plain commit that is served later would take the group back, and an abort would go back behind one, or behind
+        a transaction of the application's own.
         """
-        limit_s = min(_ANSWER_WAIT_S, self._producer.limits.commit_timeout_s)
-        self._await_plain_commits(self.last, limit_s)
+        until = self._clock() + min(_ANSWER_WAIT_S, self._producer.limits.commit_timeout_s)
+        while self._consumer.unanswered_commits and self._clock() < until:
+            self._consumer.wait_while_paused(_BLOCK_SLICE_S)
+            self.raise_failure()
+        self._consumer.fence_commits()
+        self.raise_failure()
         self._consumer.settle_commits_by_hand(self._producer.limits.commit_timeout_s)
 
     def leave_block(self) -> None:
@@ -624,6 +627,7 @@ class TransactionSession:
 
     def producer_closes(self) -> None:
         """Note that the producer is about to be closed: the consumer does not learn an outcome by it any more."""
+        self.is_over = True
         self.leave_broken_block()
         if self.is_unresolved:
             self._leave_unknown("the producer was closed")

@@ -45,6 +45,9 @@ CLOSE_LIMIT_S = 30.0
 CLOSE_LIMIT_AFTER_AN_EXCEPTION_S = 5.0
 """The same after an exception out of the library's ``consume``: its close() may have to wait for ever then."""
 
+_LEAVING_STEP_S = 0.01
+_LEAVING_ROUNDS_MAX = 500
+
 _BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
 """Logical offsets that lie before whatever was handed over and is not committed."""
 
@@ -318,8 +321,28 @@ class ConfluentConsumer(FetchingConsumer):
     def unsubscribe(self) -> None:
         """Leave the subscription; the revoke callback runs in a later ``poll`` or in ``close``."""
         self._prove_before_leaving()
+        self._rejoins = False
         self._raw.unsubscribe()
         self._drop_carried_records()
+
+    @owned(claims=True)
+    def rejoin(self) -> None:
+        """Leave the group and join it again: what was sent under the old membership is refused from then on.
+
+        Runs the revoke callback; the new assignment comes with a later ``poll`` or ``consume``. Where this is broken
+        off, the next call that fetches joins again.
+        """
+        self._prove_before_leaving()
+        self._begin_fetching()
+        self._rejoins = True
+        self._raw.unsubscribe()
+        self._drop_carried_records()
+        for _ in range(_LEAVING_ROUNDS_MAX):
+            if not self._raw.assignment():
+                break
+            self._fetch_for_later(1, _LEAVING_STEP_S)
+        self._close_journal()
+        self._join_again()
 
     @owned()
     def close(self) -> None:

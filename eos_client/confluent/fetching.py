@@ -171,6 +171,8 @@ class FetchingConsumer(GroupMember):
 
         Nothing more is handed over by a closed consumer, so there is nothing to make good.
         """
+        if self._rejoins and not self._in_callback and not self._closed:
+            self._join_again()
         if not self._open_journal() and not self._in_callback and not self._closed:
             self._go_back_to_next()
         elif self._rewind_goals is not None and not self._in_callback:

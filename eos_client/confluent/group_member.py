@@ -52,6 +52,8 @@ class GroupMember(OwnedConsumer):
         self._one_topic = False
         self._has_patterns = False
         self._named: frozenset[str] = frozenset()
+        self._subscription: list[str] = []
+        self._rejoins = False
         self._carried: list[Any] = []
         self._guard = CallbackGuard()
         self._callback_broke_off = False
@@ -106,7 +108,14 @@ class GroupMember(OwnedConsumer):
         self._one_topic = self._listener is None and len(topics) == 1 and not is_pattern(topics[0])
         self._has_patterns = any(map(is_pattern, topics))
         self._named = frozenset(topics)
+        self._subscription = list(topics)
         self._listener = listener
+        self._rejoins = False
+
+    def _join_again(self) -> None:
+        """Subscribe again, after ``rejoin`` has left the group."""
+        if self._rejoins and self._listener is not None:
+            self._subscribe(self._subscription, self._listener)
 
     # The binding (un)assigns by itself after a callback that did not. What a callback raises is kept until the client
     # library has returned: raised inside, the records that it had collected would be dropped behind our back.

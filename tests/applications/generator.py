@@ -26,6 +26,7 @@ INGREDIENTS = frozenset(
         "given_offsets",
         "groups",
         "hooks_raise",
+        "keeps_alive",
         "kills",
         "late_copies",
         "late_outputs",
@@ -236,6 +237,8 @@ class _Draw:
             swallows="swallowed_errors" in self.has and self.chance(0.4),
             late="late_outputs" in self.has and self.style == "block" and self.chance(0.6),
             then=self.random.choice(THEN) if self._commits_after_blocks else "",
+            reopens=self._commits_after_blocks and self.chance(0.7),
+            keeps_alive="keeps_alive" in self.has and self.style == "block" and self.chance(0.7),
         )
 
     @property

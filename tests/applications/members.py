@@ -345,12 +345,23 @@ class Member:
             self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
         if self.program.style == "block":
-            settings = {**servers, **self._producer_settings(), "transactional.id": self._transactional_id}
-            limits = ProducerLimits(s.commit_timeout_s, 10.0, s.recovery_timeout_s)
-            self.producer = EosProducer(
-                settings, limits=limits, generate_id=s.generated_id, factory=library.producer, **common
-            )
-            self.producer.init_transactions()
+            self._build_producer()
+
+    def _build_producer(self) -> None:
+        s, library = self.setting, self.world.library
+        self.producer = EosProducer(
+            {
+                "bootstrap.servers": self.world.bootstrap,
+                **self._producer_settings(),
+                "transactional.id": self._transactional_id,
+            },
+            limits=ProducerLimits(s.commit_timeout_s, 10.0, s.recovery_timeout_s),
+            generate_id=s.generated_id,
+            factory=library.producer,
+            hook=self._hook,
+            clock=library.clock,
+        )
+        self.producer.init_transactions()
 
     def _one_turn(self, turn: Turn) -> None:
         self.world.point(self)
@@ -443,7 +454,33 @@ class Member:
         if any(act.name == "produce_after" for act in turn.acts) and not self.world.calm:
             self._refused("produce after the block", lambda: txn.produce(self.names.sink, b"bad"))
         if turn.then and txn.outcome is Outcome.COMMITTED and not self.closed_one:
+            self._commit_after_block(turn)
+        if turn.keeps_alive and not self.closed_one:
+            self._keep_alive()
+
+    def _keep_alive(self) -> None:
+        """Poll with everything paused; what comes of a partition that is new is left for the next block."""
+        assignments = self.callbacks["on_assign"]
+        self.consumer.pause(self.consumer.assignment())
+        message = self.consumer.poll(0.05)
+        self.consumer.resume(self.consumer.assignment())
+        if message is not None and message.error() is None:
+            if assignments == self.callbacks["on_assign"]:
+                self.world.oracle.note("PAUSED", f"{message.partition()}:{message.offset()} came while it was paused")
+            try:
+                self.consumer.seek(TopicPartition(self.names.source, message.partition(), message.offset()))
+            except KafkaException:
+                self.world.count("seek refused")
+
+    def _commit_after_block(self, turn: Turn) -> None:
+        """Commit what the block has committed already, once its producer is closed; before that it is refused."""
+        if turn.reopens:
+            self.producer.close()
             self._commit(turn.then)
+            self._build_producer()
+        elif turn.then.startswith("commit_message") and (last := self.last) is not None:
+            asynchronous = turn.then.endswith("async")
+            self._refused("commit beside blocks", lambda: self.consumer.commit(last, asynchronous=asynchronous))
 
     def _act(self, txn: Any, act: Act, turn: Turn) -> None:
         self.world.point(self)

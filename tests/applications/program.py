@@ -119,6 +119,10 @@ class Turn(_Readable):
     """The application writes the outputs of the block's records only after its last act."""
     then: str = ""
     """Which commit() the application calls after a block that was committed, as it did before there were blocks."""
+    reopens: bool = False
+    """It closes the producer before that commit(), and builds another for the next block."""
+    keeps_alive: bool = False
+    """After the block it pauses everything, polls, and resumes: a loop that waits for something else does so."""
 
 
 @dataclass(frozen=True, repr=False)

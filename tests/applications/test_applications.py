@@ -30,7 +30,7 @@ REAL_AND_SIMULATED = (
 )
 QUICKLY_FOUND = (
     "error events pass as records",
-    "a block commits before an asynchronous commit is answered",
+    "commits from before a block are not fenced",
     "a number beyond C's breaks through",
     "a skip is told before it is committed",
 )

@@ -24,7 +24,7 @@ ENDS_IN_CALM_MAX = 2
 STILL_A_MEMBER = "instance ID is still used by another member"
 WORST_FIRST = (
     *("CRASHED", "LOST", "DOUBLED", "STRAY", "TORN", "ORDER", "TOLD", "LETTER", "BACK", "SKIPPED", "START"),
-    *("ACCEPTED", "MISUSE", "EVENT", "UNNAMED", "ENDED", "STUCK", "UNTOLD"),
+    *("ACCEPTED", "MISUSE", "EVENT", "PAUSED", "UNNAMED", "ENDED", "STUCK", "UNTOLD"),
 )
 USUAL_KINDS = frozenset({"one", "none", "two", "slow", "very_slow"})
 SILENT_ENDS = frozenset({"interrupt", "kill", "strike_call", "strike_step"})

@@ -183,13 +183,14 @@ def test_an_application_that_commits_in_its_own_on_revoke_still_does(any_stage):
     assert values(newcomer.consume(10, 0.2)) == []
 
 
-def test_offsets_held_back_before_a_transaction_are_not_stuck_after_it(stage):
+def test_offsets_held_back_after_a_producer_was_closed_are_not_stuck(stage):
     """The session owns the consumer's work from the first transaction on; what was pending must not be forgotten."""
     stage.load(5)
     producer, consumer = stage.producer(), stage.subscribed()
     stage.collect(consumer, 10)
     with producer.transaction(consumer):
         pass
+    producer.close()
     stage.load(1, start=5)
     stage.collect(consumer, 2)
     close_the_gate(consumer)

@@ -210,13 +210,16 @@ def test_a_plain_commit_with_an_open_transaction_is_refused(stage):
     assert txn.outcome is Outcome.COMMITTED
 
 
-def test_a_plain_commit_is_possible_again_after_the_transaction(stage):
+def test_a_plain_commit_is_possible_again_when_the_producer_is_closed(stage):
     stage.load(1)
     producer, consumer = stage.producer(), stage.subscribed()
     with producer.transaction(consumer):
         stage.collect(consumer, 2)
     stage.load(2, start=1)
     stage.collect(consumer, 4)
+    with pytest.raises(TransactionStateError, match=r"producer\.close"):
+        consumer.commit(asynchronous=False)
+    producer.close()
     consumer.commit(asynchronous=False)
     assert stage.committed() == {0: 3, 1: 3}
 

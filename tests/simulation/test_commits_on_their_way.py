@@ -79,12 +79,6 @@ def test_a_held_transaction_is_aborted_inside_the_revoke_callback_where_nothing_
     assert way.stage.outputs == []
 
 
-def test_what_is_under_way_for_another_partition_keeps_no_block_waiting() -> None:
-    way = OnItsWay(PROTOCOLS[0], LONG_S, partitions=2)
-    way.consumer.pause([TopicPartition(SOURCE, 0)])
-    assert way.block().outcome is Outcome.COMMITTED
-
-
 @pytest.mark.parametrize("refusal", ["COORDINATOR_LOAD_IN_PROGRESS", "GROUP_AUTHORIZATION_FAILED"])
 def test_a_commit_that_was_refused_is_not_under_way_any_more(refusal: str) -> None:
     way = OnItsWay(PROTOCOLS[0], SHORT_S)

@@ -42,14 +42,16 @@ def evicted_while_another_has_committed_more(stage: BlockStage) -> None:
     stage.cluster.advance(10.0)
 
 
-@pytest.mark.parametrize("beside_blocks", [False, True], ids=["plain", "after a block"])
+@pytest.mark.parametrize("beside_blocks", [False, True], ids=["plain", "after blocks"])
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "asynchronous"])
 @pytest.mark.parametrize("request_of", REQUESTS.values(), ids=REQUESTS)
 def test_a_loss_told_inside_commit_takes_the_group_back_to_nothing(stage, request_of, asynchronous, beside_blocks):
     consumer = stage.subscribed()
     if beside_blocks:
-        with stage.producer().transaction(consumer):
+        producer = stage.producer()
+        with producer.transaction(consumer):
             pass
+        producer.close()
     records = stage.collect(consumer, 2)
     evicted_while_another_has_committed_more(stage)
     refused = len(stage.named("commit_refused"))

@@ -1,16 +1,17 @@
-"""An asynchronous plain commit that is served late, on a real broker: no block of its consumer has committed before."""
+"""Plain commits that are served late, on a real broker: none takes the group back behind a later block."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from eos_client import Outcome
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
-from tests.kafka.kafka_support import Stage
+from tests.kafka.kafka_support import Stage, wait_for
 from tests.verification.protocols import GroupProtocol
 from tests.verification.proxy import KafkaProxy
 from tests.verification.wire import Api
@@ -55,5 +56,35 @@ def test_a_block_commits_after_an_asynchronous_commit_that_was_sent_before_it(
                 txn.produce(stage.sink, message.value())
         ended.set()
         assert txn.outcome is Outcome.COMMITTED
+        held.wait_for_answer()
+        assert stage.committed() == {0: 6}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "asynchronous"])
+@pytest.mark.parametrize("protocol", GroupProtocol, ids=lambda protocol: protocol.value)
+def test_the_first_copy_of_a_commit_that_was_sent_twice_is_refused_after_a_block(
+    proxy: KafkaProxy, protocol: GroupProtocol, asynchronous: bool
+) -> None:
+    place = f"127.0.0.1:{proxy.port}"
+    with Stage(place, protocol, partitions=1, session_s=SESSION_S, heartbeat_s=HEARTBEAT_S) as stage:
+        answered: list[Any] = []
+        consumer = stage.subscribed(on_commit=lambda error, places: answered.append(error))
+        producer = stage.producer()
+        stage.load(1)
+        stage.collect(consumer, 1)
+        held = proxy.hold_next(Api.OFFSET_COMMIT, cuts_off=True)
+        consumer.commit(asynchronous=asynchronous)
+        held.wait_until_caught()
+        if asynchronous:
+            wait_for(lambda: answered == [None], "the second copy's answer", lambda: consumer.poll(0.05))
+        stage.load(5, start=1)
+
+        def one_block() -> None:
+            with producer.transaction(consumer) as txn:
+                for message in consumer.consume(5, 0.2):
+                    txn.produce(stage.sink, message.value())
+
+        wait_for(lambda: stage.committed() == {0: 6}, "the blocks to commit", one_block)
+        held.deliver()
         held.wait_for_answer()
         assert stage.committed() == {0: 6}

@@ -1,0 +1,200 @@
+"""A plain commit may have been sent twice: a copy that is served after a block's offsets would take the group back.
+
+Nothing of Kafka refuses an OffsetCommit within one generation, so a consumer leaves its group before its first block.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+
+from eos_client import EosConsumer, Outcome
+from eos_client.errors import TransactionStateError
+from eos_client.testing.simulation.model import PartitionKey
+from tests.kafka.kafka_support import close_the_gate
+from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
+from tests.simulation.simulated_member import CONSUMER, PROTOCOLS
+
+ANSWER_S = 5.0
+LATE_S = 12.0
+IMPATIENT: dict[str, Any] = {"socket_timeout_ms": round(ANSWER_S * 1000)}
+
+
+@pytest.fixture(params=PROTOCOLS)
+def stage(request: Any) -> BlockStage:
+    return BlockStage(request.param, records=1, partitions=1)
+
+
+def committed(stage: BlockStage) -> int | None:
+    return stage.cluster.committed(GROUP).get(PartitionKey(SOURCE, 0))
+
+
+def left(stage: BlockStage) -> int:
+    """How often the consumer has left its group."""
+    return len(stage.named("partitions_revoked"))
+
+
+def commit_twice(stage: BlockStage, consumer: EosConsumer) -> None:
+    """Commit the first record, which is not answered in time: a first copy of the request is served much later."""
+    stage.collect(consumer, 1)
+    stage.cluster.delay("OffsetCommit", LATE_S)
+    with pytest.raises(KafkaException, match="_TIMED_OUT"):
+        consumer.commit(asynchronous=False)
+    consumer.commit(asynchronous=False)
+    stage.load(5)
+
+
+def every_copy_is_served(stage: BlockStage) -> None:
+    stage.cluster.advance(LATE_S)
+
+
+def test_a_copy_that_is_served_after_a_block_does_not_take_the_group_back(stage: BlockStage) -> None:
+    consumer, producer = stage.subscribed(**IMPATIENT), stage.producer()
+    commit_twice(stage, consumer)
+    stage.copy_the_rest(producer, consumer)
+    every_copy_is_served(stage)
+    assert committed(stage) == 6
+    assert stage.outputs == stage.inputs[1:]
+
+
+def test_the_group_is_left_once_and_not_before_each_block(stage: BlockStage) -> None:
+    consumer, producer = stage.subscribed(), stage.producer()
+    stage.collect(consumer, 1)
+    consumer.commit(asynchronous=False)
+    for number in range(3):
+        stage.load(1)
+        stage.copy_the_rest(producer, consumer)
+        assert left(stage) == 1, f"after block {number}"
+
+
+def test_a_consumer_that_has_committed_nothing_stays_in_its_group(stage: BlockStage) -> None:
+    consumer, producer = stage.subscribed(), stage.producer()
+    stage.copy_the_rest(producer, consumer)
+    assert left(stage) == 0
+
+
+def test_what_was_committed_before_a_partition_left_is_refused_already(stage: BlockStage) -> None:
+    consumer, producer = stage.subscribed(), stage.producer()
+    stage.collect(consumer, 1)
+    consumer.commit(asynchronous=False)
+    stage.cluster.lose()
+    stage.wait_for(lambda: stage.named("partitions_lost"), lambda: consumer.consume(10, 0.1))
+    stage.load(2)
+    stage.copy_the_rest(producer, consumer)
+    assert left(stage) == 0
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_commit_beside_a_producer_is_refused_and_says_what_commits(stage: BlockStage, *, asynchronous: bool) -> None:
+    consumer, producer = stage.subscribed(), stage.producer()
+    with producer.transaction(consumer) as txn:
+        (message,) = stage.collect(consumer, 1)
+        txn.produce(SINK, message.value())
+    with pytest.raises(TransactionStateError, match="block without outputs"):
+        consumer.commit(message, asynchronous=asynchronous)
+    assert [each.request for each in stage.cluster.history if each.request == "OffsetCommit"] == []
+
+
+def test_commit_with_nothing_new_beside_a_producer_does_what_it_does_elsewhere(stage: BlockStage) -> None:
+    consumer, producer = stage.subscribed(), stage.producer()
+    stage.copy_the_rest(producer, consumer)
+    assert consumer.commit() is None
+    with pytest.raises(KafkaException, match="_NO_OFFSET"):
+        consumer.commit(asynchronous=False)
+
+
+def test_after_the_producer_was_closed_commits_are_possible_and_the_next_block_leaves_first(stage: BlockStage) -> None:
+    consumer, producer = stage.subscribed(**IMPATIENT), stage.producer()
+    producer.transaction(consumer)
+    producer.close()
+    commit_twice(stage, consumer)
+    stage.copy_the_rest(stage.producer(), consumer)
+    every_copy_is_served(stage)
+    assert committed(stage) == 6
+    assert stage.outputs == stage.inputs[1:]
+
+
+def test_after_the_producer_was_closed_the_start_of_a_partition_is_committed_all_the_same(stage: BlockStage) -> None:
+    consumer, producer = stage.subscribed(auto_offset_reset="latest"), stage.producer()
+    producer.transaction(consumer)
+    producer.close()
+    stage.wait_for(lambda: committed(stage) == 1, lambda: consumer.consume(10, 0.1))
+    stage.load(1)
+    assert len(stage.collect(consumer, 1)) == 1
+
+
+def test_a_start_that_was_committed_before_the_first_block_does_not_take_the_group_back(stage: BlockStage) -> None:
+    consumer, producer = stage.subscribed(auto_offset_reset="latest", **IMPATIENT), stage.producer()
+    stage.cluster.delay("OffsetCommit", LATE_S)
+    stage.wait_for(lambda: committed(stage) == 1, lambda: consumer.consume(10, 0.1))
+    stage.load(5)
+    stage.copy_the_rest(producer, consumer)
+    every_copy_is_served(stage)
+    assert committed(stage) == 6
+
+
+def test_what_the_gate_has_held_back_is_committed_on_the_way_out(stage: BlockStage) -> None:
+    consumer, producer = stage.subscribed(), stage.producer()
+    stage.collect(consumer, 1)
+    close_the_gate(consumer)
+    assert consumer.commit(asynchronous=False) == []
+    stage.load(2)
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs in (stage.inputs, stage.inputs[1:])
+    assert committed(stage) == 3
+
+
+def test_records_that_were_taken_before_the_block_come_again(stage: BlockStage) -> None:
+    consumer, producer = stage.subscribed(), stage.producer()
+    stage.collect(consumer, 1)
+    consumer.commit(asynchronous=False)
+    stage.load(1)
+    (message,) = stage.collect(consumer, 1)
+    with producer.transaction(consumer) as txn:
+        txn.produce(SINK, message.value())
+    assert txn.outcome is Outcome.ABORTED
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs[1:]
+
+
+def test_an_on_revoke_that_raises_on_the_way_out_leaves_the_consumer_subscribed(stage: BlockStage) -> None:
+    raising = [ZeroDivisionError("in on_revoke")]
+
+    def on_revoke(*_: Any) -> None:
+        if raising:
+            raise raising.pop()
+
+    consumer, producer = stage.subscribed(callbacks={"on_revoke": on_revoke}, **IMPATIENT), stage.producer()
+    commit_twice(stage, consumer)
+    with pytest.raises(ZeroDivisionError), producer.transaction(consumer):
+        pytest.fail("the block was entered")
+    stage.copy_the_rest(producer, consumer)
+    every_copy_is_served(stage)
+    assert committed(stage) == 6
+    assert stage.outputs == stage.inputs[1:]
+
+
+def test_a_static_member_of_the_newer_protocol_cannot_leave_and_is_told_how_to_go_on() -> None:
+    stage = BlockStage(CONSUMER, records=1, partitions=1)
+    consumer, producer = stage.subscribed(group_instance_id="one"), stage.producer()
+    stage.collect(consumer, 1)
+    consumer.commit(asynchronous=False)
+    too_late = pytest.raises(TransactionStateError, match=r"group\.instance\.id.*another consumer")
+    with too_late, producer.transaction(consumer):
+        pytest.fail("the block was entered")
+    consumer.close()
+    stage.load(2)
+    stage.copy_the_rest(producer, stage.subscribed(group_instance_id="one"))
+    assert stage.outputs == stage.inputs[1:]
+
+
+def test_pauses_and_subscriptions_are_as_after_any_rebalance(stage: BlockStage) -> None:
+    consumer, producer = stage.subscribed(), stage.producer()
+    stage.collect(consumer, 1)
+    consumer.commit(asynchronous=False)
+    consumer.pause([TopicPartition(SOURCE, 0)])
+    stage.load(2)
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs[1:]
