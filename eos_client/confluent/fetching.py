@@ -85,7 +85,7 @@ class FetchingConsumer(GroupMember):
     # -- fetching ------------------------------------------------------------------------------------------------
 
     def _fetch(self, count: int, timeout: float) -> list[Any]:
-        """Ask the client library, and keep of its answer what is still ours and not from before a rewind."""
+        """Ask the client library, and keep what is still ours, not paused and not from before a rewind."""
         self._left_in_call = self._retained_in_call = frozenset()
         self._chosen_in_call = {}
         # Only an emptied queue proves a generation; while there is a backlog, asking for it would be in vain.
@@ -98,10 +98,10 @@ class FetchingConsumer(GroupMember):
             raise
         if self._callback_broke_off:
             self._guard.raise_kept()  # with an open journal: the next call fetches all this again
-        if self._topics.replaced:
-            batch = self._without_replaced(batch)
         self._drained = len(batch) < count
         asked = len(batch)
+        if self._topics.replaced:
+            batch = self._without_replaced(batch)
         if before is not None and self._drained:
             self._proven = before
         if self._left_in_call:
@@ -114,6 +114,8 @@ class FetchingConsumer(GroupMember):
             self._rewind()
         else:
             batch = self._starts.admit(self._without_stale(batch) if self._rewound else batch)
+        if self._paused and batch:
+            batch = self._without_paused(batch)
         if self._guard.error is not None:
             self._carried += batch
             self._close_journal()
@@ -293,6 +295,18 @@ class FetchingConsumer(GroupMember):
             kept += batch[run.start : run.stop]
         return kept
 
+    def _without_paused(self, batch: list[Any]) -> list[Any]:
+        """Keep what was paused until it is resumed: librdkafka does not heed a pause before a topic's first assignment.
+
+        Handed over, such records would overtake those of their partition that wait.
+        """
+        coming = self._paused & {InputPartition(m.topic(), m.partition()) for m in batch}
+        if not coming:
+            return batch
+        self._raw.pause(to_kafka(coming))
+        self._carried += [m for m in batch if InputPartition(m.topic(), m.partition()) in coming]
+        return [m for m in batch if InputPartition(m.topic(), m.partition()) not in coming]
+
     def _expect_start(self, keys: frozenset[InputPartition]) -> None:
         self._starts.assigned(keys)
 
@@ -353,7 +367,8 @@ class FetchingConsumer(GroupMember):
         pausing = self._pause_for_a_while()
         try:
             for _ in range(_DRAIN_ROUNDS_MAX):
-                if not self._fetch_for_later(_DRAIN_STEP, 0):
+                self._fetch_for_later(_DRAIN_STEP, 0)
+                if self._drained:
                     self._proven = before
                     break
         finally:
@@ -388,11 +403,10 @@ class FetchingConsumer(GroupMember):
             self._fetch_for_later(_PREFETCH_STEP, 0)
             self._close_journal()
 
-    def _fetch_for_later(self, count: int, timeout: float) -> int:
+    def _fetch_for_later(self, count: int, timeout: float) -> None:
         # The callbacks that fetching runs may replace the list that the records are added to: fetch first.
         batch = self._fetch(count, timeout)
         self._carried += batch
-        return len(batch)
 
     # -- where a partition starts (Steering) ---------------------------------------------------------------------
 

@@ -252,6 +252,13 @@ def test_a_paused_partition_hands_over_nothing_and_goes_on_where_it_was(bench):
     assert bench.offsets(consumer, 3) == [3, 4, 5]
 
 
+def test_a_pause_before_the_first_assignment_of_its_topic_has_no_effect(bench):
+    consumer = bench.consumer()
+    consumer.pause([bench.place()])
+    consumer.assign([bench.place(0)])
+    assert bench.offsets(consumer, 10) == list(range(10))
+
+
 def test_a_pause_of_one_partition_leaves_the_other(bench):
     consumer = bench.consumer()
     consumer.assign([bench.place(0), bench.place(0, partition=1)])

@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from confluent_kafka import TopicPartition
 
 from tests.kafka.kafka_support import values, wait_for
@@ -96,3 +97,38 @@ def test_records_that_waited_when_the_drain_began_are_handed_over_once_and_in_or
     assert consumer.consume(10, 0.2) == []
     for partition in range(2):
         assert [m.offset() for m in got if m.partition() == partition] == list(range(500))
+
+
+def pausing_at_first(stage, *, raises=False):
+    """A member whose `on_assign` pauses what it was given, which librdkafka does not heed at the first assignment."""
+
+    def on_assign(consumer, partitions):
+        consumer.pause(partitions)
+        if raises:
+            raise ZeroDivisionError
+
+    return stage.subscribed(callbacks={"on_assign": on_assign})
+
+
+def test_what_on_assign_pauses_is_paused_at_the_first_assignment_too(any_stage):
+    stage = any_stage
+    written = stage.load(5)
+    consumer = pausing_at_first(stage)
+    stage.assigned(consumer)
+    assert consumer.consume(10, 1.0) == []
+    assert consumer.poll(0.5) is None
+    consumer.resume(places(stage, [0, 1]))
+    assert sorted(values(stage.collect(consumer, 10))) == sorted(written)
+
+
+def test_no_record_overtakes_those_that_wait_because_their_partition_was_paused(any_stage):
+    stage = any_stage
+    stage.load(200)
+    consumer = pausing_at_first(stage, raises=True)
+    with pytest.raises(ZeroDivisionError):
+        wait_for(lambda: False, "the callback's error", lambda: consumer.consume(150, 1.0))
+    early = [consumer.poll(0.1) for _ in range(5)]
+    consumer.resume(places(stage, [0, 1]))
+    got = [*filter(None, early), *stage.collect(consumer, 400 - len(list(filter(None, early))))]
+    for partition in range(2):
+        assert [m.offset() for m in got if m.partition() == partition] == list(range(200))

@@ -22,7 +22,10 @@ _Answers = dict[PartitionKey, model.Fetched | BrokerError]
 
 
 class Fetcher:
-    """The assignment, as far as records are concerned. What is paused stays paused when it leaves and comes back."""
+    """The assignment, as far as records are concerned. What is paused stays paused when it leaves and comes back.
+
+    librdkafka knows a topic from its first assignment on; a pause before that has no effect.
+    """
 
     def __init__(self, link: ClientLink, settings: ConsumerSettings, inbox: Inbox) -> None:
         self.flows: dict[PartitionKey, Flow] = {}
@@ -32,6 +35,7 @@ class Fetcher:
         self._lookup = OffsetLookup(link, settings, inbox, self.flows, lambda: self._changes)
         self._changes = 0
         self._paused: set[PartitionKey] = set()
+        self._known_topics: set[str] = set()
         self._held = False
         self._fetching = False
         self._look_s = 0.0
@@ -42,6 +46,7 @@ class Fetcher:
     def add(self, partition: PartitionKey, start: int) -> None:
         """Begin to fetch ``partition`` at ``start``, which may be a logical offset."""
         self.flows[partition] = Flow(partition, start)
+        self._known_topics.add(partition.topic)
         self._look_soon()
 
     def remove(self, partitions: Iterable[PartitionKey]) -> None:
@@ -64,7 +69,7 @@ class Fetcher:
 
     def pause(self, partitions: Iterable[PartitionKey]) -> None:
         """Stop fetching ``partitions``; their queued records are void and will be fetched again."""
-        pausing = list(partitions)
+        pausing = [partition for partition in partitions if partition.topic in self._known_topics]
         self._paused.update(pausing)
         self._void(pausing)
 
