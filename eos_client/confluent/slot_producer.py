@@ -25,7 +25,7 @@ from eos_client.observe import EventHook, log_event
 _RUN_FENCED = frozenset({"FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"})
 _MEMBER_UNKNOWN = "UNKNOWN_MEMBER_ID"
 
-QUEUE_DEFAULTS: Mapping[str, Any] = {
+SLOT_DEFAULTS: Mapping[str, Any] = {
     # A slot is written in one go: room for a large one, no report of what went well.
     "queue.buffering.max.messages": 1_000_000,
     # Smaller than the default, so that a slot is on its way while it is written, and its memory used again.
@@ -33,6 +33,8 @@ QUEUE_DEFAULTS: Mapping[str, Any] = {
     # No batch overtakes one that is refused (confluent-kafka-go #921): a slot may be too large to be written again.
     "max.in.flight": 1,
     "delivery.report.only.error": True,
+    # As Spark's own sink places keys (kafka-clients): a live topic can change from one sink to the other.
+    "partitioner": "murmur2_random",
 }
 
 
@@ -51,7 +53,7 @@ class SlotProducer(ConfluentProducer):
         hook: EventHook = log_event,
     ) -> None:
         shared = {k: v for k, v in settings.items() if k not in CONSUMER_ONLY}
-        super().__init__({**QUEUE_DEFAULTS, **shared, "transactional.id": transactional_id}, limits=limits, hook=hook)
+        super().__init__({**SLOT_DEFAULTS, **shared, "transactional.id": transactional_id}, limits=limits, hook=hook)
         self.name = uuid.uuid4().hex[:16]
 
     def _renew(self) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from eos_client.confluent.ledger_reader import LedgerReader
 from eos_client.integration.spark import EosKafkaSink
 from eos_client.observe import Event
+from eos_client.testing.spark_connector import connector_jars
 from tests.verification.topics import ends
 
 WAIT_S = 60.0
@@ -23,7 +24,7 @@ STREAM_LIMIT_S = 250
 
 
 def spark_session() -> SparkSession:
-    """Two threads, one JVM, nothing but loopback."""
+    """Two threads, one JVM, nothing but loopback; Spark's own Kafka sink to compare with."""
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -31,6 +32,7 @@ def spark_session() -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "768m")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.jars", ",".join(map(str, connector_jars())))
         .config("spark.log.level", "OFF")
         .config("spark.ui.showConsoleProgress", "false")
         .getOrCreate()
