@@ -56,7 +56,7 @@ def _gather(admin: ClusterAdmin, config: EosConfig, options: DoctorOptions) -> F
     in_force = {**config.consumer_config(), **config.producer_config()}
     return Facts(
         cluster=cluster,
-        broker=_broker_settings(admin, min(cluster.brokers)),
+        broker=admin.broker_settings(min(cluster.brokers)),
         config={key: str(value) for key, value in in_force.items()},
         topics=tuple(
             TopicFacts(name, topic, admin.topic_settings(name) if topic else {}) for name, topic in topics.items()
@@ -65,13 +65,6 @@ def _gather(admin: ClusterAdmin, config: EosConfig, options: DoctorOptions) -> F
         group_id=options.group_id,
         group=admin.group(options.group_id) if options.group_id else None,
     )
-
-
-def _broker_settings(admin: ClusterAdmin, broker_id: int) -> dict[str, str]:
-    try:
-        return admin.broker_settings(broker_id)
-    except ClusterUnfitError:  # without permission for it: the checks say what they could not see
-        return {}
 
 
 def _internal_topics(admin: ClusterAdmin) -> dict[str, TopicDescription | None]:

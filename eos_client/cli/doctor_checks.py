@@ -174,6 +174,9 @@ def _topic(topic: TopicFacts, broker_count: int) -> Iterator[Finding]:
     factor = described.replicas_min
     shape = f"{described.partition_count} partitions, replication factor {factor}, min.insync.replicas {min_isr}"
     problems = []
+    if not topic.settings:
+        way_out = "allow DescribeConfigs on the topic to this user"
+        problems.append((Level.WARN, f"{described.partition_count} partitions; its settings cannot be read", way_out))
     if described.leaderless:
         partitions = ", ".join(map(str, described.leaderless))
         problems.append((Level.FAIL, f"partitions without a leader: {partitions}", "bring back their brokers"))
@@ -187,7 +190,7 @@ def _topic(topic: TopicFacts, broker_count: int) -> Iterator[Finding]:
     if factor < min(broker_count, 3):
         way_out = f"recreate it with replication factor {min(broker_count, 3)}"
         problems.append((Level.WARN, f"{shape} on {broker_count} brokers: too few copies", way_out))
-    elif factor > 1 and min_isr < 2:  # noqa: PLR2004  two copies of each acknowledged record
+    elif topic.settings and factor > 1 and min_isr < 2:  # noqa: PLR2004  two copies of each acknowledged record
         text = f"{shape}: an acknowledged record may have one copy only"
         problems.append((Level.WARN, text, "set min.insync.replicas=2 on the topic"))
     for level, text, way_out in problems:

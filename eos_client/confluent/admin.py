@@ -35,6 +35,11 @@ _T = TypeVar("_T")
 _UNREACHABLE = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})  # noqa: SLF001
 """Codes that mean "nobody answered". librdkafka publishes its local codes with an underscore."""
 _ALL_BROKERS_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
+_FORBIDDEN = {
+    ResourceType.BROKER: KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TOPIC: KafkaError.TOPIC_AUTHORIZATION_FAILED,
+}
+"""How a broker refuses to tell settings."""
 _ON_ITS_WAY = frozenset(
     {
         KafkaError.NOT_COORDINATOR,
@@ -131,18 +136,22 @@ class ClusterAdmin:
         )
 
     def topic_settings(self, name: str) -> dict[str, str]:
-        """Return the effective settings of a topic, defaults included."""
+        """Return the effective settings of a topic, defaults included; none where this client may not read them."""
         return self._settings(ResourceType.TOPIC, name)
 
     def broker_settings(self, broker_id: int) -> dict[str, str]:
-        """Return the effective settings of a broker, defaults included; secret ones read as ``""``."""
+        """Return the effective settings of a broker, defaults included; secret ones read as ``""``.
+
+        None where this client may not read them (DescribeConfigs), as on many managed clusters.
+        """
         return self._settings(ResourceType.BROKER, str(broker_id))
 
     def _settings(self, kind: ResourceType, name: str) -> dict[str, str]:
         resource = ConfigResource(kind, name)
         futures = self._client.describe_configs([resource], request_timeout=self._timeout_s)
-        entries = self._answer(futures[resource], f"read the settings of {kind.name.lower()} {name}")
-        return {key: entry.value or "" for key, entry in entries.items()}
+        intent = f"read the settings of {kind.name.lower()} {name}"
+        entries = self._answer_unless(_FORBIDDEN[kind], futures[resource], intent)
+        return {key: entry.value or "" for key, entry in (entries or {}).items()}
 
     def create_topics(self, partitions: Mapping[str, int]) -> None:
         """Create topics with the cluster's default replication and wait until each has its leaders.

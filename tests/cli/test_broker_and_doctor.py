@@ -11,7 +11,6 @@ import pytest
 from eos_client.cli.doctor import DoctorOptions, diagnose
 from eos_client.cli.doctor_checks import Level
 from eos_client.confluent.admin import ClusterAdmin
-from eos_client.errors import ClusterUnfitError
 
 pytestmark = pytest.mark.kafka
 
@@ -112,10 +111,7 @@ def test_the_doctors_exit_status_tells_what_is_wrong(
 
 
 def test_a_user_who_may_not_read_settings_still_learns_the_rest(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> Any:
-        raise ClusterUnfitError("the cluster would not: Cluster authorization failed")
-
-    monkeypatch.setattr(ClusterAdmin, "broker_settings", refuse)
+    monkeypatch.setattr(ClusterAdmin, "broker_settings", lambda *_: {})
     topic = cluster.topic("orders")
     findings = {
         finding.subject: finding

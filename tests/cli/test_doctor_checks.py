@@ -111,6 +111,12 @@ CASES = {
         Level.WARN,
         "allow DescribeConfigs",
     ),
+    "settings of the topic are hidden": (
+        replace(FIT, topics=(TopicFacts("orders", ORDERS, {}),)),
+        "topic orders",
+        Level.WARN,
+        "allow DescribeConfigs on the topic",
+    ),
     "transaction timeout above the broker's limit": (
         replace(FIT, config={"transaction.timeout.ms": "900001"}),
         "transaction.timeout.ms",
