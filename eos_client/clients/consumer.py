@@ -33,8 +33,9 @@ class EosConsumer(ConfluentConsumer):
     """Same constructor dict and methods as ``confluent_kafka.Consumer``, for one thread.
 
     Its ``commit`` sends nothing while the gate is closed and keeps the offsets pending. Errors are subclasses of
-    ``KafkaException`` named for what to do. Raises ConfigurationError for settings that would break exactly-once
-    processing, WrongThreadError at once for a call from another thread than the one that polls.
+    ``KafkaException`` named for what to do; one that only asks for the call to be repeated is confluent_kafka's. Raises
+    ConfigurationError for settings that would break exactly-once processing, WrongThreadError at once for a call from
+    another thread than the one that polls.
 
     ``auto.offset.reset`` says where a partition starts for which the group has no offset. ``latest`` is the end of the
     log when the partition is first assigned: that offset is committed before the first record is handed over, so later
@@ -267,9 +268,11 @@ class EosConsumer(ConfluentConsumer):
     def unfenced_commits(self) -> frozenset[InputPartition]:
         """The partitions for which a plain commit may still be served after whatever is sent now."""
         if self._left is not None:
-            if self._left.same_membership(self.snapshot().generation):  # the group has not heard that we have left
+            now = self.snapshot().generation
+            if self._left.same_membership(now):  # the group has not heard that we have left
                 return self._assigned
-            self._left = None
+            if now.is_fenced:  # joined, not on the way
+                self._left = None
         return frozenset(self.plain.unfenced)
 
     def fence_commits(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaException
 
 from eos_client.clock import MONOTONIC_CLOCK
+from eos_client.completion import Completion
 from eos_client.ports import Clock
 
 T = TypeVar("T")
@@ -33,7 +34,7 @@ class HandleCall:
     def __init__(self, function: Callable[[], Any], budget_s: float) -> None:
         self.function = function
         self.budget_s = budget_s
-        self.done = threading.Event()
+        self.done = Completion()
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -47,7 +48,7 @@ class HandleCall:
             self.error = KafkaException(sys.exc_info()[1])
         finally:
             self.function = _nothing
-            self.done.set()
+            self.done.reach()
 
     def take_error(self) -> BaseException | None:
         """Return the error, which is not kept: its traceback would keep the handle alive."""
@@ -79,22 +80,27 @@ class HandleThread:
         A call that an exception has broken off is still running: its own budget is waited for first.
         """
         before = self._last
-        longest_s = budget_s if before is None or before.done.is_set() else budget_s + before.budget_s
-        self._last = call = HandleCall(function, budget_s)
-        self._calls.put(call)
-        if not self._is_done(call, longest_s):
+        longest_s = budget_s if before is None or before.done.is_reached else budget_s + before.budget_s
+        call = HandleCall(function, budget_s)
+        try:
+            self._last = call
+            self._calls.put(call)
+            is_done = call.done.wait(longest_s if self.is_real else None)
+        except BaseException:
+            if not self.is_real:
+                self._outlast()
+            raise
+        if not is_done:
             raise OverdueError(f"no answer within {longest_s:g} s")
         self._last = None
         return call
 
-    def _is_done(self, call: HandleCall, longest_s: float) -> bool:
-        if self.is_real:
-            return call.done.wait(longest_s)
-        try:
-            return call.done.wait()
-        except BaseException:
-            call.done.wait()  # two threads at work at once would make what happens next a matter of chance
-            raise
+    def _outlast(self) -> None:
+        """Wait until the thread is free: two at work at once would make what happens next a matter of chance."""
+        behind = HandleCall(_nothing, 0.0)
+        self._calls.put(behind)
+        behind.done.wait()
+        self._last = None
 
     def call(self, function: Callable[[], T], budget_s: float) -> T:
         """Run ``function`` and return its result or raise its error; otherwise as `run`."""
@@ -113,7 +119,7 @@ class HandleThread:
 
         In simulated time it runs at once if the thread is free: when a handle falls silent is no matter of chance.
         """
-        is_free = self._last is None or self._last.done.is_set()
+        is_free = self._last is None or self._last.done.is_reached
         if self.is_real or not is_free:
             self._calls.put(HandleCall(last, 0.0))
         else:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from eos_client.clients import EosConsumer, EosProducer
 from eos_client.clients.input_events import InputEvents
 from eos_client.clients.transaction import Ending
+from eos_client.completion import Completion
 from eos_client.config import EosConfig
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.preflight import require_output_topics, require_topics
@@ -108,7 +109,7 @@ class ExactlyOnceLoop:
         self._closed = False
         self._runner: threading.Thread | None = None
         self._starting = threading.RLock()  # a signal handler may call close()
-        self._ended = threading.Event()
+        self._ended = Completion()
 
     # -- running -------------------------------------------------------------------------------------------------
 
@@ -124,7 +125,7 @@ class ExactlyOnceLoop:
             with StopSignals(self.stop):
                 self._run()
         finally:
-            self._ended.set()
+            self._ended.reach()
 
     def _claim(self) -> None:
         with self._starting:
@@ -189,10 +190,10 @@ class ExactlyOnceLoop:
             try:
                 self._close_clients()
             finally:
-                self._ended.set()
+                self._ended.reach()
         elif runner is threading.current_thread():
             self._close_clients()
-        elif not self._ended.is_set():
+        elif not self._ended.is_reached:
             self._await_end(runner)
 
     def _await_end(self, runner: threading.Thread) -> None:

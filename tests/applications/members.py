@@ -453,10 +453,13 @@ class Member:
     def _after_block(self, txn: Any, turn: Turn) -> None:
         if any(act.name == "produce_after" for act in turn.acts) and not self.world.calm:
             self._refused("produce after the block", lambda: txn.produce(self.names.sink, b"bad"))
-        if turn.then and txn.outcome is Outcome.COMMITTED and not self.closed_one:
+        # In the end neither any more: leaving the group before each block takes long, and a pause in time undoes each
+        # look-up of a position that retention has deleted.
+        if self.closed_one or self.world.calm:
+            return
+        if turn.then and txn.outcome is Outcome.COMMITTED:
             self._commit_after_block(turn)
-        # In the end not any more: a pause in time undoes each look-up of a position that retention has deleted.
-        if turn.keeps_alive and not self.closed_one and not self.world.calm:
+        if turn.keeps_alive:
             self._keep_alive()
 
     def _keep_alive(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
+import queue
 import threading
 import time
 import weakref
@@ -12,9 +14,12 @@ from contextlib import suppress
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from eos_client import completion
 from eos_client.clock import MONOTONIC_CLOCK
+from eos_client.confluent import handle_thread
 from eos_client.confluent.handle_thread import HandleThread, OverdueError
 from tests.confluent.threads import PATIENCE_S
+from tests.simulation.broken_off import StepStrike, StrikeError
 
 
 class StoppedClock:
@@ -239,3 +244,43 @@ def test_a_handle_is_gone_as_soon_as_its_owner_drops_it_whatever_its_calls_have_
         handle.call(getattr(client, method), PATIENCE_S)
     del client
     wait_until(lambda: gone() is None)
+
+
+class WaitStrike(StepStrike):
+    """Strikes where a call waits for its thread, also in what the standard library does for it."""
+
+    _FILES = (handle_thread.__file__, completion.__file__, threading.__file__)
+
+    def _enter(self, frame, _event, _argument):
+        if frame.f_code.co_filename not in self._FILES:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._step
+
+
+def in_time(act):
+    """Return what ``act`` returns, or fail where it never does."""
+    returned: queue.SimpleQueue[object] = queue.SimpleQueue()
+    threading.Thread(target=lambda: returned.put(act()), daemon=True).start()
+    return returned.get(timeout=PATIENCE_S)
+
+
+@pytest.mark.parametrize("clock", [MONOTONIC_CLOCK, StoppedClock()], ids=["real", "simulated"])
+def test_whatever_step_of_a_wait_is_struck_the_exception_comes_out_and_the_thread_goes_on(clock):
+    for number in itertools.count(1):
+        handle, running = HandleThread("handle", clock), threading.Lock()
+
+        def work(busy=running):
+            with busy:
+                time.sleep(0.001)
+
+        strike = WaitStrike(number)
+        with suppress(StrikeError), strike.armed():
+            handle.call(work, PATIENCE_S)
+        if handle.is_real is False:
+            assert not running.locked(), strike.struck
+        assert in_time(lambda used=handle: used.call(lambda: 42, PATIENCE_S)) == 42, strike.struck
+        handle.end()
+        if not strike.struck:
+            break
+    assert number > 10

@@ -198,3 +198,18 @@ def test_pauses_and_subscriptions_are_as_after_any_rebalance(stage: BlockStage) 
     stage.load(2)
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == stage.inputs[1:]
+
+
+@pytest.mark.parametrize("slow_s", [0.0, 1.0])
+def test_a_group_that_has_not_heard_of_the_leaving_is_left_again(slow_s: float) -> None:
+    """A KIP-848 member joins again by the same name; where its leaving was lost, also with the same epoch."""
+    stage = BlockStage(CONSUMER, records=1, partitions=1)
+    consumer, producer = stage.subscribed(**IMPATIENT), stage.producer()
+    commit_twice(stage, consumer)
+    stage.cluster.lose_request("ConsumerGroupHeartbeat")
+    if slow_s:
+        stage.cluster.delay("ConsumerGroupHeartbeat", slow_s)
+    stage.copy_the_rest(producer, consumer)
+    every_copy_is_served(stage)
+    assert committed(stage) == 6
+    assert stage.outputs == stage.inputs[1:]

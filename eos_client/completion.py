@@ -1,0 +1,41 @@
+"""The end of something that another thread waits for, which no exception of a signal handler can damage.
+
+``threading.Event`` is written in Python around a lock. An exception from outside that strikes while a thread has taken
+that lock leaves it taken, and whoever waits next waits for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+_SLICE_S = 1.0
+"""How late a waiting thread looks itself, where the one that has come to the end was struck before it could tell."""
+
+
+class Completion:
+    """Not reached, then reached for good."""
+
+    __slots__ = ("_told", "is_reached")
+
+    def __init__(self) -> None:
+        self.is_reached = False
+        self._told = threading.Lock()
+        self._told.acquire()
+
+    def reach(self) -> None:
+        """Let all that wait go on."""
+        if not self.is_reached:
+            self.is_reached = True
+            self._told.release()
+
+    def wait(self, limit_s: float | None = None) -> bool:
+        """Wait for ``limit_s`` seconds at most, or without limit; returns whether it was reached."""
+        ends_at = None if limit_s is None else time.monotonic() + limit_s
+        while not self.is_reached:
+            left_s = _SLICE_S if ends_at is None else min(_SLICE_S, ends_at - time.monotonic())
+            if left_s <= 0:
+                break
+            if self._told.acquire(timeout=left_s):
+                self._told.release()  # for another thread that waits
+        return self.is_reached
