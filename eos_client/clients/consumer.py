@@ -299,8 +299,12 @@ class EosConsumer(ConfluentConsumer):
     def settle(self, positions: InputPositions) -> None:
         """Note that a transaction has committed ``positions``; what was stored of them must not be sent after that."""
         super().settle(positions)
-        for partition in self._stored.keys() & positions.keys():
-            if self._stored[partition].offset <= positions[partition].next_offset:
+        self._drop_stored({partition: position.next_offset for partition, position in positions.items()})
+
+    def _drop_stored(self, sent: Mapping[InputPartition, int]) -> None:
+        """Drop what was stored up to the offsets that were ``sent``; what lies beyond them is still to be committed."""
+        for partition in self._stored.keys() & sent.keys():
+            if self._stored[partition].offset <= sent[partition]:
                 del self._stored[partition]
 
     # -- plain commits -------------------------------------------------------------------------------------------
@@ -382,8 +386,7 @@ class EosConsumer(ConfluentConsumer):
         sent = self._raw_commit(offsets=list(offsets.values()), asynchronous=asynchronous)
         if asynchronous:
             self.plain.sent(offsets)
-        for partition in offsets:
-            self._stored.pop(partition, None)
+        self._drop_stored({partition: place.offset for partition, place in offsets.items()})
         if sent is not None:
             self.plain.superseded(offsets)
             self._note_committed(place for place in sent if place.error is None)

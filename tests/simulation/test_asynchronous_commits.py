@@ -11,7 +11,7 @@ from eos_client import EosConsumer
 from eos_client.observe import CommitRefused
 from eos_client.testing import SimulatedCluster
 from eos_client.testing.simulation.model import PartitionKey
-from tests.simulation.block_stage import GROUP, BlockStage
+from tests.simulation.block_stage import GROUP, SOURCE, BlockStage
 from tests.simulation.simulated_member import CONSUMER, PROTOCOLS
 
 PLACE = PartitionKey("orders", 0)
@@ -170,6 +170,19 @@ def test_stored_offsets_that_failed_are_covered_too(simulated_cluster: Simulated
     application.consumer.commit(asynchronous=False)
     assert application.committed == {PLACE: 2}
     application.consumer.close()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_stored_offset_outlives_a_commit_that_covers_less_of_its_partition(protocol: str) -> None:
+    """What an asynchronous commit has not confirmed yet goes with the next one, also of another partition."""
+    stage = BlockStage(protocol, records=2)
+    consumer = stage.subscribed(enable_auto_offset_store=False)
+    stage.collect(consumer, 4)
+    consumer.commit(offsets=[TopicPartition(SOURCE, 0, 1)])
+    consumer.store_offsets(offsets=[TopicPartition(SOURCE, 0, 2)])
+    consumer.commit(offsets=[TopicPartition(SOURCE, 1, 2)], asynchronous=False)
+    consumer.commit(asynchronous=False)
+    assert sorted(stage.cluster.committed(GROUP).values()) == [2, 2]
 
 
 def test_what_is_no_callable_is_refused_as_confluent_kafka_does() -> None:
