@@ -267,12 +267,8 @@ class EosConsumer(ConfluentConsumer):
     @property
     def unfenced_commits(self) -> frozenset[InputPartition]:
         """The partitions for which a plain commit may still be served after whatever is sent now."""
-        if self._left is not None:
-            now = self.snapshot().generation
-            if self._left.same_membership(now):  # the group has not heard that we have left
-                return self._assigned
-            if now.is_fenced:  # joined, not on the way
-                self._left = None
+        if self._left is not None and self._left.same_membership(self.snapshot().generation):
+            return self._assigned  # the group has not heard that we have left
         return frozenset(self.plain.unfenced)
 
     def fence_commits(self) -> None:

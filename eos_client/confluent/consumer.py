@@ -27,7 +27,7 @@ from eos_client.confluent.failures import committed_offsets_unknown, consumer_er
 from eos_client.confluent.fetching import FetchingConsumer
 from eos_client.confluent.group_member import ConsumerFactory
 from eos_client.confluent.handle_thread import HandleThread, OverdueError
-from eos_client.confluent.leaving import serve_before_close
+from eos_client.confluent.leaving import LEAVING_ROUNDS_MAX, LEAVING_STEP_S, serve_before_close
 from eos_client.confluent.read_positions import behind_the_end, forbidden_reset, topic_replaced
 from eos_client.confluent.record_runs import RecordRun, last_good, runs
 from eos_client.confluent.thread_ownership import NeverBuilt, owned
@@ -44,9 +44,6 @@ CLOSE_LIMIT_S = 30.0
 
 CLOSE_LIMIT_AFTER_AN_EXCEPTION_S = 5.0
 """The same after an exception out of the library's ``consume``: its close() may have to wait for ever then."""
-
-_LEAVING_STEP_S = 0.01
-_LEAVING_ROUNDS_MAX = 500
 
 _BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
 """Logical offsets that lie before whatever was handed over and is not committed."""
@@ -337,10 +334,10 @@ class ConfluentConsumer(FetchingConsumer):
         self._rejoins = True
         self._raw.unsubscribe()
         self._drop_carried_records()
-        for _ in range(_LEAVING_ROUNDS_MAX):
+        for _ in range(LEAVING_ROUNDS_MAX):
             if not self._raw.assignment():
                 break
-            self._fetch_for_later(1, _LEAVING_STEP_S)
+            self._fetch_for_later(1, LEAVING_STEP_S)
         self._close_journal()
         self._join_again()
 

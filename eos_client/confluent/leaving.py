@@ -13,8 +13,8 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-_STEP_S = 0.01
-_ROUNDS_MAX = 500
+LEAVING_STEP_S = 0.01
+LEAVING_ROUNDS_MAX = 500
 
 
 def unsubscribe_when_lost(raw: Any) -> None:
@@ -39,6 +39,6 @@ def serve_before_close(raw: Any, *, unsubscribe: bool) -> None:
             raw.unsubscribe()
         else:
             raw.pause(raw.assignment())  # which makes the records in front of the callbacks void
-        for _ in range(_ROUNDS_MAX):
-            if raw.poll(_STEP_S) is None and not (unsubscribe and raw.assignment()):
+        for _ in range(LEAVING_ROUNDS_MAX):
+            if raw.poll(LEAVING_STEP_S) is None and not (unsubscribe and raw.assignment()):
                 return

@@ -11,6 +11,7 @@ from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.observe import Event
 from eos_client.testing.simulated_cluster import SimulatedCluster
+from eos_client.testing.simulation.model import PartitionKey
 from tests.simulation.simulated_member import CONSUMER
 
 SOURCE, SINK, GROUP = "orders", "invoices", "billing"
@@ -111,6 +112,10 @@ class BlockStage:
                     txn.produce(SINK, message.value())
 
         self.wait_for(lambda: sum(self.cluster.committed(GROUP).values()) == self.partitions * self.written, one_block)
+
+    def committed(self, partition: int = 0) -> int | None:
+        """The group's offset of a partition, None without one."""
+        return self.cluster.committed(GROUP).get(PartitionKey(SOURCE, partition))
 
     @property
     def inputs(self) -> list[bytes]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import eos_client
@@ -43,11 +44,15 @@ class StepStrike:
             sys.settrace(before)
 
     def _enter(self, frame: Any, _event: str, _argument: Any) -> Any:
-        if not _is_struck(frame.f_code.co_filename):
+        if not self._strikes(frame.f_code):
             return None
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
         return self._step
+
+    def _strikes(self, code: CodeType) -> bool:
+        """Whether steps of this code are struck."""
+        return _is_struck(code.co_filename)
 
     def _step(self, frame: Any, event: str, _argument: Any) -> Any:
         if event == "opcode" and not self.struck and not _has_handed_over(frame):

@@ -29,11 +29,8 @@ _OUR_STEPS = {
 class BlockStrike(StepStrike):
     """Strikes where a block is entered and left, and in the application's own function around it."""
 
-    def _enter(self, frame, _event, _argument):
-        if (frame.f_code.co_filename, frame.f_code.co_name) not in _OUR_STEPS:
-            return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        return self._step
+    def _strikes(self, code):
+        return (code.co_filename, code.co_name) in _OUR_STEPS
 
 
 class Application:

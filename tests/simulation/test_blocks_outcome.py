@@ -74,10 +74,8 @@ def test_wherever_an_exception_strikes_every_block_is_told_its_outcome(protocol)
 class EndStrike(StepStrike):
     """Strikes only where a block's outcome is noted and told."""
 
-    def _enter(self, frame, event, argument):
-        if frame.f_code.co_name not in {"_ended", "_told", "left_block"}:
-            return None
-        return super()._enter(frame, event, argument)
+    def _strikes(self, code):
+        return code.co_name in {"_ended", "_told", "left_block"} and super()._strikes(code)
 
 
 def test_no_step_between_the_end_and_the_telling_of_it_loses_an_outcome():

@@ -8,7 +8,6 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
-from eos_client.testing.simulation.model import PartitionKey
 from tests.kafka.kafka_support import close_the_gate
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
 from tests.simulation.simulated_member import PROTOCOLS
@@ -38,10 +37,6 @@ class OnItsWay:
         return txn
 
     @property
-    def committed(self) -> int | None:
-        return self.stage.cluster.committed(GROUP).get(PartitionKey(SOURCE, 0))
-
-    @property
     def requests(self) -> list[str]:
         asked = ("OffsetCommit", "TxnOffsetCommit")
         return [request.request for request in self.stage.cluster.history[self.asked :] if request.request in asked]
@@ -53,7 +48,7 @@ def test_a_block_commits_after_the_answer(protocol: str) -> None:
     assert way.block().outcome is Outcome.COMMITTED
     assert way.requests == ["OffsetCommit", "TxnOffsetCommit"]
     way.stage.cluster.advance(LONG_S)
-    assert way.committed == 6
+    assert way.stage.committed() == 6
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

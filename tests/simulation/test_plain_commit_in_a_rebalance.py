@@ -29,10 +29,6 @@ def stage(request: Any) -> BlockStage:
     return BlockStage(request.param, records=2, partitions=1)
 
 
-def committed(stage: BlockStage) -> int | None:
-    return stage.cluster.committed(GROUP).get(PartitionKey(SOURCE, 0))
-
-
 def evicted_while_another_has_committed_more(stage: BlockStage) -> None:
     stage.cluster.lose()
     stage.load(3)
@@ -61,10 +57,10 @@ def test_a_loss_told_inside_commit_takes_the_group_back_to_nothing(stage, reques
     else:
         with pytest.raises(CommitRefusedError, match=rf"{SOURCE}\[0\]"):
             consumer.commit(**request_of(consumer, records), asynchronous=False)
-    assert committed(stage) == 5
+    assert stage.committed() == 5
     consumer.poll(1.0)
     consumer.close()
-    assert committed(stage) == 5
+    assert stage.committed() == 5
 
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "asynchronous"])
@@ -78,7 +74,7 @@ def test_a_revocation_served_inside_commit_commits_what_was_asked_for(stage, req
     sent = consumer.commit(**request_of(consumer, records), asynchronous=asynchronous)
     assert [(place.partition, place.offset) for place in sent or ()] == ([] if asynchronous else [(0, 2)])
     stage.wait_for(lambda: stage.named("partitions_revoked"), lambda: consumer.poll(0.1))
-    assert committed(stage) == 2
+    assert stage.committed() == 2
     assert not [event for event in stage.events if isinstance(event, CommitRefused)]
     consumer.close()
 
@@ -127,4 +123,4 @@ def test_what_a_commit_that_was_broken_off_has_asked_for_is_not_committed_later(
     consumer.seek(TopicPartition(SOURCE, 0, first.offset()))
     with pytest.raises(ZeroDivisionError):
         consumer.close()
-    assert committed(stage) is None
+    assert stage.committed() is None
