@@ -214,10 +214,7 @@ class GroupConsumer(Protocol):
         ...
 
     def fence_commits(self) -> None:
-        """Leave the group and join it again where a plain commit could be served after the next transaction.
-
-        Raises TransactionStateError for a member that cannot leave.
-        """
+        """Become another member of the group where a plain commit could be served after the next transaction."""
         ...
 
     @property

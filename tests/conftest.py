@@ -4,6 +4,7 @@ Everything below tests/kafka is marked `kafka`, everything below tests/spark `sp
 asked for.
 """
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,13 @@ _UNHURRIED: dict[str, Any] = {"deadline": None, "suppress_health_check": [Health
 settings.register_profile("search", settings(), **_UNHURRIED)
 settings.register_profile("tests", settings(), derandomize=True, database=None, **_UNHURRIED)
 settings.load_profile("tests")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_clients_of_earlier_modules():
+    """Free the clients that a module's tests have not closed: by the hundreds, their threads take the machine."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from eos_client.confluent.failures import (
 )
 from eos_client.confluent.thread_ownership import owned
 from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitGate, GateSettings
-from eos_client.core.model import GroupGeneration, InputPartition, InputPositions
+from eos_client.core.model import InputPartition, InputPositions
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from eos_client.listeners.compose import RebalanceCallback
 from eos_client.observe import ClientReported, CommitRefused, Counters, EventHook, log_event, safe_hook
@@ -71,7 +71,6 @@ class EosConsumer(ConfluentConsumer):
         self._events = InputEvents(self._hook)
         self._missing = MissingTopics(self, (), clock)
         self._is_assigned_by_hand = False
-        self._left: GroupGeneration | None = None
         self.plain = PlainCommits(self, self._send_before_revoke, self._hook, clock)
 
     @owned()
@@ -267,29 +266,17 @@ class EosConsumer(ConfluentConsumer):
     @property
     def unfenced_commits(self) -> frozenset[InputPartition]:
         """The partitions for which a plain commit may still be served after whatever is sent now."""
-        if self._left is not None and self._left.same_membership(self.snapshot().generation):
-            return self._assigned  # the group has not heard that we have left
         return frozenset(self.plain.unfenced)
 
     def fence_commits(self) -> None:
-        """Leave the group and join it again where a plain commit could be served after the next transaction.
+        """Become another member of the group where a plain commit could be served after the next transaction.
 
         Nothing else has the broker refuse an OffsetCommit within one generation. Offsets that are pending are committed
-        on the way out. The group is not left while a commit is not answered: librdkafka would take its refusal for one
-        of the new membership, and drop that. Raises TransactionStateError for a static member of the newer protocol
-        (KIP-848), which comes back as the very member that it was.
+        on the way out. The group is not left while a commit is not answered, or nobody would hear how it ended.
         """
         is_due = not self.unfenced_commits.isdisjoint(self._assigned) or self.plain.pending
         if not is_due or self.unanswered_commits:
             return
-        if self._is_member_epoch and "group.instance.id" in self._settings:
-            raise misplaced_call(
-                f"transaction() with a consumer that has committed by commit(), or the start of a partition, and has "
-                f"group.instance.id={self._settings['group.instance.id']!r}: a copy of that commit could be served "
-                "after the block's and take the group back, for such a member keeps its place when it leaves. Close "
-                "this consumer and build another consumer; call producer.transaction(consumer) before its first poll()"
-            )
-        self._left = self.snapshot().generation
         self.rejoin()
 
     def settle(self, positions: InputPositions) -> None:

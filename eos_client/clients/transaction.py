@@ -337,8 +337,8 @@ class TransactionSession:
             )
         if late := self._consumer.unfenced_commits & ours:
             return (
-                f"the group has not heard yet that its member has left: a commit() of {named(late)} from before this "
-                "block, served after this transaction, would take it back"
+                f"a commit() of {named(late)} was not answered before this block: a copy of it, served after this "
+                "transaction, would take the group back"
             )
         return ""
 

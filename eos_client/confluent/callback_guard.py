@@ -32,7 +32,7 @@ class CallbackGuard:
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
         self._raised_by = ""
-        self._closing = False
+        self._closing = self._is_retired = False
         self._to_report = ""
         self._needs_token = False
         self._no_token: BaseException | None = None
@@ -87,6 +87,19 @@ class CallbackGuard:
             finally:
                 del error  # or the traceback and this frame would keep each other alive
 
+    def retire(self) -> None:
+        """Another client takes the place of this one: nothing that the library still tells of it is heard."""
+        self._is_retired = True
+
+    def heard(self, callback: Callable[..., Any]) -> Callable[..., None]:
+        """Return ``callback`` for as long as its client is in use."""
+
+        def call(*arguments: Any) -> None:
+            if not self._is_retired:
+                callback(*arguments)
+
+        return call
+
     def guarded(self, callback: Callable[..., Any], about_the_client: str = "") -> Callable[..., None]:
         """Return ``callback`` as the client library gets it; one ``about_the_client`` has its name there."""
 
@@ -96,7 +109,7 @@ class CallbackGuard:
             except BaseException as error:  # noqa: BLE001  # raised again as soon as the client library has returned
                 self.keep(error, about_the_client)
 
-        return call
+        return self.heard(call)
 
     def running(self, callback: Callable[..., Any], *arguments: Any) -> None:
         """Run ``callback``; what is called from there is inside a callback of this client."""

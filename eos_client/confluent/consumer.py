@@ -26,8 +26,7 @@ from eos_client.config import safe_consumer_settings
 from eos_client.confluent.failures import committed_offsets_unknown, consumer_errors
 from eos_client.confluent.fetching import FetchingConsumer
 from eos_client.confluent.group_member import ConsumerFactory
-from eos_client.confluent.handle_thread import HandleThread, OverdueError
-from eos_client.confluent.leaving import LEAVING_ROUNDS_MAX, LEAVING_STEP_S, serve_before_close
+from eos_client.confluent.leaving import close_in_time, serve_before_close
 from eos_client.confluent.read_positions import behind_the_end, forbidden_reset, topic_replaced
 from eos_client.confluent.record_runs import RecordRun, last_good, runs
 from eos_client.confluent.thread_ownership import NeverBuilt, owned
@@ -38,12 +37,6 @@ from eos_client.ports import Clock, keys_of
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-
-CLOSE_LIMIT_S = 30.0
-"""How long ``close()`` waits for the client library, once every callback that was due has run."""
-
-CLOSE_LIMIT_AFTER_AN_EXCEPTION_S = 5.0
-"""The same after an exception out of the library's ``consume``: its close() may have to wait for ever then."""
 
 _BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
 """Logical offsets that lie before whatever was handed over and is not committed."""
@@ -324,22 +317,16 @@ class ConfluentConsumer(FetchingConsumer):
 
     @owned(claims=True)
     def rejoin(self) -> None:
-        """Leave the group and join it again: what was sent under the old membership is refused from then on.
+        """Leave the group and join it as another member: what the old one has sent is refused once its partitions left.
 
         Runs the revoke callback; the new assignment comes with a later ``poll`` or ``consume``. Where this is broken
-        off, the next call that fetches joins again.
+        off, the next call that fetches goes on with it. Raises ConfigurationError where no other client can be built.
         """
         self._prove_before_leaving()
         self._begin_fetching()
         self._rejoins = True
-        self._raw.unsubscribe()
-        self._drop_carried_records()
-        for _ in range(LEAVING_ROUNDS_MAX):
-            if not self._raw.assignment():
-                break
-            self._fetch_for_later(1, LEAVING_STEP_S)
-        self._close_journal()
         self._join_again()
+        self._close_journal()
 
     @owned()
     def close(self) -> None:
@@ -394,16 +381,13 @@ class ConfluentConsumer(FetchingConsumer):
             self._raw.close()
 
     def _close_library_in_time(self) -> None:
-        limit_s = CLOSE_LIMIT_AFTER_AN_EXCEPTION_S if self._may_keep_a_record else CLOSE_LIMIT_S
-        closer = HandleThread("eos-consumer-library-close", self._clock)
+        limit_s = self._close_limit_s
         try:
-            closer.call(self._ownership.lent(self._close_library_once), limit_s)
-        except OverdueError:
-            self._left_behind = True
-            self.report(self._what_is_left_behind(limit_s))
+            if not close_in_time(self._ownership.lent(self._close_library_once), limit_s, self._clock):
+                self._left_behind = True
+                self.report(self._what_is_left_behind(limit_s))
         finally:
             self._ownership.disown()
-            closer.end()
 
     def _what_is_left_behind(self, limit_s: float) -> str:
         stays = f"within {limit_s:g} s. Its thread and connections stay to the process's end"
@@ -432,14 +416,7 @@ class ConfluentConsumer(FetchingConsumer):
     def close_within(self, limit_s: float) -> bool:
         """Close, waiting ``limit_s`` seconds at most; returns whether leaving the group was confirmed."""
         self._ownership.disown()
-        closer = HandleThread("eos-consumer-close", self._clock)
-        try:
-            closer.call(self.close, limit_s)
-        except OverdueError:
-            return False
-        finally:
-            closer.end()
-        return not self._left_behind
+        return close_in_time(self.close, limit_s, self._clock) and not self._left_behind
 
     def __enter__(self) -> Self:
         return self

@@ -17,6 +17,7 @@ class OwnedConsumer:
     """The pass-through part of the consumer. Methods mean what they mean in ``confluent_kafka.Consumer``."""
 
     _raw: Any = None
+    _settings: dict[str, Any]
     _closed = True
     _ownership: ThreadOwnership | NeverBuilt = NeverBuilt("Consumer closed")
 
@@ -83,3 +84,4 @@ class OwnedConsumer:
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Replace the SASL credentials."""
         self._raw.set_sasl_credentials(username, password)
+        self._settings.update({"sasl.username": username, "sasl.password": password})

@@ -18,8 +18,10 @@ from typing import Any
 import tenacity
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException, TopicPartition
 
+from eos_client.confluent import leaving
 from eos_client.confluent.failures import consumer_errors, input_error, is_fatal, kafka_error
 from eos_client.confluent.group_member import ConsumerFactory, GroupMember, to_kafka
+from eos_client.confluent.leaving import LEAVING_ROUNDS_MAX, LEAVING_STEP_S, close_in_time
 from eos_client.confluent.read_positions import ReadPositions
 from eos_client.confluent.record_runs import runs
 from eos_client.confluent.start_offsets import ResetPolicy, StartOffsets
@@ -173,12 +175,43 @@ class FetchingConsumer(GroupMember):
 
         Nothing more is handed over by a closed consumer, so there is nothing to make good.
         """
-        if self._rejoins and not self._in_callback and not self._closed:
-            self._join_again()
         if not self._open_journal() and not self._in_callback and not self._closed:
             self._go_back_to_next()
         elif self._rewind_goals is not None and not self._in_callback:
             self._rewind()
+        if self._rejoins and not self._in_callback and not self._closed:
+            self._join_again()
+
+    def _join_again(self) -> None:
+        """Leave the group, and join it by a client library of its own: its member id is another one.
+
+        ``unsubscribe`` and ``subscribe`` would do for a classic group only: a KIP-848 client joins again by its old id,
+        and where its leaving was lost nothing tells that it is the member of before.
+        """
+        self._raw.unsubscribe()
+        self._drop_carried_records()
+        for _ in range(LEAVING_ROUNDS_MAX):
+            if not self._raw.assignment():
+                break
+            self._fetch_for_later(1, LEAVING_STEP_S)
+        self._fatal = self._fatal or self._why_given_up()
+        self._require_not_given_up()
+        self._hear_of(frozenset())
+        self._let_go(self._replace_library())
+        if self._listener is not None:
+            self._subscribe(self._subscription, self._listener)
+
+    def _let_go(self, library: Any) -> None:
+        limit_s, self._may_keep_a_record = self._close_limit_s, False
+        if not close_in_time(library.close, limit_s, self._clock):
+            self.report(
+                f"the group was left for a new membership, but the client library of the old one did not end within "
+                f"{limit_s:g} s: its thread and connections stay to the process's end"
+            )
+
+    @property
+    def _close_limit_s(self) -> float:
+        return leaving.CLOSE_LIMIT_AFTER_AN_EXCEPTION_S if self._may_keep_a_record else leaving.CLOSE_LIMIT_S
 
     def _go_back_to_next(self) -> None:
         """Continue every partition at the first record that was not handed over.

@@ -55,14 +55,18 @@ class GroupMember(OwnedConsumer):
         self._subscription: list[str] = []
         self._rejoins = False
         self._carried: list[Any] = []
+        self._factory = factory
         self._guard = CallbackGuard()
         self._callback_broke_off = False
         self._half_heard: frozenset[InputPartition] = frozenset()
         self._raised_by_application: BaseException | None = None
         self._in_callback = False
         self._listener: RebalanceListener | None = None
-        with self._guard.building("consumer"):
-            self._raw = factory(self._guard.added_to(self._topics.added_to(library_settings(self._settings))))
+        self._raw = self._new_library(self._guard)
+
+    def _new_library(self, guard: CallbackGuard) -> Any:
+        with guard.building("consumer"):
+            return self._factory(guard.added_to(self._topics.added_to(library_settings(self._settings))))
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -103,7 +107,10 @@ class GroupMember(OwnedConsumer):
 
     @owned()
     def _subscribe(self, topics: list[str], listener: RebalanceListener) -> None:
-        self._raw.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        heard = self._guard.heard
+        self._raw.subscribe(
+            topics, on_assign=heard(self._on_assign), on_revoke=heard(self._on_revoke), on_lost=heard(self._on_lost)
+        )
         # Only for the first subscription: records of an earlier one may still be on their way later.
         self._one_topic = self._listener is None and len(topics) == 1 and not is_pattern(topics[0])
         self._has_patterns = any(map(is_pattern, topics))
@@ -112,10 +119,13 @@ class GroupMember(OwnedConsumer):
         self._listener = listener
         self._rejoins = False
 
-    def _join_again(self) -> None:
-        """Subscribe again, after ``rejoin`` has left the group."""
-        if self._rejoins and self._listener is not None:
-            self._subscribe(self._subscription, self._listener)
+    def _replace_library(self) -> Any:
+        """Be another member from now on, of no group yet; returns the client library's consumer that was left."""
+        guard = CallbackGuard(self._guard.error)
+        new, left = self._new_library(guard), self._raw
+        self._guard.retire()
+        self._guard, self._raw = guard, new
+        return left
 
     # The binding (un)assigns by itself after a callback that did not. What a callback raises is kept until the client
     # library has returned: raised inside, the records that it had collected would be dropped behind our back.

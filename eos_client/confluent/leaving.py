@@ -8,13 +8,23 @@ an assignment that the application was not told of before ``close()``. So whatev
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaException
 
+from eos_client.confluent.handle_thread import HandleThread, OverdueError
+from eos_client.ports import Clock
+
 LEAVING_STEP_S = 0.01
 LEAVING_ROUNDS_MAX = 500
+
+CLOSE_LIMIT_S = 30.0
+"""How long the client library's close() is waited for, once every callback that was due has run."""
+
+CLOSE_LIMIT_AFTER_AN_EXCEPTION_S = 5.0
+"""The same after an exception out of the library's ``consume``: its close() may have to wait for ever then."""
 
 
 def unsubscribe_when_lost(raw: Any) -> None:
@@ -42,3 +52,15 @@ def serve_before_close(raw: Any, *, unsubscribe: bool) -> None:
         for _ in range(LEAVING_ROUNDS_MAX):
             if raw.poll(LEAVING_STEP_S) is None and not (unsubscribe and raw.assignment()):
                 return
+
+
+def close_in_time(close: Callable[[], None], limit_s: float, clock: Clock) -> bool:
+    """Let another thread ``close`` a client; returns whether that was through within ``limit_s`` seconds."""
+    closer = HandleThread("eos-consumer-close", clock)
+    try:
+        closer.call(close, limit_s)
+    except OverdueError:
+        return False
+    finally:
+        closer.end()
+    return True

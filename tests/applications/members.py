@@ -477,11 +477,8 @@ class Member:
                 self.world.count("seek refused")
 
     def _commit_after_block(self, turn: Turn) -> None:
-        """Commit what the block has committed already, once its producer is closed; before that it is refused.
-
-        A static KIP-848 member cannot leave its group, as the block after such a commit would have to.
-        """
-        if turn.reopens and not (self.setting.static and self.setting.protocol == "consumer"):
+        """Commit what the block has committed already, once its producer is closed; before that it is refused."""
+        if turn.reopens:
             self.producer.close()
             self._commit(turn.then)
             self._build_producer()

@@ -49,12 +49,14 @@ class BlockStage:
             return {"group.protocol": "consumer"}
         return {"partition.assignment.strategy": self.protocol}
 
-    def consumer(self, *, hook: Any = None, gate: GateSettings | None = None, **settings: Any) -> EosConsumer:
+    def consumer(
+        self, *, hook: Any = None, gate: GateSettings | None = None, factory: Any = None, **settings: Any
+    ) -> EosConsumer:
         config = {"bootstrap.servers": "simulated", "group.id": GROUP, "auto.offset.reset": "earliest"}
         return EosConsumer(
             config | self.group_settings | {k.replace("_", "."): v for k, v in settings.items()},
             gate=gate,
-            factory=self.cluster.consumer,
+            factory=factory or self.cluster.consumer,
             clock=self.cluster.clock,
             hook=hook or self.events.append,
         )

@@ -171,17 +171,14 @@ def test_an_on_revoke_that_raises_on_the_way_out_leaves_the_consumer_subscribed(
     assert stage.outputs == stage.inputs[1:]
 
 
-def test_a_static_member_of_the_newer_protocol_cannot_leave_and_is_told_how_to_go_on() -> None:
-    stage = BlockStage(CONSUMER, records=1, partitions=1)
-    consumer, producer = stage.subscribed(group_instance_id="one"), stage.producer()
-    stage.collect(consumer, 1)
-    consumer.commit(asynchronous=False)
-    too_late = pytest.raises(TransactionStateError, match=r"group\.instance\.id.*another consumer")
-    with too_late, producer.transaction(consumer):
-        pytest.fail("the block was entered")
-    consumer.close()
-    stage.load(2)
-    stage.copy_the_rest(producer, stage.subscribed(group_instance_id="one"))
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_copy_that_is_served_after_the_block_of_a_static_member_does_not_take_the_group_back(protocol: str) -> None:
+    stage = BlockStage(protocol, records=1, partitions=1)
+    consumer, producer = stage.subscribed(group_instance_id="one", **IMPATIENT), stage.producer()
+    commit_twice(stage, consumer)
+    stage.copy_the_rest(producer, consumer)
+    every_copy_is_served(stage)
+    assert stage.committed() == 6
     assert stage.outputs == stage.inputs[1:]
 
 
@@ -196,10 +193,16 @@ def test_pauses_and_subscriptions_are_as_after_any_rebalance(stage: BlockStage) 
 
 
 @pytest.mark.parametrize("slow_s", [0.0, 1.0])
-def test_a_group_that_has_not_heard_of_the_leaving_is_left_again(slow_s: float) -> None:
-    """A KIP-848 member joins again by the same name; where its leaving was lost, also with the same epoch."""
+@pytest.mark.parametrize("moves_on", [False, True])
+def test_a_group_that_has_not_heard_of_the_leaving_keeps_the_old_member_apart(slow_s: float, *, moves_on: bool) -> None:
+    """By the old name it would be the old membership, which neither name nor epoch tell where the group moves on."""
     stage = BlockStage(CONSUMER, records=1, partitions=1)
-    consumer, producer = stage.subscribed(**IMPATIENT), stage.producer()
+
+    def on_revoke(*_: Any) -> None:
+        if moves_on:
+            stage.cluster.rebalance()
+
+    consumer, producer = stage.subscribed(callbacks={"on_revoke": on_revoke}, **IMPATIENT), stage.producer()
     commit_twice(stage, consumer)
     stage.cluster.lose_request("ConsumerGroupHeartbeat")
     if slow_s:
@@ -226,3 +229,19 @@ def test_a_commit_that_is_answered_after_its_partition_came_back_may_have_been_s
     stage.load(1)
     stage.copy_the_rest(producer, consumer)
     assert left(stage) == 2
+
+
+def test_a_commit_that_is_answered_inside_the_block_is_not_followed_by_the_blocks_offsets(stage: BlockStage) -> None:
+    consumer, producer = stage.subscribed(), stage.producer()
+    stage.collect(consumer, 1)
+    stage.cluster.delay("OffsetCommit", ANSWER_S)
+    consumer.commit()
+    stage.load(2)
+    with producer.transaction(consumer) as txn:
+        for message in stage.collect(consumer, 2):
+            txn.produce(SINK, message.value())
+        stage.wait_for(lambda: not consumer.unanswered_commits, lambda: consumer.consume(1, 0.1))
+    assert txn.outcome is Outcome.ABORTED
+    assert "was not answered before this block" in txn.reason
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs[1:]

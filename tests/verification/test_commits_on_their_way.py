@@ -60,15 +60,19 @@ def test_a_block_commits_after_an_asynchronous_commit_that_was_sent_before_it(
         assert stage.committed() == {0: 6}
 
 
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "asynchronous"])
+@pytest.mark.parametrize(
+    ("asynchronous", "membership"),
+    [(False, {}), (True, {}), (False, {"group_instance_id": "one"})],
+    ids=["synchronous", "asynchronous", "static member"],
+)
 @pytest.mark.parametrize("protocol", GroupProtocol, ids=lambda protocol: protocol.value)
 def test_the_first_copy_of_a_commit_that_was_sent_twice_is_refused_after_a_block(
-    proxy: KafkaProxy, protocol: GroupProtocol, asynchronous: bool
+    proxy: KafkaProxy, protocol: GroupProtocol, asynchronous: bool, membership: dict[str, Any]
 ) -> None:
     place = f"127.0.0.1:{proxy.port}"
     with Stage(place, protocol, partitions=1, session_s=SESSION_S, heartbeat_s=HEARTBEAT_S) as stage:
         answered: list[Any] = []
-        consumer = stage.subscribed(on_commit=lambda error, places: answered.append(error))
+        consumer = stage.subscribed(on_commit=lambda error, places: answered.append(error), **membership)
         producer = stage.producer()
         stage.load(1)
         stage.collect(consumer, 1)
