@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eos_client.core.model import GroupGeneration, InputPartition, InputPosition
-from eos_client.core.uncommitted_work import UncommittedWork
+from eos_client.core.model import GroupGeneration, InputPartition
+from eos_client.core.uncommitted_work import PartitionWork, UncommittedWork
 
-_Before = tuple[InputPartition, InputPosition | None, bool, int | None]
+_Before = tuple[InputPartition, PartitionWork, int | None]
 
 
 class HandOver:
@@ -38,8 +38,8 @@ class HandOver:
 
     def undo(self) -> None:
         """Undo the bookings in the journal, which stays open."""
-        for partition, position, departed, next_offset in reversed(self.journal or ()):
-            self._work.reset(partition, position, departed=departed)
+        for partition, work, next_offset in reversed(self.journal or ()):
+            self._work.reset(partition, work)
             self._continue_at(partition, next_offset)
         if self.journal:
             self.journal.clear()
@@ -79,8 +79,7 @@ class HandOver:
 
     def _note(self, partition: InputPartition) -> None:
         if self.journal is not None:
-            position, departed = self._work.state_of(partition)
-            self.journal.append((partition, position, departed, self.next_offsets.get(partition)))
+            self.journal.append((partition, self._work.state_of(partition), self.next_offsets.get(partition)))
 
     def _continue_at(self, partition: InputPartition, offset: int | None) -> None:
         if offset is None:

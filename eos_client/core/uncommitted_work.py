@@ -8,8 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from eos_client.core.model import GroupGeneration, InputPartition, InputPosition, InputPositions
+
+
+class PartitionWork(NamedTuple):
+    """What is known of one partition: its position, and the one from before it left and came back."""
+
+    position: InputPosition | None
+    covered: InputPosition | None
+    has_departed: bool
 
 
 class UncommittedWork:
@@ -18,6 +27,7 @@ class UncommittedWork:
     def __init__(self) -> None:
         self._positions: dict[InputPartition, InputPosition] = {}
         self._departed: set[InputPartition] = set()
+        self._covered: dict[InputPartition, InputPosition] = {}  # what had departed, of partitions that came back
         self._in_hand = False
         self._processed: dict[InputPartition, InputPosition] = {}
 
@@ -54,6 +64,8 @@ class UncommittedWork:
         known = self._positions.get(partition)
         if known is None or partition in self._departed:
             # What was consumed before it left is its heir's by now: going back there would double it.
+            if known is not None:
+                self._covered[partition] = known
             self._departed.discard(partition)
             self._processed.pop(partition, None)
             self._positions[partition] = InputPosition(first_offset, next_offset, generation, leader_epoch)
@@ -68,14 +80,21 @@ class UncommittedWork:
         self._departed.update(p for p in partitions if p in self._positions)
 
     def taken_back(self, partition: InputPartition, offset: int) -> None:
-        """Note that the records from ``offset`` on were not processed after all."""
+        """Note that the records from ``offset`` on were not processed after all.
+
+        Where nothing else is left of a partition that has come back, what had departed is shown to the gate again: its
+        outputs are in the transaction.
+        """
         known = self._positions.get(partition)
         if known is None or offset >= known.next_offset:
             return
-        if offset <= known.first_offset:
-            del self._positions[partition]
-        else:
+        if offset > known.first_offset:
             self._positions[partition] = replace(known, next_offset=offset)
+        elif partition in self._covered:
+            self._positions[partition] = self._covered.pop(partition)
+            self._departed.add(partition)
+        else:
+            del self._positions[partition]
 
     def sought(self, partition: InputPartition, offset: int) -> None:
         """Note that the application goes on at ``offset``: of what is in hand, it gives back the records from there on.
@@ -85,17 +104,20 @@ class UncommittedWork:
         processed = self._processed.get(partition)
         self.taken_back(partition, offset if processed is None else max(offset, processed.next_offset))
 
-    def state_of(self, partition: InputPartition) -> tuple[InputPosition | None, bool]:
-        """Return the position of ``partition``, if there is one, and whether it has left since."""
-        return self._positions.get(partition), partition in self._departed
+    def state_of(self, partition: InputPartition) -> PartitionWork:
+        """Return what is known of ``partition``, for `reset`."""
+        return PartitionWork(
+            self._positions.get(partition), self._covered.get(partition), has_departed=partition in self._departed
+        )
 
-    def reset(self, partition: InputPartition, position: InputPosition | None, *, departed: bool) -> None:
+    def reset(self, partition: InputPartition, before: PartitionWork) -> None:
         """Set ``partition`` back to what `state_of` returned."""
-        if position is None:
-            self._positions.pop(partition, None)
-        else:
-            self._positions[partition] = position
-        (self._departed.add if departed else self._departed.discard)(partition)
+        for positions, position in ((self._positions, before.position), (self._covered, before.covered)):
+            if position is None:
+                positions.pop(partition, None)
+            else:
+                positions[partition] = position
+        (self._departed.add if before.has_departed else self._departed.discard)(partition)
 
     def committed_up_to(self, partition: InputPartition, offset: int) -> None:
         """Note that the records below ``offset`` were committed."""
@@ -104,6 +126,7 @@ class UncommittedWork:
             return
         if offset >= known.next_offset:
             del self._positions[partition]
+            self._covered.pop(partition, None)
             self._processed.pop(partition, None)
         else:
             self._positions[partition] = replace(known, first_offset=offset)
@@ -112,6 +135,7 @@ class UncommittedWork:
         """Drop ``partitions``: their records are nobody's business here any more."""
         for partition in partitions:
             self._positions.pop(partition, None)
+            self._covered.pop(partition, None)
             self._processed.pop(partition, None)
             self._departed.discard(partition)
 
@@ -119,5 +143,6 @@ class UncommittedWork:
         """Note that all of it was committed or rewound."""
         self._in_hand = False
         self._positions = {}
+        self._covered = {}
         self._processed = {}
         self._departed = set()

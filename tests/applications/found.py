@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.applications.program import Act, Callback, Event, Program, Setting, Turn, Write
+from tests.applications.program import Act, Callback, Event, Odd, Program, Setting, Turn, Write
 
 TAKES = (Turn((Act("consume", 50, 0.3),)),)
 
@@ -274,4 +274,14 @@ STRUCK_WHILE_A_START_IS_COMMITTED = Program(
     turns=(Turn((Act("poll", seconds=0.3),)),),
     callbacks=(Callback("on_assign", 0, "go_to_committed"),),
     events=(Event(0.005, "strike_call", "before", "flush"),),
+)
+
+LOST_AND_BACK_AND_PUT_BACK = Program(
+    seed=8300234,
+    style="loop",
+    setting=Setting(reset="error", on_error="dead_letter"),
+    writes=(Write(0.0, 0, 3), Write(0.0, 1, 10), Write(0.2, 0, 3), Write(0.4, 0, 3)),
+    odds=(Odd("wrong_type", 0, 0),),
+    callbacks=(Callback("stats_cb", 1, "interrupt"),),
+    events=(Event(0.723, "delay", "EndTxn", number=1.3), Event(1.25, "lose")),
 )

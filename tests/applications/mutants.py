@@ -27,13 +27,19 @@ from eos_client.confluent.producer import ConfluentProducer
 from eos_client.confluent.producer_handle import ProducerHandle
 from eos_client.confluent.start_offsets import StartOffsets
 from eos_client.core import commit_gate
+from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import AbortableError, TransformError
 from eos_client.loop import record_failures
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.record_outputs import RecordOutputs
 from eos_client.loop.transaction_size import TransactionSize
 from eos_client.observe import _SafeHook
-from tests.applications.found import ASSIGNED_AGAIN, ASSIGNED_UNHEARD, REPEATED_COMMIT_OF_A_FORGOTTEN_ID
+from tests.applications.found import (
+    ASSIGNED_AGAIN,
+    ASSIGNED_UNHEARD,
+    LOST_AND_BACK_AND_PUT_BACK,
+    REPEATED_COMMIT_OF_A_FORGOTTEN_ID,
+)
 from tests.applications.generator import draw
 from tests.applications.program import Program
 from tests.applications.search import judged
@@ -188,6 +194,11 @@ def _commits_from_before_blocks_are_not_fenced() -> Iterator[None]:
         yield
 
 
+def _put_back_covers_what_departed() -> Patch:
+    nothing = property(lambda _: {}, lambda *_: None)
+    return mock.patch.object(UncommittedWork, "_covered", nothing, create=True)
+
+
 def _paused_records_come_out() -> Patch:
     return mock.patch.object(consumer.ConfluentConsumer, "_ready", lambda self: self._carried)
 
@@ -324,6 +335,12 @@ MUTANTS = (
         "commits from before a block are not fenced",
         _commits_from_before_blocks_are_not_fenced,
         _of("commits_after_blocks"),
+    ),
+    Mutant(
+        "records that come again and are put back cover what was lost before",
+        _put_back_covers_what_departed,
+        _of(),
+        found=LOST_AND_BACK_AND_PUT_BACK,
     ),
     Mutant("records that wait come out though their partition is paused", _paused_records_come_out, _of("keeps_alive")),
     Mutant(

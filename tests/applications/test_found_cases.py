@@ -85,3 +85,7 @@ def test_a_commit_that_finds_its_partitions_lost_takes_the_group_back_to_nothing
 
 def test_an_assignment_is_told_once_where_a_signal_strikes_while_its_start_is_committed() -> None:
     holds(found.STRUCK_WHILE_A_START_IS_COMMITTED)
+
+
+def test_outputs_of_a_lost_partition_are_not_committed_because_its_records_came_again_and_were_put_back() -> None:
+    holds(found.LOST_AND_BACK_AND_PUT_BACK)

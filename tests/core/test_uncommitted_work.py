@@ -55,6 +55,52 @@ def test_a_partition_that_comes_back_begins_anew_and_its_old_records_are_not_gon
     assert dict(work.positions) == {P0: InputPosition(40, 45, G5)}
 
 
+def test_what_came_after_a_return_and_is_taken_back_does_not_cover_what_departed():
+    work = handed_over((P0, 10, 20, G4))
+    for _ in range(2):
+        work.departed([P0])
+        work.handed_over(P0, 10, 45, G5)
+        work.taken_back(P0, 10)
+        assert dict(work.positions) == {P0: InputPosition(10, 20, G4)}
+        assert dict(work.ours) == {}
+
+
+def test_what_departed_is_forgotten_with_what_came_after_it():
+    for over in (
+        lambda work: work.forget([P0]),
+        lambda work: work.committed_up_to(P0, 45),
+        UncommittedWork.clear,
+    ):
+        work = handed_over((P0, 10, 20, G4))
+        work.departed([P0])
+        work.handed_over(P0, 40, 45, G5)
+        over(work)
+        work.handed_over(P0, 50, 60, G5)
+        work.taken_back(P0, 50)
+        assert dict(work.positions) == {}
+
+
+def test_a_partition_is_set_back_to_what_it_was_with_what_had_departed():
+    work = handed_over((P0, 10, 20, G4))
+    before = work.state_of(P0)
+    work.departed([P0])
+    departed = work.state_of(P0)
+    work.handed_over(P0, 10, 45, G5)
+    came = work.state_of(P0)
+    work.taken_back(P0, 10)
+    work.reset(P0, came)
+    assert dict(work.ours) == {P0: InputPosition(10, 45, G5)}
+    work.taken_back(P0, 10)
+    assert dict(work.positions) == {P0: InputPosition(10, 20, G4)}
+    work.reset(P0, departed)
+    assert (dict(work.positions), dict(work.ours)) == ({P0: InputPosition(10, 20, G4)}, {})
+    work.handed_over(P0, 10, 45, G5)
+    work.reset(P0, before)
+    assert dict(work.ours) == {P0: InputPosition(10, 20, G4)}
+    work.taken_back(P0, 10)
+    assert dict(work.positions) == {}
+
+
 def test_a_departure_without_uncommitted_records_leaves_no_mark():
     work = UncommittedWork()
     work.departed([P0])
