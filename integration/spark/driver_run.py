@@ -53,7 +53,7 @@ class DriverRun:
         on_driver_step: DriverStepObserver | None,
     ) -> None:
         self.query = query
-        self.settings = settings
+        self.settings = self._slot_settings = settings
         self.progress = SinkProgress(settings.sink_id, query.query_id)
         self._hook = safe_hook(hook)
         self._on_step = on_step
@@ -65,6 +65,7 @@ class DriverRun:
         self._floors: tuple[int, ...] = ()
         self._holders = ("",) * settings.slots
         self._replayed: ReplayedBatch | None = None
+        self._written_batch: int | None = None
         self._row_bytes = 0.0
         self._job = SlotJob(prepared=query.classic)
 
@@ -76,7 +77,7 @@ class DriverRun:
         Raises ConfigurationError, FrameSchemaError, ClusterUnfitError, ClusterUnavailableError, BatchLedgerError.
         """
         settings = self.settings
-        preflight.check_place(settings)
+        self._slot_settings = preflight.check_place(settings)
         preflight.check_query(self.query)
         travelling(frame, settings.order_by)
         preflight.check_executors(frame, settings.slots)
@@ -151,7 +152,7 @@ class DriverRun:
                 fenced.result()
 
     def _fence_slot(self, slot: int) -> None:
-        settings = self.settings
+        settings = self._slot_settings
         producer = SlotProducer(settings.producer, settings.transactional_id(slot), limits=settings.limits)
         try:
             producer.init_transactions()
@@ -161,7 +162,12 @@ class DriverRun:
     # -- each batch --------------------------------------------------------------------------------------------------
 
     def write(self, frame: DataFrame, batch_id: int) -> None:
-        """Write one micro-batch; raises RunFencedError, BatchLedgerError, or what Spark raises for its job."""
+        """Write one micro-batch; raises RunFencedError, BatchLedgerError, or what Spark raises for its job.
+
+        Raises ConfigurationError for the batch that this run has just written: its rows would be lost.
+        """
+        if batch_id == self._written_batch:
+            raise _called_twice(self.settings, batch_id)
         clock = _Clock()
         try:
             snapshot = self._lease.ask(batch_id)
@@ -169,7 +175,7 @@ class DriverRun:
             rows = self._rows(frame, batch_id)
             clock.lap("rows")
             task = SlotTask(
-                self.settings,
+                self._slot_settings,
                 self._identity,
                 batch_id,
                 self._run,
@@ -189,6 +195,7 @@ class DriverRun:
             self._hook(SparkRunFenced(sink_id=self.settings.sink_id, run=self._run, reason=str(error)))
             raise
         self._replayed = None
+        self._written_batch = batch_id
         self._floors = (batch_id + 1,) * self.settings.slots
         self._holders = tuple(status.holder for status in statuses)
         self._row_bytes = max(status.row_bytes for status in statuses)
@@ -282,6 +289,14 @@ def _used_already(settings: SinkSettings) -> ConfigurationError:
         f"sink_id {settings.sink_id!r} is in use by another sink of this query (topic={settings.topic!r}, "
         f"slots={settings.slots}): one ledger cannot count both. Give each sink an id of its own, or close() the other "
         "one to change its settings."
+    )
+
+
+def _called_twice(settings: SinkSettings, batch_id: int) -> ConfigurationError:
+    return ConfigurationError(
+        f"sink {settings.sink_id!r} was called a second time for batch {batch_id}, which it has written: one ledger "
+        "entry stands for a whole batch. Unite the frames (unionByName) and call the sink once, or give each frame a "
+        "sink with a sink_id of its own."
     )
 
 

@@ -24,11 +24,11 @@ _SPARK_MIN = (4, 1)
 _SPARK_END = (5, 0)
 
 
-def check_place(settings: SinkSettings) -> None:
-    """Refuse a driver or a cluster that will not do; needs no query."""
+def check_place(settings: SinkSettings) -> SinkSettings:
+    """Refuse a driver or a cluster that will not do; needs no query. Returns the settings that suit the cluster."""
     check_spark()
     check_driver()
-    check_cluster(settings)
+    return check_cluster(settings)
 
 
 def check_spark(version: str = pyspark.__version__) -> None:
@@ -93,11 +93,15 @@ def _probe() -> Any:
     return lacking
 
 
-def check_cluster(settings: SinkSettings) -> None:
-    """Refuse a cluster without the output topic, or that does not grant the transaction timeout that the slots need."""
+def check_cluster(wanted: SinkSettings) -> SinkSettings:
+    """Refuse a cluster without the output topic, or that does not grant the transaction timeout that was asked for.
+
+    Returns the settings with the timeout that it does grant.
+    """
     granted_ms = transaction_limit_ms(
-        settings.bootstrap_servers, settings.config_for_admin, timeout_s=settings.start_timeout_s
+        wanted.bootstrap_servers, wanted.config_for_admin, timeout_s=wanted.start_timeout_s
     )
+    settings = wanted.within(granted_ms)
     wanted_ms = int(settings.transaction_timeout_s * 1000)
     if 0 < granted_ms < wanted_ms:
         raise ClusterUnfitError(
@@ -109,3 +113,4 @@ def check_cluster(settings: SinkSettings) -> None:
         require_output_topics(producer, [settings.topic], settings.start_timeout_s, MONOTONIC_CLOCK)
     finally:
         producer.close()
+    return settings

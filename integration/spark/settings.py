@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eos_client.config import CONSUMER_ONLY, PRODUCER_ONLY, check_settings
@@ -21,6 +21,7 @@ _NAME_LENGTH_MAX = 200
 _OURS = ("transactional.id", "group.id", "group.instance.id", "bootstrap.servers", "auto.offset.reset")
 _TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 _TRANSACTION_TIMEOUT_MS = 60_000
+_TRANSACTION_TIMEOUT_MS_MAX = 900_000  # what brokers grant unless told otherwise
 _SLOTS_MAX = 10_000
 _LOG_LEVEL = 2  # connection failures reach the caller as errors
 
@@ -97,6 +98,17 @@ class SinkSettings:
     def producer(self) -> dict[str, Any]:
         """The librdkafka settings of the slots' producers, without their ids."""
         return {_TRANSACTION_TIMEOUT: _TRANSACTION_TIMEOUT_MS, **self.kafka}
+
+    def within(self, granted_ms: int) -> SinkSettings:
+        """Return the settings for brokers that allow transactions of ``granted_ms`` milliseconds; 0: they do not tell.
+
+        Unless ``config`` says otherwise, a slot gets as long as they allow, up to 15 minutes: what it leaves behind is
+        ended by the next attempt, not by the time-out.
+        """
+        if granted_ms <= 0 or _TRANSACTION_TIMEOUT in self.config:
+            return self
+        longest_ms = min(granted_ms, _TRANSACTION_TIMEOUT_MS_MAX)
+        return replace(self, config={**self.config, _TRANSACTION_TIMEOUT: longest_ms})
 
     @property
     def transaction_timeout_s(self) -> float:

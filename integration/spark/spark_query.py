@@ -54,7 +54,10 @@ def running_query(frame: DataFrame, given_id: str | None, known: RunningQuery | 
     query_id = context.getLocalProperty("sql.streaming.queryId")
     if query_id is None and given_id is None:
         raise ConfigurationError(
-            "the sink was called outside a streaming query: pass it to writeStream.foreachBatch, or give query_id=..."
+            "the sink was called outside a streaming query, or in a thread of its own inside foreachBatch, where Spark "
+            "does not tell the query: pass it to writeStream.foreachBatch; start such threads as "
+            "pyspark.InheritableThread, or give a pool functions from pyspark.inheritable_thread_target(session); or "
+            "give query_id=..."
         )
     execution = None if query_id is None else _execution(frame, query_id)
     run_id = _THIS_PROCESS if execution is None else str(execution.runId())

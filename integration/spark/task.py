@@ -8,6 +8,7 @@ Whoever takes the slot later fences this attempt, and then the ledger tells whet
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 _SIBLING_PAUSE_S = 0.05
 _SIBLING_PAUSE_GROWTH = 1.5
 _ABORT_LIMIT_S = 5.0
+_SLOTS_TO_SPARE = 2  # rows are never spread evenly, and a broker is slower at times
 _GLANCE_LIMIT_S = 1.0
 _IN_VAIN = (BatchLedgerError, OutputRefusedError, ClusterUnfitError, ConfigurationError)
 
@@ -119,6 +121,7 @@ class SlotAttempt:
         self._reader: LedgerReader = READERS.take(self._key) or new_reader(task.settings)
         self._producer: SlotProducer | None = None
         self._open = False
+        self._begun_at = 0.0
         self._kept: HeldSlot | None = None
         self._holder = ""
         self._seconds: dict[str, float] = {}
@@ -143,11 +146,12 @@ class SlotAttempt:
             return self._write(rows)
         except ProducerFencedError as error:
             return self._await_sibling(error)
-        except UnknownOutcomeError as error:
-            return self._resolve(error)
         except AbortableError as error:
             if is_run_fenced(error, first_attempt=self._first_attempt):
                 return self.status(SlotOutcome.RUN_FENCED, error=error)
+            if self._producer is not None and (refused := self._producer.take_refused_delivery()):
+                reason = f"a row of batch {self._task.batch_id} cannot be written, to {refused}"
+                raise OutputRefusedError(f"{reason}. Correct that row, or the topic's settings.") from error
             raise
 
     def _take_slot(self, batches: Iterator[pa.RecordBatch]) -> tuple[SlotStatus | None, Iterator[pa.RecordBatch]]:
@@ -209,11 +213,38 @@ class SlotAttempt:
         return self.status(SlotOutcome.SKIPPED)
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
-        producer, settings = self._own_producer(), self._settings
         first = next(batches, None)  # upstream work is done before the transaction's clock starts
         self._lap("rows")
-        producer.begin_transaction()
-        self._open = True
+        self._own_producer().begin_transaction()
+        self._open, self._begun_at = True, time.monotonic()
+        try:
+            return self._fill(first, batches)
+        except UnknownOutcomeError as error:
+            return self._resolve(error, self._open_for_s)
+        except EosError as error:
+            if (open_s := self._open_for_s) > self._settings.transaction_timeout_s:
+                raise self._outlived(open_s) from error
+            raise
+
+    @property
+    def _open_for_s(self) -> float:
+        return time.monotonic() - self._begun_at
+
+    def _outlived(self, open_s: float) -> RetriableError:
+        """Return the error of a transaction that brokers have ended because its time was over."""
+        settings = self._settings
+        enough = math.ceil(settings.slots * open_s / settings.transaction_timeout_s * _SLOTS_TO_SPARE)
+        return RetriableError(
+            f"the transaction of slot {self._slot} of batch {self._task.batch_id} was open for {open_s:.1f} s, with "
+            f"{self._content.rows} rows handed over; brokers end it after transaction.timeout.ms="
+            f"{settings.transaction_timeout_s * 1000:.0f}. Where that happens again, give the sink more slots (at this "
+            f"speed slots={enough} or more would do; slots={settings.slots} now), or smaller batches, or raise "
+            "transaction.timeout.ms in config, up to the brokers' transaction.max.timeout.ms."
+        )
+
+    def _fill(self, first: pa.RecordBatch | None, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
+        """Write the rows, move the ledger and commit, in the transaction that has begun."""
+        producer, settings = self._own_producer(), self._settings
         self._announce("begun")
         self._produce(producer, first, batches)
         producer.flush_outputs(settings.transaction_timeout_s)
@@ -245,11 +276,11 @@ class SlotAttempt:
             check_slot(batch, self._slot, self._settings.slots)
             writer.write(batch)
             count.add(batch)
+            self._content, self._row_bytes = count.content, count.row_bytes
             self._announce("produced")
             batch = next(rest, None)
         if first is None:
             self._announce("produced")
-        self._content, self._row_bytes = count.content, count.row_bytes
 
     # -- when it goes wrong ------------------------------------------------------------------------------------------
 
@@ -280,8 +311,11 @@ class SlotAttempt:
         skip = self._decide(entry, None) is SlotDecision.SKIP
         return self.status(SlotOutcome.SIBLING_DONE) if skip else None
 
-    def _resolve(self, cause: UnknownOutcomeError) -> SlotStatus:
-        """Find out what became of a commit without an answer: fencing its handle ends it, then the ledger knows."""
+    def _resolve(self, cause: UnknownOutcomeError, open_s: float) -> SlotStatus:
+        """Find out what became of a commit without an answer: fencing its handle ends it, then the ledger knows.
+
+        ``open_s``: for how long its transaction was open until then.
+        """
         self._open = False  # never aborted from here on, whatever happens
         try:
             self._own_producer().rebuild()
@@ -290,6 +324,8 @@ class SlotAttempt:
             raise outcome_stays_unknown(error, "the ledger decides: the repeated task asks it.") from error
         if self._decide(entry, self._content) is SlotDecision.SKIP:
             return self.status(SlotOutcome.WRITTEN)
+        if open_s > self._settings.transaction_timeout_s:
+            raise self._outlived(open_s) from cause
         raise RetriableError(
             f"the commit of slot {self._slot} of batch {self._task.batch_id} was not answered and did not take effect: "
             "repeat the task."

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
+from pyspark import InheritableThread
 
 from eos_client import errors
 from eos_client.confluent.ledger_topic import ledger_room
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
 from eos_client.integration.spark import driver_run, preflight
 from eos_client.integration.spark.lease import Lease
+from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery
 from eos_client.observe import SparkRunStarted
 from tests.spark.local_stage import accepting_token, adoption_token, each_once
@@ -109,6 +112,59 @@ def test_two_sinks_of_one_query_need_two_ids(local):
     first(local.numbers(20, 40), 1)
     assert local.values() == each_once(0, 40)
     assert local.values(other) == {}
+
+
+def test_a_second_call_for_one_batch_is_refused_whatever_its_rows_are(local):
+    sink = two_batches(local)
+    for rows in ((20, 40), (40, 60)):
+        with pytest.raises(errors.ConfigurationError, match=r"second time for batch 1.*unionByName.*own"):
+            sink(local.numbers(*rows), 1)
+    sink(local.numbers(40, 60), 2)
+    assert local.values() == each_once(0, 60)
+
+
+def test_a_call_that_has_failed_may_be_repeated(local):
+    due = [OSError("the marker was not written")]
+
+    def strike(step, batch_id):
+        if step == "job_done" and due:
+            raise due.pop()
+
+    sink = local.direct(on_driver_step=strike)
+    with pytest.raises(OSError, match="the marker"):
+        sink(local.numbers(0, 20), 0)
+    sink(local.numbers(0, 20), 0)
+    assert local.values() == each_once(0, 20)
+
+
+def test_a_row_for_a_partition_that_does_not_exist_is_refused_at_once_by_its_name(local):
+    rows = local.frame([("k", "v", 7)], "key string, value string, partition int")
+    with pytest.raises(errors.OutputRefusedError, match=rf"row of batch 0.*{local.topic}\[7\]: _UNKNOWN_PARTITION"):
+        local.direct()(rows, 0)
+    assert local.values() == {}
+
+
+@pytest.mark.parametrize("kind", [threading.Thread, InheritableThread])
+def test_a_thread_inside_foreach_batch_needs_what_spark_knows_of_the_query(local, kind):
+    sink, told = local.sink(), []
+
+    def in_a_thread(frame, batch_id):
+        def write():
+            try:
+                sink(frame, batch_id)
+            except errors.ConfigurationError as error:
+                told.append(str(error))
+
+        thread = kind(target=write)
+        thread.start()
+        thread.join()
+
+    assert local.stream(in_a_thread, 1) is None
+    if kind is InheritableThread:
+        assert (told, local.values()) == ([], each_once(0, 40))
+    else:
+        assert "in a thread of its own inside foreachBatch" in told[0]
+        assert "InheritableThread" in told[0]
 
 
 def half_written(local):
@@ -257,6 +313,29 @@ def test_a_group_that_somebody_else_uses_is_told_from_a_ledger(local):
     write_ledger(local, {1: Note()})
     with pytest.raises(errors.LedgerUnreadableError, match="no entry of a Spark sink"):
         local.restart()(local.numbers(40, 60), 2)
+
+
+@pytest.mark.parametrize(
+    ("granted_ms", "config", "timeout_s"),
+    [
+        (50_000, {}, 50.0),
+        (900_000, {}, 900.0),
+        (7_200_000, {}, 900.0),
+        (0, {}, 60.0),
+        (900_000, {"transaction.timeout.ms": 20_000}, 20.0),
+    ],
+)
+def test_a_slot_gets_as_long_as_the_brokers_allow_unless_it_was_told(granted_ms, config, timeout_s):
+    settings = SinkSettings("nowhere:1", "out", "s", 1, "s-ledger", config).within(granted_ms)
+    assert settings.transaction_timeout_s == timeout_s
+
+
+def test_brokers_that_allow_little_time_are_fit_for_a_sink_that_asks_for_none(local, make_kafka_broker):
+    strict = make_kafka_broker(properties={"transaction.max.timeout.ms": "30000"})
+    local.servers = strict.bootstrap_servers
+    local.new_topic("out")
+    local.direct()(local.numbers(0, 20), 0)
+    assert local.values() == each_once(0, 20)
 
 
 def test_a_transaction_timeout_that_the_brokers_do_not_grant_is_named(local):

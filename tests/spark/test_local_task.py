@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
 import threading
 import time
@@ -480,3 +481,34 @@ def test_modules_are_taken_out_of_collections_once_and_again_when_there_are_more
     monkeypatch.setitem(sys.modules, "one_more_module", sys)
     shorten_collections()
     assert len(calls) == 2
+
+
+@pytest.fixture
+def strict_driver(local, make_kafka_broker):
+    """On brokers that end a transaction as soon as its time is over."""
+    broker = make_kafka_broker(properties={"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"})
+    local.servers = broker.bootstrap_servers
+    local.new_topic("out")
+    made = Driver(local, config={"transaction.timeout.ms": 1000})
+    made.initialise()
+    yield made
+    made.lease.release()
+
+
+@pytest.mark.parametrize("slow_at", ["produced", "flushed", "offsets_sent"])
+def test_a_transaction_that_outlives_its_time_is_named_with_what_to_do(strict_driver, local, slow_at):
+    def slow(step, *_):
+        if step == slow_at:
+            time.sleep(3.0)
+
+    task = strict_driver.task(0, on_step=slow)
+    with pytest.raises(RetriableError) as told:
+        task.write(0, arrow(0, 20))
+    found = re.search(r"open for ([\d.]+) s, with 20 rows.*slots=(\d+) or more", str(told.value))
+    assert found is not None, told.value
+    open_s, enough = found.groups()
+    assert "transaction.timeout.ms=1000" in str(told.value)
+    assert 6 <= int(enough) <= 2 * float(open_s) + 1
+    assert local.values() == {}
+    assert strict_driver.task(0).write(0, arrow(0, 20)).outcome is WRITTEN
+    assert local.values() == each_once(0, 20)
