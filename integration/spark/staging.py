@@ -1,11 +1,13 @@
 """``stable_input="stage"``: a batch is written down before it is used, so that a re-run finds the same rows.
 
-The stage lies beside the checkpoint and is deleted with it. A batch counts as staged when Spark has committed it with
-``_SUCCESS``; it is deleted once a later batch begins.
+The stage lies beside the checkpoint and is deleted with it. Each attempt writes into a folder of its own, and a file
+beside it names the one that counts: it is made once, whoever comes second uses what the first has written. Spark's own
+``_SUCCESS`` does not do: clusters switch it off, and a driver that was thought dead would overwrite what is being read.
 """
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -13,6 +15,8 @@ from pyspark.sql import DataFrame
 from eos_client.errors import ConfigurationError
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery
+
+_CHOICE = "CHOSEN"
 
 
 class Stage:
@@ -28,21 +32,49 @@ class Stage:
 
     def stable(self, frame: DataFrame, batch_id: int) -> DataFrame:
         """Return ``frame`` as it was first seen under ``batch_id``, from the stage."""
-        path = f"{self._root}/{batch_id}"
-        if not self._exists(frame, f"{path}/_SUCCESS"):
-            frame.write.mode("overwrite").parquet(path)
-        self._delete_others(frame, batch_id)
-        return frame.sparkSession.read.schema(frame.schema).parquet(path)
+        batch = f"{self._root}/{batch_id}"
+        chosen = _chosen(frame, batch)
+        if not chosen:
+            attempt = uuid.uuid4().hex
+            frame.write.parquet(f"{batch}/{attempt}")
+            chosen = _choose(frame, batch, attempt)
+        self._delete_older(frame, batch_id)
+        return frame.sparkSession.read.schema(frame.schema).parquet(f"{batch}/{chosen}")
 
-    def _exists(self, frame: DataFrame, path: str) -> bool:
-        file_system, at = _hadoop(frame, path)
-        return bool(file_system.exists(at))
-
-    def _delete_others(self, frame: DataFrame, batch_id: int) -> None:
+    def _delete_older(self, frame: DataFrame, batch_id: int) -> None:
+        """Delete the batches before: a driver left behind at one of them must not delete the one at work."""
         file_system, at = _hadoop(frame, self._root)
         for status in file_system.listStatus(at):
-            if status.getPath().getName() != str(batch_id):
+            name = status.getPath().getName()
+            if name.isdigit() and int(name) < batch_id:
                 file_system.delete(status.getPath(), True)
+
+
+def _chosen(frame: DataFrame, batch: str) -> str:
+    """Return the attempt that counts for ``batch``; empty where there is none, or its choice was broken off."""
+    file_system, at = _hadoop(frame, f"{batch}/{_CHOICE}")
+    if not file_system.exists(at):
+        return ""
+    stream = file_system.open(at)
+    try:
+        return str(stream.readLine() or "")
+    finally:
+        stream.close()
+
+
+def _choose(frame: DataFrame, batch: str, attempt: str) -> str:
+    """Let ``attempt`` count for ``batch`` unless another one does already; returns the one that does."""
+    file_system, at = _hadoop(frame, f"{batch}/{_CHOICE}")
+    is_broken_off = file_system.exists(at) and not _chosen(frame, batch)
+    try:
+        stream = file_system.create(at, is_broken_off)
+    except Exception:
+        if chosen := _chosen(frame, batch):
+            return chosen
+        raise
+    stream.writeBytes(attempt)
+    stream.close()
+    return attempt
 
 
 def _hadoop(frame: DataFrame, path: str) -> tuple[Any, Any]:
