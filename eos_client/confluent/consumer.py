@@ -154,14 +154,13 @@ class ConfluentConsumer(FetchingConsumer):
     @owned()
     def put_back(self, batch: Sequence[Any]) -> None:
         """Take back the unprocessed end of the last batch; the next ``consume`` returns it first."""
-        is_outermost = self._open_journal()
+        is_outermost = self._begin_change()
         first_offsets = {r.partition: r.first_offset for r in reversed(list(runs(batch))) if not r.is_error}
         for partition, first_offset in first_offsets.items():
             self._handed.taken_back(partition, first_offset)
             self._reads.goes_on_at(partition, first_offset)
         self._carried = [*batch, *self._carried]
-        if is_outermost:
-            self._close_journal()
+        self._end_change(is_outermost=is_outermost)
 
     def consumer_group_metadata(self) -> Any:
         """Return the opaque group metadata as of now, for a transaction that the application commits by itself."""
@@ -201,6 +200,7 @@ class ConfluentConsumer(FetchingConsumer):
     @owned()
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Set the assignment by hand; offsets of such a consumer carry no group fence."""
+        self._handed.undo()
         self._await_own_start(partitions)
         self._raw.assign(partitions)
         self._drop_carried_records()
@@ -211,6 +211,7 @@ class ConfluentConsumer(FetchingConsumer):
     @owned()
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add to the assignment, from an ``on_assign`` callback of a cooperative group."""
+        self._handed.undo()
         self._await_own_start(partitions)
         self._raw.incremental_assign(partitions)
         self._handed.forget_next(keys_of(partitions))
@@ -282,7 +283,7 @@ class ConfluentConsumer(FetchingConsumer):
         before the first record from there is handed over: what was written meanwhile is skipped. Where that matters,
         seek to the high watermark that ``get_watermark_offsets`` returns.
         """
-        is_outermost = self._open_journal()
+        is_outermost = self._begin_change()
         self._raw.seek(partition)
         key = InputPartition(partition.topic, partition.partition)
         if partition.offset >= 0 or partition.offset in _BACK:
@@ -290,20 +291,21 @@ class ConfluentConsumer(FetchingConsumer):
         self._note_chosen([partition])
         self._carried = _without(key, self._carried)
         self._forget_way_back(key)
-        if is_outermost:
-            self._close_journal()
+        self._end_change(is_outermost=is_outermost)
 
     @owned()
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the next offset that is handed over, also where records wait that the library has counted already."""
+        self._handed.undo()
         positions: list[TopicPartition] = self._raw.position(partitions)
         waiting = {r.partition: r.first_offset for r in reversed(list(runs(self._carried))) if not r.is_error}
         for position in positions:
             key = InputPartition(position.topic, position.partition)
-            first = waiting.get(key) if self._handed.journal is None else self._handed.next_offsets.get(key)
+            is_open = self._handed.journal is not None
+            first = self._handed.next_offsets.get(key) if is_open else waiting.get(key)
             if first is not None and first >= 0:
                 position.offset = first
-            elif key in self._starts.waiting:  # the library has counted records whose start is not known yet
+            elif is_open or key in self._starts.waiting:  # the library may have counted what nobody was given
                 position.offset = OFFSET_INVALID
         return positions
 

@@ -167,6 +167,20 @@ class FetchingConsumer(GroupMember):
             return True
         return False
 
+    def _begin_change(self) -> bool:
+        """Begin an application's own change of what is handed over next; returns what `_end_change` is given.
+
+        The call before may have been broken off: what it has booked must not be undone after the change, and with it.
+        """
+        is_outermost = self._open_journal()
+        self._handed.undo()
+        return is_outermost
+
+    def _end_change(self, *, is_outermost: bool) -> None:
+        self._handed.stands()
+        if is_outermost:
+            self._close_journal()
+
     def _close_journal(self) -> None:
         self._handed.journal = None
 

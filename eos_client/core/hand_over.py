@@ -44,6 +44,11 @@ class HandOver:
         if self.journal:
             self.journal.clear()
 
+    def stands(self) -> None:
+        """Let the bookings in the journal stand: the application has made them, whatever becomes of the open call."""
+        if self.journal:
+            self.journal.clear()
+
     def handed_over(
         self,
         partition: InputPartition,

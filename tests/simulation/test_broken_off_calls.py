@@ -32,6 +32,9 @@ class World:
             clock=self.cluster.clock,
             hook=lambda _: None,
         )
+        self.subscribes()
+
+    def subscribes(self):
         self.consumer.subscribe(["in"])
 
     def write(self, number, partition):

@@ -1,0 +1,164 @@
+"""What an application does after a call that an exception has broken off holds, whatever that call had booked."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+
+from tests.simulation.broken_off import StepStrike
+from tests.simulation.test_broken_off_calls import EACH, PARTITIONS, PROTOCOLS, World
+
+EVERY_STEP = 41
+
+
+class Reading(World):
+    """An application that has records in hand, and whose next call is broken off at a step."""
+
+    taken = 6
+
+    def __init__(self, protocol: str, **settings) -> None:
+        super().__init__(group_protocol=protocol, **settings)
+        self.in_hand = []
+        while len(self.in_hand) < self.taken:
+            self.in_hand += self.consumer.consume(self.taken - len(self.in_hand), 0.05)
+        self.take(self.in_hand)
+
+    def broken_off(self, number, call):
+        strike = StepStrike(number)
+        act = self.polls if call == "poll" else self.consumes(3)
+        with strike.armed():
+            self.does(act)
+        return strike
+
+    @property
+    def partition(self):
+        """That of the first record in hand."""
+        return self.in_hand[0].partition()
+
+    def place(self, offset):
+        return TopicPartition("in", self.partition, offset)
+
+    def next_offsets(self):
+        """The offset of the next record of each partition."""
+        found: dict[int, int] = {}
+        for _ in range(100):
+            for message in self.consumer.consume(7, 0.05):
+                found.setdefault(message.partition(), message.offset())
+        return found
+
+
+def strikes(protocol, call, *, stage=Reading):
+    counted = StepStrike(0)
+    with counted.armed():
+        world = stage(protocol)
+        before = counted.steps
+        world.does(world.polls if call == "poll" else world.consumes(3))
+    return range(1, counted.steps - before, EVERY_STEP)
+
+
+every_call = pytest.mark.parametrize("call", ["poll", "consume"])
+every_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
+
+
+@every_call
+@every_protocol
+@pytest.mark.parametrize("offset", [0, 20])
+def test_a_seek_holds(protocol, call, offset):
+    for number in strikes(protocol, call):
+        world = Reading(protocol)
+        strike = world.broken_off(number, call)
+        world.consumer.seek(world.place(offset))
+        world.seen[world.partition].clear()
+        world.reads_to_the_end()
+        assert world.seen[world.partition] == list(range(offset, EACH)), f"step {number}, {strike.struck}"
+
+
+@every_call
+@every_protocol
+def test_what_a_seek_gives_back_is_not_committed(protocol, call):
+    for number in strikes(protocol, call):
+        world = Reading(protocol)
+        strike = world.broken_off(number, call)
+        world.consumer.seek(world.place(0))
+        with suppress(KafkaException):  # where nothing else is in hand
+            world.consumer.commit(asynchronous=False)
+        committed = {key.partition: offset for key, offset in world.cluster.committed("g").items()}
+        assert committed.get(world.partition, 0) == 0, f"step {number}, {strike.struck}"
+
+
+@every_call
+@every_protocol
+def test_records_that_are_put_back_come_again(protocol, call):
+    for number in strikes(protocol, call):
+        world = Reading(protocol)
+        strike = world.broken_off(number, call)
+        came = [(partition, list(offsets)) for partition, offsets in world.seen.items()]
+        world.consumer.put_back(world.in_hand)
+        for message in world.in_hand:
+            world.seen[message.partition()].remove(message.offset())
+        world.reads_to_the_end()
+        for partition, offsets in world.seen.items():
+            assert sorted(offsets) == list(range(EACH)), f"step {number}, {strike.struck}: {came}, {partition}"
+
+
+@every_call
+@every_protocol
+def test_a_position_is_the_next_record_that_is_handed_over(protocol, call):
+    for number in strikes(protocol, call):
+        world = Reading(protocol)
+        strike = world.broken_off(number, call)
+        told = {p.partition: p.offset for p in world.consumer.position([TopicPartition("in", p) for p in (0, 1)])}
+        known = {partition: offset for partition, offset in told.items() if offset >= 0}
+        came = world.next_offsets()
+        assert known.items() <= came.items(), f"step {number}, {strike.struck}"
+        assert world.partition in known
+
+
+class ByHand(Reading):
+    """The same with partitions that the application assigns itself."""
+
+    def subscribes(self):
+        self.consumer.assign([TopicPartition("in", p, 0) for p in (0, 1)])
+
+
+@every_call
+@every_protocol
+@pytest.mark.parametrize("assigns", ["assign", "incremental_assign"])
+def test_an_assignment_by_hand_holds(protocol, call, assigns):
+    for number in strikes(protocol, call, stage=ByHand):
+        world = ByHand(protocol)
+        strike = world.broken_off(number, call)
+        if assigns == "assign":
+            world.consumer.assign([world.place(20)])
+        else:
+            world.consumer.incremental_unassign([world.place(0)])
+            world.consumer.incremental_assign([world.place(20)])
+        assert world.next_offsets()[world.partition] == 20, f"step {number}, {strike.struck}"
+
+
+@every_call
+@every_protocol
+def test_a_seek_in_a_callback_of_the_call_that_is_broken_off_holds(protocol, call):
+    seeks: list[object] = []
+
+    class Seeking(Reading):
+        taken = EACH * PARTITIONS  # callbacks are served behind records
+
+        def __init__(self, protocol):
+            super().__init__(protocol, error_cb=self.error_cb)
+            self.through = False
+            self.cluster.report_error("_TRANSPORT")
+
+        def error_cb(self, _):
+            self.consumer.seek(self.place(0))
+            self.through = True
+
+    for number in strikes(protocol, call, stage=Seeking):
+        world = Seeking(protocol)
+        strike = world.broken_off(number, call)
+        if world.through and strike.struck:
+            seeks.append(number)
+            assert world.next_offsets()[world.partition] == 0, f"step {number}, {strike.struck}"
+    assert seeks
