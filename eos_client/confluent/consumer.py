@@ -23,7 +23,7 @@ from confluent_kafka import (
 
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import safe_consumer_settings
-from eos_client.confluent.failures import committed_offsets_unknown, consumer_errors
+from eos_client.confluent.failures import consumer_errors
 from eos_client.confluent.fetching import FetchingConsumer
 from eos_client.confluent.group_member import ConsumerFactory
 from eos_client.confluent.leaving import close_in_time, serve_before_close
@@ -31,7 +31,6 @@ from eos_client.confluent.read_positions import behind_the_end, forbidden_reset,
 from eos_client.confluent.record_runs import RecordRun, last_good, runs
 from eos_client.confluent.thread_ownership import NeverBuilt, owned
 from eos_client.core.model import InputPartition, InputPositions
-from eos_client.errors import FatalClientError
 from eos_client.ports import Clock, keys_of
 
 if TYPE_CHECKING:
@@ -174,13 +173,7 @@ class ConfluentConsumer(FetchingConsumer):
         transaction is open.
         """
         if self._may_commit_by_hand and (ours := frozenset(self._work.ours)):
-            try:
-                committed = self.committed_offsets(ours, timeout_s)
-            except FatalClientError:
-                raise
-            except KafkaException as error:
-                raise committed_offsets_unknown(ours, timeout_s, error) from error
-            for partition, offset in committed.items():
+            for partition, offset in self.committed_for_sure(ours, timeout_s).items():
                 self._work.committed_up_to(partition, offset)
         self._may_commit_by_hand = False
 

@@ -19,7 +19,7 @@ import tenacity
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException, TopicPartition
 
 from eos_client.confluent import leaving
-from eos_client.confluent.failures import consumer_errors, input_error, is_fatal, kafka_error
+from eos_client.confluent.failures import committed_offsets_unknown, consumer_errors, input_error, is_fatal, kafka_error
 from eos_client.confluent.group_member import ConsumerFactory, GroupMember, to_kafka
 from eos_client.confluent.leaving import LEAVING_ROUNDS_MAX, LEAVING_STEP_S, close_in_time
 from eos_client.confluent.read_positions import ReadPositions
@@ -40,6 +40,7 @@ _DRAIN_STEP = 100
 _PREFETCH_STEP = 500
 _PREFETCH_MAX = 20_000
 _STABLE_TIMEOUT_S = 0.5
+_REJOIN_ASK_S = 10.0
 _SLICE_S = 1.0
 """How much later than raised an exception of a callback comes out of a call that has nothing to return."""
 _GROUP_DECIDES = (OFFSET_INVALID, OFFSET_STORED)
@@ -61,6 +62,8 @@ class FetchingConsumer(GroupMember):
         self._withheld = False
         self._may_keep_a_record = False
         self._chosen_in_call: dict[InputPartition, int] = {}
+        self._chosen: set[InputPartition] = set()
+        self._go_on_at: dict[InputPartition, int] = {}
         self._starts = StartOffsets(self, clock, ResetPolicy.of(self._settings))
         self._reads = ReadPositions()
         self._replaced_topics: frozenset[str] = frozenset()
@@ -202,18 +205,36 @@ class FetchingConsumer(GroupMember):
         ``unsubscribe`` and ``subscribe`` would do for a classic group only: a KIP-848 client joins again by its old id,
         and where its leaving was lost nothing tells that it is the member of before.
         """
+        self._require_library()
         self._raw.unsubscribe()
         self._drop_carried_records()
         for _ in range(LEAVING_ROUNDS_MAX):
             if not self._raw.assignment():
                 break
             self._fetch_for_later(1, LEAVING_STEP_S)
-        self._fatal = self._fatal or self._why_given_up()
-        self._require_not_given_up()
+        self._require_library()
         self._hear_of(frozenset())
+        committed = self.committed_for_sure(self._go_on_at, _REJOIN_ASK_S) if self._go_on_at else {}
         self._let_go(self._replace_library())
+        self._starts.go_on({p: (committed.get(p), offset) for p, offset in self._go_on_at.items()})
         if self._listener is not None:
             self._subscribe(self._subscription, self._listener)
+        self._go_on_at = {}
+
+    def _require_library(self) -> None:
+        """Raise FatalClientError where librdkafka has given the client up: a successor would fence who has fenced it."""
+        self._fatal = self._fatal or self._why_given_up()
+        self._require_not_given_up()
+
+    def _note_where_to_go_on(self, keys: frozenset[InputPartition]) -> None:
+        """Where the group is left only to join it again, a seek of the application's must not be lost."""
+        if not self._rejoins:
+            return
+        for partition in keys & self._chosen:
+            position = self._work.ours.get(partition)
+            offset = self._handed.next_offsets.get(partition) if position is None else position.first_offset
+            if offset is not None:
+                self._go_on_at[partition] = offset
 
     def _let_go(self, library: Any) -> None:
         limit_s, self._may_keep_a_record = self._close_limit_s, False
@@ -330,13 +351,17 @@ class FetchingConsumer(GroupMember):
 
     def _without_stale(self, batch: list[Any]) -> list[Any]:
         kept: list[Any] = []
+        sought: set[InputPartition] = set()
         for run in runs(batch):
             point = self._rewound.get(run.partition)
+            if run.partition in sought and not run.is_error:
+                continue  # it comes behind the records that the seek brings
             if point is not None and not run.is_error:
                 back_to, reached, attempts = point
                 if run.first_offset >= reached and attempts < _SEEK_ATTEMPTS_MAX:
                     self._rewound[run.partition] = (back_to, reached, attempts + 1)
                     self._seek(run.partition, back_to)
+                    sought.add(run.partition)
                     continue
                 del self._rewound[run.partition]
             kept += batch[run.start : run.stop]
@@ -377,6 +402,7 @@ class FetchingConsumer(GroupMember):
         self._reads.forget(keys_of(partitions))
         chosen = {InputPartition(p.topic, p.partition): p.offset for p in partitions if p.offset not in _GROUP_DECIDES}
         self._chosen_in_call.update(chosen)
+        self._chosen.update(chosen)
         self._starts.settled(chosen)
         for partition, offset in chosen.items():
             self._handed.continues_at(partition, offset)
@@ -611,6 +637,16 @@ class FetchingConsumer(GroupMember):
     def committed_offsets(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
         """Read the group's stable committed offsets; partitions without one are left out."""
         return {partition: entry.offset for partition, entry in self.committed_entries(partitions, timeout_s).items()}
+
+    def committed_for_sure(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
+        """Read the group's stable committed offsets; raises ClusterUnavailableError where they cannot be had."""
+        asked = frozenset(partitions)
+        try:
+            return self.committed_offsets(asked, timeout_s)
+        except FatalClientError:
+            raise
+        except KafkaException as error:
+            raise committed_offsets_unknown(asked, timeout_s, error) from error
 
     @owned()
     def committed_entries(

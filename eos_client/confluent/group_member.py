@@ -173,6 +173,7 @@ class GroupMember(OwnedConsumer):
             self._lost_by_us(partitions)
             return
         self._tell(lambda listener: listener.on_revoked(partitions))
+        self._note_where_to_go_on(keys_of(partitions))
         self._forget_departed(keys_of(partitions))
 
     def _lost_by_us(self, partitions: list[TopicPartition]) -> None:
@@ -203,6 +204,9 @@ class GroupMember(OwnedConsumer):
 
     def _expect_start(self, keys: frozenset[InputPartition]) -> None:
         """``keys`` will start at the group's offset, unless the application's callback chooses another."""
+
+    def _note_where_to_go_on(self, keys: frozenset[InputPartition]) -> None:
+        """``keys`` leave; note where the application wants to go on should they come back."""
 
     def _fix_starts(self) -> None:
         """Let later owners start where this assignment does, also when nothing is committed before it ends."""

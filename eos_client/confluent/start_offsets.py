@@ -135,6 +135,7 @@ class StartOffsets:
         self._clock = clock
         self._policy = policy
         self._starts: dict[InputPartition, _Start] = {}
+        self._places: dict[InputPartition, tuple[int | None, int]] = {}
         self._ask_at = 0.0
         self._unanswered_since: float | None = None
 
@@ -152,8 +153,22 @@ class StartOffsets:
         """``partitions`` will start at the group's offset."""
         started = frozenset(partitions)
         for partition in started:
-            self._start_of(partition).is_unfixed = self._policy is ResetPolicy.LATEST
+            start = self._start_of(partition)
+            start.is_unfixed = self._policy is ResetPolicy.LATEST
+            start.is_held = start.is_held or partition in self._places
         self._steering.let_go(started)  # a drain's pause outlives the revocation that came in the midst of it
+
+    def go_on(self, places: Mapping[InputPartition, tuple[int | None, int]]) -> None:
+        """Let partitions start where the application has sought, once they are assigned again.
+
+        Each comes with the offset that the group had committed for it, and the place, which may be a logical offset.
+        Where the group has another one by then, somebody else has gone on, and that one counts.
+        """
+        self._places.update(places)
+
+    def _place_of(self, partition: InputPartition, committed: int | None) -> int | None:
+        before, place = self._places.pop(partition, (None, committed))
+        return place if before == committed else committed
 
     def fix(self) -> None:
         """With ``latest``, give the assigned partitions that have no committed offset one: the end as it is now.
@@ -205,6 +220,7 @@ class StartOffsets:
         held = self.held & frozenset(partitions)
         for partition in partitions:
             self._starts.pop(partition, None)
+            self._places.pop(partition, None)
         if held:
             self._steering.let_go(held)
 
@@ -273,7 +289,7 @@ class StartOffsets:
         if self._policy is not ResetPolicy.LATEST and answer is not None:
             known.update(dict.fromkeys(asked - known.keys()))
         for partition, offset in known.items():
-            self._starts[partition].learn(offset)
+            self._starts[partition].learn(self._place_of(partition, offset))
         return answer is not None
 
     def _look_up_ends(self, partitions: Iterable[InputPartition]) -> None:

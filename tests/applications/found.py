@@ -285,3 +285,16 @@ LOST_AND_BACK_AND_PUT_BACK = Program(
     callbacks=(Callback("stats_cb", 1, "interrupt"),),
     events=(Event(0.723, "delay", "EndTxn", number=1.3), Event(1.25, "lose")),
 )
+
+DELETED_WHAT_A_BLOCK_HAD_IN_HAND = Program(
+    seed=8501067,
+    style="block",
+    partitions=3,
+    writes=(Write(0.0, 1, 2), Write(1.203, 0, 1)),
+    turns=(
+        Turn((Act("poll", seconds=0.3), Act("raise")), then="commit_message", reopens=True, keeps_alive=True),
+        Turn((Act("consume", 50, 0.3), Act("stall", seconds=0.5)), then="commit_message_async", reopens=True),
+    ),
+    callbacks=(Callback("on_assign", 0, "go_to_committed"), Callback("on_assign", 1, "sleep", number=2.0)),
+    events=(Event(0.474, "delete_records", detail="half", number=1.0), Event(2.62, "error_cb")),
+)

@@ -23,6 +23,7 @@ INGREDIENTS = frozenset(
         "failed_commits",
         "faults",
         "generated_ids",
+        "gives_back",
         "given_offsets",
         "groups",
         "hooks_raise",
@@ -57,6 +58,7 @@ INGREDIENTS = frozenset(
 
 LOOP_REFUSED = ("wrong_type", "too_large", "bad_partition")
 _FAULTS = ("lose_reply", "lose_request", "duplicate", "delay", "refuse")
+DRAWN_APART = frozenset({"gives_back"})
 _COORDINATOR = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 LONG_ROW = 70
 """More records in a row than a loop could find one by one before it gives up."""
@@ -102,10 +104,15 @@ class _Draw:
         self.style = "loop" if dice < 0.4 else "block" if dice < 0.85 else "plain"
         # Each program has some of what is allowed, so that rare things also meet an otherwise quiet world.
         share = self.random.choice((0.15, 0.4, 0.8))
-        self.has = {each for each in sorted(INGREDIENTS) if self.random.random() < share} & ingredients
+        together = sorted(INGREDIENTS - DRAWN_APART)
+        self.has = {each for each in together if self.random.random() < share} & ingredients
         self.partitions = self.random.choice((1, 2, 2, 3))
         self.until_s = self.random.choice((1.5, 3.0, 3.0, 6.0))
         self._busy_s = [0.002]
+
+    def apart(self, ingredient: str, share: float) -> bool:
+        """Draw something that was not thought of before, and leave all else of a seed's application as it was."""
+        return ingredient in self._wanted and Random(f"{ingredient} {self.seed}").random() < share
 
     def chance(self, share: float) -> bool:
         return self.random.random() < share
@@ -136,6 +143,7 @@ class _Draw:
             members=members,
             as_bytes=self.style == "loop" and self.chance(0.3),
             goes_on="outages" in self.has and self.style == "block",
+            gives_back=self.style == "plain" and self.apart("gives_back", 0.5),
             until_s=self.until_s,
         )
 

@@ -30,6 +30,8 @@ QUIET.disabled = True
 REFUSED_LARGE, BROKER_LARGE = b"x" * (2 * LARGE_LIMIT), b"x" * (SMALL_LIMIT + 1_000)
 FLAKY_FAILURES = 2
 CALM_WAIT_S = 0.1
+GIVEN_BACK = 2
+"""So many records before the last one come again after an exception."""
 SHORT_TURN_S = 0.03
 VERY_SLOW_S = 11.0
 """Longer than a transaction may be open where such transforms are."""
@@ -372,6 +374,8 @@ class Member:
             self._acts(turn)
         except (Oops, Interrupt) as error:
             self.world.count(f"turn ended by {type(error).__name__}")
+            if self.program.gives_back:
+                self._seek_back(GIVEN_BACK)
         except ClusterUnavailableError:
             if not self.program.goes_on:
                 raise

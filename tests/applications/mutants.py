@@ -199,6 +199,14 @@ def _put_back_covers_what_departed() -> Patch:
     return mock.patch.object(UncommittedWork, "_covered", nothing, create=True)
 
 
+def _seeks_are_undone() -> Patch:
+    def end_change(self: Any, *, is_outermost: bool) -> None:
+        if is_outermost:
+            self._close_journal()
+
+    return mock.patch.object(fetching.FetchingConsumer, "_end_change", end_change)
+
+
 def _paused_records_come_out() -> Patch:
     return mock.patch.object(consumer.ConfluentConsumer, "_ready", lambda self: self._carried)
 
@@ -341,6 +349,9 @@ MUTANTS = (
         _put_back_covers_what_departed,
         _of(),
         found=LOST_AND_BACK_AND_PUT_BACK,
+    ),
+    Mutant(
+        "a seek is undone with the call before it", _seeks_are_undone, _of("gives_back", "async_exceptions", "faults")
     ),
     Mutant("records that wait come out though their partition is paused", _paused_records_come_out, _of("keeps_alive")),
     Mutant(

@@ -143,6 +143,8 @@ class Program(_Readable):
     goes_on: bool = False
     """The application catches ClusterUnavailableError out of a block, and goes on with the same clients."""
     until_s: float = 3.0
+    gives_back: bool = False
+    """After an exception the application seeks back to what it has in hand."""
 
     def has_callback(self, where: str) -> bool:
         """Whether the application's callback ``where`` does anything."""
@@ -156,7 +158,7 @@ class Program(_Readable):
     def seeks(self) -> bool:
         """Whether the application reads records again of its own accord."""
         acts = {act.name for turn in self.turns for act in turn.acts}
-        return "seek_back" in acts or any(callback.does == "seek" for callback in self.callbacks)
+        return self.gives_back or "seek_back" in acts or any(callback.does == "seek" for callback in self.callbacks)
 
     @property
     def brokers_refuse(self) -> bool:

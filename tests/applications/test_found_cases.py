@@ -89,3 +89,7 @@ def test_an_assignment_is_told_once_where_a_signal_strikes_while_its_start_is_co
 
 def test_outputs_of_a_lost_partition_are_not_committed_because_its_records_came_again_and_were_put_back() -> None:
     holds(found.LOST_AND_BACK_AND_PUT_BACK)
+
+
+def test_no_record_comes_past_others_of_its_partition_that_are_sought_again() -> None:
+    holds(found.DELETED_WHAT_A_BLOCK_HAD_IN_HAND)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from unittest import mock
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from eos_client import EosConsumer
 from eos_client.confluent import consumer as consumer_adapter
 from eos_client.confluent import fetching, leaving
-from eos_client.errors import ConfigurationError, FatalClientError
+from eos_client.errors import ClusterUnavailableError, ConfigurationError, FatalClientError
+from eos_client.testing.simulation.model import Membership, OffsetAndMetadata, PartitionKey
 from tests.kafka.kafka_support import intercepting
-from tests.simulation.block_stage import BlockStage
+from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
 from tests.simulation.broken_off import CallStrike, StepStrike, StrikeError
 from tests.simulation.simulated_member import CONSUMER, PROTOCOLS
 
@@ -96,15 +98,19 @@ def test_where_no_other_client_can_be_built_the_next_poll_tries_again(stage: Blo
     assert stage.outputs == stage.inputs[1:]
 
 
-def test_a_client_that_has_failed_for_good_has_no_successor() -> None:
+@pytest.mark.parametrize("at", [1, 2], ids=["before it leaves", "while it leaves"])
+def test_a_client_that_has_failed_for_good_has_no_successor(at: int) -> None:
     """A static member that another one has fenced would fence that in turn."""
+    asked: list[None] = []
     stage = BlockStage(CONSUMER, records=1, partitions=1)
     clients: Clients = []
     fatal = KafkaException(KafkaError(KafkaError._FATAL, "fenced", True))
 
     def commit(raw: Any, *arguments: Any, offsets: Any = None, **named: Any) -> Any:
         if offsets == []:
-            raise fatal
+            asked.append(None)
+            if len(asked) >= at:
+                raise fatal
         return raw.commit(*arguments, offsets=offsets, **named)
 
     build = intercepting(remembered(stage, clients), commit=commit)
@@ -199,6 +205,188 @@ def test_what_was_not_revoked_before_the_client_was_replaced_counts_as_lost(stag
     assert stage.outputs == stage.inputs[1:]
 
 
+# -- where it goes on ---------------------------------------------------------------------------------------------
+
+
+def one_block(stage: BlockStage, consumer: EosConsumer, producer: Any) -> None:
+    with producer.transaction(consumer) as txn:
+        for message in consumer.consume(3, 0.2):
+            txn.produce(SINK, message.value())
+
+
+def copy_until(stage: BlockStage, consumer: EosConsumer, producer: Any, expected: list[bytes]) -> None:
+    """Copy block by block until the outputs are ``expected``, and a little longer."""
+
+    stage.wait_for(lambda: len(stage.outputs) >= len(expected), lambda: one_block(stage, consumer, producer))
+    for _ in range(5):
+        one_block(stage, consumer, producer)
+    assert stage.outputs == expected
+    assert stage.committed() == stage.written
+
+
+@pytest.mark.parametrize("offset", [2, 8, OFFSET_BEGINNING])
+def test_a_seek_before_the_block_holds(stage: BlockStage, offset: int) -> None:
+    stage.load(9)
+    consumer, producer = stage.subscribed(), stage.producer()
+    stage.collect(consumer, 5)
+    consumer.commit(asynchronous=False)
+    consumer.seek(TopicPartition(SOURCE, 0, offset))
+    copy_until(stage, consumer, producer, stage.inputs[max(offset, 0) :])
+
+
+@pytest.mark.parametrize("in_hand", [0, 3])
+def test_a_seek_of_a_consumer_that_has_only_committed_its_start_holds(stage: BlockStage, in_hand: int) -> None:
+    stage.load(9)
+    consumer, producer = stage.subscribed(auto_offset_reset="latest"), stage.producer()
+    stage.wait_for(lambda: stage.committed() == 10, lambda: consumer.consume(10, 0.1))
+    consumer.seek(TopicPartition(SOURCE, 0, 0))
+    stage.collect(consumer, in_hand)
+    copy_until(stage, consumer, producer, stage.inputs)
+
+
+def test_a_seek_does_not_hold_where_somebody_else_has_committed_since(stage: BlockStage) -> None:
+    stage.load(9)
+    clients: Clients = []
+
+    def build(settings: Any) -> Any:
+        if clients:
+            place = {PartitionKey(SOURCE, 0): OffsetAndMetadata(7)}
+            stage.cluster.brokers.groups.commit_offsets(GROUP, Membership(), place)
+        return remembered(stage, clients)(settings)
+
+    consumer, producer = stage.subscribed(factory=build), stage.producer()
+    stage.collect(consumer, 5)
+    consumer.commit(asynchronous=False)
+    consumer.seek(TopicPartition(SOURCE, 0, 2))
+    copy_until(stage, consumer, producer, stage.inputs[7:])
+
+
+def test_a_seek_holds_once(stage: BlockStage) -> None:
+    stage.load(9)
+    consumer, producer = stage.subscribed(), stage.producer()
+    stage.collect(consumer, 5)
+    consumer.commit(asynchronous=False)
+    consumer.seek(TopicPartition(SOURCE, 0, 2))
+    copy_until(stage, consumer, producer, stage.inputs[2:])
+    producer.close()
+    stage.load(3)
+    stage.collect(consumer, 1)
+    consumer.commit(asynchronous=False)
+    copy_until(stage, consumer, stage.producer(), sorted(stage.inputs[2:10] + stage.inputs[11:]))
+
+
+def test_a_seek_does_not_outlive_a_rebalance_of_others(stage: BlockStage) -> None:
+    stage.load(9)
+    consumer, producer = stage.subscribed(), stage.producer()
+    stage.collect(consumer, 5)
+    consumer.commit(asynchronous=False)
+    consumer.seek(TopicPartition(SOURCE, 0, 2))
+    stage.cluster.revoke((SOURCE, 0))
+    stage.wait_for(lambda: not consumer.assigned, lambda: consumer.consume(1, 0.1))
+    stage.cluster.give_back()
+    stage.wait_for(lambda: consumer.assigned, lambda: consumer.wait_while_paused(0.1))
+    consumer.commit(offsets=[TopicPartition(SOURCE, 0, 5)], asynchronous=False)
+    copy_until(stage, consumer, producer, stage.inputs[5:])
+
+
+@pytest.mark.parametrize("has_rejoined", [False, True])
+def test_a_seek_of_a_partition_that_has_left_since_is_forgotten(stage: BlockStage, *, has_rejoined: bool) -> None:
+    stage = BlockStage(stage.protocol, records=10)
+    consumer, producer = stage.subscribed(), stage.producer()
+    stage.collect(consumer, 20)
+    consumer.commit(asynchronous=False)
+    consumer.seek(TopicPartition(SOURCE, 1, 2))
+    expected: list[bytes] = []
+    if has_rejoined:
+        expected = stage.inputs[12:]
+        stage.wait_for(lambda: stage.outputs == expected, lambda: one_block(stage, consumer, producer))
+    producer.close()
+    stage.cluster.revoke((SOURCE, 1))
+    stage.wait_for(lambda: len(consumer.assigned) == 1, lambda: consumer.wait_while_paused(0.1))
+    consumer.commit(offsets=[TopicPartition(SOURCE, 0, 10)], asynchronous=False)
+    stage.cluster.give_back()
+    stage.load(1)
+    producer = stage.producer()
+    expected = sorted([*expected, b"0-10", b"1-10"])
+    stage.wait_for(lambda: len(stage.outputs) >= len(expected), lambda: one_block(stage, consumer, producer))
+    assert stage.outputs == expected
+
+
+def test_a_consumer_that_has_not_sought_asks_for_nothing(stage: BlockStage) -> None:
+    consumer, producer = stage.subscribed(), stage.producer()
+    commit_plainly(stage, consumer)
+    asking = mock.patch.object(consumer, "committed_for_sure", side_effect=AssertionError("asked"))
+    with asking as asked, producer.transaction(consumer):
+        asked.side_effect = None  # what is asked inside the block is another thing
+    stage.copy_the_rest(producer, consumer)
+
+
+def test_a_start_that_on_assign_chooses_ends_a_seek_for_good(stage: BlockStage) -> None:
+    stage.load(9)
+    choice = [TopicPartition(SOURCE, 0, 0)]
+
+    def on_assign(consumer: EosConsumer, _: Any) -> None:
+        if stage.protocol == "range":
+            consumer.assign(choice)
+        else:
+            consumer.incremental_assign(choice)
+
+    consumer, producer = stage.subscribed(callbacks={"on_assign": on_assign}), stage.producer()
+    stage.collect(consumer, 5)
+    consumer.commit(asynchronous=False)
+    choice[0].offset = 6
+    consumer.seek(TopicPartition(SOURCE, 0, 2))
+    with producer.transaction(consumer):
+        pass
+    stage.wait_for(lambda: consumer.assigned, lambda: consumer.wait_while_paused(0.1))
+    stage.cluster.lose()
+    choice[0].offset = OFFSET_INVALID
+    stage.wait_for(lambda: stage.named("partitions_lost"), lambda: consumer.wait_while_paused(0.1))
+    copy_until(stage, consumer, producer, stage.inputs[5:])
+
+
+def test_a_start_that_on_assign_chooses_holds(stage: BlockStage) -> None:
+    stage.load(9)
+    choice = [TopicPartition(SOURCE, 0, 0)]
+
+    def on_assign(consumer: EosConsumer, _: Any) -> None:
+        if stage.protocol == "range":
+            consumer.assign(choice)
+        else:
+            consumer.incremental_assign(choice)
+
+    consumer, producer = stage.subscribed(callbacks={"on_assign": on_assign}), stage.producer()
+    stage.collect(consumer, 5)
+    consumer.commit(asynchronous=False)
+    choice[0].offset = 6
+    consumer.seek(TopicPartition(SOURCE, 0, 2))
+    copy_until(stage, consumer, producer, stage.inputs[6:])
+
+
+def test_a_seek_holds_also_where_the_group_does_not_say_at_once_what_it_has_committed(stage: BlockStage) -> None:
+    stage.load(9)
+    consumer, producer = stage.subscribed(), stage.producer()
+    stage.collect(consumer, 5)
+    consumer.commit(asynchronous=False)
+    consumer.seek(TopicPartition(SOURCE, 0, 2))
+    stage.cluster.delay("OffsetFetch", 3.0)
+    with suppress(ClusterUnavailableError):
+        copy_until(stage, consumer, producer, stage.inputs[2:])
+    copy_until(stage, consumer, producer, stage.inputs[2:])
+
+
+def test_a_member_that_was_fenced_meanwhile_is_told_so_by_the_error_that_asks_for_an_end() -> None:
+    stage = BlockStage("range", records=1, partitions=1)
+    consumer, producer = stage.subscribed(group_instance_id="one"), stage.producer()
+    commit_plainly(stage, consumer)
+    successor = stage.subscribed(group_instance_id="one")
+    stage.wait_for(lambda: successor.assigned, lambda: successor.consume(1, 0.1))
+    stage.cluster.advance(10.0)
+    for _ in range(2):
+        with pytest.raises(FatalClientError), producer.transaction(consumer):
+            pytest.fail("the block was entered")
+
+
 # -- wherever an exception strikes --------------------------------------------------------------------------------
 
 
@@ -258,6 +446,6 @@ def test_whichever_call_of_the_library_is_struck_the_old_member_is_left_for_anot
         strike.is_armed = False
         struck.ends()
         assert struck.is_exact(), f"call {number}, {strike.struck}: {struck.stage.outputs}"
-        if not strike.struck:
+        if strike.calls < number:
             break
     assert number > 5
