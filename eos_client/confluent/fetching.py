@@ -222,7 +222,7 @@ class FetchingConsumer(GroupMember):
         self._go_on_at = {}
 
     def _require_library(self) -> None:
-        """Raise FatalClientError where librdkafka has given the client up: a successor would fence who has fenced it."""
+        """Raise FatalClientError where librdkafka has given the client up: a successor would fence the fencer."""
         self._fatal = self._fatal or self._why_given_up()
         self._require_not_given_up()
 

@@ -351,7 +351,10 @@ MUTANTS = (
         found=LOST_AND_BACK_AND_PUT_BACK,
     ),
     Mutant(
-        "a seek is undone with the call before it", _seeks_are_undone, _of("gives_back", "async_exceptions", "faults")
+        "a seek is undone with the call before it",
+        _seeks_are_undone,
+        _of("gives_back", "async_exceptions", "faults", "several_polls", "stats_callback_raises"),
+        seed=355,
     ),
     Mutant("records that wait come out though their partition is paused", _paused_records_come_out, _of("keeps_alive")),
     Mutant(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
@@ -20,7 +21,7 @@ class Reading(World):
 
     def __init__(self, protocol: str, **settings) -> None:
         super().__init__(group_protocol=protocol, **settings)
-        self.in_hand = []
+        self.in_hand: list[Any] = []
         while len(self.in_hand) < self.taken:
             self.in_hand += self.consumer.consume(self.taken - len(self.in_hand), 0.05)
         self.take(self.in_hand)
