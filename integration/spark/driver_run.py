@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -174,16 +175,7 @@ class DriverRun:
             clock.lap("gate")
             rows = self._rows(frame, batch_id)
             clock.lap("rows")
-            task = SlotTask(
-                self._slot_settings,
-                self._identity,
-                batch_id,
-                self._run,
-                snapshot.group_metadata,
-                self._floors,
-                self._holders,
-                self._on_step,
-            )
+            task = self._task(batch_id, snapshot.group_metadata)
             with own_job(frame, self.query, self._row_bytes):
                 statuses = self._written(rows, travelling_columns(frame, self.settings.order_by), task)
             clock.lap("job")
@@ -202,6 +194,18 @@ class DriverRun:
         event = self.progress.count(batch_id, statuses, clock.seconds)
         self._hook(event)
         self._announce("marker_committed", batch_id)
+
+    def _task(self, batch_id: int, group_metadata: Any) -> SlotTask:
+        return SlotTask(
+            self._slot_settings,
+            self._identity,
+            batch_id,
+            self._run,
+            group_metadata,
+            self._floors,
+            self._holders,
+            self._on_step,
+        )
 
     def _rows(self, frame: DataFrame, batch_id: int) -> DataFrame:
         rows = travelling(frame, self.settings.order_by)
