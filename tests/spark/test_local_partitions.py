@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka.admin import AdminClient
+
+from tests.verification.topics import await_topics
 
 KEYS = 200
 PARTITIONS = 7
@@ -20,6 +23,7 @@ def frame(spark):
 
 def write_with_sparks_own(stage, frame):
     topic = stage.new_topic("own", PARTITIONS)
+    await_topics(AdminClient({"bootstrap.servers": stage.servers}), {topic: PARTITIONS})
     frame.write.format("kafka").option("kafka.bootstrap.servers", stage.servers).option("topic", topic).save()
     return placed(stage, topic)
 
@@ -35,4 +39,7 @@ def test_each_key_goes_to_the_partition_that_sparks_own_sink_chooses(local, fram
 def test_a_partitioner_of_the_users_wins(local, frame):
     topic = local.new_topic("ours", PARTITIONS)
     local.direct(topic=topic, config={"partitioner": "consistent_random"})(frame, 0)
-    assert placed(local, topic) != write_with_sparks_own(local, frame)
+    by_default = local.new_topic("default", PARTITIONS)
+    local.direct(topic=by_default, sink_id=f"{local.sink_id}-default")(frame, 0)
+    assert len(placed(local, topic)) == len(placed(local, by_default)) == KEYS
+    assert placed(local, topic) != placed(local, by_default)
