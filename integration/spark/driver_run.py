@@ -66,7 +66,6 @@ class DriverRun:
         self._floors: tuple[int, ...] = ()
         self._holders = ("",) * settings.slots
         self._replayed: ReplayedBatch | None = None
-        self._written_batch: int | None = None
         self._row_bytes = 0.0
         self._job = SlotJob(prepared=query.classic)
 
@@ -167,7 +166,7 @@ class DriverRun:
 
         Raises ConfigurationError for the batch that this run has just written: its rows would be lost.
         """
-        if batch_id == self._written_batch:
+        if batch_id == self.progress.last_batch_id:
             raise _called_twice(self.settings, batch_id)
         clock = _Clock()
         try:
@@ -187,7 +186,6 @@ class DriverRun:
             self._hook(SparkRunFenced(sink_id=self.settings.sink_id, run=self._run, reason=str(error)))
             raise
         self._replayed = None
-        self._written_batch = batch_id
         self._floors = (batch_id + 1,) * self.settings.slots
         self._holders = tuple(status.holder for status in statuses)
         self._row_bytes = max(status.row_bytes for status in statuses)

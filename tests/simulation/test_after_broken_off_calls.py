@@ -50,13 +50,16 @@ class Reading(World):
         return found
 
 
-def strikes(protocol, call, *, stage=Reading):
+def broken_off(protocol, call, *, stage=Reading):
+    """An application of ``stage`` for each step that is struck, with the strike, once its call was broken off there."""
     counted = StepStrike(0)
     with counted.armed():
         world = stage(protocol)
         before = counted.steps
         world.does(world.polls if call == "poll" else world.consumes(3))
-    return range(1, counted.steps - before, EVERY_STEP)
+    for number in range(1, counted.steps - before, EVERY_STEP):
+        world = stage(protocol)
+        yield world, world.broken_off(number, call)
 
 
 every_call = pytest.mark.parametrize("call", ["poll", "consume"])
@@ -67,53 +70,45 @@ every_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
 @every_protocol
 @pytest.mark.parametrize("offset", [0, 20])
 def test_a_seek_holds(protocol, call, offset):
-    for number in strikes(protocol, call):
-        world = Reading(protocol)
-        strike = world.broken_off(number, call)
+    for world, strike in broken_off(protocol, call):
         world.consumer.seek(world.place(offset))
         world.seen[world.partition].clear()
         world.reads_to_the_end()
-        assert world.seen[world.partition] == list(range(offset, EACH)), f"step {number}, {strike.struck}"
+        assert world.seen[world.partition] == list(range(offset, EACH)), f"step {strike.number}, {strike.struck}"
 
 
 @every_call
 @every_protocol
 def test_what_a_seek_gives_back_is_not_committed(protocol, call):
-    for number in strikes(protocol, call):
-        world = Reading(protocol)
-        strike = world.broken_off(number, call)
+    for world, strike in broken_off(protocol, call):
         world.consumer.seek(world.place(0))
         with suppress(KafkaException):  # where nothing else is in hand
             world.consumer.commit(asynchronous=False)
         committed = {key.partition: offset for key, offset in world.cluster.committed("g").items()}
-        assert committed.get(world.partition, 0) == 0, f"step {number}, {strike.struck}"
+        assert committed.get(world.partition, 0) == 0, f"step {strike.number}, {strike.struck}"
 
 
 @every_call
 @every_protocol
 def test_records_that_are_put_back_come_again(protocol, call):
-    for number in strikes(protocol, call):
-        world = Reading(protocol)
-        strike = world.broken_off(number, call)
+    for world, strike in broken_off(protocol, call):
         came = [(partition, list(offsets)) for partition, offsets in world.seen.items()]
         world.consumer.put_back(world.in_hand)
         for message in world.in_hand:
             world.seen[message.partition()].remove(message.offset())
         world.reads_to_the_end()
         for partition, offsets in world.seen.items():
-            assert sorted(offsets) == list(range(EACH)), f"step {number}, {strike.struck}: {came}, {partition}"
+            assert sorted(offsets) == list(range(EACH)), f"step {strike.number}, {strike.struck}: {came}, {partition}"
 
 
 @every_call
 @every_protocol
 def test_a_position_is_the_next_record_that_is_handed_over(protocol, call):
-    for number in strikes(protocol, call):
-        world = Reading(protocol)
-        strike = world.broken_off(number, call)
+    for world, strike in broken_off(protocol, call):
         told = {p.partition: p.offset for p in world.consumer.position([TopicPartition("in", p) for p in (0, 1)])}
         known = {partition: offset for partition, offset in told.items() if offset >= 0}
         came = world.next_offsets()
-        assert known.items() <= came.items(), f"step {number}, {strike.struck}"
+        assert known.items() <= came.items(), f"step {strike.number}, {strike.struck}"
         assert world.partition in known
 
 
@@ -128,15 +123,13 @@ class ByHand(Reading):
 @every_protocol
 @pytest.mark.parametrize("assigns", ["assign", "incremental_assign"])
 def test_an_assignment_by_hand_holds(protocol, call, assigns):
-    for number in strikes(protocol, call, stage=ByHand):
-        world = ByHand(protocol)
-        strike = world.broken_off(number, call)
+    for world, strike in broken_off(protocol, call, stage=ByHand):
         if assigns == "assign":
             world.consumer.assign([world.place(20)])
         else:
             world.consumer.incremental_unassign([world.place(0)])
             world.consumer.incremental_assign([world.place(20)])
-        assert world.next_offsets()[world.partition] == 20, f"step {number}, {strike.struck}"
+        assert world.next_offsets()[world.partition] == 20, f"step {strike.number}, {strike.struck}"
 
 
 @every_call
@@ -156,10 +149,8 @@ def test_a_seek_in_a_callback_of_the_call_that_is_broken_off_holds(protocol, cal
             self.consumer.seek(self.place(0))
             self.through = True
 
-    for number in strikes(protocol, call, stage=Seeking):
-        world = Seeking(protocol)
-        strike = world.broken_off(number, call)
+    for world, strike in broken_off(protocol, call, stage=Seeking):
         if world.through and strike.struck:
-            seeks.append(number)
-            assert world.next_offsets()[world.partition] == 0, f"step {number}, {strike.struck}"
+            seeks.append(strike.number)
+            assert world.next_offsets()[world.partition] == 0, f"step {strike.number}, {strike.struck}"
     assert seeks

@@ -216,7 +216,6 @@ def one_block(stage: BlockStage, consumer: EosConsumer, producer: Any) -> None:
 
 def copy_until(stage: BlockStage, consumer: EosConsumer, producer: Any, expected: list[bytes]) -> None:
     """Copy block by block until the outputs are ``expected``, and a little longer."""
-
     stage.wait_for(lambda: len(stage.outputs) >= len(expected), lambda: one_block(stage, consumer, producer))
     for _ in range(5):
         one_block(stage, consumer, producer)
@@ -224,13 +223,31 @@ def copy_until(stage: BlockStage, consumer: EosConsumer, producer: Any, expected
     assert stage.committed() == stage.written
 
 
-@pytest.mark.parametrize("offset", [2, 8, OFFSET_BEGINNING])
-def test_a_seek_before_the_block_holds(stage: BlockStage, offset: int) -> None:
+def sought(stage: BlockStage, offset: int, **options: Any) -> tuple[EosConsumer, Any]:
+    """A consumer that has committed half of ten records plainly and then sought, and a producer."""
     stage.load(9)
-    consumer, producer = stage.subscribed(), stage.producer()
+    consumer, producer = stage.subscribed(**options), stage.producer()
     stage.collect(consumer, 5)
     consumer.commit(asynchronous=False)
     consumer.seek(TopicPartition(SOURCE, 0, offset))
+    return consumer, producer
+
+
+class Choice:
+    """An `on_assign` that chooses where its partition starts."""
+
+    def __init__(self, stage: BlockStage) -> None:
+        self.place = TopicPartition(SOURCE, 0, 0)
+        self._is_eager = stage.protocol == "range"
+
+    def on_assign(self, consumer: EosConsumer, _: Any) -> None:
+        assign = consumer.assign if self._is_eager else consumer.incremental_assign
+        assign([self.place])
+
+
+@pytest.mark.parametrize("offset", [2, 8, OFFSET_BEGINNING])
+def test_a_seek_before_the_block_holds(stage: BlockStage, offset: int) -> None:
+    consumer, producer = sought(stage, offset)
     copy_until(stage, consumer, producer, stage.inputs[max(offset, 0) :])
 
 
@@ -245,7 +262,6 @@ def test_a_seek_of_a_consumer_that_has_only_committed_its_start_holds(stage: Blo
 
 
 def test_a_seek_does_not_hold_where_somebody_else_has_committed_since(stage: BlockStage) -> None:
-    stage.load(9)
     clients: Clients = []
 
     def build(settings: Any) -> Any:
@@ -254,19 +270,12 @@ def test_a_seek_does_not_hold_where_somebody_else_has_committed_since(stage: Blo
             stage.cluster.brokers.groups.commit_offsets(GROUP, Membership(), place)
         return remembered(stage, clients)(settings)
 
-    consumer, producer = stage.subscribed(factory=build), stage.producer()
-    stage.collect(consumer, 5)
-    consumer.commit(asynchronous=False)
-    consumer.seek(TopicPartition(SOURCE, 0, 2))
+    consumer, producer = sought(stage, 2, factory=build)
     copy_until(stage, consumer, producer, stage.inputs[7:])
 
 
 def test_a_seek_holds_once(stage: BlockStage) -> None:
-    stage.load(9)
-    consumer, producer = stage.subscribed(), stage.producer()
-    stage.collect(consumer, 5)
-    consumer.commit(asynchronous=False)
-    consumer.seek(TopicPartition(SOURCE, 0, 2))
+    consumer, producer = sought(stage, 2)
     copy_until(stage, consumer, producer, stage.inputs[2:])
     producer.close()
     stage.load(3)
@@ -276,11 +285,7 @@ def test_a_seek_holds_once(stage: BlockStage) -> None:
 
 
 def test_a_seek_does_not_outlive_a_rebalance_of_others(stage: BlockStage) -> None:
-    stage.load(9)
-    consumer, producer = stage.subscribed(), stage.producer()
-    stage.collect(consumer, 5)
-    consumer.commit(asynchronous=False)
-    consumer.seek(TopicPartition(SOURCE, 0, 2))
+    consumer, producer = sought(stage, 2)
     stage.cluster.revoke((SOURCE, 0))
     stage.wait_for(lambda: not consumer.assigned, lambda: consumer.consume(1, 0.1))
     stage.cluster.give_back()
@@ -322,53 +327,27 @@ def test_a_consumer_that_has_not_sought_asks_for_nothing(stage: BlockStage) -> N
 
 
 def test_a_start_that_on_assign_chooses_ends_a_seek_for_good(stage: BlockStage) -> None:
-    stage.load(9)
-    choice = [TopicPartition(SOURCE, 0, 0)]
-
-    def on_assign(consumer: EosConsumer, _: Any) -> None:
-        if stage.protocol == "range":
-            consumer.assign(choice)
-        else:
-            consumer.incremental_assign(choice)
-
-    consumer, producer = stage.subscribed(callbacks={"on_assign": on_assign}), stage.producer()
-    stage.collect(consumer, 5)
-    consumer.commit(asynchronous=False)
-    choice[0].offset = 6
-    consumer.seek(TopicPartition(SOURCE, 0, 2))
+    choice = Choice(stage)
+    consumer, producer = sought(stage, 2, callbacks={"on_assign": choice.on_assign})
+    choice.place.offset = 6
     with producer.transaction(consumer):
         pass
     stage.wait_for(lambda: consumer.assigned, lambda: consumer.wait_while_paused(0.1))
     stage.cluster.lose()
-    choice[0].offset = OFFSET_INVALID
+    choice.place.offset = OFFSET_INVALID
     stage.wait_for(lambda: stage.named("partitions_lost"), lambda: consumer.wait_while_paused(0.1))
     copy_until(stage, consumer, producer, stage.inputs[5:])
 
 
 def test_a_start_that_on_assign_chooses_holds(stage: BlockStage) -> None:
-    stage.load(9)
-    choice = [TopicPartition(SOURCE, 0, 0)]
-
-    def on_assign(consumer: EosConsumer, _: Any) -> None:
-        if stage.protocol == "range":
-            consumer.assign(choice)
-        else:
-            consumer.incremental_assign(choice)
-
-    consumer, producer = stage.subscribed(callbacks={"on_assign": on_assign}), stage.producer()
-    stage.collect(consumer, 5)
-    consumer.commit(asynchronous=False)
-    choice[0].offset = 6
-    consumer.seek(TopicPartition(SOURCE, 0, 2))
+    choice = Choice(stage)
+    consumer, producer = sought(stage, 2, callbacks={"on_assign": choice.on_assign})
+    choice.place.offset = 6
     copy_until(stage, consumer, producer, stage.inputs[6:])
 
 
 def test_a_seek_holds_also_where_the_group_does_not_say_at_once_what_it_has_committed(stage: BlockStage) -> None:
-    stage.load(9)
-    consumer, producer = stage.subscribed(), stage.producer()
-    stage.collect(consumer, 5)
-    consumer.commit(asynchronous=False)
-    consumer.seek(TopicPartition(SOURCE, 0, 2))
+    consumer, producer = sought(stage, 2)
     stage.cluster.delay("OffsetFetch", 3.0)
     with suppress(ClusterUnavailableError):
         copy_until(stage, consumer, producer, stage.inputs[2:])
