@@ -334,7 +334,6 @@ class ConfluentConsumer(FetchingConsumer):
         then is left behind and reported: the group gives the partitions to others only when the session has timed out.
         After an exception out of ``consume`` it gets CLOSE_LIMIT_AFTER_AN_EXCEPTION_S seconds: librdkafka may keep a
         record then, for which its close() would wait for ever, although the member has left the group.
-        A classic static member (``group.instance.id``) has no limit, because its revoke callback runs in there.
         """
         if isinstance(self._ownership, NeverBuilt):
             return
@@ -354,6 +353,8 @@ class ConfluentConsumer(FetchingConsumer):
         self._leaving = True
         if self._listener is not None:
             serve_before_close(self._raw, unsubscribe=not self._stays_a_member)
+            if self._stays_a_member:
+                self._revoke_before_close()
         self._closed = True
         self._carried = []
 
@@ -364,10 +365,7 @@ class ConfluentConsumer(FetchingConsumer):
 
     def _close_library(self) -> None:
         """Close the client library. A second call goes on where a signal handler has broken off the first one."""
-        if self._stays_a_member:
-            if not self._guard.is_running():  # a callback that the library's own close() serves
-                self._raw.close()
-        elif not self._library_close.locked():
+        if not self._library_close.locked():
             self._close_library_in_time()
 
     def _close_library_once(self) -> None:
@@ -394,6 +392,11 @@ class ConfluentConsumer(FetchingConsumer):
                 "the next owner of its partition reads it"
             )
         session_ms = self._settings.get("session.timeout.ms", "of the group's")
+        if self._stays_a_member:
+            return (
+                f"close() did not let go of the client library {stays}. The group keeps the place of this static "
+                f"member, as after every close(), until its session ({session_ms} ms) is over"
+            )
         return (
             f"close() did not leave the group {stays}, and its partitions go to other members when its session "
             f"({session_ms} ms) is over"

@@ -48,6 +48,7 @@ class GroupMember(OwnedConsumer):
         self._paused: frozenset[InputPartition] = frozenset()
         self._prove_soon = False
         self._leaving = False
+        self._revoked_before_close = False
         self._closed = False
         self._one_topic = False
         self._has_patterns = False
@@ -137,10 +138,22 @@ class GroupMember(OwnedConsumer):
             self._callback(lambda _: self._fix_starts(), [])
 
     def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
-        self._callback(self._revoked_from_us, partitions)
+        if not self._revoked_before_close:
+            self._callback(self._revoked_from_us, partitions)
 
     def _on_lost(self, _: Any, partitions: list[TopicPartition]) -> None:
-        self._callback(self._lost_by_us, partitions)
+        if not self._revoked_before_close:
+            self._callback(self._lost_by_us, partitions)
+
+    def _revoke_before_close(self) -> None:
+        """Run the revoke callback of a classic static member that closes, once, instead of the library's ``close()``.
+
+        So that the library's close() has nothing to tell: it can be waited for in another thread, with a limit.
+        """
+        if not self._revoked_before_close:
+            self._revoked_before_close = True
+            if self._assigned:
+                self._callback(self._revoked_from_us, to_kafka(self._assigned))
 
     def _callback(self, act: Callable[[list[TopicPartition]], None], partitions: list[TopicPartition]) -> None:
         """Run a rebalance callback of ours; until it is through, its partitions count as heard of by half."""

@@ -130,6 +130,7 @@ class ProducerHandle:
 
     _raw: Any = None
     _leaving: Any = None
+    _thread: Any = None
     _finished: EosError | None = None
     _ownership: ThreadOwnership | NeverBuilt = NeverBuilt("Producer has been closed")
 
@@ -419,6 +420,8 @@ class ProducerHandle:
         # In simulated time that would be a matter of chance, and at the end of the process there is no other thread.
         if self._raw is not None and self._thread.is_real and not sys.is_finalizing():
             self._leave_handle_behind()
+        elif self._thread is not None:
+            self._thread.end()
 
     # -- failures ------------------------------------------------------------------------------------------------
 

@@ -107,7 +107,6 @@ class Member:
         self.unwritten: list[tuple[int, Any]] = []
         self.held: list[int] = []
         self.untold: list[_Untold] = []
-        self.revocations = 0
         self.handed_over: dict[int, int] = {}
         self.killed = False
         self.last: Any = None
@@ -397,7 +396,7 @@ class Member:
                 raise
 
     def _block(self, turn: Turn) -> None:
-        self.open, self.unwritten, revocations = [], [], self.revocations
+        self.open, self.unwritten = [], []
         self.swallowed = ""
         txn = self.producer.transaction(self.consumer)
         strike = self.world.strike_at_end(self)
@@ -420,8 +419,6 @@ class Member:
             self.world.watch()
             if not outcome and txn.reason == NOT_ENDED and not (strike.struck or self.killed):
                 self.world.oracle.note("UNTOLD", f"a block has ended, and says that it is {NOT_ENDED}")
-            if revocations != self.revocations:  # a callback may have ended what was held before
-                self.held = []
             self._ended(txn, outcome)
         self._after_block(txn, turn)
 
@@ -665,7 +662,7 @@ class Member:
         self._called("on_lost", consumer, partitions)
 
     def _left(self, partitions: list[Any]) -> None:
-        self.revocations += 1
+        self.held = []  # the callback may have ended what earlier blocks had skipped
         self._forget({each.partition for each in partitions})
 
     def _forget(self, partitions: set[int]) -> None:

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from eos_client import EosProducer
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ClusterUnavailableError, RebuildProducerError
-from tests.confluent.threads import PATIENCE_S
+from tests.confluent.threads import PATIENCE_S, StoppedClock, threads_named, wait_until
 
 LIMITS = ProducerLimits(recovery_timeout_s=0.0)
 
@@ -58,9 +58,9 @@ def handles():
     return Handles()
 
 
-def producer_of(handles, transactional_id="t", servers="nowhere"):
+def producer_of(handles, transactional_id="t", servers="nowhere", **parts):
     settings = {"bootstrap.servers": servers, "transactional.id": transactional_id}
-    return EosProducer(settings, factory=handles.make, limits=LIMITS)
+    return EosProducer(settings, factory=handles.make, limits=LIMITS, **parts)
 
 
 def initialise_in_vain(producer):
@@ -77,6 +77,17 @@ def test_its_handle_is_closed_when_garbage_is_collected_in_a_thread_of_its_own(h
     assert gone() is None
     assert handles[0].closed.wait(PATIENCE_S)
     assert handles[0].closed_in is not threading.current_thread()
+
+
+def test_its_thread_ends_in_simulated_time_too(handles):
+    handles.is_answering = True
+    producer = producer_of(handles, "dropped", clock=StoppedClock())
+    producer.init_transactions(PATIENCE_S)
+    assert threads_named("eos-producer-dropped")
+    del producer
+    gc.collect()
+    wait_until(lambda: not threads_named("eos-producer-dropped"))
+    assert not handles[0].purged
 
 
 def test_its_unanswered_init_ends_when_a_younger_one_asks_for_the_id(handles):

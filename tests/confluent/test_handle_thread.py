@@ -18,20 +18,8 @@ from eos_client import completion
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent import handle_thread
 from eos_client.confluent.handle_thread import HandleThread, OverdueError
-from tests.confluent.threads import PATIENCE_S
+from tests.confluent.threads import PATIENCE_S, StoppedClock, threads_named, wait_until
 from tests.simulation.broken_off import StepStrike, StrikeError
-
-
-class StoppedClock:
-    """A simulation's: none of its time passes here."""
-
-    is_simulated = True
-
-    def __call__(self):
-        return 0.0
-
-    def sleep(self, seconds):
-        pass
 
 
 @pytest.fixture
@@ -39,17 +27,6 @@ def handle():
     made = HandleThread("handle")
     yield made
     made.end()
-
-
-def handle_threads(name="handle"):
-    return [each for each in threading.enumerate() if each.name == name]
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to pass"
-        time.sleep(0.002)
 
 
 def test_a_call_returns_what_the_function_returns(handle):
@@ -137,7 +114,7 @@ def test_abandoning_a_stuck_handle_does_not_wait_and_destroys_it_once_it_is_free
     assert not destroyed.is_set()
     release.set()
     assert destroyed.wait(PATIENCE_S)
-    wait_until(lambda: not handle_threads("stuck"))
+    wait_until(lambda: not threads_named("stuck"))
 
 
 @pytest.mark.parametrize("clock", [MONOTONIC_CLOCK, StoppedClock()], ids=["real time", "simulated time"])
@@ -146,14 +123,14 @@ def test_an_abandoned_thread_ends_even_if_destroying_its_handle_fails(clock):
         raise RuntimeError("no")
 
     HandleThread("failing", clock).abandon(fails)
-    wait_until(lambda: not handle_threads("failing"))
+    wait_until(lambda: not threads_named("failing"))
 
 
 def test_a_thread_that_is_no_longer_needed_ends():
     handle = HandleThread("needless")
     assert handle.call(lambda: 1, PATIENCE_S) == 1
     handle.end()
-    wait_until(lambda: not handle_threads("needless"))
+    wait_until(lambda: not threads_named("needless"))
 
 
 def test_a_call_behind_one_that_is_still_running_has_its_own_time_after_that_ones(handle):
@@ -199,7 +176,7 @@ def test_where_time_is_simulated_an_abandoned_handle_is_destroyed_before_anythin
     handle = HandleThread("simulated", StoppedClock())
     handle.abandon(lambda: destroyed_by.append(threading.current_thread()))
     assert destroyed_by == [threading.current_thread()]
-    wait_until(lambda: not handle_threads("simulated"))
+    wait_until(lambda: not threads_named("simulated"))
 
 
 def test_where_time_is_simulated_a_handle_that_is_abandoned_inside_its_own_call_is_destroyed_after_it():
@@ -211,7 +188,7 @@ def test_where_time_is_simulated_a_handle_that_is_abandoned_inside_its_own_call_
         order.append("returned")
 
     handle.call(callback, PATIENCE_S)
-    wait_until(lambda: not handle_threads("simulated"))
+    wait_until(lambda: not threads_named("simulated"))
     assert order == ["returned", "destroyed"]
 
 

@@ -99,7 +99,15 @@ class StuckClose:
         self.raw.close()
 
 
-def test_a_close_that_does_not_return_is_left_behind_and_reported(monkeypatch):
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({}, "did not leave the group within 0.05 s"),
+        ({"group.instance.id": "desk-1"}, "The group keeps the place of this static member"),
+    ],
+    ids=["dynamic", "static"],
+)
+def test_a_close_that_does_not_return_is_left_behind_and_reported(monkeypatch, settings, says):
     monkeypatch.setattr(leaving, "CLOSE_LIMIT_S", 0.05)
     events: list[Any] = []
     made: list[Any] = []
@@ -108,11 +116,12 @@ def test_a_close_that_does_not_return_is_left_behind_and_reported(monkeypatch):
         made.append(StuckClose(settings))
         return made[0]
 
-    consumer = EosConsumer({**NOWHERE, "group.id": "g"}, factory=factory, hook=events.append)
+    consumer = EosConsumer({**NOWHERE, "group.id": "g", **settings}, factory=factory, hook=events.append)
     consumer.close()
     reported = [event.error for event in events if isinstance(event, ClientReported)]
     assert len(reported) == 1
-    assert "did not leave the group within 0.05 s" in reported[0]
+    assert says in reported[0]
+    assert "within 0.05 s" in reported[0]
     assert consumer.close_within(1.0) is False
     made[0].let_go.set()
 

@@ -1,8 +1,9 @@
-"""Short-lived threads that hand back what they got, and never outlive their test."""
+"""Short-lived threads that hand back what they got and never outlive their test, and waiting for other threads."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -37,3 +38,29 @@ class Elsewhere:
 def elsewhere(function: Callable[[], Any]) -> Any:
     """Run ``function`` in another thread and return or raise what it does."""
     return Elsewhere(function).outcome()
+
+
+class StoppedClock:
+    """A simulation's: none of its time passes here."""
+
+    is_simulated = True
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return 0.0
+
+    def sleep(self, seconds: float) -> None:
+        """Return at once."""
+
+
+def threads_named(name: str = "handle") -> list[threading.Thread]:
+    """Return the threads of this name that have not ended."""
+    return [each for each in threading.enumerate() if each.name == name]
+
+
+def wait_until(condition: Callable[[], Any]) -> None:
+    """Wait until ``condition`` holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to pass"
+        time.sleep(0.002)

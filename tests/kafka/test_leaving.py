@@ -2,6 +2,7 @@
 
 import re
 import signal
+import threading
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -23,11 +24,14 @@ class Leaving:
     """A consumer, what it was told before the library's `close()` began, and what only inside that."""
 
     def __init__(self, stage, **settings):
-        self.told, self.too_late = [], []
+        self.told, self.too_late, self.revoked_in = [], [], []
         self._closing = False
         intercepted = intercepting(Consumer, close=self._close, subscribe=self._subscribe)
         self.consumer = stage.consumer(factory=lambda given: intercepted(logging_at_once(given)), **settings)
-        self.consumer.subscribe([stage.source])
+        self.consumer.subscribe([stage.source], on_revoke=self._revoked)
+
+    def _revoked(self, _, partitions):
+        self.revoked_in.append((threading.get_ident(), len(partitions), self._closing))
 
     def _close(self, raw):
         self._closing = True
@@ -84,6 +88,16 @@ def test_a_static_member_is_told_of_its_assignment_and_stays_a_member(any_stage,
     leaving.consumer.close()
     assert leaving.told == ["on_assign"]
     assert leaving.too_late == ["on_revoke"], "an assignment that was told is taken back without a question"
+    assert leaving.revoked_in == [], "the application was not told of the assignment"
+    assert len(any_stage.members()) == 1
+
+
+@pytest.mark.parametrize("any_stage", [GroupProtocol.COOPERATIVE, GroupProtocol.EAGER], indirect=True)
+def test_the_application_of_a_static_member_is_told_of_the_revocation_before_the_librarys_close(any_stage):
+    leaving = Leaving(any_stage, **STATIC)
+    wait_for(leaving.consumer.assignment, "an assignment", lambda: leaving.consumer.consume(1, 0.05))
+    leaving.consumer.close()
+    assert leaving.revoked_in == [(threading.get_ident(), any_stage.partitions, False)]
     assert len(any_stage.members()) == 1
 
 

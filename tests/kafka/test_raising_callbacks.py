@@ -161,7 +161,8 @@ def test_a_signal_handler_that_raises_costs_no_record(loaded):
     reader.consumer.close()
 
 
-def test_a_callback_struck_inside_the_library_costs_no_first_record_and_close_returns(any_stage, monkeypatch):
+@pytest.mark.parametrize("settings", [{}, {"group.instance.id": "desk-1"}], ids=["dynamic", "static"])
+def test_a_callback_struck_inside_the_library_costs_no_first_record_and_close_returns(any_stage, monkeypatch, settings):
     """The library drops the next record, uncounted, and waits for it for ever when it is closed."""
     monkeypatch.setattr(leaving, "CLOSE_LIMIT_AFTER_AN_EXCEPTION_S", 0.5)
 
@@ -173,14 +174,17 @@ def test_a_callback_struck_inside_the_library_costs_no_first_record_and_close_re
         return Consumer({**given, "stats_cb": struck, "statistics.interval.ms": 1})
 
     written: list[str] = []
-    reader = Reader(any_stage, factory=unguarded)
+    reader = Reader(any_stage, factory=unguarded, **settings)
     wait_for(reader.consumer.assignment, "an assignment", reader.read)
     written += any_stage.load(20)  # statistics lie in front of the first record when the consumer asks again
     reader.reads_everything(each=20)
     assert len(reader.raised) == 1
     reader.consumer.close()
-    # Long before a session ends; a close that took longer than its limit goes on beside us.
-    wait_for(lambda: any_stage.members() == [], "the group to be empty", timeout_s=20.0)
+    if settings:
+        assert len(any_stage.members()) == 1, "KIP-345: a static member keeps its place until its session ends"
+    else:
+        # Long before a session ends; a close that took longer than its limit goes on beside us.
+        wait_for(lambda: any_stage.members() == [], "the group to be empty", timeout_s=20.0)
 
 
 def test_a_raising_error_cb_costs_no_record(proxied_stage, proxy):

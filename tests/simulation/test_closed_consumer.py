@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +15,7 @@ from eos_client.errors import AbortableError, ClientClosedError
 from tests.interruption import BrokenOffError
 from tests.simulation.block_stage import SINK, SOURCE, BlockStage
 from tests.simulation.broken_off import StepStrike, StrikeError
-from tests.simulation.simulated_member import PROTOCOLS
+from tests.simulation.simulated_member import COOPERATIVE, EAGER, PROTOCOLS
 from tests.simulation.test_blocks_rebalance import hold
 from tests.simulation.test_blocks_unknown_commit import (
     BOTH_WAYS,
@@ -137,3 +138,32 @@ def test_wherever_a_signal_breaks_close_off_the_second_one_leaves_the_group(prot
         if not consumer._raw._closed:
             kept.append(strike.struck)
     assert kept == []
+
+
+@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])
+def test_a_static_member_is_told_of_its_revocation_once_before_the_library_closes_in_a_thread_of_its_own(protocol):
+    def revoked(own: Any, partitions: Any) -> None:
+        told.append((threading.get_ident(), len(partitions), len(own.assignment()), consumer._raw._closed))
+
+    told: list[tuple[int, int, int, bool]] = []
+    stage = BlockStage(protocol)
+    consumer = stage.subscribed(group_instance_id="one", callbacks={"on_revoke": revoked})
+    stage.collect(consumer, 2)
+    consumer.close()
+    assert told == [(threading.get_ident(), stage.partitions, stage.partitions, False)]
+    assert consumer._raw._closed
+
+
+@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])
+def test_a_static_member_that_was_evicted_unheard_commits_nothing_when_it_closes(protocol):
+    stage = BlockStage(protocol)
+    consumer, producer = stage.subscribed(group_instance_id="one"), stage.producer()
+    txn = producer.transaction(consumer)
+    with txn:
+        for record in stage.collect(consumer, 2):
+            txn.produce(SINK, record.value())
+        stage.cluster.lose()
+        consumer.close()
+    assert txn.outcome is Outcome.ABORTED
+    assert stage.committed() is None
+    assert goes_on_with_another_consumer(stage, producer)
