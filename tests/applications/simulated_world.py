@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 from eos_client.testing.simulated_cluster import SimulatedCluster
+from eos_client.testing.simulation.assignors import COOPERATIVE
 from eos_client.testing.simulation.faults import Fault, FaultKind
 from eos_client.testing.simulation.model import BrokerError, Membership, OffsetAndMetadata, PartitionKey
 from eos_client.testing.simulation.settings import BrokerSettings
@@ -358,6 +359,9 @@ class SimulatedWorld(World):
         self._pending.clear()
         with suppress(ValueError, LookupError, BrokerError):
             self.cluster.give_back()
+        if self.program.setting.static and self.program.setting.assignor == COOPERATIVE:
+            with suppress(BrokerError):  # what a static member owed when it died is nobody's until the next round
+                self.cluster.rebalance()
         # The last records prove that whoever is left still reads.
         for partition in range(self.program.partitions):
             self.cluster.write(INPUT, [WRITTEN_LATE], partition=partition)

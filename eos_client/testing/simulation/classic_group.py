@@ -60,7 +60,8 @@ class ClassicGroup:
 
         Raises BrokerError: INCONSISTENT_GROUP_PROTOCOL for an assignor unlike the others', UNKNOWN_MEMBER_ID,
         FENCED_INSTANCE_ID. A known member that says nothing new, and a restarted static member, begin no round
-        (KIP-345): they are given the present assignment.
+        (KIP-345): they are given the present assignment. So what the restarted one had yet to give up (cooperative)
+        belongs to nobody until the next round, as on a real broker.
         """
         check_assignor(request.assignor)
         if not request.member_id:
@@ -221,11 +222,11 @@ class ClassicGroup:
         if before is None:
             self._members[member_id] = member = ClassicMember(member_id, request, math.inf)
             return self._join_round(member, begins=True)
-        owed, assignor = before.owed, before.request.assignor
+        assignor = before.request.assignor
         member = self._replace(before, member_id, request)
         if self.state is ClassicState.STABLE:
             self._write()
-        begins = self.state is ClassicState.COMPLETING or assignor != request.assignor or bool(owed)
+        begins = self.state is ClassicState.COMPLETING or assignor != request.assignor
         return self._join_round(member, begins=begins)
 
     def _replace(self, before: ClassicMember, member_id: str, request: JoinRequest) -> ClassicMember:
