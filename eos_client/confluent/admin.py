@@ -23,12 +23,14 @@ from confluent_kafka import (
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by its documentation, not by __all__
     AdminClient,
     ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
+    NewPartitions,  # pyright: ignore[reportPrivateImportUsage]
     NewTopic,  # pyright: ignore[reportPrivateImportUsage]
     OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
     ResourceType,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, ConfigurationError
+from eos_client.confluent.callback_guard import CallbackGuard
+from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 
 _T = TypeVar("_T")
 
@@ -98,12 +100,9 @@ class ClusterAdmin:
         self._connection_error = ""
         settings = {"log_level": LOG_LEVEL_CRITICAL, **(config or {}), "bootstrap.servers": bootstrap_servers}
         settings["error_cb"] = self._remember_error
-        try:
-            self._client = AdminClient(settings)
-        except KafkaException as error:
-            raise ConfigurationError(
-                f"librdkafka refuses the configuration: {error.args[0].str()}. Correct the setting or leave it out"
-            ) from error
+        guard = CallbackGuard()
+        with guard.building("admin client"):
+            self._client = AdminClient(guard.added_to(settings))
 
     def cluster(self) -> ClusterDescription:
         """Describe the brokers.
@@ -162,6 +161,15 @@ class ClusterAdmin:
         for name, future in self._client.create_topics(topics, request_timeout=self._timeout_s).items():
             self._answer(future, f"create topic {name!r}")
         self._wait_for_leaders(list(partitions))
+
+    def extend_topic(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions, ``partitions`` in all.
+
+        :raises ClusterUnfitError: the cluster does not let us alter it, or it has as many.
+        """
+        topics = [NewPartitions(name, partitions)]
+        future = self._client.create_partitions(topics, request_timeout=self._timeout_s)[name]
+        self._answer(future, f"give topic {name!r} {partitions} partitions")
 
     def _wait_for_leaders(self, names: Sequence[str]) -> None:
         deadline = time.monotonic() + self._timeout_s

@@ -71,12 +71,20 @@ class CallbackGuard:
         """Return what a constructor's SystemError stands for."""
         kept, self.error = self.error, None
         if self._needs_token and (kept is None or isinstance(kept, SystemError)):
-            reason = "" if self._no_token is None else f", but raised {self._no_token!r}"
-            no_token = KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, f"oauth_cb gave no token in time{reason}")
-            exception = KafkaException(no_token)
-            exception.__cause__ = self._no_token or failed
-            return configuration_refused(exception, client)
+            return configuration_refused(self._without_token(failed), client)
         return failed if kept is None else kept
+
+    def refusal(self, exception: KafkaException, client: str) -> BaseException:
+        """Return what the constructor of ``client`` refuses; where it had no token, what ``oauth_cb`` has raised."""
+        lacks_token = self._no_token is not None
+        return configuration_refused(self._without_token(exception) if lacks_token else exception, client)
+
+    def _without_token(self, failed: BaseException) -> KafkaException:
+        reason = "" if self._no_token is None else f", but raised {self._no_token!r}"
+        no_token = KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, f"oauth_cb gave no token in time{reason}")
+        exception = KafkaException(no_token)
+        exception.__cause__ = self._no_token or failed
+        return exception
 
     def raise_kept(self) -> None:
         """Raise what was kept, if anything: the very object that the callback raised."""
@@ -169,7 +177,7 @@ class _Building:
 
     def __exit__(self, _kind: object, exception: BaseException | None, _trace: object) -> None:
         if isinstance(exception, KafkaException):
-            raise configuration_refused(exception, self._client)
+            raise self._guard.refusal(exception, self._client)
         if isinstance(exception, SystemError):
             instead = self._guard.instead_of(exception, self._client)
             if instead is not exception:

@@ -291,11 +291,6 @@ def configuration_refused(exception: KafkaException, client: str) -> KafkaConfig
     return refused
 
 
-def configuration_errors(client: str) -> Naming:
-    """Turn what a confluent_kafka constructor refuses into ConfigurationError."""
-    return Naming(lambda exception: configuration_refused(exception, client))
-
-
 def is_fatal(error: KafkaError) -> bool:
     """Whether the client is of no use any more. A consumer's event and its refused calls say so without the flag."""
     return bool(error.fatal()) or error.code() == KafkaError._FATAL  # noqa: SLF001  # a public local code

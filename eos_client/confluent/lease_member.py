@@ -14,7 +14,8 @@ from typing import Any
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from eos_client.config import PRODUCER_ONLY
-from eos_client.confluent.failures import configuration_errors, is_fatal, kafka_error
+from eos_client.confluent.callback_guard import CallbackGuard
+from eos_client.confluent.failures import is_fatal, kafka_error
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.leaving import serve_before_close, unsubscribe_when_lost
 from eos_client.core.batch_ledger import LedgerEntry
@@ -46,20 +47,20 @@ class LeaseMember:
         self._leaving = False
         self.ended: str | None = None
         shared = {k: v for k, v in settings.items() if k not in PRODUCER_ONLY}
-        with configuration_errors("lease"):
-            self._raw = Consumer(
-                {
-                    **_DEFAULTS,
-                    **shared,
-                    "group.id": group_id,
-                    "group.instance.id": instance_id,
-                    "group.protocol": "classic",
-                    "partition.assignment.strategy": "range",
-                    "enable.auto.commit": False,
-                    "auto.offset.reset": "error",
-                    "error_cb": self._on_error,
-                }
-            )
+        settings = {
+            **_DEFAULTS,
+            **shared,
+            "group.id": group_id,
+            "group.instance.id": instance_id,
+            "group.protocol": "classic",
+            "partition.assignment.strategy": "range",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "error_cb": self._on_error,
+        }
+        guard = CallbackGuard()
+        with guard.building("lease"):
+            self._raw = Consumer(guard.added_to(settings))
 
     def join(self, limit_s: float) -> None:
         """Take the lease: return once the ledger's partitions are assigned.

@@ -13,7 +13,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from eos_client.config import PRODUCER_ONLY
-from eos_client.confluent.failures import configuration_errors, kafka_error
+from eos_client.confluent.callback_guard import CallbackGuard
+from eos_client.confluent.failures import kafka_error
 from eos_client.confluent.ledger_topic import MARKER_PARTITION, partition_of_slot
 from eos_client.core.batch_ledger import LedgerEntry, decode_entry
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
@@ -32,17 +33,17 @@ class LedgerReader:
     def __init__(self, settings: Mapping[str, Any], group_id: str, topic: str, *, stable: bool = True) -> None:
         self._topic = topic
         shared = {k: v for k, v in settings.items() if k not in PRODUCER_ONLY}
-        with configuration_errors("ledger reader"):
-            self._raw = Consumer(
-                {
-                    "reconnect.backoff.ms": 10,
-                    "retry.backoff.ms": 10,
-                    **shared,
-                    "group.id": group_id,
-                    "enable.auto.commit": False,
-                    "isolation.level": "read_committed" if stable else "read_uncommitted",
-                }
-            )
+        settings = {
+            "reconnect.backoff.ms": 10,
+            "retry.backoff.ms": 10,
+            **shared,
+            "group.id": group_id,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed" if stable else "read_uncommitted",
+        }
+        guard = CallbackGuard()
+        with guard.building("ledger reader"):
+            self._raw = Consumer(guard.added_to(settings))
 
     def slots(self, slots: Iterable[int], timeout_s: float) -> dict[int, LedgerEntry]:
         """Return the entries of ``slots``; a slot without one is left out.

@@ -10,13 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by its documentation, not by __all__
-    AdminClient,
-    NewPartitions,  # pyright: ignore[reportPrivateImportUsage]
-)
-
-from eos_client.confluent.admin import LOG_LEVEL_CRITICAL, ClusterAdmin
+from eos_client.confluent.admin import ClusterAdmin
 from eos_client.errors import ClusterUnfitError
 
 MARKER_PARTITION = 0
@@ -52,21 +46,9 @@ def ensure_ledger_topic(
         found = admin.topics([topic])[topic]
     count = 0 if found is None else found.partition_count
     if count < slots + 1:
-        _extend(bootstrap_servers, config, topic, slots + 1, timeout_s)
+        admin.extend_topic(topic, slots + 1)
         count = _wait_for_partitions(admin, topic, slots + 1, timeout_s)
     return count - 1
-
-
-def _extend(bootstrap_servers: str, config: Mapping[str, Any], topic: str, count: int, timeout_s: float) -> None:
-    client = AdminClient({"log_level": LOG_LEVEL_CRITICAL, **config, "bootstrap.servers": bootstrap_servers})
-    future = client.create_partitions([NewPartitions(topic, count)], request_timeout=timeout_s)[topic]
-    try:
-        future.result(timeout=timeout_s)
-    except KafkaException as error:
-        raise ClusterUnfitError(
-            f"the ledger topic {topic!r} cannot be given {count} partitions: {error.args[0].str()}. Allow this client "
-            "to alter it, or extend it yourself."
-        ) from error
 
 
 def _wait_for_partitions(admin: ClusterAdmin, topic: str, count: int, timeout_s: float) -> int:

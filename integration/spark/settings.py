@@ -10,6 +10,7 @@ from typing import Any
 from eos_client.config import CONSUMER_ONLY, PRODUCER_ONLY, check_settings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
+from eos_client.integration.spark.carried import CarriedFunction
 
 StepObserver = Callable[[str, int, int], object]
 """Called with step, slot and batch id, on the executor. Must be picklable; a seam for tests."""
@@ -19,6 +20,7 @@ DriverStepObserver = Callable[[str, int], object]
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _NAME_LENGTH_MAX = 200
 _OURS = ("transactional.id", "group.id", "group.instance.id", "bootstrap.servers", "auto.offset.reset")
+_TOKEN_SOURCE = "oauth_cb"  # noqa: S105  # the name of a setting
 _TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 _TRANSACTION_TIMEOUT_MS = 60_000
 _TRANSACTION_TIMEOUT_MS_MAX = 900_000  # what brokers grant unless told otherwise
@@ -69,6 +71,7 @@ class SinkSettings:
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"{name}={getattr(self, name)!r} must be a number of seconds greater than 0.")
         self._check_config()
+        self._carry_functions()
 
     def _check_config(self) -> None:
         check_settings(self.config)
@@ -80,19 +83,32 @@ class SinkSettings:
                 '"group.protocol" must be classic for the lease: a KIP-848 group refuses a new driver until the old '
                 "one's session has ended. Leave it out."
             )
-        unpicklable = [k for k, v in self.config.items() if callable(v)]
-        if unpicklable:
-            raise ConfigurationError(f"config has callbacks ({', '.join(unpicklable)}), which cannot go to executors.")
+        callbacks = [key for key, value in self.config.items() if callable(value) and key != _TOKEN_SOURCE]
+        if callbacks:
+            raise ConfigurationError(
+                f"config has callbacks ({', '.join(callbacks)}), and no one hears them on executors. Leave them out: "
+                f"{_TOKEN_SOURCE} alone may be a function."
+            )
+
+    def _carry_functions(self) -> None:
+        source = self.config.get(_TOKEN_SOURCE)
+        if callable(source):
+            config = {**self.config, _TOKEN_SOURCE: CarriedFunction.of(_TOKEN_SOURCE, source)}
+            object.__setattr__(self, "config", config)
+
+    @property
+    def _unpacked(self) -> dict[str, Any]:
+        return {k: v.function() if isinstance(v, CarriedFunction) else v for k, v in self.config.items()}
 
     @property
     def kafka(self) -> dict[str, Any]:
         """The librdkafka settings that all clients share."""
-        return {"log_level": _LOG_LEVEL, **self.config, "bootstrap.servers": self.bootstrap_servers}
+        return {"log_level": _LOG_LEVEL, **self._unpacked, "bootstrap.servers": self.bootstrap_servers}
 
     @property
     def config_for_admin(self) -> dict[str, Any]:
         """The librdkafka settings for questions about the cluster."""
-        return {k: v for k, v in self.config.items() if k not in CONSUMER_ONLY | PRODUCER_ONLY}
+        return {k: v for k, v in self._unpacked.items() if k not in CONSUMER_ONLY | PRODUCER_ONLY}
 
     @property
     def producer(self) -> dict[str, Any]:

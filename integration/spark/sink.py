@@ -22,7 +22,7 @@ class EosKafkaSink:
 
     :param sink_id: names the sink over all restarts; one running query per name. The newest driver wins.
     :param slots: parallel transactions of a batch, and Spark partitions; a row's slot follows from its key.
-    :param config: librdkafka settings by their dotted names.
+    :param config: librdkafka settings by their dotted names; ``oauth_cb`` is a function that Spark can pickle.
     :param stable_input: ``"stage"`` writes each batch beside the checkpoint first, for queries that are not
         deterministic (``rand()``, lookups); ``stage_dir`` puts it elsewhere.
     :param order_by: columns by which the rows of a slot, so also those of a key, are written in order.

@@ -18,6 +18,7 @@ from typing import Generic, Protocol, TypeVar
 from eos_client.confluent.ledger_reader import LedgerReader
 from eos_client.confluent.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry
+from eos_client.integration.spark.carried import CarriedFunction
 from eos_client.integration.spark.settings import SinkSettings
 
 _KEPT_MAX = 128
@@ -108,8 +109,12 @@ def _freeze(modules: int) -> None:
 
 def cluster_key(settings: SinkSettings) -> Hashable:
     """Return what two sinks must share to use the same clients."""
-    config = tuple(sorted((key, str(value)) for key, value in settings.config.items()))
+    config = frozenset((key, _compared(value)) for key, value in settings.config.items())
     return settings.bootstrap_servers, settings.sink_id, settings.ledger_topic, config
+
+
+def _compared(value: object) -> Hashable:
+    return value if isinstance(value, CarriedFunction) else str(value)
 
 
 def new_reader(settings: SinkSettings, *, stable: bool = True) -> LedgerReader:

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
+from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.failures import (
     commit_refused,
-    configuration_errors,
     consumer_errors,
     kafka_error,
     misplaced_call,
@@ -242,7 +242,7 @@ class TestConsumerErrors:
 class TestConfigurationErrors:
     def test_what_a_constructor_refuses_is_a_configuration_error_that_names_the_property(self):
         original = KafkaException(KafkaError(KafkaError._INVALID_ARG, 'No such configuration property: "lingre.ms"'))
-        with pytest.raises(errors.ConfigurationError) as caught, configuration_errors("producer"):
+        with pytest.raises(errors.ConfigurationError) as caught, CallbackGuard().building("producer"):
             raise original
         error = caught.value
         assert isinstance(error, KafkaException)
@@ -251,7 +251,7 @@ class TestConfigurationErrors:
         assert 'the producer refuses its configuration: No such configuration property: "lingre.ms"' in str(error)
 
     def test_an_existing_handler_for_kafka_exceptions_keeps_working(self):
-        with pytest.raises(KafkaException) as caught, configuration_errors("consumer"):
+        with pytest.raises(KafkaException) as caught, CallbackGuard().building("consumer"):
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "no"))
         assert caught.value.args[0].code() == KafkaError._INVALID_ARG
 

@@ -211,6 +211,20 @@ def test_an_oauth_cb_that_raises_is_named_although_the_library_has_lost_its_reas
 
 
 @pytest.mark.parametrize("client", CLIENTS)
+def test_an_oauth_cb_that_raises_is_named_where_the_library_says_that_there_was_no_token(client):
+    error = OwnError("no token server")
+
+    def constructs(settings):
+        with suppress(OwnError):
+            settings["oauth_cb"]("")
+        raise KafkaException(KafkaError(KafkaError._FAIL, "OAuth token not set within 10 seconds timeout"))
+
+    oauth = {"sasl.mechanisms": "OAUTHBEARER", "oauth_cb": raising(error)}
+    with pytest.raises(ConfigurationError, match=r"oauth_cb gave no token in time, .*no token server"):
+        building(client, failing_after(constructs), **oauth)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
 def test_a_constructor_that_fails_without_a_callback_keeps_its_own_error(client):
     with pytest.raises(SystemError, match="returned NULL"):
         building(client, failing_after(lambda _: None))

@@ -1,0 +1,40 @@
+"""A function of the application on its way to the executors: a plain value, equal wherever it was unpickled."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark import cloudpickle
+
+from eos_client.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedFunction:
+    """A function, pickled as Spark pickles: by content, or by name where executors can import its module."""
+
+    content: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, name: str, function: Callable[..., Any]) -> CarriedFunction:
+        """Pickle ``function``, the setting ``name``; raises ConfigurationError when it holds what cannot be pickled."""
+        try:
+            return cls(cloudpickle.dumps(function))  # type: ignore[no-untyped-call]
+        except Exception as error:
+            raise ConfigurationError(
+                f"{name} cannot go to executors: {error}. Create what it needs inside the function, or in a module "
+                "that executors can import."
+            ) from error
+
+    def function(self) -> Callable[..., Any]:
+        """Return the function, which is one and the same within a process: so it may keep a token, for example."""
+        return _unpickled(self.content)
+
+
+@functools.cache
+def _unpickled(content: bytes) -> Callable[..., Any]:
+    function: Callable[..., Any] = cloudpickle.loads(content)
+    return function
