@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -159,9 +159,10 @@ class SlotAttempt:
 
         A new one starts while rows come. Returns a status where there is no taking it, and the rows.
         """
+        SLOTS.let_go(self._is_useless)
         held = SLOTS.take((self._key, self._slot))
         # What a repeated task finds may have been fenced by the attempt before it, which is not there any more.
-        if held is not None and self._first_attempt and self._still_holds(held):
+        if held is not None and self._first_attempt and self._is_vouched_for(self._slot, held):
             self._producer = held.producer
             self._kept = held
             return None, batches
@@ -184,9 +185,18 @@ class SlotAttempt:
         self._producer.disown()
         return None
 
-    def _still_holds(self, held: HeldSlot) -> bool:
-        task = self._task
-        return held.run == (task.identity.query_id, task.run) and held.producer.name == task.holders[self._slot]
+    @property
+    def _run(self) -> tuple[str, int]:
+        return self._task.identity.query_id, self._task.run
+
+    def _is_vouched_for(self, slot: int, held: HeldSlot) -> bool:
+        return held.run == self._run and (slot, held.producer.name) in enumerate(self._task.holders)
+
+    def _is_useless(self, key: tuple[Hashable, int], held: HeldSlot) -> bool:
+        """Whether others have taken the slot of a handle; of what this batch has kept the driver does not know yet."""
+        cluster, slot = key
+        may_be_known = held.run != self._run or held.batch_id < self._task.batch_id
+        return cluster == self._key and may_be_known and not self._is_vouched_for(slot, held)
 
     def _newer_run(self, marker: LedgerEntry | None) -> SlotStatus | None:
         """Keep out of a newer run's way: taking the slot would cost it a transaction."""
@@ -355,7 +365,7 @@ class SlotAttempt:
         producer, self._producer = self._own_producer(), None
         producer.disown()
         self._holder = producer.name
-        SLOTS.put((self._key, self._slot), HeldSlot(producer, (self._task.identity.query_id, self._task.run), entry))
+        SLOTS.put((self._key, self._slot), HeldSlot(producer, self._run, self._task.batch_id, entry))
 
     def _own_producer(self) -> SlotProducer:
         if self._producer is None:

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
 
 from eos_client.confluent.ledger_reader import LedgerReader
@@ -21,7 +21,7 @@ from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.integration.spark.carried import CarriedFunction
 from eos_client.integration.spark.settings import SinkSettings
 
-_KEPT_MAX = 128
+_KEPT_MAX = min(128, 16 * (os.cpu_count() or 1))
 
 
 class Closable(Protocol):
@@ -32,26 +32,27 @@ class Closable(Protocol):
         ...
 
 
+K = TypeVar("K", bound=Hashable)
 C = TypeVar("C", bound=Closable)
 
 
-class Shelf(Generic[C]):
+class Shelf(Generic[K, C]):
     """Idle clients of this process by key, at most ``kept_max`` of them."""
 
     def __init__(self, kept_max: int = _KEPT_MAX) -> None:
         self._kept_max = kept_max
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._idle: OrderedDict[Hashable, C] = OrderedDict()
+        self._idle: OrderedDict[K, C] = OrderedDict()
         self._left_alone: list[C] = []
 
-    def take(self, key: Hashable) -> C | None:
+    def take(self, key: K) -> C | None:
         """Return the idle client under ``key``, which is then the caller's; None when there is none."""
         with self._lock:
             self._leave_parent()
             return self._idle.pop(key, None)
 
-    def put(self, key: Hashable, client: C) -> None:
+    def put(self, key: K, client: C) -> None:
         """Keep ``client`` for the next who asks for ``key``."""
         surplus: list[C] = []
         with self._lock:
@@ -64,6 +65,15 @@ class Shelf(Generic[C]):
         for each in surplus:
             each.close()
 
+    def let_go(self, is_useless: Callable[[K, C], bool]) -> None:
+        """Close the idle clients that nobody will use again."""
+        with self._lock:
+            self._leave_parent()
+            useless = [key for key, client in self._idle.items() if is_useless(key, client)]
+            surplus = [self._idle.pop(key) for key in useless]
+        for each in surplus:
+            each.close()
+
     def _leave_parent(self) -> None:
         # Destroying them here would wait for threads that do not exist in this process.
         if self._pid != os.getpid():
@@ -73,13 +83,14 @@ class Shelf(Generic[C]):
 
 
 class HeldSlot:
-    """A slot's producer with no open transaction, the run in which it took the slot, and the ledger's entry then."""
+    """A slot's producer with no open transaction, the run and the batch it served last, and the ledger's entry then."""
 
-    __slots__ = ("entry", "producer", "run")
+    __slots__ = ("batch_id", "entry", "producer", "run")
 
-    def __init__(self, producer: SlotProducer, run: tuple[str, int], entry: LedgerEntry | None) -> None:
+    def __init__(self, producer: SlotProducer, run: tuple[str, int], batch_id: int, entry: LedgerEntry | None) -> None:
         self.producer = producer
         self.run = run
+        self.batch_id = batch_id
         self.entry = entry
 
     def close(self) -> None:
@@ -87,8 +98,9 @@ class HeldSlot:
         self.producer.close()
 
 
-SLOTS: Shelf[HeldSlot] = Shelf()
-READERS: Shelf[LedgerReader] = Shelf()
+SLOTS: Shelf[tuple[Hashable, int], HeldSlot] = Shelf()
+"""By what `cluster_key` returns, and the slot."""
+READERS: Shelf[Hashable, LedgerReader] = Shelf()
 
 
 def shorten_collections() -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -27,7 +28,14 @@ from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.slots import slot_of
 from eos_client.integration.spark.status import SlotOutcome
 from eos_client.integration.spark.task import SlotTask
-from eos_client.integration.spark.worker_clients import SLOTS, Shelf, _freeze, cluster_key, shorten_collections
+from eos_client.integration.spark.worker_clients import (
+    SLOTS,
+    HeldSlot,
+    Shelf,
+    _freeze,
+    cluster_key,
+    shorten_collections,
+)
 from tests.spark.local_stage import each_once
 
 IDENTITY = SinkIdentity("q", 1, 1, "out")
@@ -65,6 +73,7 @@ class Driver:
         self.lease.commit({0: LedgerEntry(0, IDENTITY, run=run)})
 
     def initialise(self):
+        self.end_other_handles()  # so that the broker serves transactions, and no handle finds it busy with that
         self.lease.commit({1: LedgerEntry(0, IDENTITY)})
 
     def task(self, batch_id, **changes):
@@ -95,6 +104,20 @@ def impatient_driver(driver):
     """For tests in which an attempt waits in vain for its sibling."""
     driver.settings = replace(driver.settings, sibling_timeout_s=3.0)
     return driver
+
+
+class Handle:
+    def __init__(self, name):
+        self.name = name
+        self.closed = False
+
+    def close(self):
+        self.closed = True
+
+
+def held_slot(name, run, batch_id):
+    handle: Any = Handle(name)
+    return HeldSlot(handle, run, batch_id, None)
 
 
 def kept_name(driver):
@@ -175,6 +198,30 @@ def test_an_attempt_that_skipped_holds_the_slot_for_the_next_batch(driver, local
     following = driver.task(1).write(0, arrow(10, 20))
     assert (again.outcome, again.reused, following.reused) == (SKIPPED, False, True)
     assert local.values() == each_once(0, 20)
+
+
+def test_a_task_lets_go_of_the_handles_that_the_driver_does_not_vouch_for(driver):
+    """They can never be used again: other processes hold those slots now. Threads and connections would pile up."""
+    driver.task(4).write(0, arrow(0, 10))
+    key, run = cluster_key(driver.settings), (IDENTITY.query_id, driver.run)
+    kept = {
+        (key, 1): held_slot("vouched for", run, 4),
+        (key, 2): held_slot("new", run, 5),
+        ("another sink", 3): held_slot("another sink's", run, 4),
+    }
+    useless = {
+        (key, 3): held_slot("replaced", run, 4),
+        (key, 4): held_slot("of an older run", (IDENTITY.query_id, driver.run - 1), 5),
+        (key, 5): held_slot("of a slot that is gone", run, 4),
+    }
+    for place, held in {**kept, **useless}.items():
+        SLOTS.put(place, held)
+    others = ("vouched for", "older", "somebody else", "of an older run")
+    task = replace(driver.task(5), holders=(kept_name(driver), *others))
+    assert task.write(0, arrow(10, 20)).reused
+    assert [held.producer.closed for held in useless.values()] == [True] * len(useless)
+    assert [SLOTS.take(place) for place in kept] == [*kept.values()]
+    assert not any(held.producer.closed for held in kept.values())
 
 
 def test_a_kept_handle_of_an_older_run_is_never_used_again(driver, local):
@@ -377,7 +424,7 @@ class Client:
 
 
 def test_a_shelf_gives_each_client_to_one_at_a_time_and_keeps_few():
-    shelf: Shelf[Client] = Shelf(kept_max=2)
+    shelf: Shelf[Any, Client] = Shelf(kept_max=2)
     clients = [Client() for _ in range(4)]
     for key, client in enumerate(clients[:3]):
         shelf.put(key, client)
@@ -390,7 +437,7 @@ def test_a_shelf_gives_each_client_to_one_at_a_time_and_keeps_few():
 
 
 def test_a_forked_process_leaves_its_parents_clients_alone(monkeypatch):
-    shelf: Shelf[Client] = Shelf()
+    shelf: Shelf[Any, Client] = Shelf()
     client = Client()
     shelf.put("k", client)
     monkeypatch.setattr("os.getpid", lambda: -1)
