@@ -253,8 +253,14 @@ class EosConsumer(ConfluentConsumer):
         """Return the opaque group metadata as of now, for ``send_offsets_to_transaction``. Do not keep it: it ages.
 
         Offsets of plain commits that are pending are dropped: sent after the transaction's, they would take the group
-        back. The next block asks the group first what that transaction has committed.
+        back. The next block asks the group first what that transaction has committed. Raises TransactionStateError
+        inside a block, and while one that was skipped keeps its transaction open.
         """
+        if (session := self._commits_in_transactions) is not None and session.has_open_work:
+            raise misplaced_call(
+                "consumer_group_metadata() while records of this consumer are in the open transaction of a block: "
+                "offsets beyond them would pass over them. Let a block of that producer commit first, or close that one"
+            )
         self.plain.pending.clear()
         return super().consumer_group_metadata()
 

@@ -474,9 +474,10 @@ class TransactionSession:
         while self._consumer.unanswered_commits and self._clock() < until:
             self._consumer.wait_while_paused(_BLOCK_SLICE_S)
             self.raise_failure()
+        # Before the group is left: there, what is not known to be committed counts as work that has gone with it.
+        self._consumer.settle_commits_by_hand(self._producer.limits.commit_timeout_s)
         self._consumer.fence_commits()
         self.raise_failure()
-        self._consumer.settle_commits_by_hand(self._producer.limits.commit_timeout_s)
 
     def leave_block(self) -> None:
         """Begin the end of the open block: whatever ends the transaction from now on is told to it."""

@@ -29,6 +29,7 @@ from tests.simulation.broken_off import StepStrike
 
 LOOK_EVERY_S = 0.2
 DRAIN_S_MAX = 900.0
+ROUND_EVERY_S = 30.0
 """How long after the last fault everything may take: longer than every time-out of a dozen processes together."""
 CALLS_MAX = 30_000
 WRITTEN_LATE = b"last"
@@ -360,11 +361,17 @@ class SimulatedWorld(World):
         with suppress(ValueError, LookupError, BrokerError):
             self.cluster.give_back()
         if self.program.setting.static and self.program.setting.assignor == COOPERATIVE:
-            with suppress(BrokerError):  # what a static member owed when it died is nobody's until the next round
-                self.cluster.rebalance()
+            self._begin_round()
         # The last records prove that whoever is left still reads.
         for partition in range(self.program.partitions):
             self.cluster.write(INPUT, [WRITTEN_LATE], partition=partition)
+
+    def _begin_round(self) -> None:
+        """Now and then: what a static member owed when it died is nobody's until the next round, as in Kafka."""
+        if not self._over:
+            with suppress(BrokerError):
+                self.cluster.rebalance()
+            self.cluster.after(ROUND_EVERY_S, self._begin_round)
 
     def _look(self) -> None:
         """Whether everything is done; the clock's own end of all."""

@@ -32,11 +32,7 @@ def test_records_given_back_by_a_seek_come_again(any_stage, place):
     assert {m.value().decode() for m in again} <= set(written)
 
 
-def test_a_block_that_aborts_stays_ahead_of_a_transaction_by_hand(any_stage):
-    stage = any_stage
-    written = stage.load(RECORDS)
-    producer, consumer = stage.producer(), stage.subscribed()
-    messages = stage.collect(consumer, 2 * RECORDS)[:3]
+def commit_by_hand(stage, producer, consumer, messages):
     producer.begin_transaction()
     for message in messages:
         producer.produce(stage.sink, message.value())
@@ -47,6 +43,13 @@ def test_a_block_that_aborts_stays_ahead_of_a_transaction_by_hand(any_stage):
     )
     producer.commit_transaction()
 
+
+def test_a_block_that_aborts_stays_ahead_of_a_transaction_by_hand(any_stage):
+    stage = any_stage
+    written = stage.load(RECORDS)
+    producer, consumer = stage.producer(), stage.subscribed()
+    commit_by_hand(stage, producer, consumer, stage.collect(consumer, 2 * RECORDS)[:3])
+
     def fails():
         with producer.transaction(consumer):
             raise ZeroDivisionError
@@ -55,6 +58,19 @@ def test_a_block_that_aborts_stays_ahead_of_a_transaction_by_hand(any_stage):
         fails()
     copy_the_rest(stage, producer, consumer)
     assert sorted(stage.outputs()) == sorted(written)
+
+
+def test_so_does_the_first_block_after_a_plain_commit_and_a_seek(any_stage):
+    """It leaves the group and joins it again: a seek does not outlive what the group has committed since."""
+    stage = any_stage
+    written = stage.load(RECORDS)
+    producer, consumer = stage.producer(), stage.subscribed()
+    (first,) = stage.collect(consumer, 1)
+    consumer.commit(first, asynchronous=False)
+    consumer.seek(TopicPartition(stage.source, first.partition(), first.offset() + 1))
+    commit_by_hand(stage, producer, consumer, stage.collect(consumer, 3))
+    copy_the_rest(stage, producer, consumer)
+    assert sorted(stage.outputs()) == sorted(set(written) - {first.value().decode()})
 
 
 def test_a_paused_partition_brings_nothing_between_two_blocks(any_stage):

@@ -84,6 +84,8 @@ def test_a_replaced_topic_that_a_pattern_matches_is_read_from_its_beginning(any_
     consumer = stage.consumer(auto_offset_reset=reset, topic_metadata_refresh_interval_ms=1000)
     consumer.subscribe([f"^{stage.source}$"])
     wait_for(lambda: stage.assigned(consumer) == {0, 1}, "the assignment", lambda: consumer.consume(100, 0.1))
+    if reset == "latest":
+        wait_for(lambda: stage.committed() == {0: 0, 1: 0}, "the starts", lambda: consumer.consume(100, 0.1))
     stage.load([OLD, 0])
     assert len(stage.collect(consumer, OLD)) == OLD
     replace_topic(stage)
