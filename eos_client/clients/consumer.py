@@ -29,6 +29,17 @@ from eos_client.observe import ClientReported, CommitRefused, Counters, EventHoo
 from eos_client.ports import Clock, MembershipSnapshot, RevocationWork
 
 
+def _refuse_open_work(session: TransactionSession | None, why: str) -> None:
+    """Refuse a call, because of ``why``, while records are in a transaction of ``session`` that has not ended."""
+    if session is not None and session.has_open_work:
+        raise misplaced_call(
+            "the outcome of the last commit is unknown, and only the producer that has sent it can find out: go on "
+            "with that one, or build a new consumer, which goes on at the group's committed offsets"
+            if session.is_unresolved
+            else why
+        )
+
+
 class EosConsumer(ConfluentConsumer):
     """Same constructor dict and methods as ``confluent_kafka.Consumer``, for one thread.
 
@@ -98,13 +109,11 @@ class EosConsumer(ConfluentConsumer):
 
     def join_transaction(self, session: TransactionSession) -> TransactionSession:
         """Let ``session`` own this consumer's uncommitted work from now on."""
-        if self.session is not session and self.session is not None and self.session.has_open_work:
-            raise misplaced_call(
-                "the outcome of the last commit is unknown, and only the producer that has sent it can find out: go on "
-                "with that one, or build a new consumer, which goes on at the group's committed offsets"
-                if self.session.is_unresolved
-                else "this consumer's records are in an open transaction of another producer: end that one first, by a "
-                "block of that producer, or by its close(), after which the records are consumed again"
+        if self.session is not session:
+            _refuse_open_work(
+                self.session,
+                "this consumer's records are in an open transaction of another producer: end that one first, by a "
+                "block of that producer, or by its close(), after which the records are consumed again",
             )
         self.session = session
         self.plain.beside_transactions = True
@@ -256,11 +265,11 @@ class EosConsumer(ConfluentConsumer):
         back. The next block asks the group first what that transaction has committed. Raises TransactionStateError
         inside a block, and while one that was skipped keeps its transaction open.
         """
-        if (session := self._commits_in_transactions) is not None and session.has_open_work:
-            raise misplaced_call(
-                "consumer_group_metadata() while records of this consumer are in the open transaction of a block: "
-                "offsets beyond them would pass over them. Let a block of that producer commit first, or close that one"
-            )
+        _refuse_open_work(
+            self._commits_in_transactions,
+            "consumer_group_metadata() while records of this consumer are in the open transaction of a block: offsets "
+            "beyond them would pass over them. Let a block of that producer commit first, or close that producer",
+        )
         self.plain.pending.clear()
         return super().consumer_group_metadata()
 

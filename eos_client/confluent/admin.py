@@ -29,7 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by i
     ResourceType,  # pyright: ignore[reportPrivateImportUsage]
 )
 
-from eos_client.confluent.callback_guard import CallbackGuard
+from eos_client.confluent.callback_guard import built
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 
 _T = TypeVar("_T")
@@ -100,9 +100,7 @@ class ClusterAdmin:
         self._connection_error = ""
         settings = {"log_level": LOG_LEVEL_CRITICAL, **(config or {}), "bootstrap.servers": bootstrap_servers}
         settings["error_cb"] = self._remember_error
-        guard = CallbackGuard()
-        with guard.building("admin client"):
-            self._client = AdminClient(guard.added_to(settings))
+        self._client = built("admin client", AdminClient, settings)
 
     def cluster(self) -> ClusterDescription:
         """Describe the brokers.

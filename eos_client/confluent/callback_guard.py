@@ -10,11 +10,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.confluent.failures import configuration_refused
+
+T = TypeVar("T")
 
 _ABOUT_REQUESTS = ("on_commit", "on_delivery", "dr_cb")
 _ABOUT_THE_CLIENT = ("error_cb", "stats_cb", "throttle_cb")
@@ -160,6 +162,13 @@ class CallbackGuard:
                 raise
 
         return call
+
+
+def built(client: str, build: Callable[[dict[str, Any]], T], settings: Mapping[str, Any]) -> T:
+    """Build a ``client`` of our own, which needs no guard later; raises ConfigurationError where it refuses."""
+    guard = CallbackGuard()
+    with guard.building(client):
+        return build(guard.added_to(settings))
 
 
 class _GuardedLogger:

@@ -14,7 +14,7 @@ from typing import Any
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
 from eos_client.config import PRODUCER_ONLY
-from eos_client.confluent.callback_guard import CallbackGuard
+from eos_client.confluent.callback_guard import built
 from eos_client.confluent.failures import is_fatal, kafka_error
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.leaving import serve_before_close, unsubscribe_when_lost
@@ -58,9 +58,7 @@ class LeaseMember:
             "auto.offset.reset": "error",
             "error_cb": self._on_error,
         }
-        guard = CallbackGuard()
-        with guard.building("lease"):
-            self._raw = Consumer(guard.added_to(settings))
+        self._raw = built("lease", Consumer, settings)
 
     def join(self, limit_s: float) -> None:
         """Take the lease: return once the ledger's partitions are assigned.

@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from eos_client.config import PRODUCER_ONLY
-from eos_client.confluent.callback_guard import CallbackGuard
+from eos_client.confluent.callback_guard import built
 from eos_client.confluent.failures import kafka_error
 from eos_client.confluent.ledger_topic import MARKER_PARTITION, partition_of_slot
 from eos_client.core.batch_ledger import LedgerEntry, decode_entry
@@ -41,9 +41,7 @@ class LedgerReader:
             "enable.auto.commit": False,
             "isolation.level": "read_committed" if stable else "read_uncommitted",
         }
-        guard = CallbackGuard()
-        with guard.building("ledger reader"):
-            self._raw = Consumer(guard.added_to(settings))
+        self._raw = built("ledger reader", Consumer, settings)
 
     def slots(self, slots: Iterable[int], timeout_s: float) -> dict[int, LedgerEntry]:
         """Return the entries of ``slots``; a slot without one is left out.

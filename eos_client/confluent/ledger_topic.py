@@ -46,9 +46,18 @@ def ensure_ledger_topic(
         found = admin.topics([topic])[topic]
     count = 0 if found is None else found.partition_count
     if count < slots + 1:
-        admin.extend_topic(topic, slots + 1)
+        _extend(admin, topic, slots + 1)
         count = _wait_for_partitions(admin, topic, slots + 1, timeout_s)
     return count - 1
+
+
+def _extend(admin: ClusterAdmin, topic: str, count: int) -> None:
+    try:
+        admin.extend_topic(topic, count)
+    except ClusterUnfitError as error:
+        raise ClusterUnfitError(
+            f"{error}. Allow this client to alter the ledger topic, or extend it yourself."
+        ) from error
 
 
 def _wait_for_partitions(admin: ClusterAdmin, topic: str, count: int, timeout_s: float) -> int:

@@ -190,7 +190,7 @@ class SlotAttempt:
         return self._task.identity.query_id, self._task.run
 
     def _is_vouched_for(self, slot: int, held: HeldSlot) -> bool:
-        return held.run == self._run and (slot, held.producer.name) in enumerate(self._task.holders)
+        return held.run == self._run and self._task.holders[slot : slot + 1] == (held.producer.name,)
 
     def _is_useless(self, key: tuple[Hashable, int], held: HeldSlot) -> bool:
         """Whether others have taken the slot of a handle; of what this batch has kept the driver does not know yet."""

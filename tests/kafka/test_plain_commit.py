@@ -6,15 +6,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from eos_client.core.commit_gate import RevocationEnded
 from eos_client.errors import CommitRefusedError
-from tests.kafka.kafka_support import values, wait_for
+from tests.kafka.kafka_support import close_the_gate, values, wait_for
 from tests.verification.protocols import GroupProtocol
-
-
-def close_the_gate(consumer):
-    """Store the group's present generation as that of a revocation, as the revoke callback does."""
-    consumer.gate.observe(RevocationEnded(frozenset(), consumer.snapshot().generation))
 
 
 def commit_once_accepted(consumer, **what):

@@ -6,12 +6,14 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from eos_client import EosConsumer, EosProducer
+from eos_client import EosConsumer, EosProducer, Outcome
+from eos_client.clients.transaction_block import Transaction
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.observe import Event
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from eos_client.testing.simulation.model import PartitionKey
+from tests.kafka.kafka_support import close_the_gate
 from tests.simulation.simulated_member import CONSUMER
 
 SOURCE, SINK, GROUP = "orders", "invoices", "billing"
@@ -114,6 +116,15 @@ class BlockStage:
                     txn.produce(SINK, message.value())
 
         self.wait_for(lambda: sum(self.cluster.committed(GROUP).values()) == self.partitions * self.written, one_block)
+
+    def hold(self, producer: EosProducer, consumer: EosConsumer, count: int = 4) -> Transaction:
+        """Copy ``count`` records in a block whose transaction the closed gate keeps open: all of it is processed."""
+        with producer.transaction(consumer) as txn:
+            for record in self.collect(consumer, count):
+                txn.produce(SINK, record.value())
+            close_the_gate(consumer)
+        assert txn.outcome is Outcome.SKIPPED
+        return txn
 
     def committed(self, partition: int = 0) -> int | None:
         """The group's offset of a partition, None without one."""

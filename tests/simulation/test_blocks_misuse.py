@@ -6,7 +6,6 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
-from eos_client.core.commit_gate import RevocationEnded
 from eos_client.errors import TransactionStateError
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
 
@@ -19,13 +18,6 @@ def stage():
 def copy(stage, txn, consumer, count=4):
     for record in stage.collect(consumer, count):
         txn.produce(SINK, record.value())
-
-
-def held(stage, producer, consumer):
-    with producer.transaction(consumer) as txn:
-        copy(stage, txn, consumer)
-        consumer.gate.observe(RevocationEnded(frozenset(), consumer.snapshot().generation))
-    assert txn.outcome is Outcome.SKIPPED
 
 
 def test_a_block_inside_a_block_is_refused_and_the_outer_one_goes_on(stage):
@@ -96,7 +88,7 @@ def test_clients_of_an_open_block_are_refused_to_another_one(stage, which):
 @pytest.mark.parametrize("which", ["another producer", "another consumer"])
 def test_clients_of_a_held_transaction_are_refused_to_another_one(stage, which):
     producer, consumer = stage.producer(), stage.subscribed()
-    held(stage, producer, consumer)
+    stage.hold(producer, consumer)
     other_producer, other_consumer = stage.producer(transactional_id="billing-1"), stage.subscribed()
     other = (other_producer, consumer) if which == "another producer" else (producer, other_consumer)
     with pytest.raises(TransactionStateError, match="end that one first"):
@@ -239,7 +231,7 @@ def test_transactional_calls_of_the_application_inside_a_block_are_refused(stage
 @pytest.mark.parametrize("call", TRANSACTIONAL)
 def test_transactional_calls_of_the_application_beside_a_held_transaction_are_refused(stage, call):
     producer, consumer = stage.producer(), stage.subscribed()
-    held(stage, producer, consumer)
+    stage.hold(producer, consumer)
     with pytest.raises(TransactionStateError):
         TRANSACTIONAL[call](producer, consumer)
     stage.cluster.rebalance()

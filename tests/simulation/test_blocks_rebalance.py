@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from eos_client import Outcome
-from eos_client.core.commit_gate import RevocationEnded
 from eos_client.errors import AbortableError, EosError
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
 from tests.simulation.simulated_member import PROTOCOLS
@@ -136,22 +135,12 @@ def test_a_revocation_of_a_partition_without_records_in_hand_leaves_the_block_op
     assert stage.outputs == stage.inputs
 
 
-def hold(stage, producer, consumer):
-    """A block whose records are processed and whose transaction the closed gate keeps open."""
-    with producer.transaction(consumer) as txn:
-        for record in stage.collect(consumer, 4):
-            txn.produce(SINK, record.value())
-        consumer.gate.observe(RevocationEnded(frozenset(), consumer.snapshot().generation))
-    assert txn.outcome is Outcome.SKIPPED
-    return txn
-
-
 @pytest.mark.parametrize("reaches_the_coordinator", [True, False])
 def test_closing_the_producer_aborts_held_work_and_another_producer_takes_its_records_again(
     stage, reaches_the_coordinator
 ):
     producer, consumer = stage.producer(), stage.subscribed()
-    hold(stage, producer, consumer)
+    stage.hold(producer, consumer)
     if not reaches_the_coordinator:
         stage.cluster.lose_request("EndTxn", "producer-1")
         stage.cluster.delay("EndTxn", 70.0)
@@ -168,7 +157,7 @@ def test_closing_the_producer_aborts_held_work_and_another_producer_takes_its_re
 
 def test_held_work_of_an_earlier_block_is_committed_inside_the_callback(stage):
     producer, consumer = stage.producer(), stage.subscribed()
-    hold(stage, producer, consumer)
+    stage.hold(producer, consumer)
     with producer.transaction(consumer) as txn:
         stage.until_revoked(consumer)
     assert [event.inside_revoke for event in stage.named("transaction_committed")] == [True]
@@ -178,7 +167,7 @@ def test_held_work_of_an_earlier_block_is_committed_inside_the_callback(stage):
 
 def test_held_work_is_committed_inside_a_callback_between_blocks_too(stage):
     producer, consumer = stage.producer(), stage.subscribed()
-    hold(stage, producer, consumer)
+    stage.hold(producer, consumer)
     stage.until_revoked(consumer)
     assert [event.inside_revoke for event in stage.named("transaction_committed")] == [True]
     assert stage.outputs == stage.inputs
@@ -186,7 +175,7 @@ def test_held_work_is_committed_inside_a_callback_between_blocks_too(stage):
 
 def test_held_work_is_not_committed_together_with_records_in_hand(stage):
     producer, consumer = stage.producer(), stage.subscribed()
-    hold(stage, producer, consumer)
+    stage.hold(producer, consumer)
     stage.load(1)
     with producer.transaction(consumer) as txn:
         for record in stage.collect(consumer, 2):
@@ -199,7 +188,7 @@ def test_held_work_is_not_committed_together_with_records_in_hand(stage):
 
 def test_outputs_of_an_unfinished_block_are_not_committed_with_held_work(stage):
     producer, consumer = stage.producer(), stage.subscribed()
-    hold(stage, producer, consumer)
+    stage.hold(producer, consumer)
     with producer.transaction(consumer) as txn:
         txn.produce(SINK, b"a total")
         stage.until_revoked(consumer)
@@ -211,7 +200,7 @@ def test_outputs_of_an_unfinished_block_are_not_committed_with_held_work(stage):
 def test_a_held_transaction_whose_commit_is_refused_ends_the_next_block_as_aborted(stage):
     """The application may have kept something until it was told how the held work ended."""
     producer, consumer = stage.producer(), stage.subscribed()
-    hold(stage, producer, consumer)
+    stage.hold(producer, consumer)
     stage.cluster.refuse("TxnOffsetCommit", "ILLEGAL_GENERATION")
     with producer.transaction(consumer) as txn:
         stage.until_revoked(consumer)
@@ -222,7 +211,7 @@ def test_a_held_transaction_whose_commit_is_refused_ends_the_next_block_as_abort
 
 def test_records_taken_between_blocks_beside_a_held_transaction_end_the_next_block_when_they_are_revoked(stage):
     producer, consumer = stage.producer(), stage.subscribed()
-    hold(stage, producer, consumer)
+    stage.hold(producer, consumer)
     stage.load(1)
     early = stage.collect(consumer, 2)
     stage.until_revoked(consumer)
@@ -260,7 +249,7 @@ def test_closing_the_consumer_inside_a_block_commits_no_outputs_without_records(
 
 def test_closing_the_consumer_after_a_held_block_commits_it(stage):
     producer, consumer = stage.producer(), stage.subscribed()
-    hold(stage, producer, consumer)
+    stage.hold(producer, consumer)
     consumer.close()
     assert stage.outputs == stage.inputs
 

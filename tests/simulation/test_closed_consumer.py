@@ -16,7 +16,6 @@ from tests.interruption import BrokenOffError
 from tests.simulation.block_stage import SINK, SOURCE, BlockStage
 from tests.simulation.broken_off import StepStrike, StrikeError
 from tests.simulation.simulated_member import COOPERATIVE, EAGER, PROTOCOLS
-from tests.simulation.test_blocks_rebalance import hold
 from tests.simulation.test_blocks_unknown_commit import (
     BOTH_WAYS,
     RECOVERY_S,
@@ -105,7 +104,7 @@ def test_an_output_beside_a_closed_consumer_is_refused_and_leaves_nothing_open(s
 @BOTH_WAYS
 def test_a_commit_that_close_itself_leaves_unanswered_stays_unknown_and_its_producer_goes_on(stage, arrives):
     producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
-    hold(stage, producer, consumer)
+    stage.hold(producer, consumer)
     next_commit_is_unanswered(stage, arrives=arrives)
     consumer.close()
     assert resolved(stage) == ["unknown"]

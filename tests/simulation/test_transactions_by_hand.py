@@ -8,7 +8,6 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
-from eos_client.core.commit_gate import RevocationEnded
 from eos_client.errors import ClusterUnavailableError, TransactionStateError
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
 from tests.simulation.simulated_member import PROTOCOLS
@@ -66,16 +65,17 @@ def test_neither_does_one_between_two_of_them(stage):
     assert stage.outputs == stage.inputs
 
 
-@pytest.mark.parametrize("seeks", [(), (1,), (1, 2)], ids=["no seek", "a seek before", "seeks before and between"])
+@pytest.mark.parametrize(
+    "seeks", [(None, None), (1, None), (1, 2)], ids=["no seek", "a seek before", "seeks before and between"]
+)
 def test_nor_does_the_first_block_where_it_joins_as_another_member_after_a_plain_commit(stage, seeks):
     producer, consumer = stage.producer(), stage.subscribed()
     stage.collect(consumer, 1)
     consumer.commit(asynchronous=False)
-    for hands in (1, 1):
-        if seeks:
-            consumer.seek(TopicPartition(SOURCE, 0, seeks[0]))
-            seeks = seeks[1:]
-        commits_by_hand(stage, producer, consumer, hands)
+    for seek in seeks:
+        if seek is not None:
+            consumer.seek(TopicPartition(SOURCE, 0, seek))
+        commits_by_hand(stage, producer, consumer, 1)
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == stage.inputs[1:]
     assert not stage.named("transaction_aborted")
@@ -94,21 +94,12 @@ def test_a_block_is_not_entered_while_nobody_says_what_they_have_committed(stage
     assert stage.outputs == stage.inputs
 
 
-def keeps_its_transaction(stage: BlockStage, producer: Any, consumer: Any) -> Any:
-    with producer.transaction(consumer) as txn:
-        for message in stage.collect(consumer, 2):
-            txn.produce(SINK, message.value())
-        consumer.gate.observe(RevocationEnded(frozenset(), consumer.snapshot().generation))
-    assert txn.outcome is Outcome.SKIPPED
-    return txn
-
-
 @pytest.mark.parametrize("ends", ["closed", "committed"])
 def test_another_producer_commits_nothing_of_a_consumer_while_a_block_keeps_its_transaction(stage, ends):
     """A commit beyond the records of that block would lose them with its transaction, or double what comes after."""
     producer, other = stage.producer(), stage.producer(transactional_id="by hand")
     consumer = stage.subscribed()
-    keeps_its_transaction(stage, producer, consumer)
+    stage.hold(producer, consumer, 2)
     other.begin_transaction()
     stage.collect(consumer, 1)
     with pytest.raises(TransactionStateError, match="open transaction of a block"):

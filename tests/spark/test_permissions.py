@@ -99,3 +99,11 @@ def test_the_permissions_of_the_page_are_enough(strict):
         kafka, *(binding(Kind.TOPIC, stage.topic, Op.READ), binding(Kind.GROUP, "reader-", Op.READ, pattern=PREFIXED))
     )
     assert stage.values() == each_once(0, 40)
+
+
+def test_a_ledger_topic_that_this_client_may_not_extend_is_named_with_the_way_out(strict):
+    stage, kafka = strict
+    grant(kafka, *(each for each in listed(stage) if each.operation is not Op.ALTER))
+    stage.direct()(stage.numbers(0, 20), 0)
+    with pytest.raises(errors.ClusterUnfitError, match=rf"{stage.sink_id}-ledger.* 4 partitions.* extend it yourself"):
+        stage.restart(slots=3)(stage.numbers(20, 40), 1)
