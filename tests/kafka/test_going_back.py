@@ -68,8 +68,9 @@ def test_so_does_the_first_block_after_a_plain_commit_and_a_seek(any_stage):
     (first,) = stage.collect(consumer, 1)
     consumer.commit(first, asynchronous=False)
     consumer.seek(TopicPartition(stage.source, first.partition(), first.offset() + 1))
-    commit_by_hand(stage, producer, consumer, stage.collect(consumer, 3))
-    copy_the_rest(stage, producer, consumer)
+    commit_by_hand(stage, producer, consumer, stage.collect(consumer, 2 * RECORDS - 1))
+    written += stage.load(1, start=RECORDS)
+    stage.copy_until(producer, consumer, lambda: stage.committed() == {0: RECORDS + 1, 1: RECORDS + 1})
     assert sorted(stage.outputs()) == sorted(set(written) - {first.value().decode()})
 
 
