@@ -311,6 +311,11 @@ class TransactionalProducer(Protocol):
         """Why the open transaction can only be aborted, or the handle only be rebuilt, where a call has said so."""
         ...
 
+    @property
+    def may_have_ended(self) -> bool:
+        """Whether the transaction that was begun may have been ended, whatever the last call has raised."""
+        ...
+
     def begin_transaction(self) -> None: ...  # noqa: D102
 
     @property

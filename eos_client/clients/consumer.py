@@ -20,7 +20,7 @@ from eos_client.confluent.failures import (
     misplaced_call,
     refuse_error_event,
 )
-from eos_client.confluent.thread_ownership import owned
+from eos_client.confluent.thread_ownership import is_in_call, owned
 from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitGate, GateSettings
 from eos_client.core.model import InputPartition, InputPositions
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
@@ -150,8 +150,9 @@ class EosConsumer(ConfluentConsumer):
 
     def _conclude(self) -> None:
         session = self.session
-        if session is None or session.is_at_work or self._in_callback:
+        if session is None:
             return
+        session.refuse_within_a_step("poll() or consume()")
         session.leave_broken_block()
         if not session.block.is_open:
             session.conclude()
@@ -194,7 +195,7 @@ class EosConsumer(ConfluentConsumer):
                 "(KIP-447). Call consumer.subscribe(topics), and assign() only inside on_assign"
             )
 
-    @owned()
+    @owned(alone=True, but_for_callbacks=True)
     def assign(self, partitions: list[Any]) -> None:
         """Set the assignment: inside ``on_assign``, or by hand; offsets of the latter carry no group fence.
 
@@ -203,19 +204,19 @@ class EosConsumer(ConfluentConsumer):
         self._note_by_hand("assign()")
         super().assign(partitions)
 
-    @owned()
+    @owned(alone=True, but_for_callbacks=True)
     def unassign(self) -> None:
         """Drop the assignment. Raises TransactionStateError inside a block and while its transaction is held."""
         self._note_by_hand("unassign()")
         super().unassign()
 
-    @owned()
+    @owned(alone=True, but_for_callbacks=True)
     def incremental_assign(self, partitions: list[Any]) -> None:
         """Add to the assignment, inside ``on_assign`` of a cooperative group, or by hand as ``assign`` does."""
         self._note_by_hand("incremental_assign()")
         super().incremental_assign(partitions)
 
-    @owned()
+    @owned(alone=True, but_for_callbacks=True)
     def incremental_unassign(self, partitions: list[Any]) -> None:
         """Take from the assignment, inside ``on_revoke`` of a cooperative group, or by hand as ``unassign`` does."""
         self._note_by_hand("incremental_unassign()")
@@ -232,22 +233,21 @@ class EosConsumer(ConfluentConsumer):
             )
         self._is_assigned_by_hand = True
 
-    @owned()
     def close(self) -> None:
         """Leave the group; runs the revoke callback. A block that is open ends as ABORTED.
 
-        Raises TransactionStateError inside a callback of this consumer: the client library's call below it would go on
-        with a consumer that is gone. Inside a callback of ``close()`` itself it does nothing.
+        Raises TransactionStateError in a callback or a signal handler that has come inside another call of this
+        consumer, or while a block begins or ends: that call would go on with a consumer that is gone. Inside
+        ``close()`` itself it does nothing.
         """
-        if not self._closed and self._guard.is_running():
-            if self._leaving:
-                return
-            raise misplaced_call(
-                "close() inside a callback of this consumer: the call that serves it is not through. Let the callback "
-                "return, or raise, and close the consumer then"
-            )
+        if not (is_in_call(self) and self._leaving):
+            self._close()
+
+    @owned(alone=True)
+    def _close(self) -> None:
         session = self.session
         if session is not None:
+            session.refuse_within_a_step("consumer.close()")
             session.consumer_closes()
             if session.block.is_open and session.in_hand:
                 closed = misplaced_call("the consumer was closed inside the block: leave it first")
@@ -307,7 +307,7 @@ class EosConsumer(ConfluentConsumer):
 
     # -- plain commits -------------------------------------------------------------------------------------------
 
-    @owned()
+    @owned(alone=True, but_for_callbacks=True)
     def commit(
         self, message: Any = None, offsets: list[Any] | None = None, asynchronous: bool = True
     ) -> list[Any] | None:
@@ -321,6 +321,7 @@ class EosConsumer(ConfluentConsumer):
         closed: blocks commit its offsets. May serve rebalance callbacks.
         """
         if self.session is not None:
+            self.session.refuse_within_a_step("commit()")
             self.session.leave_broken_block()
         if self.session is not None and (self.session.has_open_work or self.session.is_in_doubt):
             raise misplaced_call(

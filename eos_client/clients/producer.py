@@ -180,11 +180,16 @@ class EosProducer(ConfluentProducer):
             session.conclude_block()
         return session if block.is_open else None
 
-    @owned()
+    @owned(alone=True)
     def close(self) -> bool:
-        """Leave the handle; see ``ConfluentProducer.close``. A block that is open ends as ABORTED."""
+        """Leave the handle; see ``ConfluentProducer.close``. A block that is open ends as ABORTED.
+
+        Raises TransactionStateError in a callback or a signal handler that has come inside another call of this
+        producer, or while a block begins or ends.
+        """
         session = self._session
         if session is not None:
+            session.refuse_within_a_step("producer.close()")
             session.producer_closes()
             if session.block.is_open:
                 session.block.fail(closed_error(self.transactional_id), quietly=False)

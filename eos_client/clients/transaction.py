@@ -16,6 +16,7 @@ from eos_client.clients.block_state import BlockState, TellOutcome
 from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.clients.recovery_trace import RecoveryTrace
 from eos_client.clients.unknown_outcome import ask_the_log
+from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.failures import leave_block, misplaced_call
 from eos_client.core.commit_gate import (
     CommitDecision,
@@ -199,7 +200,7 @@ class TransactionSession:
         if ended is not None and ended.outcome is Outcome.ABORTED:
             raise AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
         if not self._open:
-            self._begin()
+            self.step_of_a_block(self._begin)
 
     def _begin(self) -> None:
         self._consumer.require_open()
@@ -230,6 +231,22 @@ class TransactionSession:
             return act()
         finally:
             self._calls_at_work = before
+
+    def step_of_a_block(self, act: Callable[[], _Result]) -> _Result:
+        """Do ``act``, which begins or ends a block: nothing that the application calls meanwhile may come between."""
+        return act()
+
+    def refuse_within_a_step(self, call: str) -> None:
+        """Raise TransactionStateError for a ``call`` by a callback or a signal handler inside a step of ours."""
+        if self._is_within_a_step():
+            raise misplaced_call(
+                f"{call} while a block begins or ends, or its transaction is ended, by a callback or a signal handler: "
+                f"what becomes of its records is not settled yet. Let the callback or handler return, or raise, and "
+                "make that call then"
+            )
+
+    def _is_within_a_step(self) -> bool:
+        return _STEPS.are_under_way(self)
 
     def refuse_beside(self, call: str) -> None:
         """Raise TransactionStateError for a transactional ``call`` of the application while our work is open."""
@@ -411,9 +428,11 @@ class TransactionSession:
             self._producer.commit_transaction(timeout_s)
         except UnknownOutcomeError as error:
             return self._resolve(step, commit, error, inside_revoke=inside_revoke)
-        except (AbortableError, RebuildProducerError) as error:
-            return self._recover(error, inside_revoke=inside_revoke)
         except EosError as error:
+            if self._producer.may_have_ended:  # then a signal handler has raised it
+                raise
+            if isinstance(error, (AbortableError, RebuildProducerError)):
+                return self._recover(error, inside_revoke=inside_revoke)
             if not is_sent or isinstance(error, _NOTHING_WAS_SENT):
                 self._step = None
             raise
@@ -486,15 +505,15 @@ class TransactionSession:
 
     def leave_broken_block(self) -> None:
         """Begin the end of a block that was left, and could not do so itself."""
-        if self.block.is_broken_off:
+        if self.block.is_broken_off and not self._is_within_a_step():
             self.leave_block()
 
     def conclude_block(self) -> None:
         """Find out what became of a block that was left, unless its end is under way."""
-        if not self.is_at_work:
-            self.leave_broken_block()
-            if self._leaving is not None:
-                self.conclude()
+        if self.is_at_work or not (self.block.is_broken_off or self._leaving) or self._is_within_a_step():
+            return
+        self.leave_broken_block()
+        self.conclude()
 
     def left_block(self) -> None:
         """Note that the end of the block is through; what it could not find out is told to the block later."""
@@ -795,3 +814,6 @@ class TransactionSession:
                 self._go_back(inside_revoke=True)
                 self._step = _Step("an abort")
             return None
+
+
+_STEPS = Calls(TransactionSession.step_of_a_block, TransactionSession._working)  # noqa: SLF001  # of the class above

@@ -78,6 +78,11 @@ class Transaction:
                 "for each"
             )
         session = self._join()
+        session.refuse_within_a_step("a block is entered")
+        session.step_of_a_block(lambda: self._enter(session))
+        return self
+
+    def _enter(self, session: TransactionSession) -> None:
         if session.block.is_open and not session.block.gives_way():
             raise misplaced_call(
                 "a block inside a block of the same consumer and producer: one transaction cannot be split. End the "
@@ -92,7 +97,6 @@ class Transaction:
         self._told(None, "not ended yet")
         self._number = session.block.number
         self._session = session
-        return self
 
     def _is_left(self) -> bool:
         return self._ended or self._session is None or (self._held is not None and self._held() is None)
@@ -135,6 +139,9 @@ class Transaction:
         session = self._session
         if session is None or self._ended:
             raise misplaced_call("this block is not open: use it by `with`")
+        return session.step_of_a_block(lambda: self._leave(session, error))
+
+    def _leave(self, session: TransactionSession, error: BaseException | None) -> bool:
         self._ended = True
         is_another = session.block.number != self._number
         if is_another or not session.block.is_open:

@@ -7,13 +7,13 @@ exception itself when C code has raised it (``int("x")``): it ends in a SystemEr
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.failures import configuration_refused
 
 T = TypeVar("T")
@@ -126,16 +126,8 @@ class CallbackGuard:
         callback(*arguments)
 
     def is_running(self) -> bool:
-        """Whether the calling thread is inside a callback of this client.
-
-        The stack tells: a mark would stay where an asynchronous exception strikes before it is taken back.
-        """
-        frame = sys._getframe(1)  # noqa: SLF001  # as inspect.currentframe, which may be None elsewhere
-        while frame is not None:
-            if frame.f_code is CallbackGuard.running.__code__ and frame.f_locals["self"] is self:
-                return True
-            frame = frame.f_back  # type: ignore[assignment]
-        return False
+        """Whether the calling thread is inside a callback of this client."""
+        return _RUNNING.are_under_way(self)
 
     def added_to(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``settings`` with every callback guarded that is served inside a call.
@@ -162,6 +154,9 @@ class CallbackGuard:
                 raise
 
         return call
+
+
+_RUNNING = Calls(CallbackGuard.running)
 
 
 def built(client: str, build: Callable[[dict[str, Any]], T], settings: Mapping[str, Any]) -> T:

@@ -23,13 +23,14 @@ from confluent_kafka import (
 
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import safe_consumer_settings
+from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.failures import consumer_errors
 from eos_client.confluent.fetching import FetchingConsumer
 from eos_client.confluent.group_member import ConsumerFactory
 from eos_client.confluent.leaving import close_in_time, serve_before_close
 from eos_client.confluent.read_positions import behind_the_end, forbidden_reset, topic_replaced
 from eos_client.confluent.record_runs import RecordRun, last_good, runs
-from eos_client.confluent.thread_ownership import NeverBuilt, owned
+from eos_client.confluent.thread_ownership import NeverBuilt, owned, require_alone, whole_call
 from eos_client.core.model import InputPartition, InputPositions
 from eos_client.ports import Clock, keys_of
 
@@ -54,17 +55,24 @@ class ConfluentConsumer(FetchingConsumer):
 
     # What is returned is the application's from the moment that the journal is closed, the last step of each call.
 
+    @whole_call
     def poll(self, timeout: float = -1) -> Any:
-        """Return one record, an error event, or None after ``timeout`` seconds; serves callbacks."""
+        """Return one record, an error event, or None after ``timeout`` seconds; serves callbacks.
+
+        Raises TransactionStateError in a callback of this consumer, or a signal handler inside another call of it.
+        """
+        require_alone(self, "poll")
         message = self._poll(timeout)
         self._handed.journal = None
         return message
 
+    @whole_call
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
         """Return up to ``num_messages`` records within ``timeout`` seconds; serves callbacks.
 
-        Every record returned counts as processed at the next commit.
+        Every record returned counts as processed at the next commit. Raises TransactionStateError as ``poll`` does.
         """
+        require_alone(self, "consume")
         batch = self._consume(num_messages, timeout)
         self._handed.journal = None
         return batch
@@ -234,7 +242,7 @@ class ConfluentConsumer(FetchingConsumer):
             sent: list[Any] | None = self._raw.commit(**given)
         return sent
 
-    @owned()
+    @owned(alone=True, but_for_callbacks=True)
     def store_offsets(self, message: Any = None, offsets: list[TopicPartition] | None = None) -> None:
         """Store offsets for the next ``commit()`` without arguments (``enable.auto.offset.store=false``)."""
         if message is not None:
@@ -266,7 +274,7 @@ class ConfluentConsumer(FetchingConsumer):
 
     # -- what the application does itself ------------------------------------------------------------------------
 
-    @owned()
+    @owned(alone=True, but_for_callbacks=True)
     def seek(self, partition: TopicPartition) -> None:
         """Continue at ``partition.offset``; records of it that wait to be handed over are dropped.
 
@@ -286,7 +294,7 @@ class ConfluentConsumer(FetchingConsumer):
         self._forget_way_back(key)
         self._end_change(is_outermost=is_outermost)
 
-    @owned()
+    @owned(alone=True, but_for_callbacks=True)
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the next offset that is handed over, also where records wait that the library has counted already."""
         self._handed.undo()
@@ -302,7 +310,7 @@ class ConfluentConsumer(FetchingConsumer):
                 position.offset = OFFSET_INVALID
         return positions
 
-    @owned()
+    @owned(alone=True, but_for_callbacks=True)
     def unsubscribe(self) -> None:
         """Leave the subscription; the revoke callback runs in a later ``poll`` or in ``close``."""
         self._prove_before_leaving()
@@ -352,7 +360,7 @@ class ConfluentConsumer(FetchingConsumer):
             self._guard.keep(error)
         self._leaving = True
         if self._listener is not None:
-            serve_before_close(self._raw, unsubscribe=not self._stays_a_member)
+            in_library(self, lambda: serve_before_close(self._raw, unsubscribe=not self._stays_a_member))
             if self._stays_a_member:
                 self._revoke_before_close()
         self._closed = True
@@ -371,7 +379,7 @@ class ConfluentConsumer(FetchingConsumer):
     def _close_library_once(self) -> None:
         # Two calls at once would destroy the library's handle twice.
         if self._library_close.acquire(blocking=False):
-            self._raw.close()
+            in_library(self, self._raw.close)
 
     def _close_library_in_time(self) -> None:
         limit_s = self._close_limit_s

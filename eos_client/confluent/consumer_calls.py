@@ -9,6 +9,8 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
+from eos_client.confluent.call_stack import in_library
+from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.failures import consumer_errors
 from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, owned
 
@@ -20,6 +22,7 @@ class OwnedConsumer:
     _settings: dict[str, Any]
     _closed = True
     _ownership: ThreadOwnership | NeverBuilt = NeverBuilt("Consumer closed")
+    _guard: CallbackGuard
 
     @owned()
     def unassign(self) -> None:
@@ -60,14 +63,15 @@ class OwnedConsumer:
 
     @owned()
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """Return the cluster's metadata. ``timeout`` in seconds."""
+        """Return the cluster's metadata. ``timeout`` in seconds. Raises TransactionStateError inside a callback."""
+        given: dict[str, Any] = {"timeout": timeout} if topic is None else {"topic": topic, "timeout": timeout}
         with consumer_errors("list_topics()"):
-            return self._raw.list_topics(timeout=timeout) if topic is None else self._raw.list_topics(topic, timeout)
+            return in_library(self, lambda: self._raw.list_topics(**given))
 
     @owned()
     def cluster_id(self, timeout: float = -1) -> str:
-        """Return the cluster's id."""
-        return str(self._raw.cluster_id(timeout))
+        """Return the cluster's id. Raises TransactionStateError inside a callback."""
+        return str(in_library(self, lambda: self._raw.cluster_id(timeout)))
 
     @owned()
     def consumer_group_metadata(self) -> Any:

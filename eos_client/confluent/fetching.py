@@ -19,6 +19,7 @@ import tenacity
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException, TopicPartition
 
 from eos_client.confluent import leaving
+from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.failures import committed_offsets_unknown, consumer_errors, input_error, is_fatal, kafka_error
 from eos_client.confluent.group_member import ConsumerFactory, GroupMember, to_kafka
 from eos_client.confluent.leaving import LEAVING_ROUNDS_MAX, LEAVING_STEP_S, close_in_time
@@ -145,8 +146,8 @@ class FetchingConsumer(GroupMember):
     def _ask_once(self, count: int, timeout: float) -> list[Any]:
         try:
             if count != 1:
-                return self._raw_consume(count, timeout)
-            message = self._raw.poll(timeout)
+                return in_library(self, lambda: self._raw_consume(count, timeout))
+            message = in_library(self, lambda: self._raw.poll(timeout))
             return [] if message is None else [message]
         finally:
             self._in_callback = False

@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
+from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer_calls import OwnedConsumer
 from eos_client.confluent.diagnosis import LastErrors
@@ -91,7 +92,7 @@ class GroupMember(OwnedConsumer):
     @owned()
     def serve_errors(self) -> None:
         """Let the client library report, before the first subscription, why it is not connected."""
-        self._raw.poll(0)
+        in_library(self, lambda: self._raw.poll(0))
         self._guard.raise_kept()
 
     @owned()

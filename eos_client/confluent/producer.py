@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from eos_client.clock import MONOTONIC_CLOCK
+from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.failures import closed_error, must_abort, not_transactional
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.output_arguments import produce_options
@@ -63,7 +64,7 @@ class ConfluentProducer(ProducerHandle):
         """Begin a transaction; sends nothing."""
         self._serve(0)
         self._usable()
-        self._finished = broken_off(TransactionalRequest.BEGIN, self.transactional_id)
+        self._finished = self._broken_off = broken_off(TransactionalRequest.BEGIN, self.transactional_id)
         try:
             self._raw.begin_transaction()
         except KafkaException as exception:
@@ -250,7 +251,7 @@ class ConfluentProducer(ProducerHandle):
                 )
             )
 
-    @owned()
+    @owned(alone=True)
     def flush(self, timeout: float = -1) -> int:
         """Wait for outstanding records; returns how many are left. ``timeout`` in seconds, negative for no limit."""
         left = self._flush(timeout, _SLICE_S, until_raised=True)
@@ -287,7 +288,7 @@ class ConfluentProducer(ProducerHandle):
                 )
             )
 
-    @owned()
+    @owned(alone=True)
     def poll(self, timeout: float = -1) -> int:
         """Serve delivery reports; returns how many events were served."""
         served = self._serve(timeout)
@@ -304,13 +305,14 @@ class ConfluentProducer(ProducerHandle):
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Return the cluster's metadata."""
         self._serving()
-        return self._raw.list_topics(topic, timeout) if topic is not None else self._raw.list_topics(timeout=timeout)
+        given: dict[str, Any] = {"timeout": timeout} if topic is None else {"topic": topic, "timeout": timeout}
+        return in_library(self, lambda: self._raw.list_topics(**given))
 
     @owned()
     def cluster_id(self, timeout: float = -1) -> str:
         """Return the cluster's id."""
         self._serving()
-        return str(self._raw.cluster_id(timeout))
+        return str(in_library(self, lambda: self._raw.cluster_id(timeout)))
 
     @owned()
     def set_sasl_credentials(self, username: str, password: str) -> None:

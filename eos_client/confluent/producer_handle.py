@@ -18,6 +18,7 @@ import tenacity
 from confluent_kafka import KafkaError, KafkaException, Producer, libversion
 
 from eos_client.config import idempotent_producer_settings, safe_producer_settings
+from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.client_log import ClientLog
 from eos_client.confluent.deferred_errors import DeferredErrors
@@ -132,6 +133,7 @@ class ProducerHandle:
     _leaving: Any = None
     _thread: Any = None
     _finished: EosError | None = None
+    _broken_off: EosError | None = None
     _ownership: ThreadOwnership | NeverBuilt = NeverBuilt("Producer has been closed")
 
     def __init__(
@@ -228,9 +230,18 @@ class ProducerHandle:
             return finished
         return self._transaction_failure
 
+    @property
+    def may_have_ended(self) -> bool:
+        """Whether the transaction that was begun may have been ended, whatever the last call has raised.
+
+        So it is where an exception from outside came while the end was under way, or between that and the return.
+        """
+        is_broken_off = self._finished is not None and self._finished is self._broken_off
+        return is_broken_off or self._began_at is None
+
     # -- life of a handle ---------------------------------------------------------------------------------------
 
-    @owned(claims=True)
+    @owned(claims=True, alone=True)
     def init_transactions(self, timeout: float = -1) -> None:
         """Register the id, fencing every older instance with it; builds a new handle when this one is finished.
 
@@ -268,7 +279,8 @@ class ProducerHandle:
         deadline = self._clock() + limit_s
         while True:
             # In slices: Python runs signal handlers between calls into the client library, not during one.
-            left = int(self._raw.flush(min(_FLUSH_SLICE_S, max(0.0, deadline - self._clock()))))
+            slice_s = min(_FLUSH_SLICE_S, max(0.0, deadline - self._clock()))
+            left = int(in_library(self, lambda: self._raw.flush(slice_s)))  # noqa: B023
             if not left or self._clock() >= deadline:
                 return left
 
@@ -444,7 +456,7 @@ class ProducerHandle:
             self._serving()
         else:
             self._usable()
-            self._finished = broken_off(request, self.transactional_id)
+            self._finished = self._broken_off = broken_off(request, self.transactional_id)
         self._losses_before_call = self._log.losses
         try:
             error = self._thread.run(call, timeout_s + _GRACE_S).take_error()
@@ -475,8 +487,10 @@ class ProducerHandle:
         else:
             self._usable()
         try:
-            return call()
+            return in_library(self, call)
         except KafkaException as exception:
+            if isinstance(exception, EosError):
+                raise
             self._raise_named(request, exception)
 
     def _raise_named(self, request: TransactionalRequest, exception: KafkaException, where: str = "") -> NoReturn:
@@ -540,8 +554,8 @@ class ProducerHandle:
         """Whether a connection was lost before the call that began last was refused: librdkafka repeats it then."""
         if error is None or not error.txn_requires_abort():
             return False
-        with suppress(KafkaException):
-            self._raw.poll(0)  # not `_serve`: until this failure has a name, the handle takes no calls
+        with suppress(KafkaException):  # not by `_serve`: until this failure has a name, the handle takes no calls
+            in_library(self, lambda: self._raw.poll(0))
         return self._log.losses > self._losses_before_call or not self._log.understood
 
     def _remember(self, error: EosError) -> EosError:

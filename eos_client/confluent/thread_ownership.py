@@ -2,6 +2,8 @@
 
 A consumer method called while another thread is inside ``poll`` or ``consume`` waits for the client while holding the
 GIL, and the whole process hangs for good. So a call from a thread that does not own the client fails at once.
+
+Within that thread, a callback or a signal handler may call while another call of the same client is under way.
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
+from eos_client.confluent.call_stack import Calls
+from eos_client.confluent.callback_guard import CallbackGuard
+from eos_client.confluent.failures import misplaced_call
 from eos_client.errors import ClientClosedError, WrongThreadError
 
 
@@ -126,14 +131,24 @@ class _Owned(Protocol):
     @property
     def _ownership(self) -> ThreadOwnership | NeverBuilt: ...
 
+    @property
+    def _guard(self) -> CallbackGuard: ...
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound=_Owned)
 
 
-def owned(*, claims: bool = False) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
-    """Let only the owner call the method; with ``claims``, the first caller becomes the owner."""
+def owned(
+    *, claims: bool = False, alone: bool = False, but_for_callbacks: bool = False
+) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
+    """Let only the owner call the method; with ``claims``, the first caller becomes the owner.
+
+    ``alone``: not while another call of the same client is under way, as in a signal handler, or, unless
+    ``but_for_callbacks``, in a callback of the client: what that call has not handed over yet must not be committed or
+    sought, and a client that is gone not be used. See `call_stack.in_library`, too.
+    """
 
     def decorate(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
         name = method.__name__.lstrip("_")
@@ -141,6 +156,8 @@ def owned(*, claims: bool = False) -> Callable[[Callable[Concatenate[S, P], R]],
         @functools.wraps(method)
         def checked(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
             ownership = self._ownership
+            if alone and _CALLS.are_under_way(self, above=1):
+                _refuse_inside(self, name, but_for_callbacks=but_for_callbacks)
             if ownership.is_mine:
                 return method(self, *args, **kwargs)
             with ownership.admit(name, claims=claims):
@@ -149,3 +166,40 @@ def owned(*, claims: bool = False) -> Callable[[Callable[Concatenate[S, P], R]],
         return cast("Callable[Concatenate[S, P], R]", checked)
 
     return decorate
+
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def whole_call(method: F) -> F:
+    """Let ``method``, which goes on after it has called one that is `owned`, count as a call until it returns."""
+    _CALLS.add(method)
+    return method
+
+
+def require_alone(client: _Owned, name: str) -> None:
+    """Raise TransactionStateError where the caller, a `whole_call`, is inside another call of ``client``."""
+    if _CALLS.are_under_way(client, above=2):
+        _refuse_inside(client, name)
+
+
+def is_in_call(client: _Owned) -> bool:
+    """Whether the calling thread is inside a call of ``client``."""
+    return _CALLS.are_under_way(client)
+
+
+def _refuse_inside(client: _Owned, name: str, *, but_for_callbacks: bool = False) -> None:
+    if but_for_callbacks and client._guard.is_running():  # noqa: SLF001  # of the class that this decorates
+        return
+    raise misplaced_call(
+        f"{name}() inside another call of the same client, by a callback or a signal handler: the call that was "
+        f"interrupted is not through. Let the callback or handler return, or raise, and call {name}() then"
+    )
+
+
+@owned()
+def _any_call(_: _Owned) -> None:
+    """Give the code of every call that is owned a name."""
+
+
+_CALLS = Calls(_any_call)

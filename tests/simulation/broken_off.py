@@ -59,8 +59,12 @@ class StepStrike:
             self.steps += 1
             if self.steps == self.number:
                 self.struck = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
-                raise self.error(self.struck)
+                self.strike()
         return self._step
+
+    def strike(self) -> None:
+        """What the signal handler does."""
+        raise self.error(self.struck)
 
 
 @cache

@@ -1,0 +1,56 @@
+"""Which calls the calling thread is inside of, and none into a client library inside another one of that client.
+
+The stack tells: a mark would stay where an asynchronous exception strikes before it is taken back.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, TypeVar
+
+from eos_client.confluent.failures import misplaced_call
+
+T = TypeVar("T")
+
+
+class Calls:
+    """Some functions, told by their code, whose first argument is the object that they belong to."""
+
+    def __init__(self, *functions: Callable[..., Any]) -> None:
+        self._ids = {id(function.__code__) for function in functions}  # the hash of a code object is slow
+
+    def add(self, function: Callable[..., Any]) -> None:
+        """Add one more."""
+        self._ids.add(id(function.__code__))
+
+    def are_under_way(self, owner: object, *, above: int = 0) -> bool:
+        """Whether the calling thread is inside one of them with ``owner`` as the first argument.
+
+        ``above``: how many of the calls that end in this one are left out, not counting this one.
+        """
+        frame: FrameType | None = sys._getframe(1 + above)  # noqa: SLF001  # inspect.currentframe may be None
+        while frame is not None:
+            code = frame.f_code
+            if id(code) in self._ids and frame.f_locals[code.co_varnames[0]] is owner:
+                return True
+            frame = frame.f_back
+        return False
+
+
+def in_library(client: object, call: Callable[[], T]) -> T:
+    """Make ``call`` into the library of ``client``, which may serve callbacks meanwhile, in the caller's thread.
+
+    Raises TransactionStateError inside another one: where confluent_kafka (2.16) is about to serve a callback after a
+    call that one of its callbacks has made, it ends the process (``CallState_get: Assertion``).
+    """
+    if _IN_LIBRARY.are_under_way(client, above=1):
+        raise misplaced_call(
+            "a call that serves the client's callbacks inside another one, by a callback or a signal handler: "
+            "confluent_kafka would end the process. Let the callback or handler return, and make that call then"
+        )
+    return call()
+
+
+_IN_LIBRARY = Calls(in_library)

@@ -1,0 +1,144 @@
+"""A signal handler that calls a client, at any step of a block: nothing is lost or doubled, or told wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException, TopicPartition
+
+from eos_client import Outcome
+from eos_client.errors import EosError, TransactionStateError
+from tests.simulation.block_stage import SINK, BlockStage
+from tests.simulation.broken_off import StepStrike
+
+RECORDS = 4
+EVERY_STEP = 131
+
+
+@contextmanager
+def no_offset() -> Iterator[None]:
+    """There may be nothing to commit."""
+    try:
+        yield
+    except KafkaException as error:
+        if isinstance(error, EosError) or error.args[0].name() != "_NO_OFFSET":
+            raise
+
+
+class HandlerStrike(StepStrike):
+    """Runs a signal handler at the `number`-th step."""
+
+    def __init__(self, number: int, handler: Any) -> None:
+        super().__init__(number)
+        self._handler = handler
+
+    def strike(self) -> None:
+        self._handler()
+
+
+class Application:
+    """Copies block by block; its signal handler calls a client, and lets the refusal out or not."""
+
+    def __init__(self, act: str, *, lets_out: bool) -> None:
+        self.stage = BlockStage(partitions=1, records=RECORDS)
+        self.producer, self.consumer = self.stage.producer(), self.stage.subscribed()
+        self.blocks: list[tuple[Any, list[bytes]]] = []
+        self.refusals: list[TransactionStateError] = []
+        self._act, self._lets_out = act, lets_out
+
+    def handler(self) -> None:
+        try:
+            getattr(self, self._act)()
+        except TransactionStateError as error:
+            self.refusals.append(error)
+            if self._lets_out:
+                raise
+
+    def closes_the_consumer(self) -> None:
+        self.consumer.close()
+
+    def closes_the_producer(self) -> None:
+        self.producer.close()
+
+    def closes_both(self) -> None:
+        self.producer.close()
+        self.consumer.close()
+
+    def polls(self) -> None:
+        message = self.consumer.poll(0)
+        if message is not None:  # it is not for the handler
+            self.consumer.seek(TopicPartition(message.topic(), message.partition(), message.offset()))
+
+    def commits(self) -> None:
+        with no_offset():
+            self.consumer.commit(asynchronous=False)
+
+    def flushes(self) -> None:
+        self.producer.flush(0.1)
+
+    def initialises(self) -> None:
+        self.producer.init_transactions()
+
+    def block(self) -> None:
+        """Copy two records, each with the number of the attempt."""
+        txn = self.producer.transaction(self.consumer)
+        written: list[bytes] = []
+        attempt = len(self.blocks)
+        self.blocks.append((txn, written))
+        with txn:
+            for message in self.consumer.consume(2, 0.2):
+                output = b"%s#%d" % (message.value(), attempt)
+                txn.produce(SINK, output)
+                written.append(output)
+
+    def goes_on(self) -> None:
+        """Take one more block, which finds out what became of the last one; then new clients, as after a restart."""
+        with suppress(EosError, RuntimeError):  # a client is closed
+            self.block()
+        self.producer.close()
+        self.consumer.close()
+        self.producer, self.consumer = self.stage.producer(), self.stage.subscribed()
+        self.stage.wait_for(lambda: self.stage.committed() == RECORDS, self.block)
+
+    def lies(self) -> list[Any]:
+        """The blocks that were told something else than the log says."""
+        told = {Outcome.COMMITTED: True, Outcome.ABORTED: False}
+        return [
+            (number, txn.outcome, txn.reason)
+            for number, (txn, written) in enumerate(self.blocks)
+            if written and {told.get(txn.outcome)} != {output in self.stage.outputs for output in written}
+        ]
+
+
+def struck(number: int, act: str, *, lets_out: bool) -> StepStrike:
+    application = Application(act, lets_out=lets_out)
+    strike = HandlerStrike(number, application.handler)
+    raised: BaseException | None = None
+    with strike.armed():
+        try:
+            application.block()
+            application.block()
+        except (EosError, RuntimeError) as error:
+            raised = error
+    where = f"step {number}, {strike.struck}"
+    assert lets_out or raised is None or "closed" in str(raised), f"{where}: {raised!r}"
+    application.goes_on()
+    assert application.lies() == [], where
+    copied = [output.partition(b"#")[0] for output in application.stage.outputs]
+    assert copied == application.stage.inputs, f"{where}: {copied}"
+    return strike
+
+
+ACTS = [name for name in vars(Application) if name.startswith(("closes", "polls", "commits", "flushes", "initialises"))]
+
+
+@pytest.mark.parametrize("lets_out", [True, False], ids=["raises", "catches"])
+@pytest.mark.parametrize("act", ACTS)
+def test_a_handler_that_calls_a_client_loses_and_doubles_nothing(act: str, lets_out: bool) -> None:
+    number = 1
+    while struck(number, act, lets_out=lets_out).struck:
+        number += EVERY_STEP
+    assert number > 1000
