@@ -12,6 +12,7 @@ from eos_client.clients.plain_commit import Offsets, PlainCommits
 from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
+from eos_client.confluent.callback_guard import is_in_a_callback
 from eos_client.confluent.consumer import ConfluentConsumer
 from eos_client.confluent.failures import (
     commit_refused,
@@ -321,7 +322,8 @@ class EosConsumer(ConfluentConsumer):
         closed: blocks commit its offsets. May serve rebalance callbacks.
         """
         if self.session is not None:
-            self.session.refuse_within_a_step("commit()")
+            if not is_in_a_callback():  # but in a signal handler
+                self.session.refuse_within_a_step("commit()")
             self.session.leave_broken_block()
         if self.session is not None and (self.session.has_open_work or self.session.is_in_doubt):
             raise misplaced_call(

@@ -25,15 +25,15 @@ class Calls:
         """Add one more."""
         self._ids.add(id(function.__code__))
 
-    def are_under_way(self, owner: object, *, above: int = 0) -> bool:
-        """Whether the calling thread is inside one of them with ``owner`` as the first argument.
+    def are_under_way(self, owner: object = None, *, above: int = 0) -> bool:
+        """Whether the calling thread is inside one of them with ``owner`` as the first argument, or, without, at all.
 
         ``above``: how many of the calls that end in this one are left out, not counting this one.
         """
         frame: FrameType | None = sys._getframe(1 + above)  # noqa: SLF001  # inspect.currentframe may be None
         while frame is not None:
             code = frame.f_code
-            if id(code) in self._ids and frame.f_locals[code.co_varnames[0]] is owner:
+            if id(code) in self._ids and (owner is None or frame.f_locals[code.co_varnames[0]] is owner):
                 return True
             frame = frame.f_back
         return False

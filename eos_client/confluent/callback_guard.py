@@ -159,6 +159,11 @@ class CallbackGuard:
 _RUNNING = Calls(CallbackGuard.running)
 
 
+def is_in_a_callback() -> bool:
+    """Whether the calling thread is inside a callback of any client of ours."""
+    return _RUNNING.are_under_way()
+
+
 def built(client: str, build: Callable[[dict[str, Any]], T], settings: Mapping[str, Any]) -> T:
     """Build a ``client`` of our own, which needs no guard later; raises ConfigurationError where it refuses."""
     guard = CallbackGuard()

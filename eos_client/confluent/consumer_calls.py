@@ -10,7 +10,6 @@ from typing import Any
 from confluent_kafka import TopicPartition
 
 from eos_client.confluent.call_stack import in_library
-from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.failures import consumer_errors
 from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, owned
 
@@ -22,7 +21,6 @@ class OwnedConsumer:
     _settings: dict[str, Any]
     _closed = True
     _ownership: ThreadOwnership | NeverBuilt = NeverBuilt("Consumer closed")
-    _guard: CallbackGuard
 
     @owned()
     def unassign(self) -> None:

@@ -34,7 +34,7 @@ class DeliveryReports:
         def report(*arguments: Any) -> None:
             if not self._left:
                 try:
-                    callback(*arguments)
+                    self._guard.running(callback, *arguments)
                 except BaseException as error:  # noqa: BLE001  # raised when the call that serves reports is through
                     self._guard.keep(error)
 

@@ -251,7 +251,7 @@ class ConfluentProducer(ProducerHandle):
                 )
             )
 
-    @owned(alone=True)
+    @owned(alone=True, but_for_callbacks=True)
     def flush(self, timeout: float = -1) -> int:
         """Wait for outstanding records; returns how many are left. ``timeout`` in seconds, negative for no limit."""
         left = self._flush(timeout, _SLICE_S, until_raised=True)
@@ -288,7 +288,7 @@ class ConfluentProducer(ProducerHandle):
                 )
             )
 
-    @owned(alone=True)
+    @owned(alone=True, but_for_callbacks=True)
     def poll(self, timeout: float = -1) -> int:
         """Serve delivery reports; returns how many events were served."""
         served = self._serve(timeout)

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from eos_client.confluent.call_stack import Calls
-from eos_client.confluent.callback_guard import CallbackGuard
+from eos_client.confluent.callback_guard import is_in_a_callback
 from eos_client.confluent.failures import misplaced_call
 from eos_client.errors import ClientClosedError, WrongThreadError
 
@@ -131,9 +131,6 @@ class _Owned(Protocol):
     @property
     def _ownership(self) -> ThreadOwnership | NeverBuilt: ...
 
-    @property
-    def _guard(self) -> CallbackGuard: ...
-
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -146,8 +143,8 @@ def owned(
     """Let only the owner call the method; with ``claims``, the first caller becomes the owner.
 
     ``alone``: not while another call of the same client is under way, as in a signal handler, or, unless
-    ``but_for_callbacks``, in a callback of the client: what that call has not handed over yet must not be committed or
-    sought, and a client that is gone not be used. See `call_stack.in_library`, too.
+    ``but_for_callbacks``, in a callback: what that call has not handed over yet must not be committed or sought, and a
+    client that is gone not be used. See `call_stack.in_library`, too.
     """
 
     def decorate(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
@@ -157,7 +154,7 @@ def owned(
         def checked(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
             ownership = self._ownership
             if alone and _CALLS.are_under_way(self, above=1):
-                _refuse_inside(self, name, but_for_callbacks=but_for_callbacks)
+                _refuse_inside(name, but_for_callbacks=but_for_callbacks)
             if ownership.is_mine:
                 return method(self, *args, **kwargs)
             with ownership.admit(name, claims=claims):
@@ -180,7 +177,7 @@ def whole_call(method: F) -> F:
 def require_alone(client: _Owned, name: str) -> None:
     """Raise TransactionStateError where the caller, a `whole_call`, is inside another call of ``client``."""
     if _CALLS.are_under_way(client, above=2):
-        _refuse_inside(client, name)
+        _refuse_inside(name)
 
 
 def is_in_call(client: _Owned) -> bool:
@@ -188,8 +185,8 @@ def is_in_call(client: _Owned) -> bool:
     return _CALLS.are_under_way(client)
 
 
-def _refuse_inside(client: _Owned, name: str, *, but_for_callbacks: bool = False) -> None:
-    if but_for_callbacks and client._guard.is_running():  # noqa: SLF001  # of the class that this decorates
+def _refuse_inside(name: str, *, but_for_callbacks: bool = False) -> None:
+    if but_for_callbacks and is_in_a_callback():
         return
     raise misplaced_call(
         f"{name}() inside another call of the same client, by a callback or a signal handler: the call that was "

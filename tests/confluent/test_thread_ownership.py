@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.errors import EosError, WrongThreadError
 from tests.confluent.threads import PATIENCE_S, Elsewhere, elsewhere
@@ -18,7 +17,6 @@ class Client:
 
     def __init__(self) -> None:
         self._ownership = ThreadOwnership("Client")
-        self._guard = CallbackGuard()
         self.entered = threading.Event()
         self.release = threading.Event()
         self.inside = 0

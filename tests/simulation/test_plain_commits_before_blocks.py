@@ -245,3 +245,19 @@ def test_a_commit_that_is_answered_inside_the_block_is_not_followed_by_the_block
     assert "was not answered before this block" in txn.reason
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == stage.inputs[1:]
+
+
+def test_an_on_revoke_that_commits_on_the_way_out_has_nothing_to_commit(stage: BlockStage) -> None:
+    """Like that of an application whose callbacks are from before it had blocks."""
+    answers: list[object] = []
+
+    def on_revoke(consumer: EosConsumer, _: object) -> None:
+        answers.append(consumer.commit())
+
+    consumer, producer = stage.subscribed(callbacks={"on_revoke": on_revoke}), stage.producer()
+    (message,) = stage.collect(consumer, 1)
+    consumer.commit(message, asynchronous=False)
+    stage.load(2)
+    stage.copy_the_rest(producer, consumer)
+    assert answers == [None]
+    assert stage.outputs == stage.inputs[1:]
