@@ -1,0 +1,69 @@
+"""What callbacks may call, as with confluent_kafka: whatever serves no callbacks of the same client meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from eos_client import Outcome
+from tests.simulation.block_stage import SINK, SOURCE, BlockStage
+from tests.simulation.simulated_member import PROTOCOLS
+
+
+@pytest.fixture(params=PROTOCOLS)
+def stage(request: Any) -> BlockStage:
+    return BlockStage(request.param)
+
+
+def test_an_on_revoke_at_the_end_of_a_block_may_flush_the_producer(stage: BlockStage) -> None:
+    left: list[int] = []
+    producer = stage.producer()
+
+    def on_revoke(*_: Any) -> None:
+        left.append(producer.flush(0.1))
+
+    consumer = stage.subscribed(callbacks={"on_revoke": on_revoke})
+    with producer.transaction(consumer) as txn:
+        for message in stage.collect(consumer, 4):
+            txn.produce(SINK, message.value())
+        stage.cluster.delay("Produce", 1.0)
+        stage.cluster.after(0.1, lambda: stage.cluster.revoke((SOURCE, 1)))
+    assert txn.outcome is not None
+    stage.wait_for(lambda: left, lambda: consumer.consume(10, 0.1))
+    stage.cluster.give_back()
+    consumer.rewind()
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_rebalance_callbacks_may_ask_and_steer_the_consumer(stage: BlockStage) -> None:
+    answers: list[Any] = []
+
+    def on_assign(consumer: Any, partitions: list[TopicPartition]) -> None:
+        places = [TopicPartition(SOURCE, partition.partition) for partition in partitions]
+        consumer.assign(places) if stage.protocol == "range" else consumer.incremental_assign(places)
+        answers.append((consumer.assignment(), consumer.position(places), consumer.committed(places, 1.0)))
+        answers.append([consumer.get_watermark_offsets(place, 1.0) for place in places])
+        consumer.pause(places)
+        consumer.resume(places)
+
+    consumer, producer = stage.subscribed(callbacks={"on_assign": on_assign}), stage.producer()
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+    assert [(0, 2)] * stage.partitions in answers
+
+
+def test_a_delivery_callback_may_produce_within_its_block(stage: BlockStage) -> None:
+    consumer, producer = stage.subscribed(), stage.producer()
+
+    def again(_: object, message: Any) -> None:
+        if message.value() == b"first":
+            producer.produce(SINK, b"second", on_delivery=again)
+
+    with producer.transaction(consumer) as txn:
+        producer.produce(SINK, b"first", on_delivery=again)
+        producer.flush(1.0)
+    assert txn.outcome is Outcome.COMMITTED
+    assert stage.outputs == [b"first", b"second"]
