@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
+from eos_client.confluent.thread_ownership import is_in_call
 from tests.simulation.block_stage import SINK, SOURCE, BlockStage
 from tests.simulation.simulated_member import PROTOCOLS
 
@@ -17,21 +18,24 @@ def stage(request: Any) -> BlockStage:
     return BlockStage(request.param)
 
 
-def test_an_on_revoke_at_the_end_of_a_block_may_flush_the_producer(stage: BlockStage) -> None:
+@pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
+def test_an_on_revoke_inside_the_flush_of_a_block_may_flush_the_producer(protocol: str) -> None:
     left: list[int] = []
+    stage = BlockStage(protocol)
     producer = stage.producer()
 
     def on_revoke(*_: Any) -> None:
+        assert is_in_call(producer)
         left.append(producer.flush(0.1))
 
-    consumer = stage.subscribed(callbacks={"on_revoke": on_revoke})
+    consumer = stage.subscribed(callbacks={"on_revoke": on_revoke}, heartbeat_interval_ms=100)
     with producer.transaction(consumer) as txn:
         for message in stage.collect(consumer, 4):
             txn.produce(SINK, message.value())
         stage.cluster.delay("Produce", 1.0)
         stage.cluster.after(0.1, lambda: stage.cluster.revoke((SOURCE, 1)))
-    assert txn.outcome is not None
-    stage.wait_for(lambda: left, lambda: consumer.consume(10, 0.1))
+    assert txn.outcome is Outcome.COMMITTED
+    assert left == [0]
     stage.cluster.give_back()
     consumer.rewind()
     stage.copy_the_rest(producer, consumer)
