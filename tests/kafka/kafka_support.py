@@ -116,6 +116,8 @@ class Stage:
 
     def __exit__(self, *_: object) -> None:
         self._closing.close()
+        # Whoever keeps the stage would keep their threads, which try to connect for ever once the broker is gone.
+        del self.admin, self._loader
 
     def _set_session(self) -> None:
         settings = {"consumer.session.timeout.ms": self.session_s, "consumer.heartbeat.interval.ms": self.heartbeat_s}
