@@ -435,6 +435,14 @@ class FetchingConsumer(GroupMember):
             self._fetch_for_later(1, 0)
         self._close_journal()
 
+    @owned()
+    def serve_errors(self) -> None:
+        """Let the client library report why it is not connected, also inside a call that fetches.
+
+        What else it hands over meanwhile, a fatal error that it tells once or a record, comes with a later call.
+        """
+        self._fetch_for_later(1, 0)
+
     def _drain(self) -> None:
         before = self.snapshot().generation
         self._prove_soon = False

@@ -11,7 +11,6 @@ from typing import Any
 
 from confluent_kafka import TopicPartition
 
-from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer_calls import OwnedConsumer
 from eos_client.confluent.diagnosis import LastErrors
@@ -88,12 +87,6 @@ class GroupMember(OwnedConsumer):
     def _is_by_pattern(self, topic: str) -> bool:
         """Whether ``topic`` was matched by a pattern: such a topic may come and go."""
         return self._has_patterns and topic not in self._named
-
-    @owned()
-    def serve_errors(self) -> None:
-        """Let the client library report, before the first subscription, why it is not connected."""
-        in_library(self, lambda: self._raw.poll(0))
-        self._guard.raise_kept()
 
     @owned()
     def snapshot(self) -> MembershipSnapshot:
