@@ -47,10 +47,11 @@ def test_a_fatal_error_that_is_told_meanwhile_ends_the_block(stage: BlockStage) 
     stage.subscribed(group_instance_id="desk-1").consume(1, 1.0)
     consumer, producer = stage.subscribed(group_instance_id="desk-1"), stage.producer()
     stage.cluster.advance(1.0)
-    with (
-        without_metadata(consumer),
-        pytest.raises(FatalClientError, match="'desk-1' is in use"),
-        producer.transaction(consumer),
-    ):
-        for _ in range(3):
-            consumer.consume(1, 0.2)
+
+    def block() -> None:
+        with producer.transaction(consumer):
+            for _ in range(3):
+                consumer.consume(1, 0.2)
+
+    with without_metadata(consumer), pytest.raises(FatalClientError, match="'desk-1' is in use"):
+        block()
