@@ -10,9 +10,10 @@ from eos_client.clients.transaction import TransactionSession
 from eos_client.clients.transaction_block import Transaction
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import check_transaction_timeout
+from eos_client.confluent.call_stack import is_called_by
 from eos_client.confluent.failures import closed_error, misplaced_call
 from eos_client.confluent.producer import ConfluentProducer
-from eos_client.confluent.thread_ownership import owned
+from eos_client.confluent.thread_ownership import owned, whole_call
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.observe import Counters, EventHook, log_event
@@ -117,7 +118,7 @@ class EosProducer(ConfluentProducer):
     # -- what the application itself calls -----------------------------------------------------------------------
 
     def _refuse_beside_block(self, call: str) -> None:
-        if self._session is not None:
+        if self._session is not None and not is_called_by(TransactionSession.__module__, above=1):
             self._session.refuse_beside(call)
 
     def init_transactions(self, timeout: float = -1) -> None:
@@ -146,6 +147,7 @@ class EosProducer(ConfluentProducer):
         self._refuse_beside_block("abort_transaction()")
         super().abort_transaction(timeout)
 
+    @whole_call
     def produce(self, topic: str, *args: Any, **kwargs: Any) -> None:
         """Queue a record, inside a block as a part of its transaction.
 
@@ -160,6 +162,7 @@ class EosProducer(ConfluentProducer):
             super().produce(topic, *args, **kwargs)
             session.wrote(1)
 
+    @whole_call
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:
         """Queue many records at once, inside a block as a part of its transaction."""
         session = self._session_in_block()

@@ -18,6 +18,7 @@ from eos_client.clients.recovery_trace import RecoveryTrace
 from eos_client.clients.unknown_outcome import ask_the_log
 from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.failures import leave_block, misplaced_call
+from eos_client.confluent.thread_ownership import is_in_call
 from eos_client.core.commit_gate import (
     CommitDecision,
     CommitGate,
@@ -248,10 +249,20 @@ class TransactionSession:
     def _is_within_a_step(self) -> bool:
         return _STEPS.are_under_way(self)
 
+    def refuse_inside_a_call(self, what: str) -> None:
+        """Raise TransactionStateError where ``what`` happens inside a call of the clients, or of the block."""
+        writes = any(block.writes_for(self) for block in BLOCK_WRITES.owners())
+        if writes or is_in_call(self._consumer) or is_in_call(self._producer):
+            raise misplaced_call(
+                f"{what} inside a call of the block's clients or its own, by a callback or a signal handler: the call "
+                "that was interrupted is not through. Let the callback or handler return, or raise, and do so then"
+            )
+
     def refuse_beside(self, call: str) -> None:
         """Raise TransactionStateError for a transactional ``call`` of the application while our work is open."""
+        self.refuse_within_a_step(call)
         self.conclude_block()
-        if not self.is_at_work and self.has_open_work:
+        if self.has_open_work:
             if self.is_unresolved:
                 raise misplaced_call(
                     f"{call} while the outcome of the last commit is unknown: enter the next block, which finds out"
@@ -815,5 +826,8 @@ class TransactionSession:
                 self._step = _Step("an abort")
             return None
 
+
+BLOCK_WRITES = Calls()
+"""``produce`` of blocks."""
 
 _STEPS = Calls(TransactionSession.step_of_a_block, TransactionSession._working)  # noqa: SLF001  # of the class above

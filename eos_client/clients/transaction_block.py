@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import MethodType
 from typing import TYPE_CHECKING
 
-from eos_client.clients.transaction import TransactionSession
+from eos_client.clients.transaction import BLOCK_WRITES, TransactionSession
 from eos_client.confluent.failures import misplaced_call
 from eos_client.core.model import Outcome
 from eos_client.errors import EosError
@@ -79,6 +79,7 @@ class Transaction:
             )
         session = self._join()
         session.refuse_within_a_step("a block is entered")
+        session.refuse_inside_a_call("a block is entered")
         session.step_of_a_block(lambda: self._enter(session))
         return self
 
@@ -100,6 +101,10 @@ class Transaction:
 
     def _is_left(self) -> bool:
         return self._ended or self._session is None or (self._held is not None and self._held() is None)
+
+    def writes_for(self, session: TransactionSession) -> bool:
+        """Whether this is a block of ``session``."""
+        return self._session is session
 
     def _told(self, outcome: Outcome | None, reason: str) -> None:
         self.outcome, self.reason = outcome, reason
@@ -139,6 +144,7 @@ class Transaction:
         session = self._session
         if session is None or self._ended:
             raise misplaced_call("this block is not open: use it by `with`")
+        session.refuse_inside_a_call("a block is ended")
         return session.step_of_a_block(lambda: self._leave(session, error))
 
     def _leave(self, session: TransactionSession, error: BaseException | None) -> bool:
@@ -178,3 +184,6 @@ def _given_up() -> Exception:
         "this block was given up, for its clients were used as if it had been left, by another block inside it, twice "
         "in a row, or by a signal handler at its end: its records are consumed again. End a block before the next one"
     )
+
+
+BLOCK_WRITES.add(Transaction.produce)

@@ -6,7 +6,7 @@ The stack tells: a mark would stay where an asynchronous exception strikes befor
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -32,11 +32,27 @@ class Calls:
         """
         frame: FrameType | None = sys._getframe(1 + above)  # noqa: SLF001  # inspect.currentframe may be None
         while frame is not None:
-            code = frame.f_code
-            if id(code) in self._ids and (owner is None or frame.f_locals[code.co_varnames[0]] is owner):
+            if id(frame.f_code) in self._ids and (owner is None or _first_argument(frame) is owner):
                 return True
             frame = frame.f_back
         return False
+
+    def owners(self) -> Iterator[Any]:
+        """Whatever the first argument is of those that the calling thread is inside of."""
+        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # as above
+        while frame is not None:
+            if id(frame.f_code) in self._ids:
+                yield _first_argument(frame)
+            frame = frame.f_back
+
+
+def _first_argument(frame: FrameType) -> Any:
+    return frame.f_locals[frame.f_code.co_varnames[0]]
+
+
+def is_called_by(module: str, *, above: int = 0) -> bool:
+    """Whether the function that calls this one, or the one ``above`` it, was called by code of ``module``."""
+    return sys._getframe(2 + above).f_globals.get("__name__") == module  # noqa: SLF001  # as above
 
 
 def in_library(client: object, call: Callable[[], T]) -> T:

@@ -180,7 +180,7 @@ def require_alone(client: _Owned, name: str) -> None:
         _refuse_inside(name)
 
 
-def is_in_call(client: _Owned) -> bool:
+def is_in_call(client: object) -> bool:
     """Whether the calling thread is inside a call of ``client``."""
     return _CALLS.are_under_way(client)
 

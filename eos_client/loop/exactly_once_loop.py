@@ -15,6 +15,7 @@ from eos_client.clients.input_events import InputEvents
 from eos_client.clients.transaction import Ending
 from eos_client.completion import Completion
 from eos_client.config import EosConfig
+from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.preflight import require_output_topics, require_topics
 from eos_client.core.model import InputPartition, Outcome
@@ -182,6 +183,7 @@ class ExactlyOnceLoop:
 
         Where another thread runs the loop, this stops it and waits for it: it finishes or aborts what is open and
         closes the clients, which are its own. What is left when the time is up is reported to ``hook``.
+        Inside ``run()`` itself, in a signal handler, the transform or a hook, it is ``stop()``.
         """
         with self._starting:
             runner = self._runner
@@ -191,6 +193,8 @@ class ExactlyOnceLoop:
                 self._close_clients()
             finally:
                 self._ended.reach()
+        elif _RUNS.are_under_way(self):
+            self.stop("close() was called inside run()")
         elif runner is threading.current_thread():
             self._close_clients()
         elif not self._ended.is_reached:
@@ -406,3 +410,6 @@ class ExactlyOnceLoop:
             self._session.give_up(self._stop_reason or "the loop was closed")
         except EosError as error:
             self._hook(ClientReported(client="producer", error=f"the last transaction was not aborted: {error}"))
+
+
+_RUNS = Calls(ExactlyOnceLoop.run)

@@ -101,3 +101,20 @@ def test_a_loop_that_never_ran_may_be_closed_twice_from_any_thread(monkeypatch):
     closer.join(WAIT_S)
     assert not closer.is_alive()
     assert [type(event) for event in bench.events] == [LoopStopped]
+
+
+def test_close_inside_run_stops_the_loop_which_then_ends_as_after_stop(monkeypatch):
+    """In the transform, a hook or a signal handler: half of a close would leave the member in its group."""
+
+    def closing(record):
+        bench.loop.close()
+        return [record.value()]
+
+    bench = Bench(monkeypatch, closing)
+    bench.load(3)
+    bench.loop.run()
+    assert bench.producer.is_closed
+    (stopped,) = [event for event in bench.events if isinstance(event, LoopStopped)]
+    assert stopped.reason == "close() was called inside run()"
+    assert bench.producer.written == [b"0"]
+    bench.loop.close()
