@@ -10,7 +10,6 @@ from eos_client.clients.transaction import TransactionSession
 from eos_client.clients.transaction_block import Transaction
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import check_transaction_timeout
-from eos_client.confluent.call_stack import is_called_by
 from eos_client.confluent.failures import closed_error, misplaced_call
 from eos_client.confluent.producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import owned, whole_call
@@ -118,7 +117,7 @@ class EosProducer(ConfluentProducer):
     # -- what the application itself calls -----------------------------------------------------------------------
 
     def _refuse_beside_block(self, call: str) -> None:
-        if self._session is not None and not is_called_by(TransactionSession.__module__, above=1):
+        if self._session is not None:
             self._session.refuse_beside(call)
 
     def init_transactions(self, timeout: float = -1) -> None:

@@ -10,15 +10,15 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from eos_client.clients.block_state import BlockState, TellOutcome
 from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.clients.recovery_trace import RecoveryTrace
 from eos_client.clients.unknown_outcome import ask_the_log
-from eos_client.confluent.call_stack import Calls
+from eos_client.confluent.call_stack import Calls, comes_from
 from eos_client.confluent.failures import leave_block, misplaced_call
-from eos_client.confluent.thread_ownership import is_in_call
+from eos_client.confluent.thread_ownership import OWNED_CALLS, is_in_call
 from eos_client.core.commit_gate import (
     CommitDecision,
     CommitGate,
@@ -207,7 +207,7 @@ class TransactionSession:
         self._consumer.require_open()
         self._step = _Step("the begin of a transaction")
         try:
-            self._working(self._producer.begin_transaction)
+            self._working(lambda: self._call(self._producer.begin_transaction))
         except EosError:
             self._step = None
             raise
@@ -232,6 +232,10 @@ class TransactionSession:
             return act()
         finally:
             self._calls_at_work = before
+
+    def _call(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Make a transactional ``call`` of the producer's, which refuses such calls to everybody else."""
+        call(*arguments)
 
     def step_of_a_block(self, act: Callable[[], _Result]) -> _Result:
         """Do ``act``, which begins or ends a block: nothing that the application calls meanwhile may come between."""
@@ -260,6 +264,8 @@ class TransactionSession:
 
     def refuse_beside(self, call: str) -> None:
         """Raise TransactionStateError for a transactional ``call`` of the application while our work is open."""
+        if comes_from(_OWN_CALLS, self, OWNED_CALLS, self._producer):
+            return
         self.refuse_within_a_step(call)
         self.conclude_block()
         if self.has_open_work:
@@ -434,9 +440,9 @@ class TransactionSession:
         is_sent = False
         try:
             if positions:
-                self._producer.send_offsets(positions, snapshot, timeout_s, str(self._token))
+                self._call(self._producer.send_offsets, positions, snapshot, timeout_s, str(self._token))
             is_sent = True
-            self._producer.commit_transaction(timeout_s)
+            self._call(self._producer.commit_transaction, timeout_s)
         except UnknownOutcomeError as error:
             return self._resolve(step, commit, error, inside_revoke=inside_revoke)
         except EosError as error:
@@ -469,9 +475,9 @@ class TransactionSession:
     def _send_starts(self, starts: InputPositions) -> None:
         timeout_s = self._producer.limits.commit_timeout_s
         self._token = self._token.next()
-        self._producer.begin_transaction()
-        self._producer.send_offsets(starts, self._consumer.snapshot(), timeout_s, str(self._token))
-        self._producer.commit_transaction(timeout_s)
+        self._call(self._producer.begin_transaction)
+        self._call(self._producer.send_offsets, starts, self._consumer.snapshot(), timeout_s, str(self._token))
+        self._call(self._producer.commit_transaction, timeout_s)
 
     def _committed(self, commit: _Commit) -> Ending:
         committed = TransactionCommitted(
@@ -642,7 +648,7 @@ class TransactionSession:
             self.counters.aborted += 1
             try:
                 timeout_s = self._producer.limits.commit_timeout_s
-                self._working(lambda: self._producer.abort_transaction(timeout_s))
+                self._working(lambda: self._call(self._producer.abort_transaction, timeout_s))
             finally:
                 self._hook(TransactionAborted(reason=reason, row=0, records_in=record_count(self._consumer.positions)))
 
@@ -672,7 +678,8 @@ class TransactionSession:
 
     def _end_held(self, reason: str) -> None:
         try:
-            self._working(lambda: self._producer.abort_transaction(self._producer.limits.commit_timeout_s))
+            limit_s = self._producer.limits.commit_timeout_s
+            self._working(lambda: self._call(self._producer.abort_transaction, limit_s))
         except EosError as error:
             reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
         self._aborted(reason, inside_revoke=True)
@@ -690,7 +697,7 @@ class TransactionSession:
         self._step = _Step("an abort")
         try:
             if self._open:
-                self._producer.abort_transaction(self._producer.limits.commit_timeout_s)
+                self._call(self._producer.abort_transaction, self._producer.limits.commit_timeout_s)
         except RebuildProducerError as error:
             return self._recover(error, inside_revoke=inside_revoke)
         return self._aborted(reason, row, inside_revoke=inside_revoke)
@@ -829,5 +836,7 @@ class TransactionSession:
 
 BLOCK_WRITES = Calls()
 """``produce`` of blocks."""
+
+_OWN_CALLS = Calls(TransactionSession._call)  # noqa: SLF001  # of the class above
 
 _STEPS = Calls(TransactionSession.step_of_a_block, TransactionSession._working)  # noqa: SLF001  # of the class above

@@ -37,6 +37,10 @@ class Calls:
             frame = frame.f_back
         return False
 
+    def has(self, frame: FrameType, owner: object) -> bool:
+        """Whether ``frame`` is of one of them, with ``owner`` as the first argument."""
+        return id(frame.f_code) in self._ids and _first_argument(frame) is owner
+
     def owners(self) -> Iterator[Any]:
         """Whatever the first argument is of those that the calling thread is inside of."""
         frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # as above
@@ -50,9 +54,16 @@ def _first_argument(frame: FrameType) -> Any:
     return frame.f_locals[frame.f_code.co_varnames[0]]
 
 
-def is_called_by(module: str, *, above: int = 0) -> bool:
-    """Whether the function that calls this one, or the one ``above`` it, was called by code of ``module``."""
-    return sys._getframe(2 + above).f_globals.get("__name__") == module  # noqa: SLF001  # as above
+def comes_from(calls: Calls, owner: object, beyond: Calls, outer: object) -> bool:
+    """Whether the way up from the caller meets one of ``calls`` of ``owner`` before any of ``beyond`` of ``outer``."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # as above
+    while frame is not None:
+        if calls.has(frame, owner):
+            return True
+        if beyond.has(frame, outer):
+            return False
+        frame = frame.f_back
+    return False
 
 
 def in_library(client: object, call: Callable[[], T]) -> T:

@@ -119,8 +119,7 @@ class ConfluentProducer(ProducerHandle):
             else TopicPartition(p.topic, p.partition, position.next_offset, metadata)
             for p, position in positions.items()
         ]
-        # Not by way of a subclass, which refuses the application's own calls beside a block.
-        ConfluentProducer.send_offsets_to_transaction(self, offsets, snapshot.group_metadata, timeout_s)
+        self.send_offsets_to_transaction(offsets, snapshot.group_metadata, timeout_s)
 
     @owned()
     def commit_transaction(self, timeout: float = -1) -> None:

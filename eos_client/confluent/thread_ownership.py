@@ -153,7 +153,7 @@ def owned(
         @functools.wraps(method)
         def checked(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
             ownership = self._ownership
-            if alone and _CALLS.are_under_way(self, above=1):
+            if alone and OWNED_CALLS.are_under_way(self, above=1):
                 _refuse_inside(name, but_for_callbacks=but_for_callbacks)
             if ownership.is_mine:
                 return method(self, *args, **kwargs)
@@ -170,19 +170,19 @@ F = TypeVar("F", bound=Callable[..., object])
 
 def whole_call(method: F) -> F:
     """Let ``method``, which goes on after it has called one that is `owned`, count as a call until it returns."""
-    _CALLS.add(method)
+    OWNED_CALLS.add(method)
     return method
 
 
 def require_alone(client: _Owned, name: str) -> None:
     """Raise TransactionStateError where the caller, a `whole_call`, is inside another call of ``client``."""
-    if _CALLS.are_under_way(client, above=2):
+    if OWNED_CALLS.are_under_way(client, above=2):
         _refuse_inside(name)
 
 
 def is_in_call(client: object) -> bool:
     """Whether the calling thread is inside a call of ``client``."""
-    return _CALLS.are_under_way(client)
+    return OWNED_CALLS.are_under_way(client)
 
 
 def _refuse_inside(name: str, *, but_for_callbacks: bool = False) -> None:
@@ -199,4 +199,4 @@ def _any_call(_: _Owned) -> None:
     """Give the code of every call that is owned a name."""
 
 
-_CALLS = Calls(_any_call)
+OWNED_CALLS = Calls(_any_call)
