@@ -126,21 +126,25 @@ class EosProducer(ConfluentProducer):
             self._refuse_beside_block("init_transactions()")
         super().init_transactions(timeout)
 
+    @whole_call
     def begin_transaction(self) -> None:
         """Begin a transaction; sends nothing. Raises TransactionStateError beside the transaction of a block."""
         self._refuse_beside_block("begin_transaction()")
         super().begin_transaction()
 
+    @whole_call
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = -1, /) -> None:
         """Add input offsets, fenced by the group (KIP-447). Raises TransactionStateError beside those of a block."""
         self._refuse_beside_block("send_offsets_to_transaction()")
         super().send_offsets_to_transaction(positions, group_metadata, timeout)
 
+    @whole_call
     def commit_transaction(self, timeout: float = -1) -> None:
         """Commit; see ``ConfluentProducer``. Raises TransactionStateError beside the transaction of a block."""
         self._refuse_beside_block("commit_transaction()")
         super().commit_transaction(timeout)
 
+    @whole_call
     def abort_transaction(self, timeout: float = -1) -> None:
         """Abort; see ``ConfluentProducer``. Raises TransactionStateError beside the transaction of a block."""
         self._refuse_beside_block("abort_transaction()")

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from eos_client.clients.block_state import BlockState, TellOutcome
 from eos_client.clients.gate_attempts import GateAttempts
@@ -55,6 +55,9 @@ _ANSWER_WAIT_S = 5.0
 _BROKEN_OFF = "an exception has broken off the end of the block"
 
 _Result = TypeVar("_Result")
+_OwnCall = Literal["begin_transaction", "send_offsets", "commit_transaction", "abort_transaction"]
+"""``send_offsets`` makes the producer's own ``send_offsets_to_transaction``."""
+
 _NOTHING_WAS_SENT = (TransactionStateError, ClientClosedError, WrongThreadError)
 """Of the errors of ``commit_transaction`` that name no recovery, those that leave no doubt about the outcome."""
 
@@ -139,6 +142,7 @@ class TransactionSession:
         self._records_out = 0
         self._outputs_in_hand = False
         self._calls_at_work = 0
+        self._own_call: _OwnCall = "begin_transaction"
         self._attempts = GateAttempts(consumer, self._hook, clock)
         self._trace = RecoveryTrace(producer, self._hook, self.counters, clock)
         self._failure: EosError | None = None
@@ -207,7 +211,7 @@ class TransactionSession:
         self._consumer.require_open()
         self._step = _Step("the begin of a transaction")
         try:
-            self._working(lambda: self._call(self._producer.begin_transaction))
+            self._working(lambda: self._call("begin_transaction"))
         except EosError:
             self._step = None
             raise
@@ -233,9 +237,10 @@ class TransactionSession:
         finally:
             self._calls_at_work = before
 
-    def _call(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Make a transactional ``call`` of the producer's, which refuses such calls to everybody else."""
-        call(*arguments)
+    def _call(self, name: _OwnCall, *arguments: Any) -> None:
+        """Make the producer's transactional call of that name, which it refuses to everybody else meanwhile."""
+        self._own_call = name
+        getattr(self._producer, name)(*arguments)
 
     def step_of_a_block(self, act: Callable[[], _Result]) -> _Result:
         """Do ``act``, which begins or ends a block: nothing that the application calls meanwhile may come between."""
@@ -246,17 +251,16 @@ class TransactionSession:
         if self._is_within_a_step():
             raise misplaced_call(
                 f"{call} while a block begins or ends, or its transaction is ended, by a callback or a signal handler: "
-                f"what becomes of its records is not settled yet. Let the callback or handler return, or raise, and "
+                "what becomes of its records is not settled yet. Let the callback or handler return, or raise, and "
                 "make that call then"
             )
 
     def _is_within_a_step(self) -> bool:
         return _STEPS.are_under_way(self)
 
-    def refuse_inside_a_call(self, what: str) -> None:
-        """Raise TransactionStateError where ``what`` happens inside a call of the clients, or of the block."""
-        writes = any(block.writes_for(self) for block in BLOCK_WRITES.owners())
-        if writes or is_in_call(self._consumer) or is_in_call(self._producer):
+    def refuse_inside_a_call(self, what: str, *, is_writing: bool) -> None:
+        """Raise TransactionStateError where ``what`` happens inside a call of the clients, or while a block writes."""
+        if is_writing or is_in_call(self._consumer) or is_in_call(self._producer):
             raise misplaced_call(
                 f"{what} inside a call of the block's clients or its own, by a callback or a signal handler: the call "
                 "that was interrupted is not through. Let the callback or handler return, or raise, and do so then"
@@ -264,7 +268,7 @@ class TransactionSession:
 
     def refuse_beside(self, call: str) -> None:
         """Raise TransactionStateError for a transactional ``call`` of the application while our work is open."""
-        if comes_from(_OWN_CALLS, self, OWNED_CALLS, self._producer):
+        if call.startswith(self._own_call) and comes_from(_OWN_CALLS, self, OWNED_CALLS, self._producer, above=2):
             return
         self.refuse_within_a_step(call)
         self.conclude_block()
@@ -440,9 +444,9 @@ class TransactionSession:
         is_sent = False
         try:
             if positions:
-                self._call(self._producer.send_offsets, positions, snapshot, timeout_s, str(self._token))
+                self._call("send_offsets", positions, snapshot, timeout_s, str(self._token))
             is_sent = True
-            self._call(self._producer.commit_transaction, timeout_s)
+            self._call("commit_transaction", timeout_s)
         except UnknownOutcomeError as error:
             return self._resolve(step, commit, error, inside_revoke=inside_revoke)
         except EosError as error:
@@ -475,9 +479,9 @@ class TransactionSession:
     def _send_starts(self, starts: InputPositions) -> None:
         timeout_s = self._producer.limits.commit_timeout_s
         self._token = self._token.next()
-        self._call(self._producer.begin_transaction)
-        self._call(self._producer.send_offsets, starts, self._consumer.snapshot(), timeout_s, str(self._token))
-        self._call(self._producer.commit_transaction, timeout_s)
+        self._call("begin_transaction")
+        self._call("send_offsets", starts, self._consumer.snapshot(), timeout_s, str(self._token))
+        self._call("commit_transaction", timeout_s)
 
     def _committed(self, commit: _Commit) -> Ending:
         committed = TransactionCommitted(
@@ -527,10 +531,9 @@ class TransactionSession:
 
     def conclude_block(self) -> None:
         """Find out what became of a block that was left, unless its end is under way."""
-        if self.is_at_work or not (self.block.is_broken_off or self._leaving) or self._is_within_a_step():
-            return
         self.leave_broken_block()
-        self.conclude()
+        if self._leaving is not None and not self._is_within_a_step():
+            self.conclude()
 
     def left_block(self) -> None:
         """Note that the end of the block is through; what it could not find out is told to the block later."""
@@ -648,7 +651,7 @@ class TransactionSession:
             self.counters.aborted += 1
             try:
                 timeout_s = self._producer.limits.commit_timeout_s
-                self._working(lambda: self._call(self._producer.abort_transaction, timeout_s))
+                self._working(lambda: self._call("abort_transaction", timeout_s))
             finally:
                 self._hook(TransactionAborted(reason=reason, row=0, records_in=record_count(self._consumer.positions)))
 
@@ -668,18 +671,18 @@ class TransactionSession:
         self.leave_broken_block()
         if self.is_unresolved:
             self._leave_unknown("the producer was closed")
-        elif self._leaving is not None and not self.is_at_work:
+        elif self._leaving is not None:
             leaving = self._leaving
             self._go_back(inside_revoke=True)
             self._ended(Ending(Outcome.ABORTED, f"{_BROKEN_OFF}, and the producer was closed"))
             self._tell_leaving(leaving)
-        elif self._open and not (self.block.is_open or self.is_at_work or self._given_up):
+        elif self._open and not (self.block.is_open or self._given_up):
             self._end_held("the producer was closed while the gate held the transaction")
 
     def _end_held(self, reason: str) -> None:
         try:
             limit_s = self._producer.limits.commit_timeout_s
-            self._working(lambda: self._call(self._producer.abort_transaction, limit_s))
+            self._working(lambda: self._call("abort_transaction", limit_s))
         except EosError as error:
             reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
         self._aborted(reason, inside_revoke=True)
@@ -697,7 +700,7 @@ class TransactionSession:
         self._step = _Step("an abort")
         try:
             if self._open:
-                self._call(self._producer.abort_transaction, self._producer.limits.commit_timeout_s)
+                self._call("abort_transaction", self._producer.limits.commit_timeout_s)
         except RebuildProducerError as error:
             return self._recover(error, inside_revoke=inside_revoke)
         return self._aborted(reason, row, inside_revoke=inside_revoke)
@@ -833,9 +836,6 @@ class TransactionSession:
                 self._step = _Step("an abort")
             return None
 
-
-BLOCK_WRITES = Calls()
-"""``produce`` of blocks."""
 
 _OWN_CALLS = Calls(TransactionSession._call)  # noqa: SLF001  # of the class above
 

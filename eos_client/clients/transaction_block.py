@@ -7,7 +7,8 @@ from collections.abc import Callable
 from types import MethodType
 from typing import TYPE_CHECKING
 
-from eos_client.clients.transaction import BLOCK_WRITES, TransactionSession
+from eos_client.clients.transaction import TransactionSession
+from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.failures import misplaced_call
 from eos_client.core.model import Outcome
 from eos_client.errors import EosError
@@ -79,7 +80,7 @@ class Transaction:
             )
         session = self._join()
         session.refuse_within_a_step("a block is entered")
-        session.refuse_inside_a_call("a block is entered")
+        session.refuse_inside_a_call("a block is entered", is_writing=_is_writing(session))
         session.step_of_a_block(lambda: self._enter(session))
         return self
 
@@ -101,10 +102,6 @@ class Transaction:
 
     def _is_left(self) -> bool:
         return self._ended or self._session is None or (self._held is not None and self._held() is None)
-
-    def writes_for(self, session: TransactionSession) -> bool:
-        """Whether this is a block of ``session``."""
-        return self._session is session
 
     def _told(self, outcome: Outcome | None, reason: str) -> None:
         self.outcome, self.reason = outcome, reason
@@ -144,7 +141,7 @@ class Transaction:
         session = self._session
         if session is None or self._ended:
             raise misplaced_call("this block is not open: use it by `with`")
-        session.refuse_inside_a_call("a block is ended")
+        session.refuse_inside_a_call("a block is ended", is_writing=_is_writing(session))
         return session.step_of_a_block(lambda: self._leave(session, error))
 
     def _leave(self, session: TransactionSession, error: BaseException | None) -> bool:
@@ -179,6 +176,11 @@ class Transaction:
             session.end()
 
 
+def _is_writing(session: TransactionSession) -> bool:
+    """Whether the calling thread is inside ``produce`` of a block of ``session``."""
+    return any(block._session is session for block in _WRITES.owners())  # noqa: SLF001  # of the class above
+
+
 def _given_up() -> Exception:
     return misplaced_call(
         "this block was given up, for its clients were used as if it had been left, by another block inside it, twice "
@@ -186,4 +188,4 @@ def _given_up() -> Exception:
     )
 
 
-BLOCK_WRITES.add(Transaction.produce)
+_WRITES = Calls(Transaction.produce)

@@ -31,38 +31,42 @@ class Calls:
         ``above``: how many of the calls that end in this one are left out, not counting this one.
         """
         frame: FrameType | None = sys._getframe(1 + above)  # noqa: SLF001  # inspect.currentframe may be None
-        while frame is not None:
+        while frame is not None:  # not by `_upwards`: each poll of a consumer comes here
             if id(frame.f_code) in self._ids and (owner is None or _first_argument(frame) is owner):
                 return True
             frame = frame.f_back
         return False
 
-    def has(self, frame: FrameType, owner: object) -> bool:
-        """Whether ``frame`` is of one of them, with ``owner`` as the first argument."""
-        return id(frame.f_code) in self._ids and _first_argument(frame) is owner
-
     def owners(self) -> Iterator[Any]:
         """Whatever the first argument is of those that the calling thread is inside of."""
-        frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # as above
-        while frame is not None:
-            if id(frame.f_code) in self._ids:
-                yield _first_argument(frame)
-            frame = frame.f_back
+        frames = _upwards(sys._getframe(1))  # noqa: SLF001  # as above
+        return (_first_argument(frame) for frame in frames if self.has(frame))
+
+    def has(self, frame: FrameType, owner: object = None) -> bool:
+        """Whether ``frame`` is of one of them, with ``owner`` as the first argument, or, without, with any."""
+        return id(frame.f_code) in self._ids and (owner is None or _first_argument(frame) is owner)
+
+
+def _upwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def _first_argument(frame: FrameType) -> Any:
     return frame.f_locals[frame.f_code.co_varnames[0]]
 
 
-def comes_from(calls: Calls, owner: object, beyond: Calls, outer: object) -> bool:
-    """Whether the way up from the caller meets one of ``calls`` of ``owner`` before any of ``beyond`` of ``outer``."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # as above
-    while frame is not None:
+def comes_from(calls: Calls, owner: object, beyond: Calls, outer: object, *, above: int) -> bool:
+    """Whether the way up meets one of ``calls`` of ``owner`` before any of ``beyond`` of ``outer``.
+
+    ``above``: as in `Calls.are_under_way`, but not counting the caller either.
+    """
+    for frame in _upwards(sys._getframe(2 + above)):  # noqa: SLF001  # as above
         if calls.has(frame, owner):
             return True
         if beyond.has(frame, outer):
             return False
-        frame = frame.f_back
     return False
 
 

@@ -13,7 +13,7 @@ from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.failures import closed_error, must_abort, not_transactional
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.output_arguments import produce_options
-from eos_client.confluent.producer_handle import ProducerFactory, ProducerHandle, broken_off
+from eos_client.confluent.producer_handle import ProducerFactory, ProducerHandle
 from eos_client.confluent.thread_ownership import NeverBuilt, owned
 from eos_client.core.model import InputPositions, ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
@@ -64,7 +64,7 @@ class ConfluentProducer(ProducerHandle):
         """Begin a transaction; sends nothing."""
         self._serve(0)
         self._usable()
-        self._finished = self._broken_off = broken_off(TransactionalRequest.BEGIN, self.transactional_id)
+        self._mark_broken_off(TransactionalRequest.BEGIN)
         try:
             self._raw.begin_transaction()
         except KafkaException as exception:

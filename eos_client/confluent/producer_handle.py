@@ -98,7 +98,7 @@ def _not_initialised(transactional_id: str) -> NotInitialisedError:
     return NotInitialisedError(conflict, message)
 
 
-def broken_off(request: TransactionalRequest, transactional_id: str) -> EosError:
+def _why_broken_off(request: TransactionalRequest, transactional_id: str) -> EosError:
     """Return why no call is possible after one that an exception from outside broke off: nobody knows its outcome."""
     is_commit = request is TransactionalRequest.COMMIT
     what = f"{request.value}() of transactional.id {transactional_id!r} was broken off by an exception from outside"
@@ -450,13 +450,17 @@ class ProducerHandle:
         if self._raw is None or not isinstance(self._finished, NotInitialisedError):
             self._usable()
 
+    def _mark_broken_off(self, request: TransactionalRequest) -> None:
+        """Say what has become of ``request`` should an exception from outside keep us from booking that."""
+        self._finished = self._broken_off = _why_broken_off(request, self.transactional_id)
+
     def _bounded(self, request: TransactionalRequest, call: Callable[[], Any], timeout_s: float) -> None:
         """Run ``call`` in the handle's thread. The caller clears ``_finished`` when its success is booked."""
         if request is TransactionalRequest.INIT:
             self._serving()
         else:
             self._usable()
-            self._finished = self._broken_off = broken_off(request, self.transactional_id)
+            self._mark_broken_off(request)
         self._losses_before_call = self._log.losses
         try:
             error = self._thread.run(call, timeout_s + _GRACE_S).take_error()

@@ -13,7 +13,7 @@ EACH = 3_000
 ROUNDS = 6
 
 CLOSING = """
-import random, signal
+import signal
 from eos_client import EosConsumer, EosProducer, Outcome
 from eos_client.errors import EosError, TransactionStateError
 

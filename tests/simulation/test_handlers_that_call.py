@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
@@ -40,6 +40,28 @@ class HandlerStrike(StepStrike):
 
     def strike(self) -> None:
         self._handler()
+
+
+class OwnCallStrike(HandlerStrike):
+    """Strikes only on the way of the session's own transactional calls, before the client library is asked."""
+
+    _WHERE: ClassVar = {
+        "send_offsets",
+        "send_offsets_to_transaction",
+        "commit_transaction",
+        "refuse_beside",
+        "_refuse_beside_block",
+        "comes_from",
+    }
+
+    def _strikes(self, code: Any) -> bool:
+        return code.co_name in self._WHERE and super()._strikes(code)
+
+
+class EntryStrike(OwnCallStrike):
+    """Strikes where that way begins: there, a call of the same name cannot be told from the session's own."""
+
+    _WHERE: ClassVar = {"_call"}
 
 
 class Application:
@@ -136,9 +158,11 @@ class Application:
         ]
 
 
-def struck(number: int, act: str, *, lets_out: bool) -> StepStrike:
+def struck(
+    number: int, act: str, *, lets_out: bool, kind: Callable[[int, Any], HandlerStrike] = HandlerStrike
+) -> StepStrike:
     application = Application(act, lets_out=lets_out)
-    strike = HandlerStrike(number, application.handler)
+    strike = kind(number, application.handler)
     raised: BaseException | None = None
     with strike.armed():
         try:
@@ -166,3 +190,19 @@ def test_a_handler_that_calls_a_client_loses_and_doubles_nothing(act: str, lets_
     while struck(number, act, lets_out=lets_out).struck:
         number += EVERY_STEP
     assert number > 1000
+
+
+@pytest.mark.parametrize("act", ["commits_by_hand", "aborts_by_hand"])
+def test_no_step_of_the_sessions_own_calls_lets_another_one_pass(act: str) -> None:
+    number = 1
+    while struck(number, act, lets_out=False, kind=OwnCallStrike).struck:
+        number += 3
+    assert number > 100
+
+
+@pytest.mark.parametrize("act", ["commits_by_hand", "aborts_by_hand"])
+def test_a_call_at_the_first_step_of_the_sessions_own_ends_the_same_transaction_and_the_log_tells_how(act: str) -> None:
+    number = 1
+    while struck(number, act, lets_out=True, kind=EntryStrike).struck:
+        number += 1
+    assert number > 20

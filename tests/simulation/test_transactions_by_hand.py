@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
+from unittest import mock
 
 import pytest
 from confluent_kafka import TopicPartition
 
-from eos_client import Outcome
+from eos_client import EosProducer, Outcome
 from eos_client.errors import ClusterUnavailableError, TransactionStateError
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
 from tests.simulation.simulated_member import PROTOCOLS
@@ -143,4 +145,41 @@ def test_a_stored_offset_that_a_block_has_committed_beyond_is_not_committed_any_
     consumer.commit()
     consumer.close()
     assert list(stage.cluster.committed(GROUP).values()) == [RECORDS]
+    assert stage.outputs == stage.inputs
+
+
+class TracedProducer(EosProducer):
+    """Stands around every transactional call, as one that measures does."""
+
+    calls: list[str]
+
+    def begin_transaction(self) -> None:
+        self.calls.append("begin")
+        super().begin_transaction()
+
+    def send_offsets_to_transaction(self, *arguments: Any) -> None:
+        self.calls.append("send_offsets")
+        super().send_offsets_to_transaction(*arguments)
+
+    def commit_transaction(self, timeout: float = -1) -> None:
+        self.calls.append("commit")
+        super().commit_transaction(timeout)
+
+    def abort_transaction(self, timeout: float = -1) -> None:
+        self.calls.append("abort")
+        super().abort_transaction(timeout)
+
+
+def test_a_subclass_may_stand_around_the_calls_of_a_block() -> None:
+    stage = BlockStage(partitions=1)
+    with mock.patch("tests.simulation.block_stage.EosProducer", TracedProducer):
+        producer = stage.producer()
+    assert isinstance(producer, TracedProducer)
+    producer.calls, consumer = [], stage.subscribed()
+    with suppress(ZeroDivisionError), producer.transaction(consumer) as txn:
+        for message in stage.collect(consumer, 2):
+            txn.produce(SINK, message.value())
+        raise ZeroDivisionError
+    stage.copy_the_rest(producer, consumer)
+    assert producer.calls == ["begin", "abort", "begin", "send_offsets", "commit"]
     assert stage.outputs == stage.inputs
