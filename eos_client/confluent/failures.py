@@ -122,6 +122,14 @@ REFUSED_DELIVERIES = frozenset(
     }
 )
 """What a delivery report says of an output that will never be written; of others of its batch it may say the same."""
+_GROUP_REMEDIES = {
+    "GROUP_MAX_SIZE_REACHED": "Run fewer members, or have the broker's group.max.size raised",
+    "INCONSISTENT_GROUP_PROTOCOL": "Members that are in the group use another partition.assignment.strategy or "
+    "group.protocol: set the same here, or stop them all first",
+    "INVALID_SESSION_TIMEOUT": "Set a session.timeout.ms between the broker's group.min.session.timeout.ms and "
+    "group.max.session.timeout.ms",
+}
+"""What helps a consumer that its group does not admit."""
 _REFUSED_OFFSETS = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH", "REBALANCE_IN_PROGRESS"})
 
 
@@ -245,7 +253,8 @@ def input_error(error: KafkaError, *, is_fatal: bool) -> errors.EosError:
     what = f"{error.name()}: {error.str()}"
     if is_fatal:
         return KafkaFatalClientError(error, f"the consumer cannot go on: {what}. End the process.")
-    return KafkaClusterUnfitError(error, f"the input cannot be read: {what}. Repair it, start again.")
+    remedy = _GROUP_REMEDIES.get(error.name(), "Repair it, start again")
+    return KafkaClusterUnfitError(error, f"the input cannot be read: {what}. {remedy}.")
 
 
 def misplaced_call(message: str) -> KafkaTransactionStateError:

@@ -10,6 +10,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 _REFUSED = frozenset({"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"})
+_NOT_ADMITTED = frozenset(
+    {
+        "GROUP_MAX_SIZE_REACHED",
+        "INCONSISTENT_GROUP_PROTOCOL",
+        "INVALID_GROUP_ID",
+        "INVALID_REGULAR_EXPRESSION",
+        "INVALID_SESSION_TIMEOUT",
+    }
+)
 _MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
 
 
@@ -47,6 +56,7 @@ EVENT_RULES: tuple[EventRule, ...] = (
     EventRule(lambda e: e.code == "_PARTITION_EOF", EventMeaning.NO_NEWS, "a partition was read to its end"),
     EventRule(lambda e: e.fatal, EventMeaning.STOP_FATAL, "the client cannot go on"),
     EventRule(lambda e: e.code in _REFUSED, EventMeaning.STOP_UNFIT, "reading is not permitted"),
+    EventRule(lambda e: e.code in _NOT_ADMITTED, EventMeaning.STOP_UNFIT, "the group does not admit the consumer"),
     EventRule(lambda e: e.code in _MISSING and e.is_named, EventMeaning.STOP_UNFIT, "a named topic does not exist"),
     EventRule(lambda _: True, EventMeaning.REPORT, "the client library goes on by itself"),
 )

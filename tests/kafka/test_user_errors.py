@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
+from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, OutputRecord
 from eos_client.errors import (
     ClusterUnavailableError,
     ClusterUnfitError,
@@ -13,7 +13,7 @@ from eos_client.errors import (
     ProducerFencedError,
     TransformError,
 )
-from tests.kafka.loop_support import EventLog, Job, await_true
+from tests.kafka.loop_support import COOPERATIVE, EAGER, EventLog, Job, await_true
 
 SECONDS = 30.0  # on a machine with other things to do; a call without its limit never ends
 
@@ -91,6 +91,45 @@ def test_missing_output_topics_are_named_where_the_broker_creates_none(make_kafk
         assert time.monotonic() - began_at < 60
         assert job.values() == []
         assert job.committed() == 0
+
+
+# -- a group that does not admit the consumer ------------------------------------------------------------------------
+
+
+def test_a_session_longer_than_the_broker_admits_is_named_with_the_limits(kafka_broker):
+    too_long = {"session.timeout.ms": 1_800_001, "max.poll.interval.ms": 1_800_001}
+    with Job(kafka_broker) as job, pytest.raises(ClusterUnfitError) as caught:
+        loop_on(job.bootstrap, [job.source], kafka=too_long).run()
+    assert "INVALID_SESSION_TIMEOUT" in str(caught.value)
+    assert "group.max.session.timeout.ms" in str(caught.value)
+
+
+def test_an_assignor_that_the_group_does_not_share_is_named_by_the_loop_and_by_a_block(kafka_broker):
+    with Job(kafka_broker) as job:
+        job.load(4)
+        first = job.start(kafka=EAGER)
+        await_true(lambda: job.committed() == 4, "the first member works")
+        error = job.start(kafka=COOPERATIVE).ended()
+        assert isinstance(error, ClusterUnfitError), repr(error)
+        assert "INCONSISTENT_GROUP_PROTOCOL" in str(error)
+        assert "partition.assignment.strategy" in str(error)
+        settings = {"bootstrap.servers": job.bootstrap, "log_level": 0}
+        producer = EosProducer(settings | {"transactional.id": f"{job.group}-block"})
+        producer.init_transactions()
+        consumer = EosConsumer(settings | {"group.id": job.group} | COOPERATIVE)
+        consumer.subscribe([job.source])
+        with pytest.raises(ClusterUnfitError, match="INCONSISTENT_GROUP_PROTOCOL"):
+            read_in_blocks(producer, consumer)
+        consumer.close()
+        producer.close()
+        assert first.error is None
+
+
+def read_in_blocks(producer, consumer):
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        with producer.transaction(consumer):
+            consumer.consume(10, 0.2)
 
 
 # -- the transform ----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from eos_client.core.model import ProducerLimits
 from eos_client.observe import Event
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from eos_client.testing.simulation.model import PartitionKey
+from eos_client.testing.simulation.settings import BrokerSettings
 from tests.kafka.kafka_support import close_the_gate
 from tests.simulation.simulated_member import CONSUMER
 
@@ -26,9 +27,15 @@ class BlockStage:
     """A cluster with two input partitions, one consumer, one producer, and every event that they told."""
 
     def __init__(
-        self, protocol: str = CONSUMER, *, records: int = 2, partitions: int = 2, request_timeout_s: float = WAIT_S
+        self,
+        protocol: str = CONSUMER,
+        *,
+        records: int = 2,
+        partitions: int = 2,
+        request_timeout_s: float = WAIT_S,
+        settings: BrokerSettings | None = None,
     ) -> None:
-        self.cluster = SimulatedCluster(seed=11, request_timeout_s=request_timeout_s)
+        self.cluster = SimulatedCluster(seed=11, request_timeout_s=request_timeout_s, settings=settings)
         self.cluster.create_topic(SOURCE, partitions)
         self.cluster.create_topic(SINK)
         self.protocol = protocol

@@ -55,8 +55,12 @@ class GroupCoordinator:
     def join(self, group_id: str, request: JoinRequest) -> str:
         """JoinGroup: take part in a classic group's next round; returns the member id. See `ClassicGroup.join`.
 
-        Raises INCONSISTENT_GROUP_PROTOCOL also where the group has KIP-848 members.
+        Raises INCONSISTENT_GROUP_PROTOCOL also where the group has KIP-848 members, INVALID_SESSION_TIMEOUT for a session
+        that the broker's settings do not admit.
         """
+        shortest_s, longest_s = self._settings.group_min_session_timeout_s, self._settings.group_max_session_timeout_s
+        if not shortest_s <= request.session_timeout_s <= longest_s:
+            raise BrokerError("INVALID_SESSION_TIMEOUT", f"{request.session_timeout_s:g} s")
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup) and group.describe().members:
             raise BrokerError("INCONSISTENT_GROUP_PROTOCOL", f"group {group_id} has members of the consumer protocol")

@@ -35,6 +35,8 @@ class BrokerSettings:
     producer_state: ProducerStateKind = ProducerStateKind.FIVE_BATCHES
     max_in_flight_sequence_number_per_connection: int = 10_000_000
     message_max_bytes: int = 1_048_588
+    group_min_session_timeout_s: float = 6.0
+    group_max_session_timeout_s: float = 1800.0
     group_consumer_session_timeout_s: float = 45.0
     group_consumer_heartbeat_interval_s: float = 5.0
     transaction_max_timeout_s: float = 900.0
