@@ -312,6 +312,11 @@ class TransactionalProducer(Protocol):
         ...
 
     @property
+    def has_open_transaction(self) -> bool:
+        """Whether a transaction was begun, by whomever, that a commit or an abort could still end."""
+        ...
+
+    @property
     def may_have_ended(self) -> bool:
         """Whether the transaction that was begun may have been ended, whatever the last call has raised."""
         ...

@@ -48,7 +48,10 @@ class ExitCode(IntEnum):
     TRANSFORM_NOT_LOADED = 3, "FILE.py:FUNC was not found, is no function, or its file raised while imported"
     CONFIGURATION = 4, "a setting is unknown or would break exactly-once"
     CLUSTER_UNAVAILABLE = 5, "no broker answered in time: start again when the cluster is reachable"
-    CLUSTER_UNFIT = 6, "the cluster lacks something: a topic, transactions, replicas, permission"
+    CLUSTER_UNFIT = (
+        6,
+        "the cluster lacks or refuses something: topic, transactions, replicas, permission, group membership",
+    )
     TRANSFORM_RAISED = 7, "the transform raised or made an impossible output; nothing of that transaction is visible"
     FENCED = 8, "another process runs with the same transactional.id"
     CLIENT_FATAL = 9, "the Kafka client cannot go on: start the process again"

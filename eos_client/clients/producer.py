@@ -70,9 +70,10 @@ class EosProducer(ConfluentProducer):
         """Return a ``with`` block: begin, then commit, hold or abort and rewind, as the gate rules.
 
         Raises TransactionStateError while either client has open work with another one. Entering the block raises it
-        inside another block, inside a rebalance callback, and for a consumer that has not subscribed: only a group's
-        membership fences its offsets. Raises ConfigurationError when ``transaction.timeout.ms`` is shorter than the
-        consumer's gate may hold a transaction and its commit may take.
+        inside another block, inside a rebalance callback, beside a transaction that ``begin_transaction()`` began, and
+        for a consumer that has not subscribed: only a group's membership fences its offsets. Raises ConfigurationError
+        when ``transaction.timeout.ms`` is shorter than the consumer's gate may hold a transaction and its commit may
+        take.
         """
         if not hasattr(consumer, "join_transaction"):
             raise TypeError(f"transaction() expects an EosConsumer, not {consumer!r}")

@@ -266,6 +266,14 @@ class TransactionSession:
                 "that was interrupted is not through. Let the callback or handler return, or raise, and do so then"
             )
 
+    def refuse_transaction_by_hand(self) -> None:
+        """Raise TransactionStateError for a block while the application has a transaction of its own open."""
+        if self._producer.has_open_transaction and not self._open:
+            raise misplaced_call(
+                f"a block while the transaction that begin_transaction() of {self._producer.transactional_id!r} began "
+                "is open: it would be torn apart. End it by commit_transaction() or abort_transaction() first"
+            )
+
     def refuse_beside(self, call: str) -> None:
         """Raise TransactionStateError for a transactional ``call`` of the application while our work is open."""
         if call.startswith(self._own_call) and comes_from(_OWN_CALLS, self, OWNED_CALLS, self._producer, above=2):

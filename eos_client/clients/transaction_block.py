@@ -93,6 +93,7 @@ class Transaction:
         if session.block.is_open:
             session.leave_block()
         session.conclude()
+        session.refuse_transaction_by_hand()
         session.settle_other_commits()
         self._held = None if self.way_out is None or self.way_out() is None else self.way_out
         session.block.open(self._is_left, self._told)

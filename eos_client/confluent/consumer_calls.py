@@ -5,12 +5,12 @@ Everything here passes through; what a transaction needs on top is in ``consumer
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 from confluent_kafka import TopicPartition
 
 from eos_client.confluent.call_stack import in_library
-from eos_client.confluent.failures import consumer_errors
+from eos_client.confluent.failures import consumer_errors, not_to_be_copied
 from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, owned
 
 
@@ -21,6 +21,9 @@ class OwnedConsumer:
     _settings: dict[str, Any]
     _closed = True
     _ownership: ThreadOwnership | NeverBuilt = NeverBuilt("Consumer closed")
+
+    def __reduce_ex__(self, _protocol: SupportsIndex) -> NoReturn:
+        raise not_to_be_copied(self)
 
     @owned()
     def unassign(self) -> None:

@@ -201,6 +201,12 @@ def closed_error(transactional_id: str) -> errors.ClientClosedError:
     return errors.ClientClosedError(f"Producer has been closed{named}: build another one.")
 
 
+def not_to_be_copied(client: object) -> TypeError:
+    """Return the error for a copy of ``client``, which would end the original's connections when it is let go of."""
+    kind = type(client).__name__
+    return TypeError(f"cannot copy or pickle {kind!r}: it has connections of its own. Build another one.")
+
+
 def consumer_closed() -> errors.ClientClosedError:
     """Return the error for an output whose transaction would belong to a consumer that was closed."""
     return errors.ClientClosedError(

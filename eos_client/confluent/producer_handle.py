@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, SupportsIndex, TypeVar
 
 import tenacity
 from confluent_kafka import KafkaError, KafkaException, Producer, libversion
@@ -29,6 +29,7 @@ from eos_client.confluent.failures import (
     KafkaUnknownOutcomeError,
     idempotent_error,
     kafka_error,
+    not_to_be_copied,
     overdue_error,
     producer_error,
     unflushed_error,
@@ -231,6 +232,11 @@ class ProducerHandle:
         return self._transaction_failure
 
     @property
+    def has_open_transaction(self) -> bool:
+        """Whether a transaction was begun that a commit or an abort could still end."""
+        return self._began_at is not None and self._finished is None
+
+    @property
     def may_have_ended(self) -> bool:
         """Whether the transaction that was begun may have been ended, whatever the last call has raised.
 
@@ -426,6 +432,9 @@ class ProducerHandle:
         self._leaving, self._raw = raw, None
         self._thread.abandon(lambda: _destroy(raw))
         self._leaving = None
+
+    def __reduce_ex__(self, _protocol: SupportsIndex) -> NoReturn:
+        raise not_to_be_copied(self)
 
     def __del__(self) -> None:
         """End the handle of a producer that was dropped without close(); not in the thread that collects garbage."""

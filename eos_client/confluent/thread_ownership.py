@@ -4,12 +4,16 @@ A consumer method called while another thread is inside ``poll`` or ``consume`` 
 GIL, and the whole process hangs for good. So a call from a thread that does not own the client fails at once.
 
 Within that thread, a callback or a signal handler may call while another call of the same client is under way.
+
+One process owns it, too: after ``fork()`` none of the client library's threads runs in the child.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
@@ -32,6 +36,8 @@ class ThreadOwnership:
         self._shared = shared
         self._owner: threading.Thread | None = None
         self._in_call = threading.RLock()
+        self._is_a_parents = False
+        _LIVING.add(self)
 
     @property
     def is_mine(self) -> bool:
@@ -49,7 +55,12 @@ class ThreadOwnership:
         return _Admission(self, method, claims=claims)
 
     def enter(self, method: str, *, claims: bool) -> None:
-        """Begin a call of the calling thread; `leave` ends it. Raises WrongThreadError."""
+        """Begin a call of the calling thread; `leave` ends it.
+
+        Raises WrongThreadError, and ClientClosedError in a process that was forked later.
+        """
+        if self._is_a_parents:
+            raise self._forked(method)
         if self._owner is not None and self._owner.is_alive() and self._owner is not threading.current_thread():
             raise self._wrong_thread(method, f"belongs to thread {self._owner.name!r}")
         if not self._in_call.acquire(blocking=False):
@@ -64,6 +75,10 @@ class ThreadOwnership:
     def disown(self) -> None:
         """Let another thread take over; only for the owner itself."""
         self._owner = None
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: admit nobody any more. A lock may be held by a thread that does not run here."""
+        self._is_a_parents, self._shared, self._owner, self._in_call = True, False, None, threading.RLock()
 
     def lent(self, call: Callable[[], None]) -> Callable[[], None]:
         """Return ``call`` for another thread, which owns the client meanwhile: callbacks in it may use the client."""
@@ -83,6 +98,25 @@ class ThreadOwnership:
             f"{self._client} {why}: such a call can hang the whole process. Call it from its owner, or hand over "
             "what you need through a queue."
         )
+
+    def _forked(self, method: str) -> ClientClosedError:
+        return ClientClosedError(
+            f"{self._client}.{method}() was called in process {os.getpid()}, which was forked after this "
+            f"{self._client} was built: its connections and the client library's threads are the parent's. Build "
+            "clients in the process that uses them, or start processes by multiprocessing's 'spawn'."
+        )
+
+
+_LIVING: weakref.WeakSet[ThreadOwnership] = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    for ownership in list(_LIVING):
+        ownership.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 class _Admission:

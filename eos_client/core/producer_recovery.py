@@ -48,7 +48,6 @@ _UNFIT = frozenset(
         "TOPIC_AUTHORIZATION_FAILED",
         "SASL_AUTHENTICATION_FAILED",
         "_AUTHENTICATION",
-        "INVALID_TRANSACTION_TIMEOUT",
         "UNKNOWN_TOPIC_OR_PART",
         "_UNKNOWN_TOPIC",
         "_UNKNOWN_PARTITION",
@@ -122,6 +121,12 @@ class RecoveryRule:
 
 
 RECOVERY_RULES: tuple[RecoveryRule, ...] = (
+    RecoveryRule(
+        lambda f: f.code == "INVALID_TRANSACTION_TIMEOUT",
+        RecoveryAction.STOP_UNFIT,
+        "transaction.timeout.ms is above the brokers' transaction.max.timeout.ms: set it lower, and with it the limits "
+        "that it has to cover, or have the brokers' raised",
+    ),
     RecoveryRule(
         lambda f: f.code in _UNFIT,
         RecoveryAction.STOP_UNFIT,

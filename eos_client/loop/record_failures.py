@@ -6,6 +6,7 @@ origin and the error in headers, inside the same transaction as everything else.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -158,11 +159,25 @@ def _dead_letters(topic: str, record: Record, error: str) -> list[OutputRecord]:
     ]
 
 
+def no_outputs(made: Any) -> TypeError | None:
+    """Return the error for what a transform has returned where that is no outputs at all, None where it is some."""
+    if not made or hasattr(made, "__iter__"):
+        return None
+    if inspect.iscoroutine(made):
+        made.close()  # or Python warns that nobody awaits it
+    is_async = hasattr(made, "__await__") or hasattr(made, "__aiter__")
+    way_out = "make it a plain function or generator, for nothing awaits it" if is_async else "return a list, or yield"
+    return TypeError(f"the transform returned {made!r}; it must return an iterable of outputs: {way_out}")
+
+
 def _collecting(transform: Transform, config: EosConfig, clock: Clock) -> Collected:
     """Return ``transform`` with its outputs collected, tried up to ``transform_attempts_max`` times."""
 
     def once(record: Any) -> list[Output]:
-        return list(transform(record) or ())
+        made = transform(record)
+        if (wrong := no_outputs(made)) is not None:
+            raise wrong
+        return list(made or ())
 
     if config.transform_attempts_max == 1:
         return once

@@ -17,7 +17,7 @@ from typing import Any
 
 from eos_client.clients.transaction import TransactionSession
 from eos_client.errors import AbortableError, EosError, OutputRefusedError, RebuildProducerError, TransformError
-from eos_client.loop.record_failures import FailedRecords
+from eos_client.loop.record_failures import FailedRecords, no_outputs
 from eos_client.ports import OutputRecord, Transform
 
 _VALUES_ALONE = {bytes}
@@ -85,14 +85,15 @@ class RecordOutputs:
 
     def _write_until_one_fails(self, left: Iterator[Any]) -> None:
         """Write the outputs of all records that are left, or up to the first whose transform raises, and settle it."""
-        transform, record = self._transform, None
+        transform, record, made = self._transform, None, None
         outputs: list[Any] = []
         try:
             for record in left:
-                outputs += transform(record) or ()
+                made = transform(record)
+                outputs += made or ()
         except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
             self._write_all(outputs)
-            self._write_instead(record, error)
+            self._write_instead(record, no_outputs(made) or error)
         else:
             self._write_all(outputs)
 
@@ -132,7 +133,9 @@ class RecordOutputs:
         if isinstance(output, bytes):
             output = OutputRecord(value=output)
         if not isinstance(output, OutputRecord):
-            raise TypeError(f"the transform gave {output!r}; it must yield OutputRecord objects or bytes")
+            raise TypeError(
+                f"the transform gave {output!r}; it must yield OutputRecord objects or bytes, or return a list of them"
+            )
         topic = output.topic or self._default_topic
         if topic is None:
             raise TypeError(f"{output!r} names no topic and the loop has no output_topic; set one of them")

@@ -127,6 +127,7 @@ def every_failure():
     """Every request, codes that rows name and one that none does, every flag, young and old, any id, fenced or not."""
     codes = {"ILLEGAL_GENERATION", "_STATE", OVERDUE, "INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_TOPIC_OR_PART", "_FENCED"}
     codes |= {"REQUEST_TIMED_OUT", "_TIMED_OUT", "UNSUPPORTED_VERSION", "OFFSET_METADATA_TOO_LARGE", "_INCONSISTENT"}
+    codes |= {"INVALID_TRANSACTION_TIMEOUT"}
     truth = (False, True)
     for request_, code, fatal, abortable, retriable, generated_id, is_open in itertools.product(
         R, sorted(codes), truth, truth, truth, truth, truth

@@ -302,9 +302,9 @@ def test_an_output_that_the_broker_refuses_stops_the_loop_by_default_and_names_i
     [
         ([42], "42"),
         (["text"], "'text'"),
-        (42, "not iterable"),
+        (42, "the transform returned 42; it must return an iterable of outputs"),
         (b"bare bytes", "it must yield OutputRecord objects or bytes"),
-        (OutputRecord(value=b"not in a list"), "not iterable"),
+        (OutputRecord(value=b"not in a list"), "return a list, or yield"),
         ([OutputRecord(value=NO_BYTES)], "object"),
         ([OutputRecord(value=b"v", partition=99)], "partition"),
         ([OutputRecord(value=b"v", headers=NO_HEADERS)], "headers"),

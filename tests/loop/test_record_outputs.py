@@ -1,5 +1,6 @@
 """Records become outputs in order, whatever form the transform gives them, and a failure is its own record's."""
 
+import gc
 from typing import Any, cast
 
 import pytest
@@ -113,6 +114,54 @@ def test_every_form_of_output_is_written_in_order_and_counted(form):
     assert writing.write(5) == values(0, 1, 2, 3, 4)
     assert writing.session.counted == 5
     assert writing.calls == [0, 1, 2, 3, 4]
+
+
+async def coroutine(record):
+    return value(record)
+
+
+async def async_generator(record):
+    yield record.value()
+
+
+NO_OUTPUTS = {
+    "bare record": (lambda record: OutputRecord(value=record.value()), "return a list, or yield"),
+    "number": (lambda record: 42, "the transform returned 42"),
+    "coroutine": (coroutine, "make it a plain function"),
+    "async generator": (async_generator, "make it a plain function"),
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("attempts", [1, 2])
+@pytest.mark.parametrize("form", NO_OUTPUTS)
+def test_what_is_no_outputs_at_all_is_named(form, attempts):
+    transform, words = NO_OUTPUTS[form]
+    writing = Writing(transform, transform_attempts_max=attempts, transform_backoff_s=0.01)
+    with pytest.raises(TransformError, match=words) as caught:
+        writing.write(2)
+    assert caught.value.offset == 0
+    assert writing.session.written == []
+    gc.collect()
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_it_is_the_failure_of_the_record_that_has_made_it(attempts):
+    policy = {**LETTERS, "transform_attempts_max": attempts, "transform_backoff_s": 0.01}
+    writing = Writing(lambda record: 42 if record.offset() == 1 else value(record), **policy)
+    written = writing.write(3)
+    assert [each for each in written if isinstance(each, bytes)] == values(0, 2)
+    assert len(written) == 3
+
+
+def test_a_transform_that_raises_is_not_blamed_for_what_it_has_returned_before():
+    def transform(record):
+        if record.offset() == 1:
+            raise KeyError("customer")
+        return value(record)
+
+    with pytest.raises(TransformError, match="customer"):
+        Writing(transform).write(2)
 
 
 def test_records_may_have_no_output_or_many():

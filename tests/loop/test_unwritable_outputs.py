@@ -258,6 +258,7 @@ def test_stop_names_the_record_whose_output_the_broker_refused(small_records):
         work.run(numbers(400))
     assert caught.value.offset == 3
     assert "MSG_SIZE_TOO_LARGE" in str(caught.value)
+    assert "set batch.size below the topic's max.message.bytes" in str(caught.value)
 
 
 def test_batches_that_only_together_exceed_the_brokers_limit_get_through_and_blame_nobody(small_records):

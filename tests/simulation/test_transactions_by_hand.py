@@ -10,7 +10,12 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import EosProducer, Outcome
-from eos_client.errors import ClusterUnavailableError, TransactionStateError
+from eos_client.errors import (
+    ClusterUnavailableError,
+    ClusterUnfitError,
+    RebuildProducerError,
+    TransactionStateError,
+)
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
 from tests.simulation.simulated_member import PROTOCOLS
 
@@ -145,6 +150,50 @@ def test_a_stored_offset_that_a_block_has_committed_beyond_is_not_committed_any_
     consumer.commit()
     consumer.close()
     assert list(stage.cluster.committed(GROUP).values()) == [RECORDS]
+    assert stage.outputs == stage.inputs
+
+
+@pytest.mark.parametrize("ends", ["commit_transaction", "abort_transaction"])
+def test_a_block_is_not_entered_beside_a_transaction_by_hand_that_was_never_ended(stage, ends):
+    producer, consumer = stage.producer(), stage.subscribed()
+    producer.begin_transaction()
+    producer.produce(SINK, b"by hand")
+    for _ in range(2):
+        block = producer.transaction(consumer)
+        with pytest.raises(TransactionStateError, match=r"begin_transaction\(\).*'billing-0'.*abort_transaction\(\)"):
+            block.__enter__()
+    getattr(producer, ends)()
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == sorted(stage.inputs + [b"by hand"] * (ends == "commit_transaction"))
+
+
+def test_nor_after_one_that_can_only_be_aborted(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    producer.begin_transaction()
+    producer.produce(SINK, b"by hand")
+    producer.flush()
+    stage.cluster.refuse("AddOffsetsToTxn", "GROUP_AUTHORIZATION_FAILED")
+    stage.collect(consumer, 1)
+    with pytest.raises(ClusterUnfitError):
+        producer.send_offsets_to_transaction([TopicPartition(SOURCE, 0, 1)], consumer.consumer_group_metadata())
+    block = producer.transaction(consumer)
+    with pytest.raises(TransactionStateError, match=r"abort_transaction\(\)"):
+        block.__enter__()
+    producer.abort_transaction()
+    consumer.seek(TopicPartition(SOURCE, 0, 0))
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_a_block_replaces_a_handle_whose_transaction_by_hand_was_lost_with_it(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    producer.begin_transaction()
+    producer.produce(SINK, b"by hand")
+    producer.flush()
+    stage.cluster.delay("EndTxn", 20.0)
+    with pytest.raises(RebuildProducerError):
+        producer.abort_transaction(0.1)
+    stage.copy_the_rest(producer, consumer)
     assert stage.outputs == stage.inputs
 
 

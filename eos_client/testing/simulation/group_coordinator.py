@@ -55,8 +55,8 @@ class GroupCoordinator:
     def join(self, group_id: str, request: JoinRequest) -> str:
         """JoinGroup: take part in a classic group's next round; returns the member id. See `ClassicGroup.join`.
 
-        Raises INCONSISTENT_GROUP_PROTOCOL also where the group has KIP-848 members, INVALID_SESSION_TIMEOUT for a session
-        that the broker's settings do not admit.
+        Raises INCONSISTENT_GROUP_PROTOCOL also where the group has KIP-848 members, INVALID_SESSION_TIMEOUT for a
+        session that the broker's settings do not admit.
         """
         shortest_s, longest_s = self._settings.group_min_session_timeout_s, self._settings.group_max_session_timeout_s
         if not shortest_s <= request.session_timeout_s <= longest_s:
