@@ -72,7 +72,7 @@ def test_the_loop_ends_with_it(kafka: dict[str, Any]) -> None:
 def test_plain_use_hands_the_event_over_as_confluent_kafka_does() -> None:
     stage = BlockStage(EAGER)
     consumer = stage.subscribed(session_timeout_ms=TOO_SHORT)
-    codes = []
+    codes: list[str] = []
     stage.wait_for(lambda: codes, lambda: codes.extend(m.error().name() for m in consumer.consume(1, 0.2)))
     assert codes == ["INVALID_SESSION_TIMEOUT"]
 
