@@ -56,8 +56,8 @@ class Transaction:
     there; nothing is handed over before. It raises ClusterUnavailableError where the cluster still cannot be asked, and
     UnknownOutcomeError where nobody can know: then ``outcome`` stays None.
 
-    Once a call inside the block has failed nothing of the block is committed, even if the application catches the
-    error. Only what ``produce`` refuses about one record before it was queued leaves the transaction as it was: for
+    Once ``consume``, ``poll`` or a write inside the block has failed nothing of the block is committed, even if the
+    application catches the error; a call that is refused there, like ``commit``, changes nothing. Only what ``produce`` refuses about one record before it was queued leaves the transaction as it was: for
     OutputRefusedError, TypeError, ValueError and OverflowError an application that catches it has decided to go without
     that output, and after BufferError (the local queue is full) it may call ``poll`` and repeat the call.
     """

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaException
 
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.completion import Completion
+from eos_client.errors import ClientClosedError
 from eos_client.ports import Clock
 
 T = TypeVar("T")
@@ -56,6 +57,15 @@ class HandleCall:
         return error
 
 
+def _require_running_interpreter() -> None:
+    if sys.is_finalizing():
+        raise ClientClosedError(
+            "the interpreter is shutting down, and no client can be used: nothing was committed by this call, and an "
+            "open transaction ends by its time-out. Leave blocks and close clients before the program ends, and a "
+            "generator or context manager that holds one open."
+        )
+
+
 def _nothing() -> None:
     return None
 
@@ -69,6 +79,7 @@ class HandleThread:
 
     def __init__(self, name: str, clock: Clock = MONOTONIC_CLOCK) -> None:
         self.is_real = not getattr(clock, "is_simulated", False)
+        _require_running_interpreter()
         self._calls: queue.SimpleQueue[HandleCall | None] = queue.SimpleQueue()
         self._last: HandleCall | None = None
         self._thread = threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
@@ -77,8 +88,12 @@ class HandleThread:
     def run(self, function: Callable[[], Any], budget_s: float) -> HandleCall:
         """Run ``function`` to its end, well or with an error; raises OverdueError after ``budget_s`` real seconds.
 
+        Raises ClientClosedError while the interpreter shuts down: no thread runs any more then, and a start would wait
+        for ever.
+
         A call that an exception has broken off is still running: its own budget is waited for first.
         """
+        _require_running_interpreter()
         before = self._last
         longest_s = budget_s if before is None or before.done.is_reached else budget_s + before.budget_s
         call = HandleCall(function, budget_s)

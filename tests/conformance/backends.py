@@ -297,6 +297,7 @@ class SimulatedBackend(Backend):
             seed,
             commit_validation=commit_validation,
             settings=BrokerSettings(
+                group_min_session_timeout_s=1.0,  # as the embedded broker has it
                 group_consumer_session_timeout_s=SESSION_S,
                 group_consumer_heartbeat_interval_s=HEARTBEAT_S,
                 transaction_abort_check_interval_s=TRANSACTION_CHECK_S,

@@ -1,0 +1,69 @@
+"""A program that ends while a generator or a context manager still holds a block open: the process ends, too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.kafka.loop_support import Job
+
+ANSWER_S = 90.0
+
+PROGRAM = """
+import contextlib, sys
+from eos_client import EosConsumer, EosProducer
+
+servers, group, source, sink, holder = sys.argv[1:]
+consumer = EosConsumer({"bootstrap.servers": servers, "group.id": group, "log_level": 0})
+producer = EosProducer({"bootstrap.servers": servers, "transactional.id": group, "log_level": 0})
+consumer.subscribe([source])
+producer.init_transactions()
+
+def records():
+    with producer.transaction(consumer) as txn:
+        while True:
+            for message in consumer.consume(5, 1.0):
+                txn.produce(sink, message.value())
+                yield message
+
+@contextlib.contextmanager
+def unit():
+    with producer.transaction(consumer) as txn:
+        yield txn
+
+if holder == "generator":
+    held = records()
+    next(held)
+elif holder == "context manager":
+    held = unit()
+    txn = held.__enter__()
+    while not (batch := consumer.consume(5, 1.0)):
+        pass
+    for message in batch:
+        txn.produce(sink, message.value())
+else:
+    def closing():
+        try:
+            yield 1
+        finally:
+            consumer.close()
+    held = closing()
+    next(held)
+print("the program ends", flush=True)
+"""
+
+
+@pytest.mark.parametrize("holder", ["generator", "context manager", "generator that closes the consumer"])
+def test_the_process_ends_and_nothing_of_the_block_is_committed(kafka_broker: Any, holder: str) -> None:
+    with Job(kafka_broker) as job:
+        job.load(8)
+        command = [sys.executable, "-c", PROGRAM, job.bootstrap, job.group, job.source, job.sink, holder]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSWER_S)
+        assert "the program ends" in done.stdout, done.stderr
+        assert done.returncode == 0, done.stderr
+        assert "the interpreter is shutting down" in done.stderr
+        assert job.committed() == 0
+        assert job.values() == []
