@@ -57,9 +57,10 @@ class Transaction:
     UnknownOutcomeError where nobody can know: then ``outcome`` stays None.
 
     Once ``consume``, ``poll`` or a write inside the block has failed nothing of the block is committed, even if the
-    application catches the error; a call that is refused there, like ``commit``, changes nothing. Only what ``produce`` refuses about one record before it was queued leaves the transaction as it was: for
-    OutputRefusedError, TypeError, ValueError and OverflowError an application that catches it has decided to go without
-    that output, and after BufferError (the local queue is full) it may call ``poll`` and repeat the call.
+    application catches the error; a call that is refused there, like ``commit``, changes nothing. Only what ``produce``
+    refuses about one record before it was queued leaves the transaction as it was: for OutputRefusedError, TypeError,
+    ValueError and OverflowError an application that catches it has decided to go without that output, and after
+    BufferError (the local queue is full) it may call ``poll`` and repeat the call.
     """
 
     def __init__(self, join: Callable[[], TransactionSession]) -> None:
