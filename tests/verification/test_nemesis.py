@@ -104,7 +104,8 @@ def test_a_worker_that_answers_sigterm_with_an_error_is_on_record(tmp_path: Path
 
 @pytest.mark.parametrize(("says", "statuses"), [("", []), ("print('up', flush=True)", [-15])])
 def test_sigterm_may_end_only_a_worker_that_has_not_said_a_word(tmp_path: Path, says: str, statuses: list[int]) -> None:
-    with WorkerPool(lambda _: [sys.executable, "-c", f"import time; {says}; time.sleep(60)"], tmp_path) as pool:
+    code = f"import time; {says or 'pass'}; time.sleep(60)"
+    with WorkerPool(lambda _: [sys.executable, "-c", code], tmp_path) as pool:
         pool.start(0)
         deadline = time.monotonic() + 30
         while says and "up" not in pool.log_tail(0) and time.monotonic() < deadline:
