@@ -161,7 +161,7 @@ def _dead_letters(topic: str, record: Record, error: str) -> list[OutputRecord]:
 
 def no_outputs(made: Any) -> TypeError | None:
     """Return the error for what a transform has returned where that is no outputs at all, None where it is some."""
-    if not made or hasattr(made, "__iter__"):
+    if hasattr(made, "__iter__") or not made:  # in this order: an array may not say whether it is empty
         return None
     if inspect.iscoroutine(made):
         made.close()  # or Python warns that nobody awaits it

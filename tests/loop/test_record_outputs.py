@@ -154,6 +154,20 @@ def test_it_is_the_failure_of_the_record_that_has_made_it(attempts):
     assert len(written) == 3
 
 
+class Ambiguous(list[bytes]):
+    """Does as an array of numpy: nothing says whether it is empty."""
+
+    def __bool__(self):
+        raise ValueError("the truth value of an array is ambiguous")
+
+
+def test_what_does_not_say_whether_it_is_empty_is_a_failure_of_its_record():
+    writing = Writing(lambda record: Ambiguous([b"x"]) if record.offset() == 1 else value(record))
+    with pytest.raises(TransformError, match="ambiguous") as caught:
+        writing.write(3)
+    assert caught.value.offset == 1
+
+
 def test_a_transform_that_raises_is_not_blamed_for_what_it_has_returned_before():
     def transform(record):
         if record.offset() == 1:
