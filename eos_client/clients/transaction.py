@@ -212,9 +212,12 @@ class TransactionSession:
         self._step = _Step("the begin of a transaction")
         try:
             self._working(lambda: self._call("begin_transaction"))
-        except EosError:
+        except EosError as error:
             self._step = None
-            raise
+            # A signal handler's begin_transaction() has passed for ours (see ARCHITECTURE), and the library refuses ours.
+            self._open = self._producer.has_open_transaction
+            if not self._open or error.__cause__ is None:
+                raise
         self._open = True
         self._step = None
 

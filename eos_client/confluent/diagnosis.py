@@ -27,18 +27,11 @@ _THE_GROUP_DECIDES = (
     "group go on at them."
 )
 _BECAUSE_OF_ANOTHER = frozenset({"_INVALID_DIFFERENT_RECORD"})
+_TOO_LARGE_HINT = (
+    " (where no single output is too large, its batch is: set batch.size below the topic's max.message.bytes, or raise "
+    "that)"
+)
 _SECURITY = ("security.", "sasl.", "ssl.", "enable.ssl.", "broker.address.family")
-
-
-_HINTS = {
-    "MSG_SIZE_TOO_LARGE": "where no single output is too large, its batch is: set batch.size below the topic's "
-    "max.message.bytes, or raise that",
-}
-
-
-def _hint(error: KafkaError) -> str:
-    hint = _HINTS.get(error.name())
-    return f" ({hint})" if hint else ""
 
 
 class LastErrors:
@@ -75,7 +68,8 @@ class LastErrors:
         return on_delivery
 
     def _note_undelivered(self, error: KafkaError, message: Any) -> None:
-        reason = f"{message.topic()}[{message.partition()}]: {error.name()}: {error.str()}{_hint(error)}"
+        hint = _TOO_LARGE_HINT if error.name() == "MSG_SIZE_TOO_LARGE" else ""
+        reason = f"{message.topic()}[{message.partition()}]: {error.name()}: {error.str()}{hint}"
         if not self._undelivered or error.name() not in _BECAUSE_OF_ANOTHER:
             self._undelivered = reason
         if error.name() in REFUSED_DELIVERIES:

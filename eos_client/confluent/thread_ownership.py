@@ -78,7 +78,10 @@ class ThreadOwnership:
 
     def leave_to_parent(self) -> None:
         """In a forked child: admit nobody any more. A lock may be held by a thread that does not run here."""
-        self._is_a_parents, self._shared, self._owner, self._in_call = True, False, None, threading.RLock()
+        self._is_a_parents = True
+        self._shared = False
+        self._owner = None
+        self._in_call = threading.RLock()
 
     def lent(self, call: Callable[[], None]) -> Callable[[], None]:
         """Return ``call`` for another thread, which owns the client meanwhile: callbacks in it may use the client."""

@@ -104,6 +104,15 @@ class BlockStage:
             assert self.cluster.clock() < until_s, "it did not happen within a simulated minute"
             turn()
 
+    def read_in_blocks(self, producer: EosProducer, consumer: EosConsumer) -> None:
+        """Enter block after block and read in each, until one raises; fails after a minute of simulated time."""
+
+        def one_block() -> None:
+            with producer.transaction(consumer):
+                consumer.consume(10, 0.2)
+
+        self.wait_for(lambda: False, one_block)
+
     def until_revoked(self, consumer: EosConsumer) -> None:
         """Give partition 1 to another instance, and poll until the consumer was told."""
         self.cluster.revoke((SOURCE, 1))

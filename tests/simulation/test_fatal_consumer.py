@@ -47,7 +47,7 @@ def struck_consumer(stage, strike, **settings):
 
 def block_that_raises(stage, producer, consumer):
     with pytest.raises(FatalClientError, match=GIVEN_UP):
-        stage.wait_for(lambda: False, lambda: one_block(producer, consumer))
+        stage.read_in_blocks(producer, consumer)
 
 
 def one_block(producer, consumer):

@@ -158,9 +158,15 @@ class Application:
         ]
 
 
-def struck(
-    number: int, act: str, *, lets_out: bool, kind: Callable[[int, Any], HandlerStrike] = HandlerStrike
-) -> StepStrike:
+def strikes(act: str, *, lets_out: bool, every: int, kind: Callable[[int, Any], HandlerStrike] = HandlerStrike) -> int:
+    """Strike once in each run, ``every`` steps later in the next; returns the first step that no run has reached."""
+    number = 1
+    while struck(number, act, lets_out=lets_out, kind=kind).struck:
+        number += every
+    return number
+
+
+def struck(number: int, act: str, *, lets_out: bool, kind: Callable[[int, Any], HandlerStrike]) -> StepStrike:
     application = Application(act, lets_out=lets_out)
     strike = kind(number, application.handler)
     raised: BaseException | None = None
@@ -186,23 +192,31 @@ ACTS = [name for name in vars(Application) if not name.startswith("_") and name 
 @pytest.mark.parametrize("lets_out", [True, False], ids=["raises", "catches"])
 @pytest.mark.parametrize("act", ACTS)
 def test_a_handler_that_calls_a_client_loses_and_doubles_nothing(act: str, lets_out: bool) -> None:
-    number = 1
-    while struck(number, act, lets_out=lets_out).struck:
-        number += EVERY_STEP
-    assert number > 1000
+    assert strikes(act, lets_out=lets_out, every=EVERY_STEP) > 1000
 
 
 @pytest.mark.parametrize("act", ["commits_by_hand", "aborts_by_hand"])
 def test_no_step_of_the_sessions_own_calls_lets_another_one_pass(act: str) -> None:
-    number = 1
-    while struck(number, act, lets_out=False, kind=OwnCallStrike).struck:
-        number += 3
-    assert number > 100
+    assert strikes(act, lets_out=False, every=3, kind=OwnCallStrike) > 100
 
 
 @pytest.mark.parametrize("act", ["commits_by_hand", "aborts_by_hand"])
 def test_a_call_at_the_first_step_of_the_sessions_own_ends_the_same_transaction_and_the_log_tells_how(act: str) -> None:
-    number = 1
-    while struck(number, act, lets_out=True, kind=EntryStrike).struck:
+    assert strikes(act, lets_out=True, every=1, kind=EntryStrike) > 20
+
+
+def test_a_begin_at_that_step_begins_the_sessions_transaction() -> None:
+    assert strikes("begins_by_hand", lets_out=False, every=1, kind=EntryStrike) > 20
+
+
+def test_where_such_a_handler_raises_the_next_block_goes_on() -> None:
+    number, is_struck = 0, True
+    while is_struck:
         number += 1
+        application = Application("begins_by_hand", lets_out=True)
+        strike = EntryStrike(number, application.handler)
+        with suppress(TransactionStateError), strike.armed():
+            application.block()
+        application.block()
+        is_struck = bool(strike.struck)
     assert number > 20

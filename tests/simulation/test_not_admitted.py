@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop
-from eos_client.clients.transaction_block import Transaction
+from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.errors import ClusterUnfitError
 from eos_client.testing.simulation.settings import BrokerSettings
 from tests.simulation.block_stage import GROUP, SOURCE, BlockStage
@@ -16,25 +13,13 @@ from tests.simulation.simulated_member import COOPERATIVE, EAGER
 TOO_LONG, TOO_SHORT = 1_800_001, 5_999
 
 
-def blocks(stage: BlockStage, producer: EosProducer, consumer: EosConsumer) -> list[Transaction]:
-    begun: list[Transaction] = []
-
-    def one_block() -> None:
-        with producer.transaction(consumer) as block:
-            begun.append(block)
-            consumer.consume(10, 0.2)
-
-    stage.wait_for(lambda: False, one_block)
-    return begun
-
-
 @pytest.mark.parametrize("session_ms", [TOO_LONG, TOO_SHORT])
 @pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])
 def test_a_block_names_the_limits_of_a_session_that_the_broker_does_not_admit(protocol: str, session_ms: int) -> None:
     stage = BlockStage(protocol)
     consumer = stage.subscribed(session_timeout_ms=session_ms, max_poll_interval_ms=max(300_000, session_ms))
     with pytest.raises(ClusterUnfitError, match=r"INVALID_SESSION_TIMEOUT.*group\.max\.session\.timeout\.ms"):
-        blocks(stage, stage.producer(), consumer)
+        stage.read_in_blocks(stage.producer(), consumer)
     consumer.close()
     assert stage.committed() is None
 
@@ -45,7 +30,7 @@ def test_a_block_names_the_assignor_that_the_members_of_the_group_do_not_share()
     stage.collect(first, 4)
     stage.protocol = COOPERATIVE
     with pytest.raises(ClusterUnfitError, match=r"INCONSISTENT_GROUP_PROTOCOL.*partition\.assignment\.strategy"):
-        blocks(stage, stage.producer(), stage.subscribed())
+        stage.read_in_blocks(stage.producer(), stage.subscribed())
 
 
 def test_once_the_others_have_left_the_same_consumer_joins() -> None:
@@ -55,16 +40,16 @@ def test_once_the_others_have_left_the_same_consumer_joins() -> None:
     stage.protocol = COOPERATIVE
     second = stage.subscribed()
     with pytest.raises(ClusterUnfitError):
-        blocks(stage, producer, second)
+        stage.read_in_blocks(producer, second)
     first.close()
     stage.copy_the_rest(producer, second)
     assert stage.outputs == sorted(stage.inputs)
 
 
-@pytest.mark.parametrize("kafka", [{"session.timeout.ms": TOO_LONG, "max.poll.interval.ms": TOO_LONG}])
-def test_the_loop_ends_with_it(kafka: dict[str, Any]) -> None:
+def test_the_loop_ends_with_it() -> None:
     stage = BlockStage(EAGER)
-    config = EosConfig({"bootstrap.servers": "simulated"} | kafka, group_id=GROUP)
+    too_long = {"session.timeout.ms": TOO_LONG, "max.poll.interval.ms": TOO_LONG}
+    config = EosConfig({"bootstrap.servers": "simulated"} | too_long, group_id=GROUP)
     with pytest.raises(ClusterUnfitError, match="INVALID_SESSION_TIMEOUT"):
         ExactlyOnceLoop(config, [SOURCE], lambda _: None, clients=stage.cluster).run()
 
