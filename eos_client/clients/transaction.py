@@ -214,7 +214,7 @@ class TransactionSession:
             self._working(lambda: self._call("begin_transaction"))
         except EosError as error:
             self._step = None
-            # A signal handler's begin_transaction() has passed for ours (see ARCHITECTURE), and the library refuses ours.
+            # Where a signal handler's begin_transaction() has passed for ours (ARCHITECTURE), the library refuses ours.
             self._open = self._producer.has_open_transaction
             if not self._open or error.__cause__ is None:
                 raise
