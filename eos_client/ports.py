@@ -32,7 +32,7 @@ class OutputRecord:
     """One record to write. ``topic=None`` means the loop's default output topic.
 
     ``partition=None`` leaves the choice to the producer's partitioner; ``timestamp_ms=None`` stamps the current time
-    (milliseconds since the epoch, UTC).
+    (milliseconds since the epoch, UTC; 1 at least, because librdkafka takes 0 for the current time).
     """
 
     __slots__ = ("headers", "key", "partition", "timestamp_ms", "topic", "value")

@@ -1,7 +1,8 @@
 """From an output to the arguments of confluent_kafka's ``produce``, which trusts some of them too much.
 
 A header's name with a lone surrogate ends the process, one with a NUL is cut short, one that is no text is written as
-its ``repr``; a topic that no broker accepts is found out only when the transaction cannot be committed.
+its ``repr``; a topic that no broker accepts is found out only when the transaction cannot be committed. A timestamp of
+0 is replaced by the current time, and ``True`` is taken for 1.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from eos_client.ports import OutputRecord
 
+_ANY_PARTITION = -1  # the producer's partitioner chooses, as with None
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -21,11 +23,11 @@ def produce_options(topic: str, record: OutputRecord) -> dict[str, Any]:
     _check_topic(topic)
     options: dict[str, Any] = {}
     if record.partition is not None:
-        options["partition"] = record.partition
+        options["partition"] = _partition(record.partition)
     if record.headers is not None:
         options["headers"] = _headers(record.headers)
     if record.timestamp_ms is not None:
-        options["timestamp"] = record.timestamp_ms
+        options["timestamp"] = _timestamp(record.timestamp_ms)
     return options
 
 
@@ -35,6 +37,25 @@ def _check_topic(topic: str) -> None:
         raise TypeError(f"the name of a topic must be str, not {type(topic).__name__}")
     if not _TOPIC_NAME.fullmatch(topic) or topic in {".", ".."}:
         raise ValueError("the name of a topic has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'")
+
+
+def _partition(partition: Any) -> Any:
+    if isinstance(partition, bool):
+        raise TypeError(f"partition must be a number, not {partition!r}")
+    if partition < _ANY_PARTITION:
+        raise ValueError(f"partition={partition!r} is no number of a partition; None leaves it to the partitioner")
+    return partition
+
+
+def _timestamp(timestamp_ms: Any) -> Any:
+    if isinstance(timestamp_ms, bool):
+        raise TypeError(f"timestamp_ms must be a number, not {timestamp_ms!r}")
+    if timestamp_ms <= 0:
+        raise ValueError(
+            f"timestamp_ms={timestamp_ms!r} is not after the epoch: librdkafka takes 0 for the current time, and Kafka "
+            "knows no time before the epoch; None stamps the current time"
+        )
+    return timestamp_ms
 
 
 def _headers(headers: Any) -> list[Any]:

@@ -118,7 +118,7 @@ class RecordOutputs:
             if type(output) is bytes:
                 produce(default_topic, output)
             elif output.headers is None and output.partition is None and output.timestamp_ms is None:
-                produce(output.topic or default_topic, output.value, output.key)
+                produce(default_topic if output.topic is None else output.topic, output.value, output.key)
             else:
                 self._write_thoroughly(output)
 
@@ -136,7 +136,7 @@ class RecordOutputs:
             raise TypeError(
                 f"the transform gave {output!r}; it must yield OutputRecord objects or bytes, or return a list of them"
             )
-        topic = output.topic or self._default_topic
+        topic = self._default_topic if output.topic is None else output.topic
         if topic is None:
             raise TypeError(f"{output!r} names no topic and the loop has no output_topic; set one of them")
         return topic, output
