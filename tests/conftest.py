@@ -1,7 +1,7 @@
 """What all tests share.
 
-Everything below tests/kafka is marked `kafka`, everything below tests/spark `spark`; what is marked `soak` runs when
-asked for.
+Everything in the folders that need real brokers is marked `kafka`, everything below tests/spark `spark`; what is
+marked `soak` runs when asked for.
 """
 
 import gc
@@ -13,7 +13,14 @@ from hypothesis import HealthCheck, settings
 
 from tests.interruption import interrupting
 
-_MARKED = ("kafka", "spark")
+_MARKED = {
+    "cli": "kafka",
+    "conformance": "kafka",
+    "kafka": "kafka",
+    "recovery": "kafka",
+    "verification": "kafka",
+    "spark": "spark",
+}
 
 # On a machine with other work, how long an example took says nothing of the code; and a new example that fails says
 # nothing of the change that is tested. `--hypothesis-profile=search` looks for new ones.
@@ -39,9 +46,9 @@ def interrupt():
 
 def pytest_collection_modifyitems(config, items):
     for item in items:
-        for name in _MARKED:
-            if item.path.is_relative_to(Path(__file__).parent / name):
-                item.add_marker(name)
+        for folder, marker in _MARKED.items():
+            if item.path.is_relative_to(Path(__file__).parent / folder):
+                item.add_marker(marker)
     if "soak" not in config.option.markexpr:
         long = [item for item in items if item.get_closest_marker("soak")]
         items[:] = [item for item in items if item not in long]

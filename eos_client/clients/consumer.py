@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.clients.input_events import InputEvents
 from eos_client.clients.missing_topics import MissingTopics
 from eos_client.clients.plain_commit import Offsets, PlainCommits
@@ -22,7 +23,7 @@ from eos_client.confluent.failures import (
     refuse_error_event,
 )
 from eos_client.confluent.thread_ownership import is_in_call, owned
-from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitGate, GateSettings
+from eos_client.core.commit_gate import CommitDecision, CommitGate, GateSettings
 from eos_client.core.model import InputPartition, InputPositions
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from eos_client.listeners.compose import RebalanceCallback
@@ -80,6 +81,7 @@ class EosConsumer(ConfluentConsumer):
         self.gate = CommitGate(gate)
         self.counters = counters or Counters()
         self._hook = safe_hook(hook)
+        self._starts_of_ours = GateAttempts(self, self._hook, clock)
         self._events = InputEvents(self._hook)
         self._missing = MissingTopics(self, (), clock)
         self._is_assigned_by_hand = False
@@ -126,9 +128,16 @@ class EosConsumer(ConfluentConsumer):
         return None if self.session is None or self.session.is_over else self.session
 
     def _may_commit(self, positions: InputPositions) -> bool:
-        snapshot = self.snapshot().generation
-        ruling = self.gate.decide(CommitAttempt(positions, snapshot, callbacks_served=True))
+        ruling, snapshot = self._starts_of_ours.ask(positions)
+        if ruling.decision is CommitDecision.SKIP:
+            self._starts_of_ours.skipped(ruling, snapshot)
+        else:
+            self._starts_of_ours.ended()
         return ruling.decision is CommitDecision.COMMIT
+
+    def starts_departed(self) -> None:
+        """Partitions have left: what the gate keeps back from now on, it keeps back since then."""
+        self._starts_of_ours.ended()
 
     def _commit_starts(self, starts: InputPositions) -> bool:
         # A plain commit that is sent twice could be served after the transactions that follow, and undo them.
@@ -445,5 +454,6 @@ class _CurrentWork:
             work.abort_before_revoke(partitions, reason)
 
     def departed(self, partitions: frozenset[InputPartition]) -> None:
+        self._consumer.starts_departed()
         for work in self._both:
             work.departed(partitions)

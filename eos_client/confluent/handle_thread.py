@@ -22,6 +22,8 @@ from eos_client.ports import Clock
 
 T = TypeVar("T")
 
+_SERVED_EVERY_S = 0.2
+
 
 class OverdueError(Exception):
     """The call did not return within its budget. Its thread and its handle must not be used any more."""
@@ -129,13 +131,20 @@ class HandleThread:
         result: T = call.result
         return result
 
-    def abandon(self, last: Callable[[], Any]) -> None:
+    def abandon(self, last: Callable[[], Any], serve: Callable[[], Any] = _nothing) -> None:
         """Let the thread run ``last`` once it is free and then end; never waits.
 
-        In simulated time it runs at once if the thread is free: when a handle falls silent is no matter of chance.
+        Until then another thread calls ``serve`` now and then: a call may never return, and what the client library
+        queues for a handle that nobody polls fills the memory, and takes it the longer the more there is.
+        In simulated time ``last`` runs at once if the thread is free: when a handle falls silent is no chance.
         """
         is_free = self._last is None or self._last.done.is_reached
-        if self.is_real or not is_free:
+        if self.is_real and not is_free:
+            left_behind = _LeftBehind(serve, last)
+            self._calls.put(HandleCall(left_behind.end, 0.0))
+            name = f"{self._thread.name}, left behind"
+            threading.Thread(target=left_behind.keep_serving, name=name, daemon=True).start()
+        elif self.is_real or not is_free:
             self._calls.put(HandleCall(last, 0.0))
         else:
             with suppress(Exception):  # in the thread nobody would hear of it, either
@@ -145,6 +154,28 @@ class HandleThread:
     def end(self) -> None:
         """Let the thread end once it is free; never waits."""
         self._calls.put(None)
+
+
+class _LeftBehind:
+    """A handle inside a call that may never return: it is served until that returns and the handle is ended."""
+
+    def __init__(self, serve: Callable[[], Any], last: Callable[[], Any]) -> None:
+        self._serve = serve
+        self._last = last
+        self._being_served = threading.Lock()
+        self._is_over = threading.Event()
+
+    def end(self) -> None:
+        """Run the last call, in the handle's thread, and serve no more."""
+        with self._being_served:
+            self._is_over.set()
+        self._last()
+
+    def keep_serving(self) -> None:
+        while not self._is_over.wait(_SERVED_EVERY_S):
+            with self._being_served:
+                if not self._is_over.is_set():
+                    HandleCall(self._serve, 0.0).run()
 
 
 def _serve(calls: queue.SimpleQueue[HandleCall | None]) -> None:

@@ -428,9 +428,10 @@ class ProducerHandle:
             self._inits_left.another()
             self._init.is_unanswered = False
         self._reports.leave()
+        self._guard.retire()
         # Whatever strikes from here on, nothing is asked of a handle that may be destroyed, and it is destroyed.
         self._leaving, self._raw = raw, None
-        self._thread.abandon(lambda: _destroy(raw))
+        self._thread.abandon(lambda: _destroy(raw), lambda: raw.poll(0))
         self._leaving = None
 
     def __reduce_ex__(self, _protocol: SupportsIndex) -> NoReturn:

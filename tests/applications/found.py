@@ -276,6 +276,20 @@ STRUCK_WHILE_A_START_IS_COMMITTED = Program(
     events=(Event(0.005, "strike_call", "before", "flush"),),
 )
 
+START_HELD_BY_THE_GATE = Program(
+    seed=9424564,
+    style="block",
+    setting=Setting(protocol="consumer", reset="latest", request_timeout_s=1.0, commit_timeout_s=4.0),
+    turns=(Turn((Act("consume", 2, 0.05), Act("raise"))),),
+    events=(
+        Event(0.002, "delay", "TxnOffsetCommit", number=1.8),
+        Event(0.403, "delay", "TxnOffsetCommit", number=1.8),
+        Event(1.503, "outage", number=1.0),
+    ),
+    members=2,
+    goes_on=True,
+)
+
 LOST_AND_BACK_AND_PUT_BACK = Program(
     seed=8300234,
     style="loop",

@@ -87,6 +87,10 @@ def test_an_assignment_is_told_once_where_a_signal_strikes_while_its_start_is_co
     holds(found.STRUCK_WHILE_A_START_IS_COMMITTED)
 
 
+def test_where_a_partition_starts_is_committed_although_the_epoch_of_the_last_revocation_stays() -> None:
+    holds(found.START_HELD_BY_THE_GATE)
+
+
 def test_outputs_of_a_lost_partition_are_not_committed_because_its_records_came_again_and_were_put_back() -> None:
     holds(found.LOST_AND_BACK_AND_PUT_BACK)
 

@@ -117,6 +117,40 @@ def test_abandoning_a_stuck_handle_does_not_wait_and_destroys_it_once_it_is_free
     wait_until(lambda: not threads_named("stuck"))
 
 
+def test_a_handle_that_is_abandoned_inside_a_call_is_served_until_it_is_destroyed_and_never_at_once_with_that():
+    release, order = threading.Event(), []
+    handle = HandleThread("served")
+    with pytest.raises(OverdueError):
+        handle.call(release.wait, 0.02)
+
+    def serve():
+        order.append("served")
+        raise KafkaException("nobody hears of it")
+
+    def destroy():
+        order.append("destroying")
+        time.sleep(3 * handle_thread._SERVED_EVERY_S)
+        order.append("destroyed")
+
+    handle.abandon(destroy, serve)
+    wait_until(lambda: len(order) >= 3)
+    assert set(order) == {"served"}
+    release.set()
+    wait_until(lambda: not threads_named("served") and not threads_named("served, left behind"))
+    assert [each for each in order if each != "served"] == ["destroying", "destroyed"]
+    assert order[-2:] == ["destroying", "destroyed"]
+
+
+def test_a_handle_that_is_free_when_it_is_abandoned_is_not_served():
+    served = []
+    handle = HandleThread("free")
+    assert handle.call(lambda: 1, PATIENCE_S) == 1
+    handle.abandon(lambda: None, lambda: served.append(1))
+    wait_until(lambda: not threads_named("free"))
+    assert not threads_named("free, left behind")
+    assert served == []
+
+
 @pytest.mark.parametrize("clock", [MONOTONIC_CLOCK, StoppedClock()], ids=["real time", "simulated time"])
 def test_an_abandoned_thread_ends_even_if_destroying_its_handle_fails(clock):
     def fails():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 
 from eos_client import EosConsumer, errors
 from eos_client.core.model import Outcome
@@ -20,6 +22,9 @@ from tests.recovery.mock_application import (
     application,
 )
 from tests.recovery.mock_cluster import ApiKey, MockCluster
+
+SERVED_WITHIN_S = 20.0
+LINES_LEFT_MAX = 100
 
 # Handles are destroyed side by side here, and catch_warnings() is one for the whole process.
 pytestmark = pytest.mark.filterwarnings("ignore:Producer abort_transaction failed during close:RuntimeWarning")
@@ -146,6 +151,7 @@ class TestAfterEveryBrokerWasAway:
     def test_a_call_that_may_never_return_is_left_behind_and_a_new_handle_commits(self):
         with application(1, **{"metadata.recovery.strategy": "rebootstrap"}) as (cluster, running):
             running.producer.limits = HASTY
+            left_behind = running.producer._raw
             failure = self._away_before_the_offsets(cluster, running)
             if failure is not None:  # nearly always, and then nearly always overdue
                 running.producer.limits = LIMITS
@@ -154,10 +160,18 @@ class TestAfterEveryBrokerWasAway:
                 if failure.named_for is errors.RebuildProducerError:
                     assert "send_offsets_to_transaction did not return within 2 s" in str(failure.error)
                     assert story.came_back_by == "init_transactions"
+                    self._require_served(left_behind)
 
     def test_a_handle_that_keeps_its_coordinator_commits_the_same_transaction(self):
         with application(1, **{"metadata.recovery.strategy": "none"}) as (cluster, running):
             assert self._away_before_the_offsets(cluster, running) is None
+
+    def _require_served(self, left_behind: Producer) -> None:
+        """What the library says of a handle that nobody polls would pile up: it tells hundreds of lines a second."""
+        deadline = time.monotonic() + SERVED_WITHIN_S
+        while (left := len(left_behind)) > LINES_LEFT_MAX:
+            assert time.monotonic() < deadline, f"{left} lines and events were not served"
+            time.sleep(0.05)
 
     def _away_before_the_offsets(self, cluster: MockCluster, running: Application) -> Failure | None:
         running.call("init_transactions")

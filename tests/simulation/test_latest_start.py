@@ -11,13 +11,15 @@ from confluent_kafka import TopicPartition
 
 from eos_client import EosConsumer, ExactlyOnceLoop
 from eos_client.config import EosConfig
-from eos_client.core.commit_gate import RevocationEnded
+from eos_client.core.commit_gate import GateSettings, RevocationEnded
 from eos_client.errors import InputPositionError
 from eos_client.testing import SimulatedCluster
 from eos_client.testing.simulation.model import PartitionKey
+from eos_client.testing.simulation.settings import BrokerSettings
 
 NOBODY = b"CGMDv2:" + struct.pack("=i", -1) + b"billing\0\0\1"
 PLACE = PartitionKey("orders", 0)
+HOLD_S = GateSettings().hold_limit_s
 PROTOCOLS = ["classic", "consumer"]
 
 
@@ -95,19 +97,50 @@ def test_no_record_is_handed_over_before_a_refused_start_was_committed_after_all
     consumer.close()
 
 
-def test_a_closed_gate_keeps_the_start_back_until_the_generation_moves(cluster: SimulatedCluster) -> None:
-    def close_the_gate(consumer: Any, _: Any) -> None:
-        if not closed:
-            closed.append(consumer.snapshot().generation)
-            consumer.gate.observe(RevocationEnded(frozenset(), closed[0]))
-
+def closing_the_gate(times: int = 1) -> Callable[[Any, Any], None]:
     closed: list[Any] = []
-    consumer = consumer_of(cluster, "first", on_assign=close_the_gate)
-    cluster.after(6.0, lambda: cluster.write("orders", [b"1", b"2"]))
-    assert values(consumer, 10) == []
+
+    def on_assign(consumer: Any, partitions: Any) -> None:
+        if partitions and len(closed) < times:
+            closed.append(consumer.snapshot().generation)
+            consumer.gate.observe(RevocationEnded(frozenset(), closed[-1]))
+
+    return on_assign
+
+
+def test_a_closed_gate_keeps_the_start_back_until_the_generation_moves(cluster: SimulatedCluster) -> None:
+    consumer = consumer_of(cluster, "first", on_assign=closing_the_gate())
+    cluster.after(HOLD_S - 2, lambda: cluster.write("orders", [b"1", b"2"]))
+    assert values(consumer, HOLD_S - 1) == []
     assert cluster.committed() == {}
     cluster.rebalance()
     assert values(consumer, 20) == [b"1", b"2"]
+    consumer.close()
+
+
+def test_a_closed_gate_keeps_the_start_back_for_the_hold_limit_where_the_epoch_does_not_move(
+    cluster: SimulatedCluster,
+) -> None:
+    consumer = consumer_of(cluster, "first", on_assign=closing_the_gate())
+    cluster.after(HOLD_S - 2, lambda: cluster.write("orders", [b"1", b"2"]))
+    assert values(consumer, HOLD_S + 5) == [b"1", b"2"]
+    consumer.close()
+
+
+def test_a_start_that_the_gate_keeps_back_again_is_kept_back_since_the_later_revocation(
+    make_simulated_cluster: Callable[..., SimulatedCluster],
+) -> None:
+    cluster = make_simulated_cluster(settings=BrokerSettings(group_consumer_heartbeat_interval_s=0.5))
+    cluster.create_topic("orders")
+    cluster.write("orders", [b"old-1", b"old-2"])
+    consumer = consumer_of(cluster, "first", on_assign=closing_the_gate(2))
+    assert values(consumer, HOLD_S - 2) == []
+    cluster.revoke(("orders", 0))
+    cluster.after(1.0, cluster.give_back)
+    assert values(consumer, HOLD_S) == []
+    assert cluster.committed() == {}
+    assert values(consumer, 4) == []
+    assert cluster.committed() == {PLACE: 2}
     consumer.close()
 
 

@@ -71,6 +71,9 @@ class NaiveLoop:
 
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
+        # What a commit of it has raised may keep it in use, and it looks for the brokers of this test for ever.
+        self._producer.purge()
+        self._producer.close()
 
     def copy(
         self,
