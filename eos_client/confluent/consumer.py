@@ -26,7 +26,7 @@ from eos_client.config import safe_consumer_settings
 from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.failures import consumer_errors
 from eos_client.confluent.fetching import FetchingConsumer
-from eos_client.confluent.group_member import ConsumerFactory
+from eos_client.confluent.group_member import MEMBERS, ConsumerFactory
 from eos_client.confluent.leaving import close_in_time, serve_before_close
 from eos_client.confluent.read_positions import behind_the_end, forbidden_reset, topic_replaced
 from eos_client.confluent.record_runs import RecordRun, last_good, runs
@@ -364,6 +364,7 @@ class ConfluentConsumer(FetchingConsumer):
             if self._stays_a_member:
                 self._revoke_before_close()
         self._closed = True
+        MEMBERS.leaves(self._ownership)
         self._carried = []
 
     @property

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer_calls import OwnedConsumer
 from eos_client.confluent.diagnosis import LastErrors
+from eos_client.confluent.dropped_members import Members
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.leaving import unsubscribe_when_lost
 from eos_client.confluent.start_offsets import library_settings
@@ -21,6 +22,8 @@ from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.confluent.topic_identities import TopicIdentities
 from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, is_pattern
 from eos_client.ports import MembershipSnapshot, RebalanceListener, keys_of
+
+MEMBERS = Members()
 
 ConsumerFactory = Callable[[dict[str, Any]], Any]
 
@@ -102,6 +105,8 @@ class GroupMember(OwnedConsumer):
 
     @owned()
     def _subscribe(self, topics: list[str], listener: RebalanceListener) -> None:
+        if self._factory is Consumer:  # members of a simulated group stand for processes
+            MEMBERS.joins(self._ownership, (self._settings.get("bootstrap.servers"), self._settings.get("group.id")))
         heard = self._guard.heard
         self._raw.subscribe(
             topics, on_assign=heard(self._on_assign), on_revoke=heard(self._on_revoke), on_lost=heard(self._on_lost)

@@ -3,7 +3,8 @@
 A new handle asks for its id without naming an epoch, so the coordinator gives the newest epoch to whichever request it
 serves last (KIP-360): two handles whose requests are both under way may fence each other in either order. So an init
 that timed out or was broken off is continued by the same handle, which has one request under way at a time. Only a
-handle whose init is overdue is replaced meanwhile, and its request may be served after its successor's.
+handle whose init is overdue is replaced meanwhile, and its request may be served after its successor's; so may one
+whose connection was lost, and which the client library has sent again.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class InitsLeftBehind:
         return self._count > 0
 
     def another(self) -> None:
-        """Note that a handle was left behind before its init was answered."""
+        """Note that a handle was left behind before its init was answered, or has lost a connection meanwhile."""
         self._count += 1
 
     def followed(self) -> None:

@@ -47,6 +47,8 @@ from tests.verification.wire import Api
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 GOES_ON_WITHIN_S = 40.0
+CONCURRENT_TRANSACTIONS = 51
+"""What an InitProducerId is answered that ends an open transaction: it has fenced its producer all the same."""
 
 
 @dataclass(frozen=True)
@@ -233,6 +235,18 @@ def test_a_commit_that_outlives_the_recovery_time_is_neither_doubled_nor_lost(
     assert unknown.outcome is (Outcome.COMMITTED if arrives else Outcome.ABORTED)
     assert ours.resolved() == ["committed" if arrives else "aborted"]
     silence.discard()
+    ours.assert_exactly_once()
+
+
+def test_an_init_that_was_sent_twice_and_takes_effect_late_costs_one_transaction(
+    stage: Stage, proxy: KafkaProxy
+) -> None:
+    late = proxy.hold_next(Api.INIT_PRODUCER_ID, sent_by(f"ours-{stage.group}"), cuts_off=True)
+    ours = Ours(stage)
+    assert late.is_caught
+    assert ours.copy(4) is Outcome.COMMITTED
+    assert ours.copy(4, after=4, meanwhile=lambda: arrive_late(late)) is Outcome.ABORTED
+    assert late.wait_for_answer().errors == (CONCURRENT_TRANSACTIONS,)
     ours.assert_exactly_once()
 
 
