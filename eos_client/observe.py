@@ -300,6 +300,20 @@ class SparkBatchWritten(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SparkLeaseRenewed(Event):
+    """This driver's lease was over, no newer driver had announced itself: it goes on with ``batch_id`` as ``run``.
+
+    So it is after a broker, or the driver, was away for longer than the group's session. ``reason``: how it ended.
+    """
+
+    level: ClassVar[str] = "warning"
+    sink_id: str
+    run: int
+    batch_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SparkRunFenced(Event):
     """This driver has lost its sink to a newer one, or to the group; its query ends."""
 

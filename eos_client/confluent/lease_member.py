@@ -25,7 +25,6 @@ from eos_client.errors import ClusterUnavailableError, RunFencedError
 from eos_client.ports import MembershipSnapshot, keys_of
 
 _JOIN_SLICE_S = 0.05
-_COMMIT_ATTEMPTS_MAX = 50
 _COMMIT_PAUSE_S = 0.1
 # A fenced member's plain commit often fails with _FATAL instead of the reason.
 _FENCED = frozenset(
@@ -46,6 +45,7 @@ class LeaseMember:
         self._assigned = False
         self._leaving = False
         self.ended: str | None = None
+        self.is_fenced = False
         shared = {k: v for k, v in settings.items() if k not in PRODUCER_ONLY}
         settings = {
             **_DEFAULTS,
@@ -98,25 +98,26 @@ class LeaseMember:
             return MembershipSnapshot(None, UNJOINED)
         return MembershipSnapshot(metadata, self._generations.read(metadata, self._raw.memberid))
 
-    def commit(self, entries: Mapping[int, LedgerEntry]) -> None:
+    def commit(self, entries: Mapping[int, LedgerEntry], limit_s: float) -> None:
         """Commit ``entries`` by partition, in one request that the broker checks against our generation.
 
-        Raises RunFencedError when it is not ours any more, ClusterUnavailableError when nobody answers.
+        Raises RunFencedError when it is not ours any more, ClusterUnavailableError when nobody answers in ``limit_s``
+        seconds.
         """
+        deadline = time.monotonic() + limit_s
         offsets = [TopicPartition(self._topic, p, e.next_batch, metadata=e.encode()) for p, e in entries.items()]
-        for attempt in range(_COMMIT_ATTEMPTS_MAX):
-            error = self._commit_once(offsets)
-            if error is None:
-                return
+        while (error := self._commit_once(offsets)) is not None:
             if error.name() in _FENCED or is_fatal(error):
+                self.is_fenced = self.is_fenced or _tells_of_a_newer_one(error)
                 self.end(f"the group refused this driver's commit with {error.name()}")
                 raise RunFencedError(f"{self.ended}: a newer driver runs this sink. Let this query end.")
             self.serve()
             if self.ended is not None:
                 raise RunFencedError(self.ended)
-            if attempt == _COMMIT_ATTEMPTS_MAX - 1:
+            if time.monotonic() >= deadline:
                 raise ClusterUnavailableError(
-                    f"the ledger in {self._topic!r} could not be committed: {error.name()}: {error.str()}"
+                    f"the ledger in {self._topic!r} could not be committed within {limit_s:g} s: {error.name()}: "
+                    f"{error.str()}"
                 )
             time.sleep(_COMMIT_PAUSE_S)
 
@@ -169,5 +170,11 @@ class LeaseMember:
         unsubscribe_when_lost(self._raw)
 
     def _on_error(self, error: KafkaError) -> None:
-        if is_fatal(error) or error.name() == "FENCED_INSTANCE_ID":
+        if _tells_of_a_newer_one(error):
+            self.is_fenced = True
             self.end(f"the group fenced this driver: {error.str()}")
+
+
+def _tells_of_a_newer_one(error: KafkaError) -> bool:
+    """Whether only a newer member with our ``group.instance.id`` can be why: a consumer has no other fatal error."""
+    return is_fatal(error) or error.name() in {"FENCED_INSTANCE_ID", "_FATAL"}

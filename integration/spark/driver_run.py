@@ -3,6 +3,9 @@
 Start: join as the newest driver -> announce the run -> fence every slot -> read the ledger -> make it fit. Each batch:
 ask the gate -> one Spark job -> ask the gate -> commit the batch-complete marker under the lease, which is the only
 fence for tasks that found their slot written.
+
+A lease that has ended while the ledger's marker still names this run was taken by nobody: the driver starts once more,
+as the next run, and writes the batch again as a restarted query would.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from eos_client.confluent.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.core.batch_ledger_start import StartPlan, StartQuestion, marker_of, plan_start
 from eos_client.core.replayed_batch import ReplayedBatch
-from eos_client.errors import ConfigurationError, EosError, RunFencedError
+from eos_client.errors import CommitRefusedError, ConfigurationError, EosError, RunFencedError
 from eos_client.integration.spark import preflight
 from eos_client.integration.spark.frame_columns import KEY
 from eos_client.integration.spark.lease import Lease
@@ -36,9 +39,14 @@ from eos_client.integration.spark.staging import Stage
 from eos_client.integration.spark.status import SlotStatus, check_statuses, content_of, contents_by_slot
 from eos_client.integration.spark.task import SlotTask
 from eos_client.integration.spark.worker_clients import new_reader
-from eos_client.observe import EventHook, SparkRunFenced, SparkRunStarted, safe_hook
+from eos_client.observe import EventHook, SparkLeaseRenewed, SparkRunFenced, SparkRunStarted, safe_hook
 
 _FENCING_THREADS_MAX = 16
+_RENEWALS_MAX = 3
+"""How often the lease is taken again within one batch."""
+_HEARD_WITHIN_S = 10.0
+"""A driver hears of its eviction by its next heartbeat, which may come after its tasks have heard of it."""
+_REFUSED = CommitRefusedError.__name__  # in the traceback that Spark passes on
 
 
 class DriverRun:
@@ -63,6 +71,8 @@ class DriverRun:
         self._lease = Lease(settings)
         self._stage = Stage(settings, query) if settings.stable_input else None
         self._run = 0
+        self._room = 0
+        self._is_closed = False
         self._floors: tuple[int, ...] = ()
         self._holders = ("",) * settings.slots
         self._replayed: ReplayedBatch | None = None
@@ -94,9 +104,9 @@ class DriverRun:
         began_at = time.perf_counter()
         settings = self.settings
         place = settings.bootstrap_servers, settings.config_for_admin, settings.ledger_topic
-        room = ensure_ledger_topic(*place, settings.slots, timeout_s=settings.start_timeout_s)
+        self._room = ensure_ledger_topic(*place, settings.slots, timeout_s=settings.start_timeout_s)
         self._lease.acquire()
-        plan = self._take_over(room, batch_id)
+        plan = self._take_over(self._present_marker(), batch_id)
         self._hook(
             SparkRunStarted(
                 sink_id=settings.sink_id,
@@ -122,18 +132,20 @@ class DriverRun:
             reader.close()
         return plan_start(StartQuestion(entries, self._identity, batch_id, marker, adopt=settings.adopt_ledger))
 
-    def _take_over(self, room: int, batch_id: int) -> StartPlan:
-        """Announce the run before fencing: a zombie's tasks look for it before they take a slot."""
+    def _present_marker(self) -> LedgerEntry | None:
         reader = new_reader(self.settings)
         try:
-            marker = reader.marker(self.settings.start_timeout_s)
+            return reader.marker(self.settings.start_timeout_s)
         finally:
             reader.close()
+
+    def _take_over(self, marker: LedgerEntry | None, batch_id: int) -> StartPlan:
+        """Announce the run before fencing: a zombie's tasks look for it before they take a slot."""
         self._run = 1 + (0 if marker is None else marker.run)
         announced = marker_of(marker, self._identity, self._run)
         self._lease.commit({MARKER_PARTITION: announced})
-        self._fence_slots(room)
-        plan = self._plan(room, batch_id, stable=True)
+        self._fence_slots(self._room)
+        plan = self._plan(self._room, batch_id, stable=True)
         if plan.commits:
             whole = min(entry.next_batch for entry in plan.entries.values())
             commits = {partition_of_slot(slot): entry for slot, entry in plan.commits.items()}
@@ -170,18 +182,7 @@ class DriverRun:
             raise _called_twice(self.settings, batch_id)
         clock = _Clock()
         try:
-            snapshot = self._lease.ask(batch_id)
-            clock.lap("gate")
-            rows = self._rows(frame, batch_id)
-            clock.lap("rows")
-            task = self._task(batch_id, snapshot.group_metadata)
-            with own_job(frame, self.query, self._row_bytes):
-                statuses = self._written(rows, travelling_columns(frame, self.settings.order_by), task)
-            clock.lap("job")
-            self._announce("job_done", batch_id)
-            self._lease.ask(batch_id)
-            self._lease.commit({MARKER_PARTITION: self._marker(batch_id + 1, content_of(statuses))})
-            clock.lap("marker")
+            statuses = self._under_lease(frame, batch_id, clock)
         except RunFencedError as error:
             self._hook(SparkRunFenced(sink_id=self.settings.sink_id, run=self._run, reason=str(error)))
             raise
@@ -192,6 +193,53 @@ class DriverRun:
         event = self.progress.count(batch_id, statuses, clock.seconds)
         self._hook(event)
         self._announce("marker_committed", batch_id)
+
+    def _under_lease(self, frame: DataFrame, batch_id: int, clock: _Clock) -> list[SlotStatus]:
+        for _ in range(_RENEWALS_MAX):
+            try:
+                return self._attempt(frame, batch_id, clock)
+            except Exception as error:  # noqa: PERF203  # a whole Spark job each
+                if not self._may_renew_lease(within_s=_HEARD_WITHIN_S if _REFUSED in str(error) else 0.0):
+                    raise
+                self._renew_lease(batch_id, error)
+                clock.lap("renewal")
+        return self._attempt(frame, batch_id, clock)
+
+    def _attempt(self, frame: DataFrame, batch_id: int, clock: _Clock) -> list[SlotStatus]:
+        snapshot = self._lease.ask(batch_id)
+        clock.lap("gate")
+        rows = self._rows(frame, batch_id)
+        clock.lap("rows")
+        task = self._task(batch_id, snapshot.group_metadata)
+        with own_job(frame, self.query, self._row_bytes):
+            statuses = self._written(rows, travelling_columns(frame, self.settings.order_by), task)
+        clock.lap("job")
+        self._announce("job_done", batch_id)
+        self._lease.ask(batch_id)
+        self._lease.commit({MARKER_PARTITION: self._marker(batch_id + 1, content_of(statuses))})
+        clock.lap("marker")
+        return statuses
+
+    def _may_renew_lease(self, *, within_s: float) -> bool:
+        return not self._is_closed and self._lease.has_ended(within_s=within_s) and not self._lease.is_superseded
+
+    def _renew_lease(self, batch_id: int, error: Exception) -> None:
+        """Start once more if no newer driver has announced itself; else raises ``error``."""
+        if not self._is_ours(self._present_marker()):
+            raise error
+        reason = self._lease.ended or str(error)
+        self._lease.release()
+        self._lease = Lease(self.settings)
+        self._lease.acquire()
+        marker = self._present_marker()
+        if not self._is_ours(marker):
+            raise error
+        self._take_over(marker, batch_id)
+        self._holders = ("",) * self.settings.slots
+        self._hook(SparkLeaseRenewed(sink_id=self.settings.sink_id, run=self._run, batch_id=batch_id, reason=reason))
+
+    def _is_ours(self, marker: LedgerEntry | None) -> bool:
+        return marker is not None and (marker.run, marker.identity) == (self._run, self._identity)
 
     def _task(self, batch_id: int, group_metadata: Any) -> SlotTask:
         return SlotTask(
@@ -234,7 +282,8 @@ class DriverRun:
             self._on_driver_step(step, batch_id)
 
     def close(self) -> None:
-        """Release the lease."""
+        """Release the lease, for good."""
+        self._is_closed = True
         self._lease.release()
 
 

@@ -61,8 +61,25 @@ class Lease:
         return self._call(lambda: self._ask(batch_id), _ASK_LIMIT_S)
 
     def commit(self, entries: Mapping[int, LedgerEntry]) -> None:
-        """Commit ledger entries by partition; the broker checks that the lease is still ours."""
-        self._call(lambda: self._our_member().commit(entries), self._settings.commit_timeout_s + _ASK_LIMIT_S)
+        """Commit ledger entries by partition; the broker checks that the lease is still ours.
+
+        Tried for as long as the group's session, for the lease may be ours that long without an answer.
+        """
+        limit_s = self._session_s
+        call_limit_s = limit_s + self._settings.commit_timeout_s + _ASK_LIMIT_S
+        self._call(lambda: self._our_member().commit(entries, limit_s), call_limit_s)
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether the group has said that a newer driver holds the lease."""
+        return self._member is not None and self._member.is_fenced
+
+    def has_ended(self, *, within_s: float = 0.0) -> bool:
+        """Return whether the lease is over, waiting ``within_s`` seconds for the group to say so."""
+        deadline = self._clock() + within_s
+        while self.ended is None and self._clock() < deadline:
+            time.sleep(_SERVE_INTERVAL_S)
+        return self.ended is not None
 
     def release(self) -> None:
         """Stop servicing the lease. The next driver takes it over at once."""

@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.soak)
 
 
-@pytest.fixture(scope="session", params=_BACKENDS)
+@pytest.fixture(scope="module", params=_BACKENDS)
 def make_backend(request):
     """A function that makes one test's backend; pytest runs all tests of one broker before it starts the next."""
     kind, version = request.param

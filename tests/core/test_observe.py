@@ -79,6 +79,7 @@ EXAMPLES = [
         "spark_batch_written",
         "info",
     ),
+    (observe.SparkLeaseRenewed(sink_id="i", run=2, batch_id=7, reason="lost"), "spark_lease_renewed", "warning"),
     (observe.SparkRunFenced(sink_id="i", run=2, reason="newer"), "spark_run_fenced", "error"),
     (
         observe.RecordSkipped(topic="orders", partition=1, offset=9, error="ValueError: no"),

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import struct
+from concurrent.futures import Future
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 
 from eos_client.core.batch_ledger import LedgerEntry
+from eos_client.core.commit_gate import Lost
 from eos_client.errors import LedgerRegressionError, RunFencedError
 from eos_client.integration.spark import driver_run
 from eos_client.integration.spark.driver_run import DriverRun
+from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.spark_query import RunningQuery
-from eos_client.observe import SparkBatchWritten, SparkRunFenced, SparkRunStarted
+from eos_client.observe import SparkBatchWritten, SparkLeaseRenewed, SparkRunFenced, SparkRunStarted
 from tests.spark.local_stage import each_once
 
 
@@ -68,6 +73,86 @@ def test_a_driver_that_was_overtaken_does_not_finish_its_batch(local, driver, at
         older.write(local.numbers(20, 40), 1)
     successors[0].write(local.numbers(40, 60), 2)
     assert local.values() == each_once(0, 60)
+
+
+def losing_its_lease(times):
+    """Lets the group take the driver's lease at the end of a job, that often, and gives it to nobody."""
+    left = [times]
+
+    def lose(step, _):
+        if step == "job_done" and left[0]:
+            left[0] -= 1
+            gate = losers[0]._lease.gate
+            gate.observe(Lost(gate.state.assigned, uncommitted=gate.state.assigned))
+
+    losers: list[DriverRun] = []
+    return losers, lose
+
+
+def test_a_driver_whose_lease_ended_takes_it_again_where_no_newer_one_has_come(local, driver):
+    losers, lose = losing_its_lease(2)
+    losers.append(driver("a", on_driver_step=lose))
+    start(losers[0], local.numbers(0, 20), 0)
+    losers[0].write(local.numbers(0, 20), 0)
+    losers[0].write(local.numbers(20, 40), 1)
+    renewals = names_of(local.events, SparkLeaseRenewed)
+    assert [(event.run, event.batch_id) for event in renewals] == [(2, 0), (3, 0)]
+    assert "row 3" in renewals[0].reason
+    assert [event.slots_skipped for event in names_of(local.events, SparkBatchWritten)] == [2, 0]
+    assert not names_of(local.events, SparkRunFenced)
+    assert local.values() == each_once(0, 40)
+
+
+def test_a_driver_whose_lease_ends_again_and_again_ends(local, driver):
+    losers, lose = losing_its_lease(100)
+    losers.append(driver("a", on_driver_step=lose))
+    start(losers[0], local.numbers(0, 20), 0)
+    with pytest.raises(RunFencedError, match="row 3"):
+        losers[0].write(local.numbers(0, 20), 0)
+    assert len(names_of(local.events, SparkLeaseRenewed)) == 3
+    assert len(names_of(local.events, SparkRunFenced)) == 1
+
+
+@pytest.mark.parametrize("ends", ["closed", "superseded"])
+def test_a_driver_that_was_closed_or_that_knows_of_a_newer_one_never_takes_the_lease_again(local, driver, ends):
+    def end(step, _):
+        if step == "job_done" and ends == "closed":
+            run.close()
+        elif step == "job_done":  # it holds the lease, and has not announced its run yet
+            newer.acquire()
+
+    run = driver("a", on_driver_step=end)
+    newer = Lease(run.settings)
+    start(run, local.numbers(0, 20), 0)
+    try:
+        with pytest.raises(RunFencedError):
+            run.write(local.numbers(0, 20), 0)
+        assert not names_of(local.events, SparkLeaseRenewed)
+        if ends == "superseded":
+            newer.ask(0)
+    finally:
+        newer.release()
+
+
+def test_a_batch_whose_tasks_were_refused_under_a_lease_that_is_over_is_written_under_the_next_one(local, driver):
+    run = driver("a")
+    start(run, local.numbers(0, 20), 0)
+    ask = run._lease.ask
+
+    def with_a_stale_generation(batch_id):
+        snapshot, gate = ask(batch_id), run._lease.gate
+        held = gate.state.assigned
+        gate.observe(Lost(held, uncommitted=held))
+        run._lease._calls.put((Future(), lambda: ask_in_its_thread(batch_id)))
+        metadata = snapshot.group_metadata
+        known = struct.pack("=i", snapshot.generation.generation_id)
+        return replace(snapshot, group_metadata=metadata.replace(known, struct.pack("=i", 999), 1))
+
+    ask_in_its_thread = run._lease._ask
+    run._lease.ask = with_a_stale_generation
+    run.write(local.numbers(0, 20), 0)
+    assert [event.run for event in names_of(local.events, SparkLeaseRenewed)] == [2]
+    assert local.values() == each_once(0, 20)
 
 
 def test_a_zombie_whose_tasks_all_found_their_slots_written_is_stopped_by_the_marker(local, driver):

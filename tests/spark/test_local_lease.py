@@ -219,7 +219,7 @@ def test_a_refused_marker_ends_the_lease_at_once_whatever_the_refusal_is_called(
     raw: Any = RefusingConsumer(code)
     member._raw = raw
     with pytest.raises(RunFencedError, match="newer driver"):
-        member.commit(MARKER)
+        member.commit(MARKER, 60.0)
     assert raw.commits == 1
     assert member.ended is not None
 
@@ -251,12 +251,12 @@ def test_an_assignment_that_came_too_late_is_told_before_the_librarys_close(sett
 
 
 def test_a_commit_that_got_no_answer_is_repeated_and_then_called_unavailable(settings, monkeypatch):
-    monkeypatch.setattr("eos_client.confluent.lease_member._COMMIT_PAUSE_S", 0.0)
+    monkeypatch.setattr("eos_client.confluent.lease_member._COMMIT_PAUSE_S", 0.01)
     member = LeaseMember(settings.kafka, settings.group_id, settings.sink_id, settings.ledger_topic, CommitGate())
     member.close()
     raw: Any = RefusingConsumer(KafkaError.COORDINATOR_NOT_AVAILABLE)
     member._raw = raw
-    with pytest.raises(ClusterUnavailableError):
-        member.commit(MARKER)
-    assert raw.commits == 50
+    with pytest.raises(ClusterUnavailableError, match=r"within 0\.2 s: COORDINATOR_NOT_AVAILABLE"):
+        member.commit(MARKER, 0.2)
+    assert raw.commits > 1
     assert member.ended is None

@@ -17,6 +17,7 @@ def our_sink(settings: StreamSettings, driver: DriverStriker) -> EosKafkaSink:
         settings.topic,
         sink_id=settings.sink_id,
         slots=settings.slots,
+        config=settings.config,
         order_by="number",
         on_step=striker_of(settings.faults, settings.directory, settings.mutant),
         on_driver_step=driver,

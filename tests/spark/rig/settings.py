@@ -66,6 +66,7 @@ class StreamSettings:
     adaptive: bool = True
     pace_s: float = 0.0
     spark: dict[str, str] = dataclasses.field(default_factory=dict)
+    config: dict[str, str] = dataclasses.field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
     driver_faults: tuple[Fault, ...] = ()
     mutant: str = ""
