@@ -235,6 +235,24 @@ def check_transaction_timeout(timeout_s: float, *, hold_limit_s: float, commit_t
         )
 
 
+def check_ids_in_transactions(settings: Settings) -> None:
+    """Raise ConfigurationError for a consumer whose offsets librdkafka sends in no transaction (``_BAD_MSG``).
+
+    It takes back only group metadata whose ids are printable ASCII. A classic member's id begins with its
+    ``group.instance.id``, or else with its ``client.id``.
+    """
+    is_classic = str(settings.get("group.protocol", "classic")).lower() == "classic"
+    named_by_client = is_classic and settings.get("group.instance.id") is None
+    for key in ("group.id", "group.instance.id", *(["client.id"] if named_by_client else [])):
+        value = str(settings.get(key) or "")
+        if not (value.isascii() and value.isprintable()):
+            part = "the group's member ids begin with it, and " if key == "client.id" else ""
+            raise ConfigurationError(
+                f"{key}={value!r} has other characters than printable ASCII: {part}librdkafka sends no offsets of such "
+                "a member in a transaction. Name it with printable ASCII characters."
+            )
+
+
 def _shortest_transaction_ms(settings: Settings) -> int:
     """Return the shortest ``transaction.timeout.ms`` that librdkafka takes beside the delivery and socket time-outs."""
     delivery_ms, socket_ms = _number(settings, "message.timeout.ms"), _number(settings, "socket.timeout.ms")

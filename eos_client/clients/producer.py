@@ -9,7 +9,7 @@ from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clients.transaction_block import Transaction
 from eos_client.clock import MONOTONIC_CLOCK
-from eos_client.config import check_transaction_timeout
+from eos_client.config import check_ids_in_transactions, check_transaction_timeout
 from eos_client.confluent.failures import closed_error, misplaced_call
 from eos_client.confluent.producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import owned, whole_call
@@ -73,7 +73,7 @@ class EosProducer(ConfluentProducer):
         inside another block, inside a rebalance callback, beside a transaction that ``begin_transaction()`` began, and
         for a consumer that has not subscribed: only a group's membership fences its offsets. Raises ConfigurationError
         when ``transaction.timeout.ms`` is shorter than the consumer's gate may hold a transaction and its commit may
-        take.
+        take, and for ids of the consumer that are not printable ASCII.
         """
         if not hasattr(consumer, "join_transaction"):
             raise TypeError(f"transaction() expects an EosConsumer, not {consumer!r}")
@@ -90,6 +90,7 @@ class EosProducer(ConfluentProducer):
         Raises TransactionStateError while either has open work with another one, ConfigurationError as ``transaction``
         does.
         """
+        check_ids_in_transactions(consumer.settings)
         if self.transactional_id:  # without one there is no time-out yet
             check_transaction_timeout(
                 self.transaction_timeout_s,

@@ -24,9 +24,10 @@ from confluent_kafka import (
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import safe_consumer_settings
 from eos_client.confluent.call_stack import in_library
+from eos_client.confluent.dropped_members import MEMBERS
 from eos_client.confluent.failures import consumer_errors
 from eos_client.confluent.fetching import FetchingConsumer
-from eos_client.confluent.group_member import MEMBERS, ConsumerFactory
+from eos_client.confluent.group_member import ConsumerFactory
 from eos_client.confluent.leaving import close_in_time, serve_before_close
 from eos_client.confluent.read_positions import behind_the_end, forbidden_reset, topic_replaced
 from eos_client.confluent.record_runs import RecordRun, last_good, runs
@@ -366,11 +367,6 @@ class ConfluentConsumer(FetchingConsumer):
         self._closed = True
         MEMBERS.leaves(self._ownership)
         self._carried = []
-
-    @property
-    def _stays_a_member(self) -> bool:
-        """Whether a classic group keeps this member's place until it comes back (KIP-345)."""
-        return not self._is_member_epoch and "group.instance.id" in self._settings
 
     def _close_library(self) -> None:
         """Close the client library. A second call goes on where a signal handler has broken off the first one."""

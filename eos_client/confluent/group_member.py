@@ -5,25 +5,25 @@ Callbacks run inside ``poll`` and ``consume``, in the thread that polls.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
+from eos_client.completion import Completion
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer_calls import OwnedConsumer
 from eos_client.confluent.diagnosis import LastErrors
-from eos_client.confluent.dropped_members import Members
+from eos_client.confluent.dropped_members import MEMBERS, in_background
 from eos_client.confluent.group_metadata import GenerationReader
-from eos_client.confluent.leaving import unsubscribe_when_lost
+from eos_client.confluent.leaving import serve_before_close, unsubscribe_when_lost
 from eos_client.confluent.start_offsets import library_settings
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.confluent.topic_identities import TopicIdentities
 from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, is_pattern
 from eos_client.ports import MembershipSnapshot, RebalanceListener, keys_of
-
-MEMBERS = Members()
 
 ConsumerFactory = Callable[[dict[str, Any]], Any]
 
@@ -35,6 +35,8 @@ def to_kafka(partitions: Iterable[InputPartition]) -> list[TopicPartition]:
 
 class GroupMember(OwnedConsumer):
     """A consumer that follows its own membership. Fetched records that wait to be handed over are ``_carried``."""
+
+    _listener: RebalanceListener | None = None
 
     def __init__(self, settings: dict[str, Any], factory: ConsumerFactory) -> None:
         self.last_errors = LastErrors(settings.get("error_cb"))
@@ -65,7 +67,6 @@ class GroupMember(OwnedConsumer):
         self._half_heard: frozenset[InputPartition] = frozenset()
         self._raised_by_application: BaseException | None = None
         self._in_callback = False
-        self._listener: RebalanceListener | None = None
         self._raw = self._new_library(self._guard)
 
     def _new_library(self, guard: CallbackGuard) -> Any:
@@ -106,7 +107,8 @@ class GroupMember(OwnedConsumer):
     @owned()
     def _subscribe(self, topics: list[str], listener: RebalanceListener) -> None:
         if self._factory is Consumer:  # members of a simulated group stand for processes
-            MEMBERS.joins(self._ownership, (self._settings.get("bootstrap.servers"), self._settings.get("group.id")))
+            group = self._settings.get("bootstrap.servers"), self._settings.get("group.id")
+            MEMBERS.joins(self._ownership, group, self._leave_at_exit)
         heard = self._guard.heard
         self._raw.subscribe(
             topics, on_assign=heard(self._on_assign), on_revoke=heard(self._on_revoke), on_lost=heard(self._on_lost)
@@ -118,6 +120,32 @@ class GroupMember(OwnedConsumer):
         self._subscription = list(topics)
         self._listener = listener
         self._rejoins = False
+
+    def _leave_at_exit(self) -> Completion | None:
+        return None if self._closed or not self._ownership.may_end else self._leave_unclosed()
+
+    def _leave_unclosed(self) -> Completion:
+        """Leave the group, in a thread of its own and unheard, as a consumer that nobody closes any more."""
+        self._closed = True
+        self._guard.retire()
+        raw, unsubscribe = self._raw, not self._stays_a_member
+
+        def leave() -> None:
+            serve_before_close(raw, unsubscribe=unsubscribe)
+            raw.close()
+
+        return in_background(leave)
+
+    def __del__(self) -> None:
+        """Leave the group of a consumer that was dropped without close(); not in the thread that collects garbage."""
+        is_real_member = self._listener is not None and self._factory is Consumer
+        if is_real_member and not (self._closed or self._ownership.is_a_parents or sys.is_finalizing()):
+            self._leave_unclosed()
+
+    @property
+    def _stays_a_member(self) -> bool:
+        """Whether a classic group keeps this member's place until it comes back (KIP-345)."""
+        return not self._is_member_epoch and "group.instance.id" in self._settings
 
     def _replace_library(self) -> Any:
         """Be another member from now on, of no group yet; returns the client library's consumer that was left."""

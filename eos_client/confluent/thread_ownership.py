@@ -36,13 +36,19 @@ class ThreadOwnership:
         self._shared = shared
         self._owner: threading.Thread | None = None
         self._in_call = threading.RLock()
-        self._is_a_parents = False
+        self.is_a_parents = False
         _LIVING.add(self)
 
     @property
     def is_mine(self) -> bool:
         """Whether the calling thread may call. By the thread itself: idents are used again."""
         return self._shared or self._owner is threading.current_thread()
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the calling thread can end the client: no other one may be inside it, and no parent has it."""
+        other = self._owner is not None and self._owner.is_alive() and self._owner is not threading.current_thread()
+        return not other and not self.is_a_parents
 
     def end_sharing(self) -> None:
         """From now on one thread owns the client; the calling one, if the client was shared."""
@@ -59,7 +65,7 @@ class ThreadOwnership:
 
         Raises WrongThreadError, and ClientClosedError in a process that was forked later.
         """
-        if self._is_a_parents:
+        if self.is_a_parents:
             raise self._forked(method)
         if self._owner is not None and self._owner.is_alive() and self._owner is not threading.current_thread():
             raise self._wrong_thread(method, f"belongs to thread {self._owner.name!r}")
@@ -78,7 +84,7 @@ class ThreadOwnership:
 
     def leave_to_parent(self) -> None:
         """In a forked child: admit nobody any more. A lock may be held by a thread that does not run here."""
-        self._is_a_parents = True
+        self.is_a_parents = True
         self._shared = False
         self._owner = None
         self._in_call = threading.RLock()
@@ -140,7 +146,7 @@ class _Admission:
 class NeverBuilt:
     """Stands for the ownership of a client whose subclass did not call ``super().__init__()``."""
 
-    is_mine = False
+    is_mine = may_end = is_a_parents = False
     _OF_EVERY_CLIENT = frozenset({"list_topics", "cluster_id", "set_sasl_credentials"})
 
     def __init__(self, message: str) -> None:

@@ -19,18 +19,27 @@ class AbortsInARow:
     def __init__(self) -> None:
         self.count = 0
         self.spent_s = 0.0
+        self.evictions = 0
         self._partitions: AbstractSet[InputPartition] = frozenset()
 
     def progress(self) -> None:
         """Start anew: something was committed, or it is known now why it was not."""
+        self.evictions = 0
+        self._start_anew()
+
+    def _start_anew(self) -> None:
         self.count, self.spent_s, self._partitions = 0, 0.0, frozenset()
+
+    def evicted(self) -> None:
+        """Note that one record alone took longer than the group waits for a poll: it will again, whoever has it."""
+        self.evictions += 1
 
     def aborted(
         self, partitions: AbstractSet[InputPartition], assigned: AbstractSet[InputPartition], spent_s: float
     ) -> None:
         """Note that a transaction with records of ``partitions`` was aborted after ``spent_s`` seconds of work."""
         if self._partitions.isdisjoint(assigned):
-            self.progress()
+            self._start_anew()
         self.count += 1
         self.spent_s += spent_s
         self._partitions = self._partitions | partitions

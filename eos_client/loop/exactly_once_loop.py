@@ -22,6 +22,7 @@ from eos_client.core.model import InputPartition, Outcome
 from eos_client.errors import (
     AbortableError,
     ClientClosedError,
+    ClusterUnavailableError,
     ConfigurationError,
     EosError,
     FatalClientError,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 _STRIDE_MAX = 512
 _CLOSE_MIN_S = 1.0
+_MAX_POLL_DEFAULT_MS = 300_000
+_EVICTIONS_MAX = 3
 
 
 class ExactlyOnceLoop:
@@ -101,6 +104,7 @@ class ExactlyOnceLoop:
         self._stop_reason: str | None = None
         self._began_at: float | None = None
         self._records = 0
+        self._longest_s = 0.0
         self._stride = 1
         self._records_to_repeat = 0
         self._partitions_to_repeat: frozenset[InputPartition] = frozenset()
@@ -306,7 +310,9 @@ class ExactlyOnceLoop:
             self._records += len(stride)
             write(stride)
             done += len(stride)
-            self._adapt_stride(self._clock() - began_at)
+            took_s = self._clock() - began_at
+            self._longest_s = max(self._longest_s, took_s)
+            self._adapt_stride(took_s)
             if done < len(batch) and (self._is_due() or self._stop_reason is not None):
                 self._consumer.put_back(batch[done:])
                 return
@@ -327,17 +333,18 @@ class ExactlyOnceLoop:
             # Held: the same transaction is due again one interval from now.
             self._began_at = self._clock()
             return
-        records, spent_s = self._records, self._spent_s()
+        records, spent_s, longest_s = self._records, self._spent_s(), self._longest_s
         self._forget_transaction()
         if ending.outcome is Outcome.COMMITTED:
             self._records_to_repeat = max(0, self._records_to_repeat - records)
             self._size.committed()
             self._aborts.progress()
-        elif is_explained or self._becomes_smaller(records, spent_s):
+        elif is_explained or self._becomes_smaller(records, spent_s, longest_s):
             self._repeat(records, work)
             self._aborts.progress()
         else:
             self._aborts.aborted(work, self._consumer.assigned, spent_s)
+            self._require_time_to_poll(longest_s)
             self._back_off(ending)
 
     def _repeat(self, records: int, work: frozenset[InputPartition]) -> None:
@@ -345,11 +352,29 @@ class ExactlyOnceLoop:
         self._records_to_repeat = max(self._records_to_repeat, records)
         self._partitions_to_repeat = work
 
-    def _becomes_smaller(self, records: int, spent_s: float) -> bool:
+    def _becomes_smaller(self, records: int, spent_s: float, longest_s: float) -> bool:
         """Return whether fewer records in the next transaction help after this one, which was aborted."""
         if self._session.take_refused_delivery():
             return self._size.narrow(records)
-        return spent_s >= self._producer.transaction_timeout_s and self._size.timed_out()
+        took_too_long = spent_s >= self._producer.transaction_timeout_s or longest_s >= self._max_poll_s
+        return took_too_long and self._size.timed_out()
+
+    @property
+    def _max_poll_s(self) -> float:
+        return int(self._consumer.settings.get("max.poll.interval.ms", _MAX_POLL_DEFAULT_MS)) / 1000
+
+    def _require_time_to_poll(self, longest_s: float) -> None:
+        """End where one record takes longer, again and again, than the group waits for the next poll."""
+        if longest_s < self._max_poll_s:
+            return
+        self._aborts.evicted()
+        if self._aborts.evictions >= _EVICTIONS_MAX:
+            raise FatalClientError(
+                f"{self._aborts.evictions} transactions in a row were aborted because one record took longer "
+                f"({longest_s:.1f} s) than the group waits for the next poll, and gives the partitions to others: "
+                f"max.poll.interval.ms is {self._max_poll_s * 1000:.0f}. Set it above what the slowest record takes, "
+                "its retries included. Nothing of them is visible; end the process."
+            )
 
     def _heed_endings(self) -> None:
         """Let the memory of failed records follow what became of their transaction, in a rebalance callback too."""
@@ -368,14 +393,16 @@ class ExactlyOnceLoop:
     def _forget_transaction(self) -> None:
         self._began_at = self._working_since = None
         self._records = 0
+        self._longest_s = 0.0
 
     def _back_off(self, ending: Ending) -> None:
         """Let repeated aborts come slower, and end when ``recovery_timeout_s`` of work has led to no commit."""
         if self._aborts.spent_s > self.config.recovery_timeout_s:
-            raise FatalClientError(
-                f"{self._aborts.count} transactions in a row were aborted, {self._aborts.spent_s:.0f} s of work "
-                f"without a commit in between; the last one: {ending.reason} Nothing of them is visible; end the "
-                "process."
+            raise ClusterUnavailableError(
+                f"{self._aborts.count} transactions in a row were aborted and begun again, {self._aborts.spent_s:.0f} s "
+                f"of work without a commit in between (recovery_timeout_s={self.config.recovery_timeout_s:g}): the "
+                "cluster takes none. Nothing of them is visible; start the process again when that is mended. What "
+                f"was said of the last one: {ending.reason}"
             )
         if self._aborts.pause_s:
             began_at = self._clock()
@@ -396,11 +423,11 @@ class ExactlyOnceLoop:
             ending = self._session.end()
         if ending.outcome is Outcome.SKIPPED:
             self._session.abort("the loop was stopped while the gate was closed")
-        records, spent_s = self._records, self._spent_s()
+        records, spent_s, longest_s = self._records, self._spent_s(), self._longest_s
         self._forget_transaction()
         if ending.outcome is Outcome.COMMITTED:
             self._records_to_repeat = max(0, self._records_to_repeat - records)
-        elif ending.outcome is Outcome.ABORTED and self._becomes_smaller(records, spent_s):
+        elif ending.outcome is Outcome.ABORTED and self._becomes_smaller(records, spent_s, longest_s):
             self._repeat(records, work)
 
     def _abort_quietly(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from hypothesis import example, given
 from hypothesis import settings as run_with
 from hypothesis import strategies as st
@@ -22,6 +22,7 @@ from eos_client.config import (
     CONSUMER_ONLY,
     PRODUCER_ONLY,
     EosConfig,
+    check_ids_in_transactions,
     idempotent_producer_settings,
     safe_consumer_settings,
     safe_producer_settings,
@@ -282,3 +283,25 @@ def test_settings_that_are_valid_for_their_consumer_are_valid_for_ours(chosen):
 
 def test_a_short_delivery_timeout_is_taken_by_a_slots_producer_too():
     SlotProducer({**KAFKA, "message.timeout.ms": 10}, "slot-0", limits=ProducerLimits()).close()
+
+
+@pytest.mark.parametrize("text", ["größe", "a\tb", "a\x7f", "my app 1", "~!*", ""])
+def test_ids_are_refused_whose_offsets_the_client_library_sends_in_no_transaction(text):
+    producer = Producer({**KAFKA, "transactional.id": "t", "log_level": 0})
+    metadata = b"CGMDv2:\x01\x00\x00\x00" + b"\0".join([b"group", text.encode() + b"-1"]) + b"\0\1"
+    with pytest.raises(KafkaException) as refused:
+        producer.send_offsets_to_transaction([TopicPartition("orders", 0, 1)], metadata, 0)
+    is_unsafe = refused.value.args[0].name() == "_BAD_MSG"
+    assert is_unsafe == bool(text and text not in {"my app 1", "~!*"}), refused.value
+    for named in ({"group.id": text}, {"group.instance.id": text}, {"client.id": text}):
+        settings = {"group.id": "group", **named}
+        if is_unsafe:
+            with pytest.raises(ConfigurationError, match=f"{next(iter(named))}=.*printable ASCII"):
+                check_ids_in_transactions(settings)
+        else:
+            check_ids_in_transactions(settings)
+
+
+@pytest.mark.parametrize("settings", [{"group.protocol": "consumer"}, {"group.instance.id": "one"}])
+def test_a_client_id_that_is_in_no_member_id_may_be_any_text(settings):
+    check_ids_in_transactions({"group.id": "group", "client.id": "größe", **settings})

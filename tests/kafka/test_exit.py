@@ -1,4 +1,4 @@
-"""A program that ends while a generator or a context manager still holds a block open: the process ends, too."""
+"""A program that ends while a block is open, or that closes nothing at all: the process ends, too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import sys
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
+from tests.kafka.kafka_support import wait_for
 from tests.kafka.loop_support import Job
 
 ANSWER_S = 90.0
@@ -54,6 +56,49 @@ else:
     next(held)
 print("the program ends", flush=True)
 """
+
+
+UNCLOSED = """
+import sys, time
+from eos_client import EosConsumer
+
+servers, group, source, how, protocol = sys.argv[1:]
+settings = {"bootstrap.servers": servers, "group.id": group, "group.protocol": protocol, "log_level": 0}
+
+def member():
+    consumer = EosConsumer(settings)
+    consumer.subscribe([source])
+    time.sleep(2)  # it may have an assignment by now that nobody has asked for
+    return consumer
+
+if how == "dropped":
+    for _ in range(4):
+        dropped = member()
+        del dropped
+consumer = member()
+print("the program ends", flush=True)
+raise ArithmeticError
+"""
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("how", ["kept", "dropped"])
+def test_the_process_of_members_that_nobody_closes_ends_and_they_leave_the_group(
+    kafka_broker: Any, how: str, protocol: str
+) -> None:
+    with Job(kafka_broker) as job:
+        job.load(8)
+        command = [sys.executable, "-c", UNCLOSED, job.bootstrap, job.group, job.source, how, protocol]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSWER_S)
+        assert "the program ends" in done.stdout, done.stderr
+        assert done.returncode == 1, done.stderr
+        assert "ArithmeticError" in done.stderr
+        wait_for(lambda: members_of(job) == [], "every member to have left")
+
+
+def members_of(job: Job) -> list[Any]:
+    admin = AdminClient({"bootstrap.servers": job.bootstrap})
+    return list(admin.describe_consumer_groups([job.group])[job.group].result(ANSWER_S).members)
 
 
 @pytest.mark.parametrize("holder", ["generator", "context manager", "generator that closes the consumer"])

@@ -91,7 +91,8 @@ class FakeLibrary:
 class FakeConsumer:
     """Hands out `waiting`; polling for nothing takes its whole time."""
 
-    def __init__(self, _settings, *, gate, clock, **_):
+    def __init__(self, settings, *, gate, clock, **_):
+        self.settings = settings
         self.gate = CommitGate(gate)
         self.assigned = frozenset({InputPartition("orders", 2)})
         self.waiting = []

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, OutputRecord
-from eos_client.errors import OutputRefusedError, TransformError, UnknownOutcomeError
+from eos_client.errors import FatalClientError, OutputRefusedError, TransformError, UnknownOutcomeError
 from eos_client.observe import RecordDeadLettered, RecordSkipped, TransactionAborted, TransactionCommitted
 from eos_client.testing.simulation.settings import BrokerSettings
 from tests.loop.fakes import Bench
@@ -163,6 +163,27 @@ def test_a_hook_that_raises_changes_no_failure(simulated_cluster):
     assert work.run(numbers(10)) == numbers(10)[::2]
     assert work.loop.counters.records_failed == 5
     assert work.aborts() == []
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_record_that_takes_longer_than_the_group_waits_for_a_poll_gets_through_or_ends_the_loop_by_name(
+    simulated_cluster, protocol
+):
+    def slow(record):
+        if record.value() == b"3":
+            simulated_cluster.clock.sleep(8.0)
+        return [record.value()]
+
+    settings = {"max.poll.interval.ms": 6_000, "group.protocol": protocol}
+    settings |= {"session.timeout.ms": 6_000} if protocol == "classic" else {}
+    work = Work(simulated_cluster, slow, consumer=settings)
+    if protocol == "consumer":
+        assert work.run(numbers(5)) == numbers(5)
+        return
+    with pytest.raises(FatalClientError, match=r"max\.poll\.interval\.ms is 6000"):
+        work.run(numbers(5))
+    assert simulated_cluster.values("invoices") == numbers(3)
+    assert len(work.aborts()) <= 5
 
 
 IMPOSSIBLE: Any = {

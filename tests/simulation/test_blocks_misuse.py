@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
-from eos_client.errors import TransactionStateError
+from eos_client.errors import ConfigurationError, TransactionStateError
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
 
 
@@ -146,6 +146,11 @@ def test_a_consumer_that_never_subscribed_is_refused(stage):
     producer = stage.producer()
     with pytest.raises(TransactionStateError, match="has not subscribed"):
         producer.transaction(stage.consumer()).__enter__()
+
+
+def test_a_consumer_whose_ids_no_transaction_can_name_is_refused_before_anything_is_read(stage):
+    with pytest.raises(ConfigurationError, match=r"group\.id='größe'"):
+        stage.producer().transaction(stage.subscribed(group_id="größe"))
 
 
 def test_something_else_than_an_eos_consumer_is_refused(stage):
