@@ -24,20 +24,21 @@ class HandleInit:
     """How far one handle's init is. ``attempt`` runs in the thread of the handle, everything else in its owner's.
 
     ``is_resumable``: the handle has not been initialised, and can be. ``is_unanswered``: its request may be on its way.
+    ``is_fresh``: it has been, and no transaction was begun since.
     """
 
-    __slots__ = ("_is_fresh", "is_resumable", "is_unanswered")
+    __slots__ = ("is_fresh", "is_resumable", "is_unanswered")
 
     def __init__(self) -> None:
         self.is_resumable = True
         self.is_unanswered = False
-        self._is_fresh = False
+        self.is_fresh = False
 
     def attempt(self, raw: Any, timeout_s: float) -> None:
         """Initialise ``raw``, or continue with it; does nothing between its init and its first transaction."""
-        if not self._is_fresh:
+        if not self.is_fresh:
             raw.init_transactions(timeout_s)
-            self._is_fresh = True
+            self.is_fresh = True
 
     def answered(self) -> None:
         """Note that the init has ended: it succeeded, or the handle was told that it never will."""
@@ -45,7 +46,7 @@ class HandleInit:
 
     def transaction_begins(self) -> None:
         """Note that another init would not be the same one."""
-        self._is_fresh = False
+        self.is_fresh = False
 
 
 class InitsLeftBehind:

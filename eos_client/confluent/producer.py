@@ -69,6 +69,8 @@ class ConfluentProducer(ProducerHandle):
             self._raw.begin_transaction()
         except KafkaException as exception:
             self._raise_failure(TransactionalRequest.BEGIN, exception)
+        if self._init.is_fresh and self._log.losses:  # its request may have been sent twice, and be served late
+            self._inits_left.another()
         self._init.transaction_begins()
         self._log.forget_implied()
         self._losses_before_offsets = None

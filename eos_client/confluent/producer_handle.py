@@ -291,8 +291,7 @@ class ProducerHandle:
                 return left
 
     def _initialise(self, limit_s: float) -> None:
-        is_first = self._init.is_resumable
-        if is_first and self._finished is None:
+        if self._init.is_resumable and self._finished is None:
             self._finished = _not_initialised(self.transactional_id)
         if self._thread.is_real:  # in a simulated cluster, instances stand for processes
             _UNANSWERED.begins(self)
@@ -304,18 +303,9 @@ class ProducerHandle:
             simulated = not isinstance(self._raw, Producer)
             raise why_init_failed(self._settings, self.last_errors, limit_s, error, simulated=simulated) from error
         _UNANSWERED.succeeded(self)
-        if is_first:
-            self._note_init_sent_twice()
         self._inits_left.followed()
         self._init.answered()
         self._finished = None
-
-    def _note_init_sent_twice(self) -> None:
-        """Note that the init was under way when a connection was lost: its first copy may be served late."""
-        with suppress(EosError):
-            self._serve(0)
-        if self._log.losses:
-            self._inits_left.another()
 
     @property
     def claim(self) -> object:

@@ -399,10 +399,10 @@ class ExactlyOnceLoop:
         """Let repeated aborts come slower, and end when ``recovery_timeout_s`` of work has led to no commit."""
         if self._aborts.spent_s > self.config.recovery_timeout_s:
             raise ClusterUnavailableError(
-                f"{self._aborts.count} transactions in a row were aborted and begun again, {self._aborts.spent_s:.0f} s "
-                f"of work without a commit in between (recovery_timeout_s={self.config.recovery_timeout_s:g}): the "
-                "cluster takes none. Nothing of them is visible; start the process again when that is mended. What "
-                f"was said of the last one: {ending.reason}"
+                f"{self._aborts.count} transactions in a row were aborted and begun again, {self._aborts.spent_s:.0f} "
+                f"s of work without a commit in between (recovery_timeout_s={self.config.recovery_timeout_s:g}). "
+                "Nothing of them is visible; start the process again when that is mended. What was said of the last "
+                f"one: {ending.reason}"
             )
         if self._aborts.pause_s:
             began_at = self._clock()
