@@ -6,8 +6,6 @@ READY := $(VENV)/.ready
 KAFKA_VERSION ?= 4.3.1
 # More of them starve each other on two processors: brokers lose sessions then, and waits run out.
 WORKERS ?= 2
-# These wait for brokers most of the time.
-BROKER_WORKERS ?= 3
 # What pytest ends with where TESTS has none of a kind.
 NO_TESTS := 5
 APPLICATIONS ?= 100000
@@ -38,7 +36,7 @@ demo-spark: $(READY) ## a Spark stream that loses an executor and its driver, wi
 test: $(READY) ## all tests, on real Kafka
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not soak and not spark and not kafka" $(TESTS) \
 	    || test $$? -eq $(NO_TESTS)
-	@$(BIN)/pytest --numprocesses $(BROKER_WORKERS) --dist loadfile -m "kafka and not soak" $(TESTS) \
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "kafka and not soak" $(TESTS) \
 	    || test $$? -eq $(NO_TESTS)
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "spark and not soak and not alone" $(TESTS) \
 	    || test $$? -eq $(NO_TESTS)
