@@ -67,7 +67,7 @@ class Lease:
         """
         limit_s = self._session_s
         call_limit_s = limit_s + self._settings.commit_timeout_s + _ASK_LIMIT_S
-        self._call(lambda: self._our_member().commit(entries, limit_s), call_limit_s)
+        self._call(lambda: self._commit(entries, limit_s), call_limit_s)
 
     @property
     def is_superseded(self) -> bool:
@@ -163,6 +163,14 @@ class Lease:
             self._end(f"the membership moved on from {self.generation} to {snapshot.generation}")
         self._check()
         return snapshot
+
+    def _commit(self, entries: Mapping[int, LedgerEntry], limit_s: float) -> None:
+        member = self._our_member()
+        try:
+            member.commit(entries, limit_s)
+        finally:
+            if member.ended is not None:  # before the driver hears of the refusal
+                self._end(member.ended)
 
     def _our_member(self) -> LeaseMember:
         self._check()

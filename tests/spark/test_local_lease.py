@@ -75,6 +75,8 @@ def test_the_newest_driver_wins_and_the_older_one_never_comes_back(make_lease):
     assert time.monotonic() - began_at < SESSION_S - 5
     with pytest.raises(RunFencedError):
         older.commit(MARKER)
+    assert older.has_ended()
+    assert older.is_superseded
     for _ in range(3):
         with pytest.raises(RunFencedError, match="let this query end"):
             older.ask(1)
