@@ -129,10 +129,7 @@ class EosConsumer(ConfluentConsumer):
 
     def _may_commit(self, positions: InputPositions) -> bool:
         ruling, snapshot = self._starts_of_ours.ask(positions)
-        if ruling.decision is CommitDecision.SKIP:
-            self._starts_of_ours.skipped(ruling, snapshot)
-        else:
-            self._starts_of_ours.ended()
+        self._starts_of_ours.note(ruling, snapshot)
         return ruling.decision is CommitDecision.COMMIT
 
     def starts_departed(self) -> None:

@@ -71,6 +71,13 @@ class GateAttempts:
     def _hold_limit_s(self) -> float:
         return self._consumer.gate.settings.hold_limit_s
 
+    def note(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
+        """Note what became of an attempt: the work is held, or its attempts have ended."""
+        if ruling.decision in {CommitDecision.COMMIT, CommitDecision.ABORT}:
+            self.ended()
+        else:
+            self.skipped(ruling, snapshot)
+
     def skipped(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
         """Note and report that nothing was sent."""
         if self._held_since is None:

@@ -80,10 +80,7 @@ class PlainCommits:
                 self.pending[partition] = before[partition]
 
     def _note(self, ruling: CommitRuling, snapshot: MembershipSnapshot, refused: AbstractSet[InputPartition]) -> None:
-        if ruling.decision not in {CommitDecision.COMMIT, CommitDecision.ABORT}:
-            self._attempts.skipped(ruling, snapshot)
-            return
-        self._attempts.ended()
+        self._attempts.note(ruling, snapshot)
         if ruling.decision is CommitDecision.ABORT and refused:
             self._hook(CommitRefused(partitions=frozenset(refused), row=ruling.row, reason=ruling.reason))
 

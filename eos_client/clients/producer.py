@@ -90,7 +90,6 @@ class EosProducer(ConfluentProducer):
         Raises TransactionStateError while either has open work with another one, ConfigurationError as ``transaction``
         does.
         """
-        check_ids_in_transactions(consumer.settings)
         if self.transactional_id:  # without one there is no time-out yet
             check_transaction_timeout(
                 self.transaction_timeout_s,
@@ -100,6 +99,7 @@ class EosProducer(ConfluentProducer):
         self._group_fenced = True  # from its first transaction on, whose offsets are sent only at the end
         session = self._session
         if session is None or not session.joins(consumer):
+            check_ids_in_transactions(consumer.settings)
             if session is not None and session.has_open_work:
                 raise misplaced_call(
                     f"the producer {self.transactional_id!r} has an open transaction with another consumer: end that "

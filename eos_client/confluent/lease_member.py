@@ -26,10 +26,9 @@ from eos_client.ports import MembershipSnapshot, keys_of
 
 _JOIN_SLICE_S = 0.05
 _COMMIT_PAUSE_S = 0.1
-# A fenced member's plain commit often fails with _FATAL instead of the reason.
-_FENCED = frozenset(
-    {"_FATAL", "FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH", "_FENCED"}
-)
+# A member that a newer one has fenced often hears _FATAL from its plain commit instead of the reason.
+_SUPERSEDED = frozenset({"_FATAL", "FENCED_INSTANCE_ID"})
+_REFUSED = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH", "_FENCED"})
 _DEFAULTS: Mapping[str, Any] = {"reconnect.backoff.ms": 10, "retry.backoff.ms": 10}
 
 
@@ -107,8 +106,8 @@ class LeaseMember:
         deadline = time.monotonic() + limit_s
         offsets = [TopicPartition(self._topic, p, e.next_batch, metadata=e.encode()) for p, e in entries.items()]
         while (error := self._commit_once(offsets)) is not None:
-            if error.name() in _FENCED or is_fatal(error):
-                self.is_fenced = self.is_fenced or _tells_of_a_newer_one(error)
+            self.is_fenced = self.is_fenced or _tells_of_a_newer_one(error)
+            if self.is_fenced or error.name() in _REFUSED:
                 self.end(f"the group refused this driver's commit with {error.name()}")
                 raise RunFencedError(f"{self.ended}: a newer driver runs this sink. Let this query end.")
             self.serve()
@@ -177,4 +176,4 @@ class LeaseMember:
 
 def _tells_of_a_newer_one(error: KafkaError) -> bool:
     """Whether only a newer member with our ``group.instance.id`` can be why: a consumer has no other fatal error."""
-    return is_fatal(error) or error.name() in {"FENCED_INSTANCE_ID", "_FATAL"}
+    return is_fatal(error) or error.name() in _SUPERSEDED

@@ -47,8 +47,13 @@ class ThreadOwnership:
     @property
     def may_end(self) -> bool:
         """Whether the calling thread can end the client: no other one may be inside it, and no parent has it."""
-        other = self._owner is not None and self._owner.is_alive() and self._owner is not threading.current_thread()
-        return not other and not self.is_a_parents
+        return self._other_owner is None and not self.is_a_parents
+
+    @property
+    def _other_owner(self) -> threading.Thread | None:
+        owner = self._owner
+        is_other = owner is not None and owner.is_alive() and owner is not threading.current_thread()
+        return owner if is_other else None
 
     def end_sharing(self) -> None:
         """From now on one thread owns the client; the calling one, if the client was shared."""
@@ -67,8 +72,8 @@ class ThreadOwnership:
         """
         if self.is_a_parents:
             raise self._forked(method)
-        if self._owner is not None and self._owner.is_alive() and self._owner is not threading.current_thread():
-            raise self._wrong_thread(method, f"belongs to thread {self._owner.name!r}")
+        if (other := self._other_owner) is not None:
+            raise self._wrong_thread(method, f"belongs to thread {other.name!r}")
         if not self._in_call.acquire(blocking=False):
             raise self._wrong_thread(method, "is in use by another thread")
         if claims:
