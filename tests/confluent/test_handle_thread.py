@@ -141,10 +141,11 @@ def test_a_handle_that_is_abandoned_inside_a_call_is_served_until_it_is_destroye
     assert order[-2:] == ["destroying", "destroyed"]
 
 
-def test_a_handle_that_is_free_when_it_is_abandoned_is_not_served():
+def test_a_handle_that_is_free_when_it_is_abandoned_is_not_served(monkeypatch):
     served = []
     handle = HandleThread("free")
     assert handle.call(lambda: 1, PATIENCE_S) == 1
+    monkeypatch.setattr(handle_thread, "_LeftBehind", None)
     handle.abandon(lambda: None, lambda: served.append(1))
     wait_until(lambda: not threads_named("free"))
     assert not threads_named("free, left behind")

@@ -3,8 +3,10 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from eos_client.clients.gate_attempts import GateAttempts
-from eos_client.core.commit_gate import Assigned, CommitDecision, CommitGate, GateSettings
+from eos_client.core.commit_gate import Assigned, CommitDecision, CommitGate, CommitRuling, GateSettings
 from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, InputPosition
 from eos_client.ports import MembershipSnapshot
 
@@ -45,3 +47,19 @@ def test_a_generation_that_keeps_moving_is_a_skip_and_ends_at_the_hold_limit():
     now.s = LIMIT_S + 0.1
     ruling, _ = attempts.verdict(lambda: positions, lambda: True)
     assert (ruling.decision, ruling.row) == (CommitDecision.ABORT, 7)
+
+
+@pytest.mark.parametrize("end", [CommitDecision.COMMIT, CommitDecision.ABORT])
+@pytest.mark.parametrize("hold", [CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS])
+def test_work_is_held_from_its_first_skip_to_its_end_and_the_next_work_anew(hold, end):
+    now = SimpleNamespace(s=10.0)
+    consumer: Any = RestlessConsumer()
+    attempts = GateAttempts(consumer, lambda _: None, lambda: now.s)
+    for expected_s in (0.0, 1.0, 2.0):
+        attempts.note(CommitRuling(hold, 6, "held"), consumer.snapshot())
+        assert (attempts.is_held, attempts.held_for_s) == (True, expected_s)
+        now.s += 1.0
+    attempts.note(CommitRuling(end, 9, "over"), consumer.snapshot())
+    assert (attempts.is_held, attempts.held_for_s) == (False, 0.0)
+    attempts.note(CommitRuling(hold, 6, "held"), consumer.snapshot())
+    assert attempts.held_for_s == 0.0

@@ -7,6 +7,7 @@ import pytest
 
 from eos_client.core.model import InputPartition, Outcome
 from eos_client.errors import ClusterUnavailableError, FatalClientError
+from eos_client.loop.aborts_in_a_row import AbortsInARow
 from tests.loop.fakes import Bench
 
 INTERVAL_S = 1.0
@@ -138,6 +139,16 @@ def test_a_commit_between_aborts_starts_their_count_anew(on_bench):
     with pytest.raises(ClusterUnavailableError):
         bench.loop.run()
     assert len(bench.session.ended_at) > 80
+
+
+def test_evictions_count_in_a_row_although_their_work_went_elsewhere_meanwhile():
+    aborts = AbortsInARow()
+    for _ in range(3):
+        aborts.aborted({InputPartition("orders", 0)}, frozenset(), 8.0)
+        aborts.evicted()
+    assert (aborts.count, aborts.evictions) == (1, 3)
+    aborts.progress()
+    assert (aborts.count, aborts.evictions) == (0, 0)
 
 
 def idle_before_each_transaction(bench, seconds, then=lambda: None):
