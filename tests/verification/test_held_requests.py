@@ -64,6 +64,7 @@ def test_a_held_request_waits_and_nothing_overtakes_it_but_on_other_connections(
     client.sendall(OFFSETS + COMMIT + ABORT)
     caught = held.wait_until_caught()
     assert (caught.transactional_id, caught.producer_epoch) == ("t", 0)
+    assert has_received(broker, OFFSETS)
     client.sendall(BEAT)
     with socket.create_connection(("127.0.0.1", proxy.port)) as other:
         other.sendall(BEAT)
