@@ -53,6 +53,7 @@ _ON_ITS_WAY = frozenset(
 )
 """Codes of a coordinator or leader that is being made or moved: the same question is answered a moment later."""
 _ASK_AGAIN_S = 0.05
+HOW_TO_REACH_BROKERS = "Check the address, the network and the security settings, and that the brokers are up"
 LOG_LEVEL_CRITICAL = 2
 """syslog level: connection failures reach the caller as an error, not as log lines between its own output."""
 
@@ -248,7 +249,7 @@ class ClusterAdmin:
             reason = self._connection_error or "no connection could be made"
             raise ClusterUnavailableError(
                 f"no broker answered at {self._bootstrap} within {self._timeout_s:g} s ({reason}). "
-                "Check the address, that the broker is running, and its security settings"
+                f"{HOW_TO_REACH_BROKERS}"
             ) from error
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from eos_client.confluent.admin import ClusterAdmin
+from eos_client.confluent.admin import HOW_TO_REACH_BROKERS, ClusterAdmin
 from eos_client.confluent.failures import (
     REFUSED_DELIVERIES,
     KafkaClusterUnavailableError,
@@ -104,7 +104,8 @@ def why_init_failed(
     try:
         unfit = _unfit_transaction_log(servers, settings)
     except EosError as error:
-        return _unavailable(servers, limit_s, f"{last.clause()}; asked directly: {error}", cause)
+        found = str(error).removesuffix(f". {HOW_TO_REACH_BROKERS}")
+        return _unavailable(servers, limit_s, f"{last.clause()}; asked directly: {found}", cause)
     if unfit:
         not_available = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, unfit)
         return KafkaClusterUnfitError(not_available, f"init_transactions got no answer within {limit_s:g} s: {unfit}")
@@ -119,8 +120,8 @@ def unreachable(settings: Mapping[str, Any], limit_s: float, last: LastErrors) -
 
 def _unavailable(servers: str, limit_s: float, clause: str, cause: EosError | None = None) -> ClusterUnavailableError:
     message = (
-        f"no usable answer from bootstrap.servers {servers!r} within {limit_s:g} s{clause}. Check the address, the "
-        f"network and the security settings, and that the brokers are up; {_NOTHING_WAS_COMMITTED}"
+        f"no usable answer from bootstrap.servers {servers!r} within {limit_s:g} s{clause}. "
+        f"{HOW_TO_REACH_BROKERS}; {_NOTHING_WAS_COMMITTED}"
     )
     return _with_code_of(cause, message)
 
