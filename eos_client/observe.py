@@ -270,7 +270,7 @@ class Counters:
 class SparkRunStarted(Event):
     """A Spark driver holds the lease of its sink and has fenced every slot.
 
-    ``run``: this driver's number. ``ledger``: what was done with the ledger (ready, initialise, resize, adopt).
+    ``run``: this driver's number. ``ledger``: what was done with it (ready, initialise, restore, resize, adopt).
     """
 
     sink_id: str

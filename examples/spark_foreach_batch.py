@@ -67,7 +67,12 @@ def main() -> int:
         source = source.option("maxOffsetsPerTrigger", given.batch_records)
         source = source.option("includeHeaders", "true").option("kafka.isolation.level", "read_committed")
         stream = receipts(source.load()).writeStream.foreachBatch(sink)
-        stream.option("checkpointLocation", given.checkpoint).start().awaitTermination()
+        query = stream.option("checkpointLocation", given.checkpoint).start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+            sink.close()
     except (EosError, StreamingQueryException) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

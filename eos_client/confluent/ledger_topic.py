@@ -74,6 +74,11 @@ def _wait_for_partitions(admin: ClusterAdmin, topic: str, count: int, timeout_s:
         time.sleep(_ASK_AGAIN_S)
 
 
+def cluster_id(bootstrap_servers: str, config: Mapping[str, Any], *, timeout_s: float) -> str:
+    """Return the cluster's id, which it has for life; raises ClusterUnavailableError."""
+    return ClusterAdmin(bootstrap_servers, config, timeout_s=timeout_s).cluster().cluster_id
+
+
 def transaction_limit_ms(bootstrap_servers: str, config: Mapping[str, Any], *, timeout_s: float) -> int:
     """Return the longest ``transaction.timeout.ms`` that the cluster grants; 0 when it does not tell."""
     admin = ClusterAdmin(bootstrap_servers, config, timeout_s=timeout_s)

@@ -2,10 +2,14 @@
 
 It is decided for the whole ledger at once. An entry for every slot is there from the first start on, so a missing one
 is never normal; and no batch begins before all slots have the one before it, so entries that differ by more were lost.
+
+Brokers delete the ledger of a query that stands still for long (``offsets.retention.minutes``). So each run leaves a
+record beside the checkpoint, too. It says that the ledger was there, and, once the run was closed, which batch is next.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -13,15 +17,56 @@ from enum import Enum
 from eos_client.core.batch_ledger import SLOT_RULES, LedgerEntry, SinkIdentity, SlotContent, joined, token_of
 from eos_client.errors import BatchLedgerError, SlotsChangedError, TopicChangedError
 
+RECORD_VERSION = 1
+ANY_QUERY = ""
+"""Stands in a record for a query that it does not tell."""
+
 
 class StartDecision(Enum):
     """What a query that starts does with the ledger that it finds."""
 
     READY = "ready"
     INITIALISE = "initialise"
+    RESTORE = "restore"
     RESIZE = "resize"
     ADOPT = "adopt"
     REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """What a run of the sink has left beside its checkpoint; ``query_id`` is its query's.
+
+    ``next_batch``: of a run that was closed, the batch after the last one that it wrote; each slot had committed that
+    one, and none was begun since. None where the run was not closed, or with a batch in hand. ``content``: what that
+    last one held, if it is known.
+    """
+
+    run: int
+    query_id: str
+    next_batch: int | None = None
+    content: SlotContent | None = None
+
+    def encode(self) -> str:
+        """Return everything but the run as one line of ASCII."""
+        fields: dict[str, object] = {"eos": RECORD_VERSION, "query": self.query_id}
+        if self.next_batch is not None:
+            fields["next"] = self.next_batch
+        if self.content is not None:
+            fields |= {"rows": self.content.rows, "sum": self.content.fingerprint}
+        return json.dumps(fields, separators=(",", ":"))
+
+
+def decode_record(run: int, line: str) -> RunRecord:
+    """Return the record that ``run`` has left. One that cannot be read says no more than that there was a ledger."""
+    try:
+        fields = json.loads(line)
+        if fields["eos"] != RECORD_VERSION:
+            return RunRecord(run, ANY_QUERY)
+        content = SlotContent(int(fields["rows"]), int(fields["sum"])) if "rows" in fields else None
+        return RunRecord(run, str(fields["query"]), None if "next" not in fields else int(fields["next"]), content)
+    except (ValueError, TypeError, KeyError):
+        return RunRecord(run, ANY_QUERY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +74,7 @@ class StartQuestion:
     """A whole ledger at the start of a query whose first batch is ``batch_id``; ``entries`` by slot.
 
     ``marker``: the batch-complete marker, if there is one. ``adopt``: the token with which the caller takes this very
-    ledger over.
+    ledger over. ``record``: what the last run of the sink has left outside of the ledger, if there was one.
     """
 
     entries: Mapping[int, LedgerEntry]
@@ -37,6 +82,7 @@ class StartQuestion:
     batch_id: int
     marker: LedgerEntry | None = None
     adopt: str | None = None
+    record: RunRecord | None = None
 
     @property
     def token(self) -> str:
@@ -96,8 +142,24 @@ class StartQuestion:
         return self.missing or self.foreign or self.ahead or self.regressed
 
     @property
+    def was_there(self) -> bool:
+        """Whether a run of this query has had a ledger."""
+        return self.record is not None and self.record.query_id in {ANY_QUERY, self.identity.query_id}
+
+    @property
+    def restored_batch(self) -> int | None:
+        """What is next for every slot of a ledger that is gone, where the last run's record can stand for it."""
+        if self.entries or not self.was_there or self.record is None or self.record.next_batch is None:
+            return None
+        # Batches are left out where the application does not call the sink; past this one, the checkpoint is old.
+        next_batch = max(self.record.next_batch, self.batch_id)
+        return next_batch if next_batch <= self.batch_id + 1 else None
+
+    @property
     def whole_content(self) -> SlotContent | None:
         """What the batch in hand held, where every slot has committed it and it is known."""
+        if self.record is not None and self.restored_batch == self.batch_id + 1:
+            return self.record.content
         if self.unusable or not self.live or any(e.next_batch <= self.batch_id for e in self.live.values()):
             return None
         contents = [entry.content for entry in self.live.values() if entry.content is not None]
@@ -128,7 +190,8 @@ class StartRule:
 _STOP = StartDecision.REFUSE
 
 START_RULES: tuple[StartRule, ...] = (
-    StartRule(1, lambda q: not q.entries and q.batch_id == 0, StartDecision.INITIALISE),
+    StartRule(1, lambda q: not q.entries and q.batch_id == 0 and not q.was_there, StartDecision.INITIALISE),
+    StartRule(11, lambda q: q.restored_batch is not None, StartDecision.RESTORE),
     StartRule(2, lambda q: q.unusable and q.adopt == q.token, StartDecision.ADOPT),
     StartRule(3, lambda q: q.missing, _STOP, slot_row=1),
     StartRule(4, lambda q: q.foreign, _STOP, slot_row=2),
@@ -173,6 +236,8 @@ def plan_start(question: StartQuestion, rules: tuple[StartRule, ...] = START_RUL
 
 def _started(question: StartQuestion, slot: int) -> LedgerEntry:
     """Return the entry that ``slot`` starts with: what was committed of this batch stays committed."""
+    if question.restored_batch is not None:
+        return LedgerEntry(question.restored_batch, question.identity)
     found = question.live.get(slot)
     if found is not None and found.identity == question.identity and found.next_batch == question.batch_id + 1:
         return found

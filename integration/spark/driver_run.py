@@ -1,6 +1,7 @@
 """One run of one sink on its driver: from the lease to the last batch.
 
-Start: join as the newest driver -> announce the run -> fence every slot -> read the ledger -> make it fit. Each batch:
+Start: join as the newest driver -> announce the run -> fence every slot -> read the ledger -> make it fit -> leave a
+record of the run beside the checkpoint, in case the ledger expires. Each batch:
 ask the gate -> one Spark job -> ask the gate -> commit the batch-complete marker under the lease, which is the only
 fence for tasks that found their slot written.
 
@@ -20,10 +21,16 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from eos_client.confluent.ledger_topic import MARKER_PARTITION, ensure_ledger_topic, ledger_room, partition_of_slot
+from eos_client.confluent.ledger_topic import (
+    MARKER_PARTITION,
+    cluster_id,
+    ensure_ledger_topic,
+    ledger_room,
+    partition_of_slot,
+)
 from eos_client.confluent.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
-from eos_client.core.batch_ledger_start import StartPlan, StartQuestion, marker_of, plan_start
+from eos_client.core.batch_ledger_start import RunRecord, StartPlan, StartQuestion, marker_of, plan_start
 from eos_client.core.replayed_batch import ReplayedBatch
 from eos_client.errors import CommitRefusedError, ConfigurationError, EosError, RunFencedError
 from eos_client.integration.spark import preflight
@@ -31,6 +38,7 @@ from eos_client.integration.spark.frame_columns import KEY
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.progress import SinkProgress
 from eos_client.integration.spark.rows import distributed, travelling, travelling_columns
+from eos_client.integration.spark.run_records import RunRecords
 from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
 from eos_client.integration.spark.slot_job import SlotJob
 from eos_client.integration.spark.slots import SLOT_FUNCTION_VERSION
@@ -39,13 +47,17 @@ from eos_client.integration.spark.staging import Stage
 from eos_client.integration.spark.status import SlotStatus, check_statuses, content_of, contents_by_slot
 from eos_client.integration.spark.task import SlotTask
 from eos_client.integration.spark.worker_clients import new_reader
-from eos_client.observe import EventHook, SparkLeaseRenewed, SparkRunFenced, SparkRunStarted, safe_hook
+from eos_client.observe import ClientReported, EventHook, SparkLeaseRenewed, SparkRunFenced, SparkRunStarted, safe_hook
 
 _FENCING_THREADS_MAX = 16
 _RENEWALS_MAX = 3
 """How often the lease is taken again within one batch."""
 _HEARD_WITHIN_S = 10.0
 """A driver hears of its eviction by its next heartbeat, which may come after its tasks have heard of it."""
+_UNRECORDED = (
+    "the end of the run could not be noted beside the checkpoint, so the query needs its ledger when it starts again "
+    "(offsets.retention.minutes). Close the sink before Spark is stopped. {}"
+)
 _REFUSED = CommitRefusedError.__name__  # in the traceback that Spark passes on
 
 
@@ -73,6 +85,8 @@ class DriverRun:
         self._run = 0
         self._room = 0
         self._is_closed = False
+        self._records: RunRecords | None = None
+        self._ends_with: tuple[int, SlotContent | None] | None = None
         self._floors: tuple[int, ...] = ()
         self._holders = ("",) * settings.slots
         self._replayed: ReplayedBatch | None = None
@@ -91,8 +105,11 @@ class DriverRun:
         preflight.check_query(self.query)
         travelling(frame, settings.order_by)
         preflight.check_executors(frame, settings.slots)
-        place = settings.bootstrap_servers, settings.config_for_admin, settings.ledger_topic
-        room = ledger_room(*place, timeout_s=settings.start_timeout_s)
+        cluster = settings.bootstrap_servers, settings.config_for_admin
+        if self.query.classic and (root := settings.stage_dir or self.query.checkpoint):
+            its_id = cluster_id(*cluster, timeout_s=settings.start_timeout_s)
+            self._records = RunRecords(frame.sparkSession, root, settings, its_id)
+        room = ledger_room(*cluster, settings.ledger_topic, timeout_s=settings.start_timeout_s)
         # Nothing is fenced yet, so an orphan's transaction may hold a stable answer back.
         self._plan(room, batch_id, stable=False)
 
@@ -122,15 +139,19 @@ class DriverRun:
 
     def _plan(self, room: int, batch_id: int, *, stable: bool) -> StartPlan:
         settings = self.settings
+        asked = StartQuestion({}, self._identity, batch_id, adopt=settings.adopt_ledger, record=self._last_record())
         if room == 0:
-            return plan_start(StartQuestion({}, self._identity, batch_id, adopt=settings.adopt_ledger))
+            return plan_start(asked)
         reader = new_reader(settings, stable=stable)
         try:
             marker = reader.marker(settings.start_timeout_s)
             entries = reader.slots(range(room), settings.start_timeout_s)
         finally:
             reader.close()
-        return plan_start(StartQuestion(entries, self._identity, batch_id, marker, adopt=settings.adopt_ledger))
+        return plan_start(replace(asked, entries=entries, marker=marker))
+
+    def _last_record(self) -> RunRecord | None:
+        return None if self._records is None else self._records.last()
 
     def _present_marker(self) -> LedgerEntry | None:
         reader = new_reader(self.settings)
@@ -141,7 +162,8 @@ class DriverRun:
 
     def _take_over(self, marker: LedgerEntry | None, batch_id: int) -> StartPlan:
         """Announce the run before fencing: a zombie's tasks look for it before they take a slot."""
-        self._run = 1 + (0 if marker is None else marker.run)
+        before = self._last_record()
+        self._run = 1 + max(0 if marker is None else marker.run, 0 if before is None else before.run)
         announced = marker_of(marker, self._identity, self._run)
         self._lease.commit({MARKER_PARTITION: announced})
         self._fence_slots(self._room)
@@ -150,6 +172,8 @@ class DriverRun:
             whole = min(entry.next_batch for entry in plan.entries.values())
             commits = {partition_of_slot(slot): entry for slot, entry in plan.commits.items()}
             self._lease.commit({**commits, MARKER_PARTITION: self._marker(whole, plan.content)})
+        if self._records is not None:
+            self._records.begin(RunRecord(self._run, self.query.query_id))
         self._floors = tuple(plan.entries[slot].next_batch for slot in range(self.settings.slots))
         self._replayed = ReplayedBatch(batch_id, plan.entries, plan.content)
         return plan
@@ -181,6 +205,7 @@ class DriverRun:
         if batch_id == self.progress.last_batch_id:
             raise _called_twice(self.settings, batch_id)
         clock = _Clock()
+        self._ends_with = None
         try:
             statuses = self._under_lease(frame, batch_id, clock)
         except RunFencedError as error:
@@ -192,6 +217,7 @@ class DriverRun:
         self._row_bytes = max(status.row_bytes for status in statuses)
         event = self.progress.count(batch_id, statuses, clock.seconds)
         self._hook(event)
+        self._ends_with = batch_id + 1, content_of(statuses)
         self._announce("marker_committed", batch_id)
 
     def _under_lease(self, frame: DataFrame, batch_id: int, clock: _Clock) -> list[SlotStatus]:
@@ -281,6 +307,20 @@ class DriverRun:
         if self._on_driver_step is not None:
             self._on_driver_step(step, batch_id)
 
+    def finish(self) -> None:
+        """Release the lease, for good, and leave word beside the checkpoint of the batch that comes next.
+
+        The lease comes first: from then on no batch begins.
+        """
+        self.close()
+        if self._records is None or self._ends_with is None:
+            return
+        next_batch, content = self._ends_with
+        try:
+            self._records.end(RunRecord(self._run, self.query.query_id, next_batch, content))
+        except Exception as error:  # noqa: BLE001  # Spark may have stopped; its JVM raises many kinds
+            self._hook(ClientReported(client=self.settings.sink_id, error=_UNRECORDED.format(error)))
+
     def close(self) -> None:
         """Release the lease, for good."""
         self._is_closed = True
@@ -356,4 +396,4 @@ def leave_run(settings: SinkSettings) -> None:
     with _LOCK:
         run = _RUNS.pop((settings.bootstrap_servers, settings.sink_id), None)
     if run is not None:
-        run.close()
+        run.finish()

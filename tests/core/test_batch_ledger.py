@@ -23,7 +23,16 @@ from eos_client.core.batch_ledger import (
     decide_slot,
     decode_entry,
 )
-from eos_client.core.batch_ledger_start import START_RULES, StartDecision, StartQuestion, marker_of, plan_start
+from eos_client.core.batch_ledger_start import (
+    ANY_QUERY,
+    START_RULES,
+    RunRecord,
+    StartDecision,
+    StartQuestion,
+    decode_record,
+    marker_of,
+    plan_start,
+)
 from eos_client.errors import (
     BatchContentError,
     BatchLedgerError,
@@ -155,6 +164,62 @@ STARTS = {
         StartDecision.READY,
     ),
     "initialise: a new query on a new ledger": (StartQuestion({}, OURS, 0), StartDecision.INITIALISE),
+    "ready: a record says nothing of a ledger that is there": (
+        StartQuestion(ledger(7, 7, 7, 7), OURS, BATCH, record=RunRecord(3, "q-1")),
+        StartDecision.READY,
+    ),
+    "restore: closed before the batch": (
+        StartQuestion({}, OURS, BATCH, record=RunRecord(3, "q-1", BATCH, TEN)),
+        StartDecision.RESTORE,
+    ),
+    "restore: closed before the first batch": (
+        StartQuestion({}, OURS, 0, record=RunRecord(3, "q-1", 0)),
+        StartDecision.RESTORE,
+    ),
+    "restore: batches were left out since": (
+        StartQuestion({}, OURS, BATCH, record=RunRecord(3, "q-1", BATCH - 2, TEN)),
+        StartDecision.RESTORE,
+    ),
+    "restore: the batch was whole": (
+        StartQuestion({}, OURS, BATCH, record=RunRecord(3, "q-1", BATCH + 1, TEN)),
+        StartDecision.RESTORE,
+    ),
+    "restore: the first batch was whole": (
+        StartQuestion({}, OURS, 0, record=RunRecord(3, "q-1", 1, TEN)),
+        StartDecision.RESTORE,
+    ),
+    "missing: all, and the last run was not closed": (
+        StartQuestion({}, OURS, BATCH, record=RunRecord(3, "q-1")),
+        LedgerMissingError,
+    ),
+    "missing: all at the first batch, which a run has begun": (
+        StartQuestion({}, OURS, 0, record=RunRecord(3, "q-1")),
+        LedgerMissingError,
+    ),
+    "missing: all at the first batch, and a record that cannot be read": (
+        StartQuestion({}, OURS, 0, record=RunRecord(3, ANY_QUERY)),
+        LedgerMissingError,
+    ),
+    "missing: all, and another query was closed": (
+        StartQuestion({}, OURS, BATCH, record=RunRecord(3, "q-2", BATCH, TEN)),
+        LedgerMissingError,
+    ),
+    "initialise: a new query where another one was": (
+        StartQuestion({}, OURS, 0, record=RunRecord(3, "q-2")),
+        StartDecision.INITIALISE,
+    ),
+    "missing: all, and an old checkpoint": (
+        StartQuestion({}, OURS, BATCH, record=RunRecord(3, "q-1", BATCH + 2, TEN)),
+        LedgerMissingError,
+    ),
+    "missing: one, and the last run was closed": (
+        StartQuestion(MISSING_ONE, OURS, BATCH, record=RunRecord(3, "q-1", BATCH, TEN)),
+        LedgerMissingError,
+    ),
+    "adopt: missing at the first batch, which a run has begun": (
+        adopting(StartQuestion({}, OURS, 0, record=RunRecord(3, "q-1"))),
+        StartDecision.ADOPT,
+    ),
     "resize: between two batches": (StartQuestion(ledger(7, 7, 7, 7), WIDER, BATCH), StartDecision.RESIZE),
     "resize: the batch is whole": (StartQuestion(ledger(8, 8, 8, 8), WIDER, BATCH), StartDecision.RESIZE),
     "resize: another slot function": (StartQuestion(ledger(7, 7, 7, 7), RENEWED, BATCH), StartDecision.RESIZE),
@@ -225,6 +290,36 @@ def test_a_ready_ledger_is_left_as_it_is():
 def test_a_new_ledger_gets_an_entry_for_every_slot_so_that_missing_is_never_normal():
     commits = plan("initialise: a new query on a new ledger").commits
     assert commits == {slot: LedgerEntry(0, OURS) for slot in range(4)}
+
+
+def test_a_restored_ledger_has_an_entry_for_every_slot_and_knows_what_a_whole_batch_held():
+    made = plan("restore: closed before the batch")
+    assert made.commits == made.entries == {slot: LedgerEntry(BATCH, OURS) for slot in range(4)}
+    assert made.content is None
+    skipped = plan("restore: batches were left out since")
+    assert set(skipped.entries.values()) == {LedgerEntry(BATCH, OURS)}
+    whole = plan("restore: the batch was whole")
+    assert whole.commits == whole.entries == {slot: LedgerEntry(BATCH + 1, OURS) for slot in range(4)}
+    assert whole.content == TEN
+
+
+@pytest.mark.parametrize(
+    "record",
+    [RunRecord(3, "q-1"), RunRecord(3, "q-1", 8, TEN), RunRecord(3, "q\n\u00e9", 0)],
+    ids=["open", "closed", "odd"],
+)
+def test_a_record_comes_back_as_it_was_left(record):
+    line = record.encode()
+    assert line.isascii()
+    assert "\n" not in line
+    assert decode_record(3, line) == record
+
+
+@pytest.mark.parametrize(
+    "line", ["", "{", "[]", '{"eos":2,"query":"q-1","next":8}', '{"eos":1,"query":"q-1","next":"x"}']
+)
+def test_a_record_that_cannot_be_read_says_only_that_there_was_a_ledger(line):
+    assert decode_record(3, line) == RunRecord(3, ANY_QUERY)
 
 
 def test_a_resized_ledger_remembers_whether_the_batch_is_whole():

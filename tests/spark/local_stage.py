@@ -67,6 +67,7 @@ class LocalStage:
         self.topic = self.new_topic("out")
         self.sink_id = f"sink-{self.mark}"
         self.checkpoint = str(self.folder / "checkpoint")
+        self.record_folder = self.folder / "checkpoint" / "eos-ledger" / self.sink_id
 
     def new_topic(self, prefix: str, partitions: int = 3) -> str:
         name = f"{prefix}-{self.mark}"

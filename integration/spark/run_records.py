@@ -1,0 +1,40 @@
+"""What each run of a sink leaves beside the checkpoint, for the day when the ledger is gone.
+
+A run has a file of its own, named by its number, and the highest number counts: a driver that was left behind changes
+nothing by what it still writes. The file is there before the run writes its first slot, and says nothing until the run
+is closed with a whole batch.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from eos_client.core.batch_ledger_start import RunRecord, decode_record
+from eos_client.integration.spark.checkpoint_folder import CheckpointFolder
+from eos_client.integration.spark.settings import SinkSettings
+
+
+class RunRecords:
+    """The records of one sink in one checkpoint; those of one cluster, as a sink_id may be used on two."""
+
+    def __init__(self, session: SparkSession, checkpoint: str, settings: SinkSettings, cluster_id: str) -> None:
+        self._folder = CheckpointFolder(session, f"{checkpoint.rstrip('/')}/eos-ledger/{settings.sink_id}/{cluster_id}")
+
+    def last(self) -> RunRecord | None:
+        """Return the record of the last run, of whatever query; None before the first one."""
+        run = max(self._runs(), default=None)
+        return None if run is None else decode_record(run, self._folder.line(str(run)) or "")
+
+    def begin(self, record: RunRecord) -> None:
+        """Leave the record of a run that is about to write, and delete those of earlier ones."""
+        self._folder.write(str(record.run), record.encode(), replaces=True)
+        for run in self._runs():
+            if run < record.run:
+                self._folder.delete(str(run))
+
+    def end(self, record: RunRecord) -> None:
+        """Replace the record of a run by that of its end."""
+        self._folder.write(str(record.run), record.encode(), replaces=True)
+
+    def _runs(self) -> list[int]:
+        return [int(name) for name in self._folder.names() if name.isdigit()]

@@ -1,0 +1,144 @@
+"""A ledger that is gone: what the last run has left beside the checkpoint decides whether the query may go on."""
+
+from __future__ import annotations
+
+from confluent_kafka.admin import AdminClient
+
+from eos_client import errors
+from eos_client.core.batch_ledger_start import RunRecord
+from eos_client.integration.spark.run_records import RunRecords
+from eos_client.observe import ClientReported, SparkRunStarted
+from tests.spark.local_stage import WAIT_S, adoption_token, each_once
+
+
+def lose_ledger(local):
+    """Delete what every ledger entry hangs on, as ``offsets.retention.minutes`` does to a group without members."""
+    topic = f"{local.sink_id}-ledger"
+    admin = AdminClient({"bootstrap.servers": local.servers})
+    admin.delete_topics([topic])[topic].result(WAIT_S)
+
+
+def ledgers(local):
+    return [event.ledger for event in local.events if isinstance(event, SparkRunStarted)]
+
+
+def records(local):
+    return [path for path in local.record_folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
+
+
+def test_the_first_batch_is_not_written_again_without_its_ledger(local):
+    assert local.stream(local.sink(), 1) is None
+    local.forget_commit(0)
+    lose_ledger(local)
+    refusal = local.stream(local.sink(), 1)
+    assert "LedgerMissingError" in str(refusal)
+    assert local.values() == each_once(0, 40)
+    adopting = local.sink(adopt_ledger=adoption_token(refusal))
+    assert local.stream(adopting, 1) is None
+    assert local.values() == each_once(0, 40) + each_once(0, 40)
+
+
+def test_a_query_that_was_closed_with_a_whole_batch_goes_on_without_its_ledger(local):
+    sink = local.sink()
+    assert local.stream(sink, 2) is None
+    sink.close()
+    lose_ledger(local)
+    assert local.stream(local.sink(slots=3), 4) is None
+    assert local.values() == each_once(0, 160)
+    assert ledgers(local) == ["initialise", "restore"]
+    assert [path.name for path in records(local)] == ["2"]
+    assert local.ledger(3) == {0: 4, 1: 4, 2: 4}
+
+
+def test_a_whole_batch_that_spark_runs_again_is_not_written_again_without_its_ledger(local):
+    sink = local.sink()
+    assert local.stream(sink, 2) is None
+    sink.close()
+    local.forget_commit(1)
+    lose_ledger(local)
+    assert local.stream(local.sink(), 3) is None
+    assert local.values() == each_once(0, 120)
+
+
+def test_a_whole_batch_that_has_other_rows_now_is_refused_without_its_ledger(local):
+    sink = local.sink()
+    assert local.stream(sink, 2) is None
+    sink.close()
+    local.forget_commit(1)
+    lose_ledger(local)
+    refusal = local.stream(local.sink(), 3, change=lambda frame: frame.where("value != '41'"))
+    assert "BatchContentError" in str(refusal)
+    assert local.values() == each_once(0, 80)
+
+
+def test_a_query_that_nobody_closed_needs_a_hand_without_its_ledger(local):
+    assert local.stream(local.sink(), 2) is None
+    lose_ledger(local)
+    assert "LedgerMissingError" in str(local.stream(local.sink(), 3))
+    assert local.values() == each_once(0, 80)
+
+
+def test_a_query_that_was_closed_with_a_batch_half_written_needs_a_hand_without_its_ledger(local):
+    def refuse(step: str, slot: int, batch_id: int) -> None:
+        if (step, slot, batch_id) == ("begun", 1, 1):
+            raise errors.ConfigurationError("slot 1 stays unwritten")
+
+    sink = local.sink(on_step=refuse)
+    assert "stays unwritten" in str(local.stream(sink, 2))
+    sink.close()
+    lose_ledger(local)
+    assert "LedgerMissingError" in str(local.stream(local.sink(), 2))
+
+
+def test_what_was_closed_once_does_not_stand_for_what_was_written_since(local):
+    sink = local.sink()
+    assert local.stream(sink, 1) is None
+    sink.close()
+    assert local.stream(local.sink(), 2) is None
+    local.forget_commit(1)
+    lose_ledger(local)
+    assert "LedgerMissingError" in str(local.stream(local.sink(), 2))
+    assert local.values() == each_once(0, 80)
+
+
+def run_records(local, cluster_id):
+    return RunRecords(local.spark, local.checkpoint, local.direct().settings, cluster_id)
+
+
+def test_a_run_that_was_left_behind_changes_nothing_by_its_end(local):
+    ours = run_records(local, "cluster-1")
+    assert ours.last() is None
+    ours.begin(RunRecord(5, "q"))
+    ours.begin(RunRecord(10, "q"))
+    run_records(local, "cluster-1").end(RunRecord(5, "q", 7))
+    assert ours.last() == RunRecord(10, "q")
+    ours.end(RunRecord(10, "q", 8))
+    assert ours.last() == RunRecord(10, "q", 8)
+
+
+def test_a_sink_id_on_two_clusters_has_records_for_each(local):
+    run_records(local, "cluster-1").begin(RunRecord(5, "q"))
+    assert run_records(local, "cluster-2").last() is None
+
+
+def test_one_file_is_left_of_all_runs(local):
+    for until in (1, 2, 3):
+        sink = local.sink()
+        assert local.stream(sink, until) is None
+        sink.close()
+    assert [path.name for path in records(local)] == ["3"]
+
+
+def test_a_close_that_cannot_write_its_record_gives_the_lease_back_and_says_so(local):
+    sink = local.sink()
+    assert local.stream(sink, 1) is None
+    (record,) = records(local)
+    folder = record.parent
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    folder.write_text("no folder")
+    sink.close()
+    (told,) = [event for event in local.events if isinstance(event, ClientReported)]
+    assert "ledger" in told.error
+    assert sink.progress() is None
