@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
 from eos_client import errors
 from eos_client.core.batch_ledger_start import RunRecord
+from eos_client.integration.spark import driver_run
 from eos_client.integration.spark.run_records import RunRecords
 from eos_client.observe import ClientReported, SparkRunStarted
 from tests.spark.local_stage import WAIT_S, adoption_token, each_once
@@ -111,6 +113,7 @@ def test_a_run_that_was_left_behind_changes_nothing_by_its_end(local):
     ours.begin(RunRecord(5, "q"))
     ours.begin(RunRecord(10, "q"))
     run_records(local, "cluster-1").end(RunRecord(5, "q", 7))
+    run_records(local, "cluster-1").begin(RunRecord(6, "q"))
     assert ours.last() == RunRecord(10, "q")
     ours.end(RunRecord(10, "q", 8))
     assert ours.last() == RunRecord(10, "q", 8)
@@ -119,6 +122,27 @@ def test_a_run_that_was_left_behind_changes_nothing_by_its_end(local):
 def test_a_sink_id_on_two_clusters_has_records_for_each(local):
     run_records(local, "cluster-1").begin(RunRecord(5, "q"))
     assert run_records(local, "cluster-2").last() is None
+
+
+def test_the_records_lie_where_the_stage_does(local):
+    local.record_folder = local.folder / "elsewhere" / "eos-ledger" / local.sink_id
+    assert local.stream(local.sink(stage_dir=str(local.folder / "elsewhere")), 1) is None
+    assert [path.name for path in records(local)] == ["1"]
+
+
+def test_no_batch_begins_once_the_end_of_a_run_is_noted(local, monkeypatch):
+    sink = local.sink()
+    assert local.stream(sink, 1) is None
+    run = driver_run.current_run(sink.settings)
+    assert run is not None
+
+    def end(records, record):
+        with pytest.raises(errors.RunFencedError):
+            run.write(local.numbers(40, 80), 1)
+
+    monkeypatch.setattr(RunRecords, "end", end)
+    sink.close()
+    assert local.values() == each_once(0, 40)
 
 
 def test_one_file_is_left_of_all_runs(local):
