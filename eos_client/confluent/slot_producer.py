@@ -33,6 +33,8 @@ SLOT_DEFAULTS: Mapping[str, Any] = {
     # No batch overtakes one that is refused (confluent-kafka-go #921): a slot may be too large to be written again.
     "max.in.flight": 1,
     "delivery.report.only.error": True,
+    # What a stalled broker costs a slot in memory, outside of the Python and JVM heaps; see also `_room_for`.
+    "queue.buffering.max.kbytes": 65_536,
     # As Spark's own sink places keys (kafka-clients): a live topic can change from one sink to the other.
     "partitioner": "murmur2_random",
 }
@@ -53,7 +55,8 @@ class SlotProducer(ConfluentProducer):
         hook: EventHook = log_event,
     ) -> None:
         shared = {k: v for k, v in settings.items() if k not in CONSUMER_ONLY}
-        super().__init__({**SLOT_DEFAULTS, **shared, "transactional.id": transactional_id}, limits=limits, hook=hook)
+        own = {**SLOT_DEFAULTS, **_room_for(shared.get("message.max.bytes")), **shared}
+        super().__init__({**own, "transactional.id": transactional_id}, limits=limits, hook=hook)
         self.name = uuid.uuid4().hex[:16]
 
     def _renew(self) -> None:
@@ -74,6 +77,14 @@ class SlotProducer(ConfluentProducer):
     def disown(self) -> None:
         """Let another thread use the handle."""
         self._ownership.disown()
+
+
+def _room_for(largest_bytes: object) -> dict[str, int]:
+    """Return how large the queue must be for a user who allows larger records: one without room waits for ever."""
+    if largest_bytes is None:
+        return {}
+    needed = 2 * int(str(largest_bytes)) // 1024
+    return {"queue.buffering.max.kbytes": max(needed, SLOT_DEFAULTS["queue.buffering.max.kbytes"])}
 
 
 def is_run_fenced(error: EosError, *, first_attempt: bool) -> bool:

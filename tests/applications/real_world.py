@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
+from eos_client.testing.simulation.assignors import COOPERATIVE
 from tests.applications.members import ACCEPTED, VERY_SLOW_S, Hang, Interrupt, Member
 from tests.applications.oracle import Place
 from tests.applications.program import LARGE_LIMIT, SMALL_LIMIT, Event, Program
@@ -42,6 +43,8 @@ LOOK_EVERY_S = 0.3
 SILENCE_S = 5.0
 """How long a connection whose answers are lost stays open: longer than the budget of a commit."""
 WAIT_S = 20.0
+ROUND_EVERY_S = 20.0
+GUEST_STAYS_S = 5.0
 APIS = {
     "AddOffsetsToTxn": Api.ADD_OFFSETS_TO_TXN,
     "ConsumerGroupHeartbeat": Api.CONSUMER_GROUP_HEARTBEAT,
@@ -250,8 +253,17 @@ class RealWorld(World):
     def _heal(self) -> None:
         self.calm = True
         self._guest_leaves()
+        if self.program.setting.static and self.program.setting.assignor == COOPERATIVE:
+            self._after(ROUND_EVERY_S, self._begin_round)
         for partition in range(self.program.partitions):
             self._write(partition, 1)
+
+    def _begin_round(self) -> None:
+        """Now and then: what a static member owed when it ended is nobody's until the next round."""
+        if not self._over:
+            self._guest_joins()
+            self._after(GUEST_STAYS_S, self._guest_leaves)
+            self._after(ROUND_EVERY_S, self._begin_round)
 
     def _write(self, partition: int, count: int) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 0})
