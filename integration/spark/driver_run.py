@@ -42,7 +42,7 @@ from eos_client.integration.spark.run_records import RunRecords
 from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
 from eos_client.integration.spark.slot_job import SlotJob
 from eos_client.integration.spark.slots import SLOT_FUNCTION_VERSION
-from eos_client.integration.spark.spark_query import RunningQuery, own_job
+from eos_client.integration.spark.spark_query import RunningQuery, check_recomputation, own_job
 from eos_client.integration.spark.staging import Stage
 from eos_client.integration.spark.status import SlotStatus, check_statuses, content_of, contents_by_slot
 from eos_client.integration.spark.task import SlotTask
@@ -104,6 +104,8 @@ class DriverRun:
         self._slot_settings = preflight.check_place(settings)
         preflight.check_query(self.query)
         travelling(frame, settings.order_by)
+        if not settings.stable_input:
+            check_recomputation(frame, self.query)
         preflight.check_executors(frame, settings.slots)
         cluster = settings.bootstrap_servers, settings.config_for_admin
         if self.query.classic and (root := settings.stage_dir or self.query.checkpoint):

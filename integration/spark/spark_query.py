@@ -16,6 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from eos_client.errors import ConfigurationError
 
+_NOTICES_OTHER_ROWS = (
+    "spark.sql.shuffle.orderIndependentChecksum.enabled",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
+)
+"""With these, true by default from Spark 4.2 on, slots never get rows of two runs of the query, whose rows may differ:
+where Spark makes what a lost executor held again, it compares, and does not go on with the tasks that are left."""
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 _ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _ARROW_BYTES_DEFAULT, _ARROW_BYTES_ANY = "67108864b", str(2**31 - 1)
@@ -74,18 +80,21 @@ def running_query(frame: DataFrame, given_id: str | None, known: RunningQuery | 
 def own_job(frame: DataFrame, query: RunningQuery, row_bytes: float) -> Iterator[None]:
     """Run a job on a query's own micro-batch with the settings that suit it, where the user left them alone.
 
-    Adaptive execution is off: there is but one exchange, of fixed size. Rows that were small so far (``row_bytes`` a
-    row on average; 0 when that is not known) are not weighed one by one, which takes Spark as long as passing them on.
-    What the application has put into the frame's plan is left as it is, and so is a session that others may use: a
-    micro-batch's own is a clone for its query.
+    Spark notices rows that are others when they are made again, whatever the user has said. Adaptive execution is off:
+    there is but one exchange, of fixed size. Rows that were small so far (``row_bytes`` a row on average; 0 when that
+    is not known) are not weighed one by one, which takes Spark as long as passing them on. What the application has put
+    into the frame's plan is left as it is, and so is a session that others may use: a micro-batch's own is a clone for
+    its query.
     """
-    if not query.execution or not _is_as_the_query_made_it(frame):
+    if not query.execution or not _has_its_own_session(frame):
         yield
         return
     conf: Any = frame.sparkSession.conf
-    settings = {_ADAPTIVE: ("true", "false")}
-    if 0 < row_bytes <= _SMALL_ROW_BYTES:
-        settings[_ARROW_BYTES] = (_ARROW_BYTES_DEFAULT, _ARROW_BYTES_ANY)
+    settings: dict[str, tuple[str, str]] = dict.fromkeys(_NOTICES_OTHER_ROWS, ("false", "true"))
+    if _is_as_the_query_made_it(frame):
+        settings[_ADAPTIVE] = ("true", "false")
+        if 0 < row_bytes <= _SMALL_ROW_BYTES:
+            settings[_ARROW_BYTES] = (_ARROW_BYTES_DEFAULT, _ARROW_BYTES_ANY)
     changed = {name: values for name, values in settings.items() if conf.get(name) == values[0]}
     try:
         for name, (_, ours) in changed.items():
@@ -96,10 +105,28 @@ def own_job(frame: DataFrame, query: RunningQuery, row_bytes: float) -> Iterator
             conf.set(name, theirs)
 
 
+def check_recomputation(frame: DataFrame, query: RunningQuery) -> None:
+    """Raise ConfigurationError where Spark does not notice that rows are others when they are made again.
+
+    In a query's own session `own_job` tells it to.
+    """
+    if query.execution and _has_its_own_session(frame):
+        return
+    conf = frame.sparkSession.conf
+    if unset := [name for name in _NOTICES_OTHER_ROWS if conf.get(name, "true") == "false"]:
+        raise ConfigurationError(
+            "where an executor is lost, this Spark would go on with rows that are others when it makes them again, and "
+            f"some would be lost and some doubled. Set {' and '.join(unset)} to true (the default from Spark 4.2 on), "
+            'or set stable_input="stage".'
+        )
+
+
+def _has_its_own_session(frame: Any) -> bool:
+    shared: Any = SparkSession._instantiatedSession  # noqa: SLF001  # there is no public way, nor in the next line
+    return shared is not None and not frame.sparkSession._jsparkSession.equals(shared._jsparkSession)  # noqa: SLF001
+
+
 def _is_as_the_query_made_it(frame: Any) -> bool:
-    shared: Any = SparkSession._instantiatedSession  # noqa: SLF001  # there is no public way, nor in the next lines
-    if shared is None or frame.sparkSession._jsparkSession.equals(shared._jsparkSession):  # noqa: SLF001
-        return False
     return str(frame._jdf.queryExecution().logical().nodeName()) == "LogicalRDD"  # noqa: SLF001
 
 

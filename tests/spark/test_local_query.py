@@ -7,6 +7,10 @@ import pytest
 from eos_client.integration.spark.spark_query import RunningQuery, own_job, running_query
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
+NOTICES_OTHER_ROWS = (
+    "spark.sql.shuffle.orderIndependentChecksum.enabled",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
+)
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 ARROW_BYTES_DEFAULT, ARROW_BYTES_ANY = "67108864b", str(2**31 - 1)
 
@@ -49,6 +53,17 @@ def setting_of(frame, query, name=ADAPTIVE, row_bytes=0.0):
 
 def test_a_micro_batch_as_its_query_made_it_is_planned_at_once(looked):
     assert looked(lambda frame, _: setting_of(frame, running_query(frame, None))) == [("false", "true")] * 2
+
+
+@pytest.mark.parametrize("name", NOTICES_OTHER_ROWS)
+@pytest.mark.parametrize("joined", [False, True], ids=["as the query made it", "changed by the application"])
+def test_spark_is_told_to_notice_rows_that_are_others_when_they_are_made_again(looked, name, joined):
+    def look(frame, _):
+        frame.sparkSession.conf.set(name, "false")
+        rows = frame.join(frame.sparkSession.range(3), frame.value == "1") if joined else frame
+        return setting_of(rows, running_query(frame, None), name)
+
+    assert looked(look) == [("true", "false")] * 2
 
 
 def test_the_session_is_restored_when_the_job_fails(looked):

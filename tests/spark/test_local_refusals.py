@@ -17,6 +17,7 @@ from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery
 from eos_client.observe import SparkRunStarted
 from tests.spark.local_stage import accepting_token, adoption_token, each_once
+from tests.spark.test_local_query import NOTICES_OTHER_ROWS
 
 
 def write_ledger(local, entries):
@@ -57,6 +58,32 @@ def test_another_query_may_not_use_the_ledger(local):
     with pytest.raises(errors.LedgerForeignError, match="sink_id of its own"):
         local.direct(query_id="other")(local.numbers(40, 60), 2)
     assert local.values() == each_once(0, 40)
+
+
+@pytest.fixture
+def unnoticing(spark):
+    """The application's own session, with the defaults of PySpark 4.1."""
+    for name in NOTICES_OTHER_ROWS:
+        spark.conf.set(name, "false")
+    yield spark
+    for name in NOTICES_OTHER_ROWS:
+        spark.conf.unset(name)
+
+
+def test_a_session_in_which_spark_does_not_notice_other_rows_is_refused(local, unnoticing):
+    with pytest.raises(errors.ConfigurationError, match=f"{'.*'.join(NOTICES_OTHER_ROWS)} to true.*stable_input"):
+        local.direct()(local.numbers(0, 20), 0)
+    unnoticing.conf.set(NOTICES_OTHER_ROWS[0], "true")
+    with pytest.raises(errors.ConfigurationError, match=f"Set {NOTICES_OTHER_ROWS[1]} to true"):
+        local.direct()(local.numbers(0, 20), 0)
+    unnoticing.conf.set(NOTICES_OTHER_ROWS[1], "true")
+    local.direct()(local.numbers(0, 20), 0)
+    assert local.values() == each_once(0, 20)
+
+
+def test_staged_rows_are_the_same_when_they_are_made_again_so_nothing_need_be_noticed(local, unnoticing):
+    local.direct(stable_input="stage", stage_dir=str(local.folder))(local.numbers(0, 20), 0)
+    assert local.values() == each_once(0, 20)
 
 
 def refused(local, sink, frame, batch_id):

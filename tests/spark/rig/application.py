@@ -9,12 +9,13 @@ It appends one line for each finished micro-batch to `progress-LABEL.jsonl`. Exi
 from __future__ import annotations
 
 import json
+import random
 import sys
 import time
 import traceback
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql import Column, DataFrame, SparkSession, functions
 
 from tests.spark.rig.settings import StreamSettings
 from tests.spark.rig.sinks import BatchSink, chosen_sink
@@ -88,11 +89,18 @@ def numbers(spark: SparkSession, settings: StreamSettings) -> DataFrame:
     if settings.repartition is not None:
         frame = frame.repartition(settings.repartition)
     number = functions.col("value")
+    chosen = _random_number(settings.keys) if settings.random_keys else number % settings.keys
     return frame.select(
-        functions.concat(functions.lit("k"), (number % settings.keys).cast("string")).alias("key"),
+        functions.concat(functions.lit("k"), chosen.cast("string")).alias("key"),
         number.cast("string").alias("value"),
         number.alias("number"),
     )
+
+
+def _random_number(below: int) -> Column:
+    """Another number each time that Spark makes a row, unlike `rand()`, which repeats itself within a run."""
+    drawn = functions.udf(lambda: random.SystemRandom().randrange(below), "int")
+    return drawn.asNondeterministic()()
 
 
 def run(settings: StreamSettings, label: str) -> None:

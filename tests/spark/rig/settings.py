@@ -48,7 +48,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """One query: `rows_per_batch` contiguous numbers a micro-batch until `batches` are done; key = number % keys."""
+    """One query: `rows_per_batch` contiguous numbers a micro-batch until `batches` are done; key = number % keys.
+
+    `random_keys`: a number has another key each time that Spark makes its row.
+    """
 
     bootstrap: str
     topic: str
@@ -62,6 +65,7 @@ class StreamSettings:
     slots: int = 4
     master: str = "local[2,4]"
     repartition: int | None = None
+    random_keys: bool = False
     shuffle_partitions: int = 4
     adaptive: bool = True
     pace_s: float = 0.0
