@@ -286,8 +286,10 @@ class SparkRunStarted(Event):
 class SparkBatchWritten(Event):
     """All slots of a micro-batch are committed, and so is the batch-complete marker.
 
-    ``slots_skipped``: committed by an earlier attempt. ``seconds``: on the driver, by step; those of the tasks are
-    the longest of any slot, prefixed with ``task_``.
+    ``slots_skipped``: committed by an earlier attempt. ``handles_started``: slots whose producer was not one kept from
+    an earlier batch. ``tasks_repeated``: slots whose task was not Spark's first attempt: the one before it failed, or
+    its executor was lost. ``commits_resolved``: slots whose commit was not answered; the ledger has it. ``seconds``: on
+    the driver, by step; those of the tasks are the longest of any slot, prefixed with ``task_``.
     """
 
     sink_id: str
@@ -295,6 +297,9 @@ class SparkBatchWritten(Event):
     rows: int
     slots_written: int
     slots_skipped: int
+    handles_started: int
+    tasks_repeated: int
+    commits_resolved: int
     duration_s: float
     seconds: dict[str, float]
 

@@ -264,6 +264,7 @@ class DriverRun:
             raise error
         self._take_over(marker, batch_id)
         self._holders = ("",) * self.settings.slots
+        self.progress.leases_renewed += 1
         self._hook(SparkLeaseRenewed(sink_id=self.settings.sink_id, run=self._run, batch_id=batch_id, reason=reason))
 
     def _is_ours(self, marker: LedgerEntry | None) -> bool:

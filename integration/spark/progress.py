@@ -10,11 +10,15 @@ from eos_client.integration.spark.status import SlotOutcome, SlotStatus
 from eos_client.observe import SparkBatchWritten
 
 _DONE_ELSEWHERE = frozenset({SlotOutcome.SKIPPED, SlotOutcome.SIBLING_DONE})
+_COUNTED = ("rows", "slots_written", "slots_skipped", "handles_started", "tasks_repeated", "commits_resolved")
 
 
 @dataclass(slots=True)
 class SinkProgress:
-    """Totals of one run. ``handles_started``: slots whose producer had to be started anew; ``seconds``: by step."""
+    """Totals of one run of the sink, of the kinds that `SparkBatchWritten` tells of each batch; ``seconds``: by step.
+
+    ``leases_renewed``: how often the driver has taken its lease again.
+    """
 
     sink_id: str
     query_id: str
@@ -24,6 +28,9 @@ class SinkProgress:
     slots_written: int = 0
     slots_skipped: int = 0
     handles_started: int = 0
+    tasks_repeated: int = 0
+    commits_resolved: int = 0
+    leases_renewed: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     last: SparkBatchWritten | None = None
 
@@ -41,15 +48,16 @@ class SinkProgress:
             rows=sum(s.rows for s in found),
             slots_written=len(found) - skipped,
             slots_skipped=skipped,
+            handles_started=sum(not s.reused for s in found),
+            tasks_repeated=sum(s.repeated for s in found),
+            commits_resolved=sum(s.resolved for s in found),
             duration_s=round(sum(seconds.values()), 6),
             seconds={**seconds, **longest},
         )
         self.last_batch_id = batch_id
         self.batches += 1
-        self.rows += event.rows
-        self.slots_written += event.slots_written
-        self.slots_skipped += skipped
-        self.handles_started += sum(not s.reused for s in found)
+        for name in _COUNTED:
+            setattr(self, name, getattr(self, name) + getattr(event, name))
         for step, spent_s in event.seconds.items():
             self.seconds[step] = self.seconds.get(step, 0.0) + spent_s
         self.last = event

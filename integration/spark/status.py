@@ -36,7 +36,8 @@ class SlotStatus:
 
     ``error``: the class in ``eos_client.errors`` to raise. ``holder``: the handle that holds the slot and can be used
     again, if there is one. ``seconds``: by step. ``row_bytes``: a row's, on average in the Arrow batch of the largest.
-    ``fingerprint``: of the rows, as in SlotContent.
+    ``fingerprint``: of the rows, as in SlotContent. ``repeated``: an earlier attempt of the task failed, or lost its
+    executor. ``resolved``: the commit was not answered, and the ledger said what became of it.
     """
 
     slot: int
@@ -49,6 +50,8 @@ class SlotStatus:
     holder: str = ""
     row_bytes: float = 0.0
     fingerprint: int = 0
+    repeated: bool = False
+    resolved: bool = False
 
     @property
     def content(self) -> SlotContent | None:
@@ -68,6 +71,8 @@ class SlotStatus:
                 self.holder,
                 self.row_bytes,
                 self.fingerprint,
+                self.repeated,
+                self.resolved,
             ],
             separators=(",", ":"),
         )

@@ -128,6 +128,7 @@ class SlotAttempt:
         self._at = time.perf_counter()
         self._content = SlotContent(0, 0)
         self._row_bytes = 0.0
+        self._resolved = False
 
     # -- the protocol ------------------------------------------------------------------------------------------------
 
@@ -333,6 +334,7 @@ class SlotAttempt:
         except ClusterUnavailableError as error:
             raise outcome_stays_unknown(error, "the ledger decides: the repeated task asks it.") from error
         if self._decide(entry, self._content) is SlotDecision.SKIP:
+            self._resolved = True
             return self.status(SlotOutcome.WRITTEN)
         if open_s > self._settings.transaction_timeout_s:
             raise self._outlived(open_s) from cause
@@ -390,6 +392,8 @@ class SlotAttempt:
             self._holder,
             self._row_bytes,
             self._content.fingerprint,
+            not self._first_attempt,
+            self._resolved,
         )
 
     def _announce(self, step: str) -> None:

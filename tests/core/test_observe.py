@@ -74,7 +74,16 @@ EXAMPLES = [
     ),
     (
         observe.SparkBatchWritten(
-            sink_id="i", batch_id=7, rows=9, slots_written=3, slots_skipped=1, duration_s=0.2, seconds={"job": 0.1}
+            sink_id="i",
+            batch_id=7,
+            rows=9,
+            slots_written=3,
+            slots_skipped=1,
+            handles_started=2,
+            tasks_repeated=1,
+            commits_resolved=1,
+            duration_s=0.2,
+            seconds={"job": 0.1},
         ),
         "spark_batch_written",
         "info",

@@ -97,6 +97,7 @@ def test_a_driver_whose_lease_ended_takes_it_again_where_no_newer_one_has_come(l
     losers[0].write(local.numbers(20, 40), 1)
     renewals = names_of(local.events, SparkLeaseRenewed)
     assert [(event.run, event.batch_id) for event in renewals] == [(2, 0), (3, 0)]
+    assert losers[0].progress.leases_renewed == 2
     assert "row 3" in renewals[0].reason
     assert [event.slots_skipped for event in names_of(local.events, SparkBatchWritten)] == [2, 0]
     assert not names_of(local.events, SparkRunFenced)

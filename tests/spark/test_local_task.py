@@ -390,12 +390,14 @@ def test_a_commit_without_an_answer_is_resolved_by_the_ledger(driver, local, mon
 
     monkeypatch.setattr(SlotProducer, "commit_transaction", unanswered)
     if took_effect:
-        assert driver.task(0).write(0, arrow(0, 10)).outcome is WRITTEN
+        status = driver.task(0).write(0, arrow(0, 10))
+        assert (status.outcome, status.resolved, status.repeated) == (WRITTEN, True, False)
     else:
         with pytest.raises(RetriableError, match="did not take effect"):
             driver.task(0).write(0, arrow(0, 10))
         monkeypatch.undo()
-        assert driver.task(0).write(0, arrow(0, 10)).outcome is WRITTEN
+        status = driver.task(0).write(0, arrow(0, 10), first_attempt=False)
+        assert (status.outcome, status.resolved, status.repeated) == (WRITTEN, False, True)
     assert local.values() == each_once(0, 10)
 
 
