@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-import pyspark
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
@@ -20,25 +19,11 @@ from eos_client.errors import ClusterUnfitError, ConfigurationError
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery
 
-_SPARK_MIN = (4, 1)
-_SPARK_END = (5, 0)
-
 
 def check_place(settings: SinkSettings) -> SinkSettings:
     """Refuse a driver or a cluster that will not do; needs no query. Returns the settings that suit the cluster."""
-    check_spark()
     check_driver()
     return check_cluster(settings)
-
-
-def check_spark(version: str = pyspark.__version__) -> None:
-    """Refuse a PySpark that lacks what the sink stands on."""
-    known = tuple(int(part) for part in version.split(".")[:2])
-    if not _SPARK_MIN <= known < _SPARK_END:
-        raise ConfigurationError(
-            f"PySpark {version} is installed; the sink needs 4.1 or later (repartitionById), and below 5. Install "
-            "'eos-client[spark]'."
-        )
 
 
 def check_driver() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -15,6 +17,7 @@ from eos_client.integration.spark import driver_run, preflight
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery
+from eos_client.integration.spark.spark_version import check_spark
 from eos_client.observe import SparkRunStarted
 from tests.spark.local_stage import accepting_token, adoption_token, each_once
 from tests.spark.test_local_query import NOTICES_OTHER_ROWS
@@ -379,8 +382,19 @@ def test_an_unreachable_cluster_is_told_within_the_limit(local):
 @pytest.mark.parametrize("version", ["3.5.8", "4.0.1", "5.0.0"])
 def test_only_the_pyspark_versions_that_have_what_is_needed_are_taken(version):
     with pytest.raises(errors.ConfigurationError, match=f"PySpark {re.escape(version)}"):
-        preflight.check_spark(version)
-    preflight.check_spark("4.1.0")
+        check_spark(version)
+    check_spark("4.1.0")
+
+
+def test_an_earlier_pyspark_is_refused_by_name_though_it_lacks_what_the_sink_imports():
+    program = """
+import pyspark, pyspark.util
+pyspark.__version__ = "3.5.3"
+del pyspark.util.PythonEvalType
+from eos_client.integration.spark import EosKafkaSink
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert "ConfigurationError: PySpark 3.5.3 is installed; the sink needs 4.1 or later" in done.stderr
 
 
 def test_executions_whose_batches_are_not_fixed_beforehand_are_refused():
