@@ -16,6 +16,6 @@ def check_spark(version: str = pyspark.__version__) -> None:
     if not _SPARK_MIN <= known < _SPARK_END:
         raise ConfigurationError(
             f"PySpark {version} is installed; the sink needs 4.1 or later, and below 5. Earlier ones (3.5, 4.0) can "
-            "neither place a row in a given partition (repartitionById) nor notice that a lost executor's rows are others "
-            "when they are made again. Install 'eos-client[spark]' on a cluster of such a version."
+            "neither place a row in a given partition (repartitionById) nor notice that a lost executor's rows are "
+            "others when they are made again. Install 'eos-client[spark]' on a cluster of such a version."
         )
