@@ -32,7 +32,7 @@ from eos_client.confluent.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.core.batch_ledger_start import RunRecord, StartPlan, StartQuestion, marker_of, plan_start
 from eos_client.core.replayed_batch import ReplayedBatch
-from eos_client.errors import CommitRefusedError, ConfigurationError, EosError, RunFencedError
+from eos_client.errors import CommitRefusedError, ConfigurationError, RunFencedError
 from eos_client.integration.spark import preflight
 from eos_client.integration.spark.frame_columns import KEY
 from eos_client.integration.spark.lease import Lease
@@ -371,7 +371,7 @@ def enter_run(run: DriverRun, settings: SinkSettings, frame: DataFrame, batch_id
             _SUPERSEDED.append(before.query)
         try:
             run.start(batch_id)
-        except EosError:
+        except BaseException:
             run.close()
             raise
         _RUNS[key] = run

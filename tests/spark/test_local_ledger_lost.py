@@ -130,6 +130,19 @@ def test_the_records_lie_where_the_stage_does(local):
     assert [path.name for path in records(local)] == ["1"]
 
 
+def test_a_start_that_cannot_leave_its_record_gives_the_lease_back_and_begins_no_batch(local, monkeypatch):
+    runs = []
+
+    def begin(records, record):
+        raise OSError("the checkpoint is read-only")
+
+    monkeypatch.setattr(RunRecords, "begin", begin)
+    monkeypatch.setattr(driver_run.DriverRun, "close", lambda run: (runs.append(run), run._lease.release()))
+    assert "read-only" in str(local.stream(local.sink(), 1))
+    assert [run._lease.ended for run in runs] == ["the lease was released"]
+    assert local.values() == {}
+
+
 def test_no_batch_begins_once_the_end_of_a_run_is_noted(local, monkeypatch):
     sink = local.sink()
     assert local.stream(sink, 1) is None
