@@ -136,8 +136,12 @@ def test_a_start_that_cannot_leave_its_record_gives_the_lease_back_and_begins_no
     def begin(records, record):
         raise OSError("the checkpoint is read-only")
 
+    def close(run):
+        runs.append(run)
+        run._lease.release()
+
     monkeypatch.setattr(RunRecords, "begin", begin)
-    monkeypatch.setattr(driver_run.DriverRun, "close", lambda run: (runs.append(run), run._lease.release()))
+    monkeypatch.setattr(driver_run.DriverRun, "close", close)
     assert "read-only" in str(local.stream(local.sink(), 1))
     assert [run._lease.ended for run in runs] == ["the lease was released"]
     assert local.values() == {}
