@@ -38,12 +38,14 @@ def token_for(name):
 @pytest.fixture(scope="module")
 def guarded():
     """A broker with one more listener, for those who have a token; its address is ``guarded``."""
-    (port,) = free_ports(1)
+    ports: list[int] = []
 
     def with_a_guarded_listener(*arguments):
         settings = broker_settings(*arguments)
+        if not ports:  # the broker has chosen three of its own, and may have chosen any
+            ports.extend(port for port in free_ports(4) if f":{port}" not in settings["listeners"])
         for key in ("listeners", "advertised.listeners"):
-            settings[key] += f",GUARDED://{HOST}:{port}"
+            settings[key] += f",GUARDED://{HOST}:{ports[0]}"
         settings["listener.security.protocol.map"] += ",GUARDED:SASL_PLAINTEXT"
         settings["listener.name.guarded.sasl.enabled.mechanisms"] = "OAUTHBEARER"
         settings["listener.name.guarded.oauthbearer.sasl.jaas.config"] = (
@@ -54,7 +56,7 @@ def guarded():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(embedded_kafka, "broker_settings", with_a_guarded_listener)
         with EmbeddedKafka() as kafka:
-            yield SimpleNamespace(plain=kafka.bootstrap_servers, guarded=f"{HOST}:{port}")
+            yield SimpleNamespace(plain=kafka.bootstrap_servers, guarded=f"{HOST}:{ports[0]}")
 
 
 @pytest.fixture
