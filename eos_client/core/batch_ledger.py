@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -59,6 +59,16 @@ class SlotContent:
     rows: int
     fingerprint: int
 
+    @property
+    def fields(self) -> dict[str, int]:
+        """What is written down of it, for `content_in`."""
+        return {"rows": self.rows, "sum": self.fingerprint}
+
+
+def content_in(fields: Mapping[str, object]) -> SlotContent | None:
+    """Return the content that was written down among ``fields``; raises TypeError or KeyError for what is none."""
+    return SlotContent(_number(fields["rows"]), _number(fields["sum"])) if "rows" in fields else None
+
 
 def token_of(*said: str) -> str:
     """Return what stands for all that is ``said``, for a user to give back: another word makes another token."""
@@ -96,7 +106,7 @@ class LedgerEntry:
             "run": self.run,
         }
         if self.content is not None:
-            fields |= {"rows": self.content.rows, "sum": self.content.fingerprint}
+            fields |= self.content.fields
         text = json.dumps(fields, separators=(",", ":"))
         if len(text.encode()) > METADATA_BYTES_MAX:
             raise LedgerUnreadableError(
@@ -118,8 +128,7 @@ def decode_entry(offset: int, metadata: str | None) -> LedgerEntry:
         identity = SinkIdentity(
             _text(fields["query"]), _number(fields["slots"]), _number(fields["fn"]), _text(fields["topic"])
         )
-        content = SlotContent(_number(fields["rows"]), _number(fields["sum"])) if "rows" in fields else None
-        return LedgerEntry(_number(offset), identity, content, _number(fields["run"]))
+        return LedgerEntry(_number(offset), identity, content_in(fields), _number(fields["run"]))
     except (ValueError, TypeError, KeyError) as error:
         raise LedgerUnreadableError(
             f"the committed offset {offset} with metadata {metadata!r:.120} is no entry of a Spark sink: the group or "

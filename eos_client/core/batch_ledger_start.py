@@ -14,7 +14,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from eos_client.core.batch_ledger import SLOT_RULES, LedgerEntry, SinkIdentity, SlotContent, joined, token_of
+from eos_client.core.batch_ledger import (
+    SLOT_RULES,
+    LedgerEntry,
+    SinkIdentity,
+    SlotContent,
+    content_in,
+    joined,
+    token_of,
+)
 from eos_client.errors import BatchLedgerError, SlotsChangedError, TopicChangedError
 
 RECORD_VERSION = 1
@@ -53,7 +61,7 @@ class RunRecord:
         if self.next_batch is not None:
             fields["next"] = self.next_batch
         if self.content is not None:
-            fields |= {"rows": self.content.rows, "sum": self.content.fingerprint}
+            fields |= self.content.fields
         return json.dumps(fields, separators=(",", ":"))
 
 
@@ -63,8 +71,8 @@ def decode_record(run: int, line: str) -> RunRecord:
         fields = json.loads(line)
         if fields["eos"] != RECORD_VERSION:
             return RunRecord(run, ANY_QUERY)
-        content = SlotContent(int(fields["rows"]), int(fields["sum"])) if "rows" in fields else None
-        return RunRecord(run, str(fields["query"]), None if "next" not in fields else int(fields["next"]), content)
+        next_batch = int(fields["next"]) if "next" in fields else None
+        return RunRecord(run, str(fields["query"]), next_batch, content_in(fields))
     except (ValueError, TypeError, KeyError):
         return RunRecord(run, ANY_QUERY)
 
@@ -142,17 +150,19 @@ class StartQuestion:
         return self.missing or self.foreign or self.ahead or self.regressed
 
     @property
-    def was_there(self) -> bool:
-        """Whether a run of this query has had a ledger."""
-        return self.record is not None and self.record.query_id in {ANY_QUERY, self.identity.query_id}
+    def own_record(self) -> RunRecord | None:
+        """The record, where it says that a run of this query has had a ledger."""
+        is_own = self.record is not None and self.record.query_id in {ANY_QUERY, self.identity.query_id}
+        return self.record if is_own else None
 
     @property
     def restored_batch(self) -> int | None:
         """What is next for every slot of a ledger that is gone, where the last run's record can stand for it."""
-        if self.entries or not self.was_there or self.record is None or self.record.next_batch is None:
+        record = self.own_record
+        if self.entries or record is None or record.next_batch is None:
             return None
         # Batches are left out where the application does not call the sink; past this one, the checkpoint is old.
-        next_batch = max(self.record.next_batch, self.batch_id)
+        next_batch = max(record.next_batch, self.batch_id)
         return next_batch if next_batch <= self.batch_id + 1 else None
 
     @property
@@ -190,7 +200,7 @@ class StartRule:
 _STOP = StartDecision.REFUSE
 
 START_RULES: tuple[StartRule, ...] = (
-    StartRule(1, lambda q: not q.entries and q.batch_id == 0 and not q.was_there, StartDecision.INITIALISE),
+    StartRule(1, lambda q: not q.entries and q.batch_id == 0 and q.own_record is None, StartDecision.INITIALISE),
     StartRule(11, lambda q: q.restored_batch is not None, StartDecision.RESTORE),
     StartRule(2, lambda q: q.unusable and q.adopt == q.token, StartDecision.ADOPT),
     StartRule(3, lambda q: q.missing, _STOP, slot_row=1),

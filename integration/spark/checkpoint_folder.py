@@ -11,10 +11,10 @@ class CheckpointFolder:
     """Small files by name; each is written at once. Raises what the JVM's file system does."""
 
     def __init__(self, session: SparkSession, path: str) -> None:
-        jvm: Any = session
-        self._path_of = jvm._jvm.org.apache.hadoop.fs.Path  # noqa: SLF001  # PySpark has no file system of its own
+        inside: Any = session
+        self._path_of = inside._jvm.org.apache.hadoop.fs.Path  # noqa: SLF001  # PySpark has no file system of its own
         self._at = self._path_of(path)
-        self._files = self._at.getFileSystem(jvm._jsparkSession.sessionState().newHadoopConf())  # noqa: SLF001
+        self._files = self._at.getFileSystem(inside._jsparkSession.sessionState().newHadoopConf())  # noqa: SLF001
 
     def names(self) -> list[str]:
         """Return what is in the folder; nothing where there is none."""

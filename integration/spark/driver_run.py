@@ -86,7 +86,8 @@ class DriverRun:
         self._room = 0
         self._is_closed = False
         self._records: RunRecords | None = None
-        self._ends_with: tuple[int, SlotContent | None] | None = None
+        self._whole: LedgerEntry | None = None
+        """The marker, while no batch is in hand."""
         self._floors: tuple[int, ...] = ()
         self._holders = ("",) * settings.slots
         self._replayed: ReplayedBatch | None = None
@@ -113,7 +114,7 @@ class DriverRun:
             self._records = RunRecords(frame.sparkSession, root, settings, its_id)
         room = ledger_room(*cluster, settings.ledger_topic, timeout_s=settings.start_timeout_s)
         # Nothing is fenced yet, so an orphan's transaction may hold a stable answer back.
-        self._plan(room, batch_id, stable=False)
+        self._plan(room, batch_id, self._last_record(), stable=False)
 
     def start(self, batch_id: int) -> None:
         """Take the sink over, from any driver that had it, for a query whose first batch is ``batch_id``.
@@ -139,9 +140,9 @@ class DriverRun:
         )
         self._announce("lease_held", batch_id)
 
-    def _plan(self, room: int, batch_id: int, *, stable: bool) -> StartPlan:
+    def _plan(self, room: int, batch_id: int, record: RunRecord | None, *, stable: bool) -> StartPlan:
         settings = self.settings
-        asked = StartQuestion({}, self._identity, batch_id, adopt=settings.adopt_ledger, record=self._last_record())
+        asked = StartQuestion({}, self._identity, batch_id, adopt=settings.adopt_ledger, record=record)
         if room == 0:
             return plan_start(asked)
         reader = new_reader(settings, stable=stable)
@@ -169,13 +170,13 @@ class DriverRun:
         announced = marker_of(marker, self._identity, self._run)
         self._lease.commit({MARKER_PARTITION: announced})
         self._fence_slots(self._room)
-        plan = self._plan(self._room, batch_id, stable=True)
+        plan = self._plan(self._room, batch_id, before, stable=True)
         if plan.commits:
             whole = min(entry.next_batch for entry in plan.entries.values())
             commits = {partition_of_slot(slot): entry for slot, entry in plan.commits.items()}
             self._lease.commit({**commits, MARKER_PARTITION: self._marker(whole, plan.content)})
         if self._records is not None:
-            self._records.begin(RunRecord(self._run, self.query.query_id))
+            self._records.leave(RunRecord(self._run, self.query.query_id))
         self._floors = tuple(plan.entries[slot].next_batch for slot in range(self.settings.slots))
         self._replayed = ReplayedBatch(batch_id, plan.entries, plan.content)
         return plan
@@ -207,7 +208,7 @@ class DriverRun:
         if batch_id == self.progress.last_batch_id:
             raise _called_twice(self.settings, batch_id)
         clock = _Clock()
-        self._ends_with = None
+        self._whole = None
         try:
             statuses = self._under_lease(frame, batch_id, clock)
         except RunFencedError as error:
@@ -219,7 +220,6 @@ class DriverRun:
         self._row_bytes = max(status.row_bytes for status in statuses)
         event = self.progress.count(batch_id, statuses, clock.seconds)
         self._hook(event)
-        self._ends_with = batch_id + 1, content_of(statuses)
         self._announce("marker_committed", batch_id)
 
     def _under_lease(self, frame: DataFrame, batch_id: int, clock: _Clock) -> list[SlotStatus]:
@@ -244,7 +244,9 @@ class DriverRun:
         clock.lap("job")
         self._announce("job_done", batch_id)
         self._lease.ask(batch_id)
-        self._lease.commit({MARKER_PARTITION: self._marker(batch_id + 1, content_of(statuses))})
+        marker = self._marker(batch_id + 1, content_of(statuses))
+        self._lease.commit({MARKER_PARTITION: marker})
+        self._whole = marker
         clock.lap("marker")
         return statuses
 
@@ -316,11 +318,11 @@ class DriverRun:
         The lease comes first: from then on no batch begins.
         """
         self.close()
-        if self._records is None or self._ends_with is None:
+        if self._records is None or self._whole is None:
             return
-        next_batch, content = self._ends_with
+        whole = self._whole
         try:
-            self._records.end(RunRecord(self._run, self.query.query_id, next_batch, content))
+            self._records.leave(RunRecord(whole.run, self.query.query_id, whole.next_batch, whole.content))
         except Exception as error:  # noqa: BLE001  # Spark may have stopped; its JVM raises many kinds
             self._hook(ClientReported(client=self.settings.sink_id, error=_UNRECORDED.format(error)))
 

@@ -25,16 +25,12 @@ class RunRecords:
         run = max(self._runs(), default=None)
         return None if run is None else decode_record(run, self._folder.line(str(run)) or "")
 
-    def begin(self, record: RunRecord) -> None:
-        """Leave the record of a run that is about to write, and delete those of earlier ones."""
+    def leave(self, record: RunRecord) -> None:
+        """Leave the record of a run, in place of the one that it has left before, and delete those of earlier runs."""
         self._folder.write(str(record.run), record.encode(), replaces=True)
         for run in self._runs():
             if run < record.run:
                 self._folder.delete(str(run))
-
-    def end(self, record: RunRecord) -> None:
-        """Replace the record of a run by that of its end."""
-        self._folder.write(str(record.run), record.encode(), replaces=True)
 
     def _runs(self) -> list[int]:
         return [int(name) for name in self._folder.names() if name.isdigit()]

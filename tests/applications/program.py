@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
 
+from eos_client.testing.simulation.assignors import COOPERATIVE
+
 INPUT, OUTPUT, LETTERS, GROUP = "orders", "invoices", "letters", "billing"
 SMALL_LIMIT, LARGE_LIMIT = 6_000, 8_000
 """In bytes: what the producer takes, and the brokers; the other way round where brokers are to refuse something."""
@@ -53,6 +55,11 @@ class Setting(_Readable):
     """No transactional.id is given, so each process generates one."""
     stores: str = ""
     """What plain use stores for a commit() without arguments: "messages" or "offsets"; empty: the client does it."""
+
+    @property
+    def may_strand_partitions(self) -> bool:
+        """Whether what a member owed when it ended can be nobody's until the group's next round, as in Kafka."""
+        return self.static and self.assignor == COOPERATIVE
 
 
 @dataclass(frozen=True, repr=False)

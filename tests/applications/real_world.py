@@ -22,7 +22,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
-from eos_client.testing.simulation.assignors import COOPERATIVE
 from tests.applications.members import ACCEPTED, VERY_SLOW_S, Hang, Interrupt, Member
 from tests.applications.oracle import Place
 from tests.applications.program import LARGE_LIMIT, SMALL_LIMIT, Event, Program
@@ -253,7 +252,7 @@ class RealWorld(World):
     def _heal(self) -> None:
         self.calm = True
         self._guest_leaves()
-        if self.program.setting.static and self.program.setting.assignor == COOPERATIVE:
+        if self.program.setting.may_strand_partitions:
             self._after(ROUND_EVERY_S, self._begin_round)
         for partition in range(self.program.partitions):
             self._write(partition, 1)

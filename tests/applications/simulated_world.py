@@ -16,7 +16,6 @@ from random import Random
 from typing import Any
 
 from eos_client.testing.simulated_cluster import SimulatedCluster
-from eos_client.testing.simulation.assignors import COOPERATIVE
 from eos_client.testing.simulation.faults import Fault, FaultKind
 from eos_client.testing.simulation.model import BrokerError, Membership, OffsetAndMetadata, PartitionKey
 from eos_client.testing.simulation.settings import BrokerSettings
@@ -360,7 +359,7 @@ class SimulatedWorld(World):
         self._pending.clear()
         with suppress(ValueError, LookupError, BrokerError):
             self.cluster.give_back()
-        if self.program.setting.static and self.program.setting.assignor == COOPERATIVE:
+        if self.program.setting.may_strand_partitions:
             self._begin_round()
         # The last records prove that whoever is left still reads.
         for partition in range(self.program.partitions):

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from tests.spark.rig.faults import Striker
-from tests.spark.rig.settings import Action, Fault, Sink
+from tests.spark.rig.settings import NOTICES_OTHER_ROWS, Action, Fault, Sink
 from tests.spark.rig.stage import RUN_TIMEOUT_S, SparkStage
 from tests.spark.rig.stories import CLUSTER, SOON_LOST, kill_in_each_step, zombie_executor
 
@@ -29,22 +29,12 @@ def test_an_executor_killed_in_any_step_loses_and_doubles_nothing(kafka_broker, 
     assert outcome.reordered == 0, outcome
 
 
-UNNOTICED = dict.fromkeys(
-    (
-        "spark.sql.shuffle.orderIndependentChecksum.enabled",
-        "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
-    ),
-    "false",
-)
-"""PySpark 4.1's defaults: Spark does not notice that a row is another one when it is made again."""
-
-
 @pytest.mark.soak
 def test_rows_that_are_others_when_they_are_made_again_are_not_mixed_with_those_before(kafka_broker, tmp_path):
     fault = Fault("start", 1, Action.KILL_EXECUTOR, slot=6)
-    servers = kafka_broker.bootstrap_servers
+    servers, unnoticed = kafka_broker.bootstrap_servers, dict.fromkeys(NOTICES_OTHER_ROWS, "false")
     with SparkStage(
-        servers, tmp_path, master=CLUSTER, faults=(fault,), random_keys=True, slots=8, spark=UNNOTICED
+        servers, tmp_path, master=CLUSTER, faults=(fault,), random_keys=True, slots=8, spark=unnoticed
     ) as stage:
         ended = [stage.start().wait(RUN_TIMEOUT_S), stage.start().wait(RUN_TIMEOUT_S)]
         assert stage.has_struck(fault)

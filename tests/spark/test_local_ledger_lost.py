@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from eos_client import errors
 from eos_client.core.batch_ledger_start import RunRecord
 from eos_client.integration.spark import driver_run
 from eos_client.integration.spark.run_records import RunRecords
 from eos_client.observe import ClientReported, SparkRunStarted
-from tests.spark.local_stage import WAIT_S, adoption_token, each_once
+from tests.spark.local_stage import adoption_token, each_once
+from tests.verification.topics import delete_topics
 
 
 def lose_ledger(local):
     """Delete what every ledger entry hangs on, as ``offsets.retention.minutes`` does to a group without members."""
-    topic = f"{local.sink_id}-ledger"
-    admin = AdminClient({"bootstrap.servers": local.servers})
-    admin.delete_topics([topic])[topic].result(WAIT_S)
+    delete_topics(local.servers, [f"{local.sink_id}-ledger"])
+
+
+def close_after(local, batches):
+    """Run the query until it has written so many batches in all, and close its sink."""
+    sink = local.sink()
+    assert local.stream(sink, batches) is None
+    sink.close()
 
 
 def ledgers(local):
@@ -41,9 +46,7 @@ def test_the_first_batch_is_not_written_again_without_its_ledger(local):
 
 
 def test_a_query_that_was_closed_with_a_whole_batch_goes_on_without_its_ledger(local):
-    sink = local.sink()
-    assert local.stream(sink, 2) is None
-    sink.close()
+    close_after(local, 2)
     lose_ledger(local)
     assert local.stream(local.sink(slots=3), 4) is None
     assert local.values() == each_once(0, 160)
@@ -53,9 +56,7 @@ def test_a_query_that_was_closed_with_a_whole_batch_goes_on_without_its_ledger(l
 
 
 def test_a_whole_batch_that_spark_runs_again_is_not_written_again_without_its_ledger(local):
-    sink = local.sink()
-    assert local.stream(sink, 2) is None
-    sink.close()
+    close_after(local, 2)
     local.forget_commit(1)
     lose_ledger(local)
     assert local.stream(local.sink(), 3) is None
@@ -63,9 +64,7 @@ def test_a_whole_batch_that_spark_runs_again_is_not_written_again_without_its_le
 
 
 def test_a_whole_batch_that_has_other_rows_now_is_refused_without_its_ledger(local):
-    sink = local.sink()
-    assert local.stream(sink, 2) is None
-    sink.close()
+    close_after(local, 2)
     local.forget_commit(1)
     lose_ledger(local)
     refusal = local.stream(local.sink(), 3, change=lambda frame: frame.where("value != '41'"))
@@ -93,9 +92,7 @@ def test_a_query_that_was_closed_with_a_batch_half_written_needs_a_hand_without_
 
 
 def test_what_was_closed_once_does_not_stand_for_what_was_written_since(local):
-    sink = local.sink()
-    assert local.stream(sink, 1) is None
-    sink.close()
+    close_after(local, 1)
     assert local.stream(local.sink(), 2) is None
     local.forget_commit(1)
     lose_ledger(local)
@@ -110,17 +107,17 @@ def run_records(local, cluster_id):
 def test_a_run_that_was_left_behind_changes_nothing_by_its_end(local):
     ours = run_records(local, "cluster-1")
     assert ours.last() is None
-    ours.begin(RunRecord(5, "q"))
-    ours.begin(RunRecord(10, "q"))
-    run_records(local, "cluster-1").end(RunRecord(5, "q", 7))
-    run_records(local, "cluster-1").begin(RunRecord(6, "q"))
+    ours.leave(RunRecord(5, "q"))
+    ours.leave(RunRecord(10, "q"))
+    run_records(local, "cluster-1").leave(RunRecord(5, "q", 7))
+    run_records(local, "cluster-1").leave(RunRecord(6, "q"))
     assert ours.last() == RunRecord(10, "q")
-    ours.end(RunRecord(10, "q", 8))
+    ours.leave(RunRecord(10, "q", 8))
     assert ours.last() == RunRecord(10, "q", 8)
 
 
 def test_a_sink_id_on_two_clusters_has_records_for_each(local):
-    run_records(local, "cluster-1").begin(RunRecord(5, "q"))
+    run_records(local, "cluster-1").leave(RunRecord(5, "q"))
     assert run_records(local, "cluster-2").last() is None
 
 
@@ -133,14 +130,14 @@ def test_the_records_lie_where_the_stage_does(local):
 def test_a_start_that_cannot_leave_its_record_gives_the_lease_back_and_begins_no_batch(local, monkeypatch):
     runs = []
 
-    def begin(records, record):
+    def leave(records, record):
         raise OSError("the checkpoint is read-only")
 
     def close(run):
         runs.append(run)
         run._lease.release()
 
-    monkeypatch.setattr(RunRecords, "begin", begin)
+    monkeypatch.setattr(RunRecords, "leave", leave)
     monkeypatch.setattr(driver_run.DriverRun, "close", close)
     assert "read-only" in str(local.stream(local.sink(), 1))
     assert [run._lease.ended for run in runs] == ["the lease was released"]
@@ -153,20 +150,18 @@ def test_no_batch_begins_once_the_end_of_a_run_is_noted(local, monkeypatch):
     run = driver_run.current_run(sink.settings)
     assert run is not None
 
-    def end(records, record):
+    def leave(records, record):
         with pytest.raises(errors.RunFencedError):
             run.write(local.numbers(40, 80), 1)
 
-    monkeypatch.setattr(RunRecords, "end", end)
+    monkeypatch.setattr(RunRecords, "leave", leave)
     sink.close()
     assert local.values() == each_once(0, 40)
 
 
 def test_one_file_is_left_of_all_runs(local):
     for until in (1, 2, 3):
-        sink = local.sink()
-        assert local.stream(sink, until) is None
-        sink.close()
+        close_after(local, until)
     assert [path.name for path in records(local)] == ["3"]
 
 

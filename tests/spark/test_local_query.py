@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 
 from eos_client.integration.spark.spark_query import RunningQuery, own_job, running_query
+from tests.spark.rig.settings import NOTICES_OTHER_ROWS
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
-NOTICES_OTHER_ROWS = (
-    "spark.sql.shuffle.orderIndependentChecksum.enabled",
-    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
-)
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 ARROW_BYTES_DEFAULT, ARROW_BYTES_ANY = "67108864b", str(2**31 - 1)
 

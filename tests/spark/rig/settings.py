@@ -8,6 +8,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+NOTICES_OTHER_ROWS = (
+    "spark.sql.shuffle.orderIndependentChecksum.enabled",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
+)
+"""What makes Spark notice that a row is another one when it is made again; false by default in PySpark 4.1."""
+
 
 class Sink(enum.Enum):
     """Who writes: ours, or Spark's own Kafka sink as the positive control."""
