@@ -139,7 +139,6 @@ def survives_the_moves_of(nodes_of, coordinators, *, together=False):
             moves = coordinators.leader(transactions) != coordinators.preferred(transactions)
             replaced = handles_replaced(running)
             coordinators.elect_preferred(*places)
-            assert [coordinators.leader(place) for place in places] == preferred
             await_commits(running)
             if moves:
                 await_replaced(running, replaced)
