@@ -36,7 +36,7 @@ demo-spark: $(READY) ## a Spark stream that loses an executor and its driver, wi
 test: $(READY) ## all tests, on real Kafka
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not soak and not spark and not kafka" $(TESTS) \
 	    || test $$? -eq $(NO_TESTS)
-	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "kafka and not soak" $(TESTS) \
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "kafka and not soak and not spark" $(TESTS) \
 	    || test $$? -eq $(NO_TESTS)
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "spark and not soak and not alone" $(TESTS) \
 	    || test $$? -eq $(NO_TESTS)

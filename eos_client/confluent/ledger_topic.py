@@ -7,8 +7,6 @@ slot. It only grows: partitions of slots that are no longer used keep their entr
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from eos_client.confluent.admin import ClusterAdmin
 from eos_client.errors import ClusterUnfitError
@@ -22,65 +20,56 @@ def partition_of_slot(slot: int) -> int:
     return slot + 1
 
 
-def ledger_room(bootstrap_servers: str, config: Mapping[str, Any], topic: str, *, timeout_s: float) -> int:
-    """Return for how many slots the ledger topic has room now; 0 where there is none yet."""
-    found = ClusterAdmin(bootstrap_servers, config, timeout_s=timeout_s).topics([topic])[topic]
-    return 0 if found is None else max(0, found.partition_count - 1)
+class LedgerTopic:
+    """The topic ``name`` on the cluster of ``admin``; what a method asks may raise ClusterUnavailableError."""
 
+    def __init__(self, admin: ClusterAdmin, name: str) -> None:
+        self._admin = admin
+        self._name = name
 
-def ensure_ledger_topic(
-    bootstrap_servers: str, config: Mapping[str, Any], topic: str, slots: int, *, timeout_s: float
-) -> int:
-    """Create or extend the ledger topic for ``slots`` slots; returns how many it has room for.
+    def room(self) -> int:
+        """Return for how many slots the topic has room now; 0 where there is none yet."""
+        found = self._admin.topics([self._name])[self._name]
+        return 0 if found is None else max(0, found.partition_count - 1)
 
-    Raises ClusterUnavailableError, or ClusterUnfitError when the cluster refuses.
-    """
-    admin = ClusterAdmin(bootstrap_servers, config, timeout_s=timeout_s)
-    found = admin.topics([topic])[topic]
-    if found is None:
+    def ensure(self, slots: int, *, timeout_s: float) -> int:
+        """Create or extend the topic for ``slots`` slots; returns how many it has room for.
+
+        Raises ClusterUnfitError when the cluster refuses, or shows no leaders within ``timeout_s`` seconds.
+        """
+        if self._admin.topics([self._name])[self._name] is None:
+            self._create(slots + 1)
+        found = self._admin.topics([self._name])[self._name]
+        count = 0 if found is None else found.partition_count
+        if count < slots + 1:
+            self._extend(slots + 1)
+            count = self._await_partitions(slots + 1, timeout_s)
+        return count - 1
+
+    def _create(self, count: int) -> None:
         try:
-            admin.create_topics({topic: slots + 1})
+            self._admin.create_topics({self._name: count})
         except ClusterUnfitError:
-            if admin.topics([topic])[topic] is None:  # else another driver was quicker
+            if self._admin.topics([self._name])[self._name] is None:  # else another driver was quicker
                 raise
-        found = admin.topics([topic])[topic]
-    count = 0 if found is None else found.partition_count
-    if count < slots + 1:
-        _extend(admin, topic, slots + 1)
-        count = _wait_for_partitions(admin, topic, slots + 1, timeout_s)
-    return count - 1
 
-
-def _extend(admin: ClusterAdmin, topic: str, count: int) -> None:
-    try:
-        admin.extend_topic(topic, count)
-    except ClusterUnfitError as error:
-        raise ClusterUnfitError(
-            f"{error}. Allow this client to alter the ledger topic, or extend it yourself."
-        ) from error
-
-
-def _wait_for_partitions(admin: ClusterAdmin, topic: str, count: int, timeout_s: float) -> int:
-    deadline = time.monotonic() + timeout_s
-    while True:
-        found = admin.topics([topic])[topic]
-        if found is not None and found.partition_count >= count and not found.leaderless:
-            return found.partition_count
-        if time.monotonic() > deadline:
+    def _extend(self, count: int) -> None:
+        try:
+            self._admin.extend_topic(self._name, count)
+        except ClusterUnfitError as error:
             raise ClusterUnfitError(
-                f"the ledger topic {topic!r} does not show {count} partitions with leaders after {timeout_s:g} s: look "
-                "at the brokers' logs."
-            )
-        time.sleep(_ASK_AGAIN_S)
+                f"{error}. Allow this client to alter the ledger topic, or extend it yourself."
+            ) from error
 
-
-def cluster_id(bootstrap_servers: str, config: Mapping[str, Any], *, timeout_s: float) -> str:
-    """Return the cluster's id, which it has for life; raises ClusterUnavailableError."""
-    return ClusterAdmin(bootstrap_servers, config, timeout_s=timeout_s).cluster().cluster_id
-
-
-def transaction_limit_ms(bootstrap_servers: str, config: Mapping[str, Any], *, timeout_s: float) -> int:
-    """Return the longest ``transaction.timeout.ms`` that the cluster grants; 0 when it does not tell."""
-    admin = ClusterAdmin(bootstrap_servers, config, timeout_s=timeout_s)
-    settings = admin.broker_settings(next(iter(admin.cluster().brokers)))
-    return int(settings.get("transaction.max.timeout.ms") or 0)
+    def _await_partitions(self, count: int, timeout_s: float) -> int:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            found = self._admin.topics([self._name])[self._name]
+            if found is not None and found.partition_count >= count and not found.leaderless:
+                return found.partition_count
+            if time.monotonic() > deadline:
+                raise ClusterUnfitError(
+                    f"the ledger topic {self._name!r} does not show {count} partitions with leaders after "
+                    f"{timeout_s:g} s: look at the brokers' logs."
+                )
+            time.sleep(_ASK_AGAIN_S)

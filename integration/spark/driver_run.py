@@ -21,13 +21,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from eos_client.confluent.ledger_topic import (
-    MARKER_PARTITION,
-    cluster_id,
-    ensure_ledger_topic,
-    ledger_room,
-    partition_of_slot,
-)
+from eos_client.confluent.ledger_topic import MARKER_PARTITION, LedgerTopic, partition_of_slot
 from eos_client.confluent.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.core.batch_ledger_start import RunRecord, StartPlan, StartQuestion, marker_of, plan_start
@@ -83,6 +77,7 @@ class DriverRun:
         self._lease = Lease(settings)
         self._stage = Stage(settings, query) if settings.stable_input else None
         self._run = 0
+        self._ledger_topic: LedgerTopic | None = None
         self._room = 0
         self._is_closed = False
         self._records: RunRecords | None = None
@@ -102,19 +97,18 @@ class DriverRun:
         Raises ConfigurationError, FrameSchemaError, ClusterUnfitError, ClusterUnavailableError, BatchLedgerError.
         """
         settings = self.settings
-        self._slot_settings = preflight.check_place(settings)
+        admin = preflight.new_admin(settings)
+        self._slot_settings = preflight.check_place(settings, admin)
         preflight.check_query(self.query)
         travelling(frame, settings.order_by)
         if not settings.stable_input:
             check_recomputation(frame, self.query)
         preflight.check_executors(frame, settings.slots)
-        cluster = settings.bootstrap_servers, settings.config_for_admin
         if self.query.classic and (root := settings.stage_dir or self.query.checkpoint):
-            its_id = cluster_id(*cluster, timeout_s=settings.start_timeout_s)
-            self._records = RunRecords(frame.sparkSession, root, settings, its_id)
-        room = ledger_room(*cluster, settings.ledger_topic, timeout_s=settings.start_timeout_s)
+            self._records = RunRecords(frame.sparkSession, root, settings, admin.cluster().cluster_id)
+        self._ledger_topic = LedgerTopic(admin, settings.ledger_topic)
         # Nothing is fenced yet, so an orphan's transaction may hold a stable answer back.
-        self._plan(room, batch_id, self._last_record(), stable=False)
+        self._plan(self._ledger_topic.room(), batch_id, self._last_record(), stable=False)
 
     def start(self, batch_id: int) -> None:
         """Take the sink over, from any driver that had it, for a query whose first batch is ``batch_id``.
@@ -123,8 +117,10 @@ class DriverRun:
         """
         began_at = time.perf_counter()
         settings = self.settings
-        place = settings.bootstrap_servers, settings.config_for_admin, settings.ledger_topic
-        self._room = ensure_ledger_topic(*place, settings.slots, timeout_s=settings.start_timeout_s)
+        if self._ledger_topic is None:
+            raise LookupError("a run is prepared before it is started")
+        self._room = self._ledger_topic.ensure(settings.slots, timeout_s=settings.start_timeout_s)
+        self._ledger_topic = None  # with its client, which nobody needs from here on
         self._lease.acquire()
         plan = self._take_over(self._present_marker(), batch_id)
         self._hook(

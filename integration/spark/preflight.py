@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from eos_client.clock import MONOTONIC_CLOCK
-from eos_client.confluent.ledger_topic import transaction_limit_ms
+from eos_client.confluent.admin import ClusterAdmin
 from eos_client.confluent.preflight import require_output_topics
 from eos_client.confluent.slot_producer import SlotProducer
 from eos_client.errors import ClusterUnfitError, ConfigurationError
@@ -20,10 +20,15 @@ from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery
 
 
-def check_place(settings: SinkSettings) -> SinkSettings:
+def new_admin(settings: SinkSettings) -> ClusterAdmin:
+    """Return what asks the sink's cluster about itself, each question within ``start_timeout_s``."""
+    return ClusterAdmin(settings.bootstrap_servers, settings.config_for_admin, timeout_s=settings.start_timeout_s)
+
+
+def check_place(settings: SinkSettings, admin: ClusterAdmin) -> SinkSettings:
     """Refuse a driver or a cluster that will not do; needs no query. Returns the settings that suit the cluster."""
     check_driver()
-    return check_cluster(settings)
+    return check_cluster(settings, admin)
 
 
 def check_driver() -> None:
@@ -78,15 +83,15 @@ def _probe() -> Any:
     return lacking
 
 
-def check_cluster(wanted: SinkSettings) -> SinkSettings:
+def check_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> SinkSettings:
     """Refuse a cluster without the output topic, or that does not grant the transaction timeout that was asked for.
 
     Returns the settings with the timeout that it does grant.
     """
-    granted_ms = transaction_limit_ms(
-        wanted.bootstrap_servers, wanted.config_for_admin, timeout_s=wanted.start_timeout_s
-    )
-    settings = wanted.within(granted_ms)
+    told = admin.broker_settings(next(iter(admin.cluster().brokers)))
+    # 0: the cluster does not tell.
+    granted_ms = int(told.get("transaction.max.timeout.ms") or 0)
+    settings = wanted.within(granted_ms, int(told.get("transactional.id.expiration.ms") or 0))
     wanted_ms = int(settings.transaction_timeout_s * 1000)
     if 0 < granted_ms < wanted_ms:
         raise ClusterUnfitError(

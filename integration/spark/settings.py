@@ -24,6 +24,7 @@ _TOKEN_SOURCE = "oauth_cb"  # noqa: S105  # the name of a setting
 _TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 _TRANSACTION_TIMEOUT_MS = 60_000
 _TRANSACTION_TIMEOUT_MS_MAX = 900_000  # what brokers grant unless told otherwise
+_HANDLE_IDLE_S_MAX = 3600.0
 _SLOTS_MAX = 10_000
 _LOG_LEVEL = 2  # connection failures reach the caller as errors
 
@@ -47,6 +48,8 @@ class SinkSettings:
     start_timeout_s: float = 30.0
     commit_timeout_s: float = 30.0
     sibling_timeout_s: float = 10.0
+    handle_idle_s: float = _HANDLE_IDLE_S_MAX
+    """How long the producer of a slot may lie idle and still be used: brokers forget ids that nobody uses."""
 
     def __post_init__(self) -> None:
         for name in ("sink_id", "ledger_topic", "topic"):
@@ -115,16 +118,21 @@ class SinkSettings:
         """The librdkafka settings of the slots' producers, without their ids."""
         return {_TRANSACTION_TIMEOUT: _TRANSACTION_TIMEOUT_MS, **self.kafka}
 
-    def within(self, granted_ms: int) -> SinkSettings:
+    def within(self, granted_ms: int, remembered_ms: int) -> SinkSettings:
         """Return the settings for brokers that allow transactions of ``granted_ms`` milliseconds; 0: they do not tell.
 
         Unless ``config`` says otherwise, a slot gets as long as they allow, up to 15 minutes: what it leaves behind is
-        ended by the next attempt, not by the time-out.
+        ended by the next attempt, not by the time-out. ``remembered_ms``: after so many milliseconds without a
+        transaction they forget an id (transactional.id.expiration.ms); 0 likewise. A producer is not used again when
+        half of that is over.
         """
+        settings = self
+        if remembered_ms > 0:
+            settings = replace(settings, handle_idle_s=min(remembered_ms / 2000, _HANDLE_IDLE_S_MAX))
         if granted_ms <= 0 or _TRANSACTION_TIMEOUT in self.config:
-            return self
+            return settings
         longest_ms = min(granted_ms, _TRANSACTION_TIMEOUT_MS_MAX)
-        return replace(self, config={**self.config, _TRANSACTION_TIMEOUT: longest_ms})
+        return replace(settings, config={**self.config, _TRANSACTION_TIMEOUT: longest_ms})
 
     @property
     def transaction_timeout_s(self) -> float:

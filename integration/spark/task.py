@@ -191,6 +191,8 @@ class SlotAttempt:
         return self._task.identity.query_id, self._task.run
 
     def _is_vouched_for(self, slot: int, held: HeldSlot) -> bool:
+        if held.idle_s > self._settings.handle_idle_s:
+            return False
         return held.run == self._run and self._task.holders[slot : slot + 1] == (held.producer.name,)
 
     def _is_useless(self, key: tuple[Hashable, int], held: HeldSlot) -> bool:

@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
@@ -85,13 +86,19 @@ class Shelf(Generic[K, C]):
 class HeldSlot:
     """A slot's producer with no open transaction, the run and the batch it served last, and the ledger's entry then."""
 
-    __slots__ = ("batch_id", "entry", "producer", "run")
+    __slots__ = ("_kept_at", "batch_id", "entry", "producer", "run")
 
     def __init__(self, producer: SlotProducer, run: tuple[str, int], batch_id: int, entry: LedgerEntry | None) -> None:
         self.producer = producer
         self.run = run
         self.batch_id = batch_id
         self.entry = entry
+        self._kept_at = time.time()  # a monotonic clock stands still with a machine that is suspended
+
+    @property
+    def idle_s(self) -> float:
+        """For how many seconds it has been kept."""
+        return time.time() - self._kept_at
 
     def close(self) -> None:
         """Leave the handle behind."""

@@ -10,6 +10,8 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import KafkaException, Producer
 
+from eos_client.confluent.admin import ClusterAdmin
+from eos_client.confluent.ledger_topic import LedgerTopic
 from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.core.commit_gate import Lost
 from eos_client.errors import LedgerRegressionError, RunFencedError
@@ -18,6 +20,7 @@ from eos_client.integration.spark.driver_run import DriverRun
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.spark_query import RunningQuery
 from eos_client.observe import SparkBatchWritten, SparkLeaseRenewed, SparkRunFenced, SparkRunStarted
+from tests.kafka.kafka_support import wait_for
 from tests.spark.local_stage import each_once
 
 
@@ -102,6 +105,20 @@ def test_a_driver_whose_lease_ended_takes_it_again_where_no_newer_one_has_come(l
     assert [event.slots_skipped for event in names_of(local.events, SparkBatchWritten)] == [2, 0]
     assert not names_of(local.events, SparkRunFenced)
     assert local.values() == each_once(0, 40)
+
+
+def test_a_driver_whose_ledger_topic_was_extended_takes_its_lease_again(local):
+    """More partitions rebalance the group: a newcomer that ended after it had made them has taken nothing over."""
+    ours = local.direct(config={"topic.metadata.refresh.interval.ms": 500})
+    ours(local.numbers(0, 20), 0)
+    LedgerTopic(ClusterAdmin(local.servers), ours.settings.ledger_topic).ensure(5, timeout_s=60)
+    run = driver_run.current_run(ours.settings)
+    assert run is not None
+    wait_for(lambda: run._lease.ended is not None, "the group revokes the lease")
+    for batch_id in (1, 2):
+        ours(local.numbers(20 * batch_id, 20 * batch_id + 20), batch_id)
+    assert [event.batch_id for event in names_of(local.events, SparkLeaseRenewed)] == [1]
+    assert local.values() == each_once(0, 60)
 
 
 def test_a_driver_whose_lease_ends_again_and_again_ends(local, driver):

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from eos_client.confluent.admin import ClusterAdmin
 from eos_client.confluent.lease_member import LeaseMember
-from eos_client.confluent.ledger_topic import ensure_ledger_topic
+from eos_client.confluent.ledger_topic import LedgerTopic
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
 from eos_client.core.commit_gate import CommitGate, Lost
 from eos_client.errors import ClusterUnavailableError, RunFencedError
@@ -40,7 +41,7 @@ def settings(kafka_broker, session_s):
     servers = kafka_broker.bootstrap_servers
     sink_id = f"lease-{os.urandom(4).hex()}"
     config = {"session.timeout.ms": int(session_s * 1000), "heartbeat.interval.ms": 500}
-    ensure_ledger_topic(servers, {}, f"{sink_id}-ledger", 2, timeout_s=60)
+    LedgerTopic(ClusterAdmin(servers), f"{sink_id}-ledger").ensure(2, timeout_s=60)
     return SinkSettings(servers, "out", sink_id, 2, f"{sink_id}-ledger", config)
 
 

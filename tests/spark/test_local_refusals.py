@@ -11,7 +11,8 @@ import pytest
 from pyspark import InheritableThread
 
 from eos_client import errors
-from eos_client.confluent.ledger_topic import ledger_room
+from eos_client.confluent.admin import ClusterAdmin
+from eos_client.confluent.ledger_topic import LedgerTopic
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
 from eos_client.integration.spark import driver_run, preflight
 from eos_client.integration.spark.lease import Lease
@@ -101,7 +102,7 @@ def test_a_query_that_is_refused_leaves_the_driver_at_work_alone(local):
     assert local.values() == each_once(0, 60)
     assert [event.run for event in local.events if isinstance(event, SparkRunStarted)] == [1]
     # More partitions would move the lease of the driver at work.
-    assert ledger_room(local.servers, {}, f"{local.sink_id}-ledger", timeout_s=30) == 2
+    assert LedgerTopic(ClusterAdmin(local.servers), f"{local.sink_id}-ledger").room() == 2
 
 
 def test_a_query_that_is_refused_in_another_process_does_not_push_out_the_driver_at_work(local):
@@ -356,8 +357,14 @@ def test_a_group_that_somebody_else_uses_is_told_from_a_ledger(local):
     ],
 )
 def test_a_slot_gets_as_long_as_the_brokers_allow_unless_it_was_told(granted_ms, config, timeout_s):
-    settings = SinkSettings("nowhere:1", "out", "s", 1, "s-ledger", config).within(granted_ms)
+    settings = SinkSettings("nowhere:1", "out", "s", 1, "s-ledger", config).within(granted_ms, 0)
     assert settings.transaction_timeout_s == timeout_s
+
+
+@pytest.mark.parametrize(("remembered_ms", "idle_s"), [(604_800_000, 3600.0), (5_000, 2.5), (0, 3600.0)])
+def test_a_producer_is_kept_only_for_as_long_as_brokers_surely_remember_its_id(remembered_ms, idle_s):
+    settings = SinkSettings("nowhere:1", "out", "s", 1, "s-ledger").within(0, remembered_ms)
+    assert settings.handle_idle_s == idle_s
 
 
 def test_brokers_that_allow_little_time_are_fit_for_a_sink_that_asks_for_none(local, make_kafka_broker):

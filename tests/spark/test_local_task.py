@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from eos_client.confluent.ledger_topic import ensure_ledger_topic
+from eos_client.confluent.admin import ClusterAdmin
+from eos_client.confluent.ledger_topic import LedgerTopic
 from eos_client.confluent.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.errors import AbortableError, BatchLedgerError, EosError, RetriableError, UnknownOutcomeError
@@ -63,7 +64,7 @@ class Driver:
         self.settings = SinkSettings(
             local.servers, local.topic, local.sink_id, 1, f"{local.sink_id}-ledger", sibling_timeout_s=20.0, **options
         )
-        ensure_ledger_topic(local.servers, {}, self.settings.ledger_topic, 1, timeout_s=20)
+        LedgerTopic(ClusterAdmin(local.servers), self.settings.ledger_topic).ensure(1, timeout_s=20)
         self.lease = Lease(self.settings)
         self.lease.acquire()
         self.run = run

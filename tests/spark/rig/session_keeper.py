@@ -23,6 +23,7 @@ POLL_S = 0.05
 
 
 def main(lifetime_s: float, log_path: str, command: list[str]) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # whoever ends the starter may end its whole process group
     deadline_s = time.monotonic() + lifetime_s
     with Path(log_path).open("ab") as log:
         kept = subprocess.Popen(
