@@ -29,6 +29,8 @@ except ImportError as missing:
 def session(name: str) -> SparkSession:
     """Spark with its Kafka connector, wherever --master, SPARK_HOME or spark-submit say that it runs."""
     builder = SparkSession.builder.appName(name).config("spark.ui.enabled", "false")
+    # Over TCP, each small batch waits 40 ms for its rows.
+    builder.config("spark.python.unix.domain.socket.enabled", "true")
     if not {"PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"} & os.environ.keys():
         builder.config("spark.jars", ",".join(map(str, connector_jars(print))))
     return builder.getOrCreate()

@@ -1,6 +1,6 @@
 """Spark's own Kafka sink against EosKafkaSink: the same frame, in turns, on one Spark and one broker.
 
-    python -m tests.benchmarks.spark_sink [--rounds 10] [--batches 12] [--warm-up 300]
+    python -m tests.benchmarks.spark_sink [--rounds 10] [--batches 12] [--warm-up 300] [--conf NAME=VALUE ...]
 
 A round is a query of each sink over each case, in turns; rounds are short, because a shared machine changes its pace.
 A micro-batch's time is Spark's own `triggerExecution`, the time behind the throughput that it reports for a query
@@ -8,8 +8,9 @@ A micro-batch's time is Spark's own `triggerExecution`, the time behind the thro
 for either sink and moves the ratio towards 1; that of `addBatch` alone is printed beside it. Streams run for days,
 so the JVM is warm when the first round begins: by then each sink has written batches that do not count, most of them
 small, because what plans a job runs once a batch, and the JVM compiles it only after a thousand. Status 1 if ours
-has less than 0.8 of the throughput at 100,000 rows a batch, or adds more than 0.3 s to 1,000. Numbers are the cheapest
-frame there is; what a pipeline sees is in the third case: a topic of JSON, parsed and changed.
+has less throughput at 100,000 rows a batch, or adds more than 0.1 s to 1,000. Numbers are the cheapest
+frame there is; what a pipeline sees is in the third case: a topic of JSON, parsed and changed. Where all processors are
+busy, the CPU of a batch, by process, says what the ratio can become; `--conf` sets what Spark is started with.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ from eos_client.confluent.topic_records import TopicLoader
 from eos_client.integration.spark import EosKafkaSink
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 from eos_client.testing.spark_connector import connector_jars
+from tests.benchmarks.process_cpu import PARTS, cpu_seconds
 from tests.benchmarks.step_clock import DriverClock, StepClock
 from tests.verification.tables import table
 from tests.verification.topics import create_topics, delete_topics
 
-OF_PLAIN_MIN, ADDED_MAX_S = 0.8, 0.3
+OF_PLAIN_MIN, ADDED_MAX_S = 1.0, 0.1
 PARTITIONS = SOURCE_PARTITIONS = 4
 SLOTS = 2  # as many as cores: each slot is a task, and tasks that wait for a core add their start to the batch
 WARM_UP_BATCHES = 2
@@ -72,8 +74,12 @@ class Bench:
     """Where all of it happens."""
 
     spark: SparkSession
-    bootstrap: str
+    broker: EmbeddedKafka
     directory: Path
+
+    @property
+    def bootstrap(self) -> str:
+        return self.broker.bootstrap_servers
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,7 @@ class TimedSink:
         self.clock("returned", -1, batch_id)
 
 
-def session(directory: Path) -> SparkSession:
+def session(directory: Path, conf: Iterable[str]) -> SparkSession:
     """Spark in this process, local[2]."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("spark-sink-benchmark")
@@ -105,7 +111,7 @@ def session(directory: Path) -> SparkSession:
         "spark.sql.shuffle.partitions": str(SOURCE_PARTITIONS),
         "spark.sql.streaming.numRecentProgressUpdates": "10000",  # a turn is read at its end
     }
-    for name, value in options.items():
+    for name, value in [*options.items(), *(each.split("=", 1) for each in conf)]:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
@@ -144,8 +150,16 @@ class Batch:
     add_s: float
 
 
-def turn(name: str, bench: Bench, case: Case, batches: int, steps: Path) -> list[Batch]:
-    """Each micro-batch of one query, without those of the warm-up."""
+@dataclass(frozen=True)
+class Turn:
+    """The micro-batches of one query, without its first ones; the CPU milliseconds of a batch, the start included."""
+
+    batches: list[Batch]
+    cpu_ms: dict[str, float]
+
+
+def turn(name: str, bench: Bench, case: Case, batches: int, steps: Path) -> Turn:
+    """Run one query to so many batches."""
     topic = f"bench-{time.time_ns()}"
     bootstrap = bench.bootstrap
     create_topics(bootstrap, {topic: PARTITIONS})
@@ -166,15 +180,17 @@ def turn(name: str, bench: Bench, case: Case, batches: int, steps: Path) -> list
             on_driver_step=DriverClock(clock),
         )
         writer = writer.foreachBatch(TimedSink(sink, clock))
+    before_s = cpu_seconds(bench.broker.pid)
     query = writer.start()
     try:
-        measured = first_batches(query, WARM_UP_BATCHES + batches)[WARM_UP_BATCHES:]
+        found = first_batches(query, WARM_UP_BATCHES + batches)
+        after_s = cpu_seconds(bench.broker.pid)
     finally:
         query.stop()
         if sink is not None:
             sink.close()
     delete_topics(bootstrap, [topic])
-    return measured
+    return Turn(found[WARM_UP_BATCHES:], {part: (after_s[part] - before_s[part]) / len(found) * 1000 for part in PARTS})
 
 
 def first_batches(query: StreamingQuery, count: int) -> list[Batch]:
@@ -249,8 +265,19 @@ def of_spark(medians_s: dict[tuple[str, Case], float]) -> dict[Case, float]:
     return {case: medians_s[PLAIN, case] / medians_s[EOS, case] for case in CASES}
 
 
-def report(measured: dict[tuple[str, Case], list[Batch]], directory: Path) -> bool:
+def print_cpu(turns: dict[tuple[str, Case], list[Turn]]) -> None:
+    """Print who used how much CPU for a batch."""
+    rows = []
+    for (name, case), found in turns.items():
+        each = [statistics.median(one.cpu_ms[part] for one in found) for part in PARTS]
+        rows.append([f"{name}, {case.name}", *(f"{ms:.0f}" for ms in each), f"{sum(each):.0f}"])
+    print("\nCPU of a batch in ms, medians of the rounds")
+    print(table(("sink and batch", *PARTS, "sum"), rows))
+
+
+def report(turns: dict[tuple[str, Case], list[Turn]], directory: Path) -> bool:
     """Print the tables; whether both targets are reached."""
+    measured = {key: [each for one in found for each in one.batches] for key, found in turns.items()}
     whole_s = {key: [each.trigger_s for each in batches] for key, batches in measured.items()}
     medians_s = {key: statistics.median(each) for key, each in whole_s.items()}
     adds_s = {key: statistics.median(each.add_s for each in batches) for key, batches in measured.items()}
@@ -266,16 +293,17 @@ def report(measured: dict[tuple[str, Case], list[Batch]], directory: Path) -> bo
         for (name, case), each in whole_s.items()
     ]
     print(table(("sink and batch", "batches", "median s", "min - max", "rows/s", "addBatch s"), rows))
+    print_cpu(turns)
     for case in CASES:
         print(f"\nEosKafkaSink, {case.name}: each step after the one before it")
         print(table(("step", "median ms"), [[name, f"{ms:.1f}"] for name, ms in step_medians(directory / case.name)]))
     of_plain, of_add = of_spark(medians_s), of_spark(adds_s)
     added_s = medians_s[EOS, SMALL] - medians_s[PLAIN, SMALL]
     print("\nthroughput of Spark's own sink reached:")
-    for case, target in ((LARGE, f"at least {OF_PLAIN_MIN}"), (PIPELINE, "no target")):
-        print(f"  {case.name}: {of_plain[case]:.2f}  ({target}; by addBatch alone {of_add[case]:.2f})")
+    for case in (LARGE, PIPELINE):
+        print(f"  {case.name}: {of_plain[case]:.2f}  (at least {OF_PLAIN_MIN}; by addBatch alone {of_add[case]:.2f})")
     print(f"{SMALL.name}: added to a batch: {added_s:.3f} s  (at most {ADDED_MAX_S})")
-    return bool(of_plain[LARGE] >= OF_PLAIN_MIN and added_s <= ADDED_MAX_S)
+    return min(of_plain[LARGE], of_plain[PIPELINE]) >= OF_PLAIN_MIN and added_s <= ADDED_MAX_S
 
 
 def warm_up_of(case: Case, options: argparse.Namespace) -> int:
@@ -292,25 +320,27 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--batches", type=int, default=12, help="measured micro-batches of each query")
     warm_up_help = f"large batches of each sink before the rounds, and {SMALL_WARM_UP} times as many small ones"
     parser.add_argument("--warm-up", type=int, default=300, help=warm_up_help)
+    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of the session")
     options = parser.parse_args(arguments)
-    measured: dict[tuple[str, Case], list[Batch]] = defaultdict(list)
+    measured: dict[tuple[str, Case], list[Turn]] = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="spark-bench-") as name:
         directory = Path(name)
         with EmbeddedKafka(heap_mb=1024) as broker:
             load_invoices(broker.bootstrap_servers, WARM_UP_BATCHES + max(INVOICE_WARM_UP, options.batches))
-            bench = Bench(session(directory), broker.bootstrap_servers, directory)
+            bench = Bench(session(directory, options.conf), broker, directory)
             for case in CASES:
                 for sink in (PLAIN, EOS):
                     turn(sink, bench, case, warm_up_of(case, options), directory / "warm-up" / case.name)
             for number in range(options.rounds):
                 for case in CASES:
                     for sink in (PLAIN, EOS) if number % 2 == 0 else (EOS, PLAIN):
-                        batches = turn(sink, bench, case, options.batches, directory / case.name)
-                        measured[sink, case] += batches
-                        median_s = statistics.median(each.trigger_s for each in batches)
+                        found = turn(sink, bench, case, options.batches, directory / case.name)
+                        measured[sink, case].append(found)
+                        median_s = statistics.median(each.trigger_s for each in found.batches)
                         print(f"{number + 1}: {sink}, {case.name}: {median_s:.3f} s", flush=True)
             bench.spark.stop()
-        print(f"\nlocal[2], {PARTITIONS} partitions, {SLOTS} slots, keyed rows of 100 bytes, {options.rounds} rounds")
+        shape = f"local[2], {PARTITIONS} partitions, {SLOTS} slots, keyed rows of 100 bytes, {options.rounds} rounds"
+        print(f"\n{shape}", *options.conf)
         return 0 if report(measured, directory) else 1
 
 

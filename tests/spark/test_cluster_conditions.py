@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import signal
 import time
 from typing import Any
@@ -98,6 +99,7 @@ def test_all_rows_under_one_key_are_written_by_one_slot_in_order(kafka_broker, t
 @pytest.mark.parametrize("step", ["produced", "job_done"])
 @pytest.mark.parametrize(("asleep_s", "config"), [(12.0, SHORT_SESSION), (SUSPENDED_S, {})], ids=["short", "600 s"])
 def test_an_application_that_was_suspended_goes_on_and_adds_nothing_twice(tmp_path, step, asleep_s, config):
+    faulthandler.cancel_dump_traceback_later()  # it would end this process meanwhile; the mark above has a limit, too
     of_driver = step == "job_done"
     fault = Fault(step, 1, Action.FREEZE_APPLICATION)
     faults: dict[str, Any] = {"driver_faults" if of_driver else "faults": (fault,)}
