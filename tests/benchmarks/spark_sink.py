@@ -8,9 +8,10 @@ A micro-batch's time is Spark's own `triggerExecution`, the time behind the thro
 for either sink and moves the ratio towards 1; that of `addBatch` alone is printed beside it. Streams run for days,
 so the JVM is warm when the first round begins: by then each sink has written batches that do not count, most of them
 small, because what plans a job runs once a batch, and the JVM compiles it only after a thousand. Status 1 if ours
-has less throughput at 100,000 rows a batch, or adds more than 0.1 s to 1,000. Numbers are the cheapest
-frame there is; what a pipeline sees is in the third case: a topic of JSON, parsed and changed. Where all processors are
-busy, the CPU of a batch, by process, says what the ratio can become; `--conf` sets what Spark is started with.
+has less throughput at 100,000 rows a batch, or adds more than 0.1 s to 1,000. Numbers are the cheapest frame there is;
+what a pipeline sees is in the third case: a topic of JSON, parsed and changed. Where all processors are busy, the CPU
+of a batch, by process, says what the ratio can become; beside the two sinks stand, for 100,000 numbers, the steps
+before a record is produced, written nowhere. `--conf` sets what Spark is started with.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from eos_client.confluent.topic_records import TopicLoader
 from eos_client.integration.spark import EosKafkaSink
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 from eos_client.testing.spark_connector import connector_jars
+from tests.benchmarks.nowhere import STEPS, Nowhere
 from tests.benchmarks.process_cpu import PARTS, cpu_seconds
 from tests.benchmarks.step_clock import DriverClock, StepClock
 from tests.verification.tables import table
@@ -167,6 +169,8 @@ def turn(name: str, bench: Bench, case: Case, batches: int, steps: Path) -> Turn
     sink = None
     if name == PLAIN:
         writer = writer.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
+    elif name in STEPS:
+        writer = writer.foreachBatch(Nowhere(name, SLOTS))
     else:
         (steps / topic).mkdir(parents=True)
         clock = StepClock(str(steps / topic))
@@ -306,8 +310,16 @@ def report(turns: dict[tuple[str, Case], list[Turn]], directory: Path) -> bool:
     return min(of_plain[LARGE], of_plain[PIPELINE]) >= OF_PLAIN_MIN and added_s <= ADDED_MAX_S
 
 
-def warm_up_of(case: Case, options: argparse.Namespace) -> int:
-    """How many batches of a case come before the rounds; the topic of invoices holds few."""
+def contenders(case: Case, number: int) -> tuple[str, ...]:
+    """What is measured in a round, in an order that changes from round to round."""
+    both = (PLAIN, EOS) if number % 2 == 0 else (EOS, PLAIN)
+    return (*both, *STEPS) if case is LARGE else both
+
+
+def warm_up_of(name: str, case: Case, options: argparse.Namespace) -> int:
+    """How many batches come before the rounds: few where the topic ends, or a sink has warmed it up."""
+    if name in STEPS:
+        return int(options.warm_up // 5)
     if case.invoices:
         return int(min(options.warm_up, INVOICE_WARM_UP))
     return int(options.warm_up * (SMALL_WARM_UP if case is SMALL else 1))
@@ -329,11 +341,11 @@ def main(arguments: list[str]) -> int:
             load_invoices(broker.bootstrap_servers, WARM_UP_BATCHES + max(INVOICE_WARM_UP, options.batches))
             bench = Bench(session(directory, options.conf), broker, directory)
             for case in CASES:
-                for sink in (PLAIN, EOS):
-                    turn(sink, bench, case, warm_up_of(case, options), directory / "warm-up" / case.name)
+                for sink in contenders(case, 0):
+                    turn(sink, bench, case, warm_up_of(sink, case, options), directory / "warm-up" / case.name)
             for number in range(options.rounds):
                 for case in CASES:
-                    for sink in (PLAIN, EOS) if number % 2 == 0 else (EOS, PLAIN):
+                    for sink in contenders(case, number):
                         found = turn(sink, bench, case, options.batches, directory / case.name)
                         measured[sink, case].append(found)
                         median_s = statistics.median(each.trigger_s for each in found.batches)
