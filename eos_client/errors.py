@@ -147,7 +147,11 @@ class LedgerRegressionError(BatchLedgerError):
 
 
 class LedgerUnreadableError(BatchLedgerError):
-    """An entry was not written by this sink, or by a newer version of it: give the sink a ``sink_id`` of its own."""
+    """An entry was not written by this sink, by a newer version of it, or was reset: see the message for which."""
+
+
+class BatchUnfinishedError(BatchLedgerError):
+    """The batch before was written in part, and Spark went on without it: let its failure end the query, or adopt."""
 
 
 class SlotsChangedError(BatchLedgerError):

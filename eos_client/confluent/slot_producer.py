@@ -10,16 +10,16 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eos_client.config import CONSUMER_ONLY
-from eos_client.confluent.failures import kafka_error
+from eos_client.confluent.failures import KafkaOutputRefusedError, kafka_error
 from eos_client.confluent.ledger_topic import partition_of_slot
 from eos_client.confluent.producer import ConfluentProducer
 from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.core.model import ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
-from eos_client.errors import EosError
+from eos_client.errors import EosError, OutputRefusedError
 from eos_client.observe import EventHook, log_event
 
 _RUN_FENCED = frozenset({"FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"})
@@ -67,7 +67,10 @@ class SlotProducer(ConfluentProducer):
         try:
             self._raw.produce(topic, value, key, **options)
         except KafkaException as exception:
-            raise self._failed(TransactionalRequest.PRODUCE, exception, f" (topic {topic!r})") from exception
+            failed = self._failed(TransactionalRequest.PRODUCE, exception, f" (topic {topic!r})")
+            if isinstance(failed, OutputRefusedError):
+                raise _refused_row(kafka_error(exception), topic, options.get("partition")) from exception
+            raise failed from exception
 
     def send_entry(self, topic: str, slot: int, entry: LedgerEntry, group_metadata: bytes, timeout_s: float) -> None:
         """Add the slot's new ledger entry to the transaction, fenced by the driver's lease (KIP-447)."""
@@ -77,6 +80,16 @@ class SlotProducer(ConfluentProducer):
     def disown(self) -> None:
         """Let another thread use the handle."""
         self._ownership.disown()
+
+
+def _refused_row(error: KafkaError, topic: str, partition: int | None) -> KafkaOutputRefusedError:
+    place = topic if partition is None else f"{topic}[{partition}]"
+    remedy = "Correct that row"
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        remedy += ', or raise "message.max.bytes" in config and max.message.bytes of the topic'
+    return KafkaOutputRefusedError(
+        error, f"a row for {place} cannot be written: {error.str()} ({error.name()}). {remedy}."
+    )
 
 
 def _room_for(largest_bytes: object) -> dict[str, int]:

@@ -52,6 +52,10 @@ class SinkIdentity:
         return self.slots, self.slot_function
 
 
+NOBODY = SinkIdentity("", 0, 0, "")
+"""Whose entries are that were committed without metadata, as tools that reset a group's offsets do."""
+
+
 @dataclass(frozen=True, slots=True)
 class SlotContent:
     """What one slot of one batch held: row count, and the sum of the rows' hashes (64 bits, whatever their order)."""
@@ -95,6 +99,11 @@ class LedgerEntry:
     content: SlotContent | None = None
     run: int = 0
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether it was committed without metadata, so that only its offset is known."""
+        return self.identity == NOBODY
+
     def encode(self) -> str:
         """Return the metadata string; the offset that goes with it is ``next_batch``."""
         fields: dict[str, object] = {
@@ -117,6 +126,8 @@ class LedgerEntry:
 
 def decode_entry(offset: int, metadata: str | None) -> LedgerEntry:
     """Return the entry in a committed offset; raises LedgerUnreadableError for what this sink did not write."""
+    if not metadata:
+        return LedgerEntry(offset, NOBODY)
     try:
         fields = json.loads(metadata or "")
         version = fields["eos"]
@@ -213,6 +224,15 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         LedgerMissingError,
     ),
     SlotRule(
+        10,
+        lambda q: q.known.is_bare,
+        _REFUSE,
+        "its ledger entry has no metadata: somebody has reset the group's offsets, or something else commits in this "
+        "group. If so, give the sink a sink_id of its own. Otherwise find out what the output topic holds, then "
+        f"{_ADOPT}",
+        LedgerUnreadableError,
+    ),
+    SlotRule(
         2,
         lambda q: q.known.identity.query_id != q.identity.query_id,
         _REFUSE,
@@ -247,8 +267,9 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         5,
         lambda q: q.known.next_batch > q.batch_id + 1,
         _REFUSE,
-        "the ledger is past this batch: the checkpoint is an old copy, or this driver was left behind. Restore the "
-        "newest checkpoint, or let this query end",
+        "the ledger is past this batch: another driver of this query has gone on meanwhile, or the checkpoint is an "
+        "old copy. Let this query end. If no other driver runs it, start it again; if that is refused, too, restore "
+        "the newest checkpoint",
         LedgerAheadError,
     ),
     SlotRule(

@@ -23,7 +23,13 @@ from eos_client.core.batch_ledger import (
     joined,
     token_of,
 )
-from eos_client.errors import BatchLedgerError, SlotsChangedError, TopicChangedError
+from eos_client.errors import (
+    BatchLedgerError,
+    BatchUnfinishedError,
+    LedgerRegressionError,
+    SlotsChangedError,
+    TopicChangedError,
+)
 
 RECORD_VERSION = 1
 ANY_QUERY = ""
@@ -99,17 +105,19 @@ class StartQuestion:
         The marker is left out: a query that starts announces its run there before it adopts anything.
         """
         found = [f"{slot} {entry.next_batch} {entry.encode()}" for slot, entry in sorted(self.entries.items())]
-        return token_of(self.identity.query_id, str(self.batch_id), *found)
+        last_run = 0 if self.record is None else self.record.run
+        return token_of(self.identity.query_id, str(self.batch_id), str(last_run), *found)
 
     @property
     def live(self) -> dict[int, LedgerEntry]:
         """The entries in force: those beyond the recorded number of slots are retired."""
-        return {slot: entry for slot, entry in self.entries.items() if slot < entry.identity.slots}
+        return {slot: entry for slot, entry in self.entries.items() if entry.is_bare or slot < entry.identity.slots}
 
     @property
     def recorded_slots(self) -> int:
         """The number of slots that the ledger was written with; the wanted one while it is empty."""
-        return max((entry.identity.slots for entry in self.live.values()), default=self.identity.slots)
+        known = (entry.identity.slots for entry in self.live.values() if not entry.is_bare)
+        return max(known, default=self.identity.slots)
 
     @property
     def missing(self) -> bool:
@@ -127,12 +135,43 @@ class StartQuestion:
         return any(e.next_batch > self.batch_id + 1 for e in self.live.values())
 
     @property
+    def bare(self) -> bool:
+        """Whether some entry was committed without metadata."""
+        return any(e.is_bare for e in self.live.values())
+
+    @property
+    def _complete(self) -> int:
+        """The batch that was next when a whole one was last noted, as far as the marker tells."""
+        marker = self.marker
+        return marker.next_batch if marker and marker.identity.query_id == self.identity.query_id else 0
+
+    @property
+    def _behind(self) -> list[int]:
+        """What entries say is next, in order, but for those that have committed this batch."""
+        return sorted({e.next_batch for e in self.live.values() if e.next_batch <= self.batch_id})
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether an earlier batch was written by some slots alone."""
+        behind = self._behind
+        # Two in a row, neither of them noted as whole; were the ledger older than that, entries would have gone back.
+        return len(behind) == 2 and behind[1] == behind[0] + 1 and self._complete <= behind[0]  # noqa: PLR2004
+
+    @property
+    def last_begun(self) -> int:
+        """The batch that is not whole, where an earlier one is ``unfinished``."""
+        return self._behind[0]
+
+    @property
     def regressed(self) -> bool:
         """Whether some entry went back: no batch begins before all slots have the one before it."""
-        behind = {e.next_batch for e in self.live.values() if e.next_batch <= self.batch_id}
-        marker = self.marker
-        complete = marker.next_batch if marker and marker.identity.query_id == self.identity.query_id else 0
-        return len(behind) > 1 or any(e.next_batch < complete for e in self.live.values())
+        return len(self._behind) > 1 or any(e.next_batch < self._complete for e in self.live.values())
+
+    @property
+    def outrun(self) -> bool:
+        """Whether a run of this query has left a record that the ledger does not know of: it has used another one."""
+        record = self.own_record
+        return bool(self.entries) and record is not None and record.run > (self.marker.run if self.marker else 0)
 
     @property
     def unlike(self) -> bool:
@@ -147,7 +186,7 @@ class StartQuestion:
     @property
     def unusable(self) -> bool:
         """Whether only an explicit adoption can make something of the ledger."""
-        return self.missing or self.foreign or self.ahead or self.regressed
+        return self.bare or self.missing or self.foreign or self.ahead or self.outrun or self.regressed
 
     @property
     def own_record(self) -> RunRecord | None:
@@ -194,7 +233,7 @@ class StartRule:
     applies: Callable[[StartQuestion], bool]
     decision: StartDecision
     slot_row: int = 0
-    """For a refusal: the row of ``SLOT_RULES`` that names the error and the way out."""
+    """For a refusal: the row of ``SLOT_RULES`` that names the error and the way out; 0 where `_WORDED` does."""
 
 
 _STOP = StartDecision.REFUSE
@@ -203,13 +242,16 @@ START_RULES: tuple[StartRule, ...] = (
     StartRule(1, lambda q: not q.entries and q.batch_id == 0 and q.own_record is None, StartDecision.INITIALISE),
     StartRule(11, lambda q: q.restored_batch is not None, StartDecision.RESTORE),
     StartRule(2, lambda q: q.unusable and q.adopt == q.token, StartDecision.ADOPT),
+    StartRule(12, lambda q: q.bare, _STOP, slot_row=10),
     StartRule(3, lambda q: q.missing, _STOP, slot_row=1),
     StartRule(4, lambda q: q.foreign, _STOP, slot_row=2),
     StartRule(5, lambda q: q.ahead, _STOP, slot_row=5),
+    StartRule(14, lambda q: q.outrun, _STOP),
+    StartRule(13, lambda q: q.unfinished, _STOP),
     StartRule(6, lambda q: q.regressed, _STOP, slot_row=4),
     StartRule(7, lambda q: not q.unlike, StartDecision.READY),
-    StartRule(10, lambda q: q.half_written and bool(q.other_topics), _STOP, slot_row=9),
-    StartRule(8, lambda q: q.half_written, _STOP, slot_row=3),
+    StartRule(10, lambda q: q.half_written and bool(q.other_topics), _STOP),
+    StartRule(8, lambda q: q.half_written, _STOP),
     StartRule(9, lambda _: True, StartDecision.RESIZE),
 )
 
@@ -260,20 +302,59 @@ def _started(question: StartQuestion, slot: int) -> LedgerEntry:
 
 
 def _refusal(rule: StartRule, question: StartQuestion) -> BatchLedgerError:
+    worded = _WORDED.get(rule.row)
+    if worded is not None:
+        return worded(question)
     named = next(each for each in SLOT_RULES if each.row == rule.slot_row)
-    if named.error is SlotsChangedError:
-        return SlotsChangedError(
-            f"batch {question.batch_id} is half written with {question.recorded_slots} slots, now "
-            f"{question.identity.slots} are asked for: start with slots={question.recorded_slots} until the batch is "
-            "whole, then change the number."
-        )
-    if named.error is TopicChangedError:
-        written_to = question.other_topics[0]
-        return TopicChangedError(
-            f"batch {question.batch_id} is half written to {written_to!r}, now {question.identity.topic!r} is asked "
-            f"for: start with topic={written_to!r} until the batch is whole, then change the topic."
-        )
     return named.error(f"batch {question.batch_id} cannot be written: {named.reason}. {_way_to_adopt(question)}")
+
+
+def _slots_changed(question: StartQuestion) -> BatchLedgerError:
+    return SlotsChangedError(
+        f"batch {question.batch_id} is half written with {question.recorded_slots} slots, now "
+        f"{question.identity.slots} are asked for: start with slots={question.recorded_slots} until the batch is "
+        "whole, then change the number."
+    )
+
+
+def _topic_changed(question: StartQuestion) -> BatchLedgerError:
+    written_to = question.other_topics[0]
+    return TopicChangedError(
+        f"batch {question.batch_id} is half written to {written_to!r}, now {question.identity.topic!r} is asked "
+        f"for: start with topic={written_to!r} until the batch is whole, then change the topic."
+    )
+
+
+def _unfinished(question: StartQuestion) -> BatchLedgerError:
+    begun = question.last_begun
+    written = [str(slot) for slot, entry in sorted(question.live.items()) if entry.next_batch == begun + 1]
+    return BatchUnfinishedError(
+        f"batch {begun} was written by slots {', '.join(written)} alone, and Spark has gone on to batch "
+        f"{question.batch_id}: the error that ended batch {begun} was caught, and the rows of its other slots are not "
+        "in the output topic. Let errors of the sink end the query: then Spark runs the batch again, as it does from a "
+        "checkpoint in which it is not yet done. "
+        f"{_way_to_adopt(question)}"
+    )
+
+
+def _outrun(question: StartQuestion) -> BatchLedgerError:
+    record = question.own_record
+    ours = 0 if record is None else record.run
+    known = 0 if question.marker is None else question.marker.run
+    return LedgerRegressionError(
+        f"batch {question.batch_id} cannot be written: run {ours} of this query has used another ledger than this one, "
+        f"whose last run is {known}: ledger_topic was changed since, or the group's offsets went back. Start with the "
+        f"ledger_topic of that run. {_way_to_adopt(question)}"
+    )
+
+
+_WORDED: Mapping[int, Callable[[StartQuestion], BatchLedgerError]] = {
+    8: _slots_changed,
+    10: _topic_changed,
+    13: _unfinished,
+    14: _outrun,
+}
+"""Refusals that name more than the slot's rule can."""
 
 
 def _way_to_adopt(question: StartQuestion) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice, repeat
 from operator import length_hint
 from typing import Any
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eos_client.core.batch_ledger import SlotContent
-from eos_client.errors import BatchContentError, RetriableError
+from eos_client.errors import BatchContentError, OutputRefusedError, RetriableError
 from eos_client.integration.spark.frame_columns import HEADERS, KEY, PARTITION, TOPIC, VALUE
 from eos_client.integration.spark.rows import FINGERPRINT
 from eos_client.integration.spark.slots import slot_of
@@ -63,6 +63,17 @@ def check_slot(batch: pa.RecordBatch, slot: int, slots: int) -> None:
         )
 
 
+def _problem(topic: str, partition: int | None, headers: Sequence[tuple[str, bytes] | None] | None) -> str:
+    """Return what Spark's own sink would refuse of a row, and librdkafka takes for something else; "" for nothing."""
+    if not topic:
+        return "its topic is an empty string; null stands for the sink's topic"
+    if partition is not None and partition < 0:
+        return f"its partition is {partition}; null leaves the choice to the producer"
+    if any(header is None or header[0] is None for header in headers or ()):
+        return "a header, or its key, is null"
+    return ""
+
+
 class RecordWriter:
     """Hands the rows of Arrow batches to a producer, waiting for room in its queue.
 
@@ -94,8 +105,11 @@ class RecordWriter:
             if partition is not None:
                 options["partition"] = partition
             if headers is not None:
-                options["headers"] = [(h["key"], h["value"]) for h in headers if h is not None]
-            self._write_one(topic or self._topic, value, key, options)
+                options["headers"] = [(h["key"], h["value"]) if h is not None else None for h in headers]
+            place = self._topic if topic is None else topic
+            if problem := _problem(place, partition, options.get("headers")):
+                raise OutputRefusedError(f"a row for topic {place!r} cannot be written: {problem}. Correct that row.")
+            self._write_one(place, value, key, options)
 
     def _write_plain(self, values: list[bytes | None], keys: list[bytes | None]) -> None:
         # What was delivered is freed after each stride, so that its memory is used again while it is in the cache.

@@ -80,6 +80,8 @@ class DriverRun:
         self._ledger_topic: LedgerTopic | None = None
         self._room = 0
         self._is_closed = False
+        self._has_failed = False
+        """Whether the last batch ended with an error: some of its slots may have committed it."""
         self._records: RunRecords | None = None
         self._whole: LedgerEntry | None = None
         """The marker, while no batch is in hand."""
@@ -175,6 +177,8 @@ class DriverRun:
             self._records.leave(RunRecord(self._run, self.query.query_id))
         self._floors = tuple(plan.entries[slot].next_batch for slot in range(self.settings.slots))
         self._replayed = ReplayedBatch(batch_id, plan.entries, plan.content)
+        self._holders = ("",) * self.settings.slots
+        self._has_failed = False
         return plan
 
     def _marker(self, next_batch: int, content: SlotContent | None) -> LedgerEntry:
@@ -210,6 +214,9 @@ class DriverRun:
         except RunFencedError as error:
             self._hook(SparkRunFenced(sink_id=self.settings.sink_id, run=self._run, reason=str(error)))
             raise
+        except BaseException:
+            self._has_failed = True
+            raise
         self._replayed = None
         self._floors = (batch_id + 1,) * self.settings.slots
         self._holders = tuple(status.holder for status in statuses)
@@ -231,6 +238,9 @@ class DriverRun:
 
     def _attempt(self, frame: DataFrame, batch_id: int, clock: _Clock) -> list[SlotStatus]:
         snapshot = self._lease.ask(batch_id)
+        if self._has_failed:
+            # The application goes on after an error: so what stands in the ledger is found out as by a restart.
+            self._take_over(self._present_marker(), batch_id)
         clock.lap("gate")
         rows = self._rows(frame, batch_id)
         clock.lap("rows")
@@ -261,7 +271,6 @@ class DriverRun:
         if not self._is_ours(marker):
             raise error
         self._take_over(marker, batch_id)
-        self._holders = ("",) * self.settings.slots
         self.progress.leases_renewed += 1
         self._hook(SparkLeaseRenewed(sink_id=self.settings.sink_id, run=self._run, batch_id=batch_id, reason=reason))
 

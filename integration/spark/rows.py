@@ -6,14 +6,32 @@ null topic means the sink's topic, a null partition leaves the choice to the pro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
-from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    CalendarIntervalType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructType,
+    VariantType,
+)
 
 from eos_client.errors import FrameSchemaError
-from eos_client.integration.spark.frame_columns import HEADERS, KEY, PARTITION, TOPIC, VALUE, sink_columns
+from eos_client.integration.spark.frame_columns import (
+    HEADERS,
+    KEY,
+    PARTITION,
+    SINK_COLUMNS,
+    TOPIC,
+    VALUE,
+    sink_columns,
+)
 from eos_client.integration.spark.slots import slot_expression
 
 FINGERPRINT = "eos_fingerprint"
@@ -28,10 +46,11 @@ def travelling(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
     """
     types = {f.name: f.dataType for f in frame.schema.fields}
     columns = {wanted: _cast(name, wanted, types[name]) for wanted, name in sink_columns(frame, order_by).items()}
+    _refuse_unorderable(types, order_by)
     # As text, because each call on a Column is a round trip to the JVM, and this is done for every batch.
     return frame.selectExpr(
         *(f"{cast} as {name}" for name, cast in columns.items()),
-        f"{_fingerprint(columns.values())} as {FINGERPRINT}",
+        f"{_fingerprint(columns)} as {FINGERPRINT}",
         *(f"{_quoted(name)} as {_ORDER}{at}" for at, name in enumerate(order_by)),
     )
 
@@ -82,9 +101,31 @@ def _fits(found: DataType, wanted: DataType) -> bool:
     ]
 
 
-def _fingerprint(columns: Iterable[str]) -> str:
-    """Return a hash of the row, as SQL. xxhash64 passes over nulls, so each column says whether it is one."""
-    return f"xxhash64({', '.join(f'{column} is null, {column}' for column in columns)})"
+def _refuse_unorderable(types: Mapping[str, DataType], order_by: Sequence[str]) -> None:
+    for wanted in order_by:
+        for name, found in types.items():
+            if name.lower() == wanted.lower() and not _is_orderable(found):
+                raise FrameSchemaError(
+                    f"order_by names {wanted!r}, which is of type {found.simpleString()}: Spark cannot order by that. "
+                    "Name a column of another type."
+                )
+
+
+def _is_orderable(found: DataType) -> bool:
+    if isinstance(found, ArrayType):
+        return _is_orderable(found.elementType)
+    if isinstance(found, StructType):
+        return all(_is_orderable(field.dataType) for field in found.fields)
+    return not isinstance(found, (MapType, VariantType, CalendarIntervalType))
+
+
+def _fingerprint(columns: Mapping[str, str]) -> str:
+    """Return a hash of the row, as SQL. xxhash64 passes over nulls, so each column says whether it is one.
+
+    A column that the frame does not have is one of nulls: with it the row is the same.
+    """
+    said = (f"{columns[name]} is null, {columns[name]}" if name in columns else "true" for name in SINK_COLUMNS)
+    return f"xxhash64({', '.join(said)})"
 
 
 def _quoted(name: str) -> str:

@@ -25,6 +25,7 @@ _TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 _TRANSACTION_TIMEOUT_MS = 60_000
 _TRANSACTION_TIMEOUT_MS_MAX = 900_000  # what brokers grant unless told otherwise
 _HANDLE_IDLE_S_MAX = 3600.0
+_SESSION_TIMEOUT_MS, _HEARTBEAT_INTERVAL_MS = 45_000, 3_000  # librdkafka's defaults
 _SLOTS_MAX = 10_000
 _LOG_LEVEL = 2  # connection failures reach the caller as errors
 
@@ -52,12 +53,7 @@ class SinkSettings:
     """How long the producer of a slot may lie idle and still be used: brokers forget ids that nobody uses."""
 
     def __post_init__(self) -> None:
-        for name in ("sink_id", "ledger_topic", "topic"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not _NAME.fullmatch(value) or len(value) > _NAME_LENGTH_MAX:
-                raise ConfigurationError(
-                    f"{name}={value!r} must be 1 to {_NAME_LENGTH_MAX} letters, digits, dots, dashes or underscores."
-                )
+        self._check_names()
         if not self.bootstrap_servers:
             raise ConfigurationError("bootstrap_servers is empty. Give host:port of one or more brokers.")
         if not isinstance(self.slots, int) or isinstance(self.slots, bool) or not 0 < self.slots <= _SLOTS_MAX:
@@ -74,7 +70,21 @@ class SinkSettings:
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"{name}={getattr(self, name)!r} must be a number of seconds greater than 0.")
         self._check_config()
+        self._check_session()
         self._carry_functions()
+
+    def _check_names(self) -> None:
+        for name in ("sink_id", "ledger_topic", "topic"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not _NAME.fullmatch(value) or len(value) > _NAME_LENGTH_MAX:
+                raise ConfigurationError(
+                    f"{name}={value!r} must be 1 to {_NAME_LENGTH_MAX} letters, digits, dots, dashes or underscores."
+                )
+        if self.ledger_topic == self.topic:
+            raise ConfigurationError(
+                f"ledger_topic={self.ledger_topic!r} is the output topic, which would get a partition for each slot. "
+                "Leave it out, or name a topic that is used for nothing else."
+            )
 
     def _check_config(self) -> None:
         check_settings(self.config)
@@ -92,6 +102,23 @@ class SinkSettings:
                 f"config has callbacks ({', '.join(callbacks)}), and no one hears them on executors. Leave them out: "
                 f"{_TOKEN_SOURCE} alone may be a function."
             )
+
+    def _check_session(self) -> None:
+        session_ms = self._milliseconds("session.timeout.ms", _SESSION_TIMEOUT_MS)
+        heartbeat_ms = self._milliseconds("heartbeat.interval.ms", _HEARTBEAT_INTERVAL_MS)
+        if session_ms < 2 * heartbeat_ms:
+            raise ConfigurationError(
+                f"session.timeout.ms={session_ms} leaves no time for a second heartbeat of the lease "
+                f"(heartbeat.interval.ms={heartbeat_ms}): the lease would end by itself. Set it to three times that or "
+                "more, or the interval lower."
+            )
+
+    def _milliseconds(self, name: str, default: int) -> int:
+        value = self.config.get(name, default)
+        try:
+            return int(value)
+        except (TypeError, ValueError):
+            raise ConfigurationError(f"{name}={value!r} must be a whole number of milliseconds.") from None
 
     def _carry_functions(self) -> None:
         source = self.config.get(_TOKEN_SOURCE)

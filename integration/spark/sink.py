@@ -107,7 +107,7 @@ class EosKafkaSink:
         preflight.check_place(self.settings, preflight.new_admin(self.settings))
 
     def progress(self) -> SinkProgress | None:
-        """Return how this process's run of the sink fares; None before its first batch, or in another process."""
+        """Return how this process's run of the sink fares; None before its first batch, and after ``close()``."""
         run = driver_run.current_run(self.settings)
         return None if run is None else run.progress
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from eos_client.core.batch_ledger import (
     CODEC_VERSION,
     METADATA_BYTES_MAX,
+    NOBODY,
     SLOT_RULES,
     LedgerEntry,
     SinkIdentity,
@@ -36,6 +37,7 @@ from eos_client.core.batch_ledger_start import (
 from eos_client.errors import (
     BatchContentError,
     BatchLedgerError,
+    BatchUnfinishedError,
     LedgerAheadError,
     LedgerForeignError,
     LedgerMissingError,
@@ -64,7 +66,7 @@ def entry(next_batch, identity=OURS, content=TEN):
 ENTRIES = [None] + [
     entry(next_batch, identity, content)
     for next_batch, identity, content in itertools.product(
-        range(5, 11), (OURS, THEIRS, WIDER, RENEWED, ELSEWHERE), (TEN, OTHER, None)
+        range(5, 11), (OURS, THEIRS, WIDER, RENEWED, ELSEWHERE, NOBODY), (TEN, OTHER, None)
     )
 ]
 QUESTIONS = [
@@ -78,6 +80,8 @@ def right(question):  # noqa: PLR0911  # one for each way that it can be
     found = question.entry
     if found is None:
         return LedgerMissingError
+    if found.identity == NOBODY:
+        return LedgerUnreadableError
     if found.identity.query_id != "q-1":
         return LedgerForeignError
     if found.identity.topic != "invoices":
@@ -101,7 +105,7 @@ def answer(question, rules=SLOT_RULES):
 
 def test_every_situation_of_a_slot_is_decided_rightly():
     assert [q for q in QUESTIONS if answer(q) != right(q)] == []
-    assert {right(q) for q in QUESTIONS} >= {SlotDecision.WRITE, SlotDecision.SKIP, *(r.error for r in SLOT_RULES[:7])}
+    assert {right(q) for q in QUESTIONS} >= {SlotDecision.WRITE, SlotDecision.SKIP, *(r.error for r in SLOT_RULES[:8])}
 
 
 @pytest.mark.parametrize("rule", SLOT_RULES, ids=lambda rule: f"row {rule.row}")
@@ -121,7 +125,7 @@ def test_each_refusal_has_an_error_class_of_its_own_and_says_the_way_out():
     refusals = [rule for rule in SLOT_RULES if rule.decision is SlotDecision.REFUSE]
     assert len({rule.error for rule in refusals}) == len(refusals)
     assert all(issubclass(rule.error, BatchLedgerError) and rule.error is not BatchLedgerError for rule in refusals)
-    words = ("adopt_ledger", "sink_id", "Restart", "Restore", "stable_input")
+    words = ("adopt_ledger", "sink_id", "Restart", "start it again", "stable_input")
     assert all(any(word in rule.reason for word in words) for rule in refusals)
 
 
@@ -165,8 +169,56 @@ STARTS = {
     ),
     "initialise: a new query on a new ledger": (StartQuestion({}, OURS, 0), StartDecision.INITIALISE),
     "ready: a record says nothing of a ledger that is there": (
-        StartQuestion(ledger(7, 7, 7, 7), OURS, BATCH, record=RunRecord(3, "q-1")),
+        StartQuestion(ledger(7, 7, 7, 7), OURS, BATCH, entry(7), record=RunRecord(3, "q-1")),
         StartDecision.READY,
+    ),
+    "ready: the record of another query says nothing": (
+        StartQuestion(ledger(7, 7, 7, 7), OURS, BATCH, entry(7), record=RunRecord(4, "q-2")),
+        StartDecision.READY,
+    ),
+    "outrun: a later run has used another ledger": (
+        StartQuestion(ledger(7, 7, 7, 7), OURS, BATCH, entry(7), record=RunRecord(4, "q-1")),
+        LedgerRegressionError,
+    ),
+    "outrun: a later run has used another ledger, and this one has no marker": (
+        StartQuestion(ledger(7, 7, 7, 7), OURS, BATCH, record=RunRecord(4, ANY_QUERY)),
+        LedgerRegressionError,
+    ),
+    "adopt: outrun": (
+        adopting(StartQuestion(ledger(7, 7, 7, 7), OURS, BATCH, entry(7), record=RunRecord(4, "q-1"))),
+        StartDecision.ADOPT,
+    ),
+    "unfinished: the batch before was written in part": (
+        StartQuestion(ledger(7, 6, 7, 7), OURS, BATCH, entry(6)),
+        BatchUnfinishedError,
+    ),
+    "unfinished: an earlier batch was written in part": (
+        StartQuestion(ledger(4, 4, 3, 3), OURS, BATCH),
+        BatchUnfinishedError,
+    ),
+    "regressed: one slot is behind a whole batch": (
+        StartQuestion(ledger(7, 6, 7, 7), OURS, BATCH, entry(7)),
+        LedgerRegressionError,
+    ),
+    "adopt: unfinished": (
+        adopting(StartQuestion(ledger(7, 6, 7, 7), OURS, BATCH, entry(6))),
+        StartDecision.ADOPT,
+    ),
+    "bare: reset, so that only offsets are left": (
+        StartQuestion(ledger(7, 7, 7, 7, identity=NOBODY), OURS, BATCH),
+        LedgerUnreadableError,
+    ),
+    "bare: one slot was reset": (
+        StartQuestion({**ledger(7, 7, 7, 7), 2: entry(5, NOBODY)}, OURS, BATCH),
+        LedgerUnreadableError,
+    ),
+    "bare: reset at the first batch": (
+        StartQuestion(ledger(0, 0, 0, 0, identity=NOBODY), OURS, 0),
+        LedgerUnreadableError,
+    ),
+    "adopt: bare": (
+        adopting(StartQuestion({**ledger(7, 7, 7, 7), 2: entry(5, NOBODY)}, OURS, BATCH)),
+        StartDecision.ADOPT,
     ),
     "restore: closed before the batch": (
         StartQuestion({}, OURS, BATCH, record=RunRecord(3, "q-1", BATCH, TEN)),
@@ -455,8 +507,6 @@ FIELDS = json.loads(entry(8).encode())
 @pytest.mark.parametrize(
     "metadata",
     [
-        None,
-        "",
         "{",
         "[]",
         "7",
@@ -470,6 +520,14 @@ FIELDS = json.loads(entry(8).encode())
 def test_foreign_metadata_is_told_as_such_with_the_way_out(metadata):
     with pytest.raises(LedgerUnreadableError, match=r"no entry of a Spark sink.*sink_id"):
         decode_entry(8, metadata)
+
+
+@pytest.mark.parametrize("metadata", [None, ""])
+def test_an_offset_without_metadata_is_an_entry_of_nobody(metadata):
+    found = decode_entry(8, metadata)
+    assert found == LedgerEntry(8, NOBODY)
+    assert found.is_bare
+    assert not entry(8).is_bare
 
 
 def test_a_newer_format_says_that_a_newer_version_wrote_it():

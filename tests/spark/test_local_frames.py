@@ -172,6 +172,30 @@ def test_an_order_by_column_must_be_there(spark):
         travelling(spark.createDataFrame([], "value string"), ("offset",))
 
 
+@pytest.mark.parametrize("kind", ["map<string,int>", "variant", "array<map<int,int>>", "struct<a:int,b:variant>"])
+def test_an_order_by_column_must_be_of_a_type_that_has_an_order(spark, kind):
+    with pytest.raises(FrameSchemaError, match="order_by names 'At', which is of type"):
+        travelling(spark.sql(f"select 'v' as value, cast(null as {kind}) as at"), ("At",))
+
+
+@pytest.mark.parametrize(
+    ("column", "problem"),
+    [
+        ("'' as topic", "its topic is an empty string"),
+        ("-1 as partition", "its partition is -1"),
+        (
+            f"cast(array(named_struct('key', null, 'value', null)) as {HEADERS}) as headers",
+            "a header, or its key, is null",
+        ),
+        (f"cast(array(null) as {HEADERS}) as headers", "a header, or its key, is null"),
+    ],
+)
+def test_what_sparks_own_sink_refuses_of_a_row_is_refused_by_its_name(local, column, problem):
+    with pytest.raises(errors.OutputRefusedError, match=f"cannot be written: {problem}"):
+        local.direct()(local.frame([("k", "v")]).selectExpr("*", column), 0)
+    assert local.values() == {}
+
+
 def test_a_record_that_cannot_be_written_stops_the_query_at_once(local):
     with pytest.raises(errors.OutputRefusedError, match="MSG_SIZE_TOO_LARGE"):
         local.direct()(local.frame([("k", "x" * 2_000_000)]), 0)
@@ -208,6 +232,10 @@ def test_the_sink_is_a_plain_value_that_travels():
         ({"accept_batch": 7}, "the token that a refusal prints"),
         ({"stable_input": "yes"}, 'must be None or "stage"'),
         ({"ledger_topic": "no/slash"}, "ledger_topic"),
+        ({"ledger_topic": "out"}, "ledger_topic='out' is the output topic"),
+        ({"config": {"session.timeout.ms": 5000}}, "session.timeout.ms=5000 leaves no time for a second heartbeat"),
+        ({"config": {"heartbeat.interval.ms": 30_000}}, "heartbeat.interval.ms=30000"),
+        ({"config": {"session.timeout.ms": "long"}}, "session.timeout.ms='long' must be a whole number"),
         ({"commit_timeout_s": 0}, "commit_timeout_s=0"),
         ({"config": {"transactional.id": "x"}}, "set by the sink itself"),
         ({"config": {"group.protocol": "consumer"}}, "must be classic"),

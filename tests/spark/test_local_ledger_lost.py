@@ -72,6 +72,20 @@ def test_a_whole_batch_that_has_other_rows_now_is_refused_without_its_ledger(loc
     assert local.values() == each_once(0, 80)
 
 
+def test_a_ledger_that_was_left_for_another_one_is_not_gone_back_to(local):
+    close_after(local, 1)
+    other = local.new_topic("other-ledger", 3)
+    assert local.stream(local.sink(ledger_topic=other), 2) is None
+    local.forget_commit(1)
+    local.close()
+    refusal = local.stream(local.sink(), 3)
+    assert "LedgerRegressionError" in str(refusal)
+    assert "run 2 of this query has used another ledger" in str(refusal)
+    assert local.values() == each_once(0, 80)
+    assert local.stream(local.sink(ledger_topic=other), 3) is None
+    assert local.values() == each_once(0, 120)
+
+
 def test_a_query_that_nobody_closed_needs_a_hand_without_its_ledger(local):
     assert local.stream(local.sink(), 2) is None
     lose_ledger(local)

@@ -37,8 +37,11 @@ class Note:
 
     next_batch = 2
 
+    def __init__(self, metadata):
+        self._metadata = metadata
+
     def encode(self):
-        return "somebody's note"
+        return self._metadata
 
 
 def two_batches(local, **options):
@@ -166,6 +169,68 @@ def test_a_call_that_has_failed_may_be_repeated(local):
         sink(local.numbers(0, 20), 0)
     sink(local.numbers(0, 20), 0)
     assert local.values() == each_once(0, 20)
+
+
+def half_written_in_one_call(local):
+    """A sink whose batch 1 was committed by slot 0 alone, in a call that its application has survived."""
+
+    mended = local.folder / "mended"
+
+    def strike(step, slot, batch_id):
+        if (step, slot, batch_id) == ("begun", 1, 1) and not mended.exists():
+            raise errors.ConfigurationError("slot 1 stays unwritten")
+
+    sink = local.direct(on_step=strike)
+    sink(local.numbers(0, 20), 0)
+    with pytest.raises(errors.ConfigurationError):
+        sink(local.numbers(20, 40), 1)
+    mended.touch()
+    assert set(local.ledger().items()) == {(0, 2), (1, 1)}
+    return sink
+
+
+def test_rows_that_are_others_when_a_failed_call_is_repeated_are_refused_before_any_slot_is_written(local):
+    sink = half_written_in_one_call(local)
+    before = local.values()
+    for _ in range(2):
+        with pytest.raises(errors.BatchContentError, match="Nothing was written now"):
+            sink(local.numbers(21, 41), 1)
+        assert local.values() == before
+    sink(local.numbers(20, 40), 1)
+    sink(local.numbers(40, 60), 2)
+    assert local.values() == each_once(0, 60)
+
+
+def test_a_batch_that_was_left_half_written_is_named_when_the_next_one_comes(local):
+    sink = half_written_in_one_call(local)
+    before = local.values()
+    words = r"batch 1 was written by slots 0 alone.*adopt_ledger="
+    with pytest.raises(errors.BatchUnfinishedError, match=words):
+        sink(local.numbers(40, 60), 2)
+    with pytest.raises(errors.BatchUnfinishedError, match=words):
+        local.restart()(local.numbers(40, 60), 2)
+    assert local.values() == before
+    local.restart()(local.numbers(20, 40), 1)
+    local.restart()(local.numbers(40, 60), 2)
+    assert local.values() == each_once(0, 60)
+
+
+def test_a_half_written_batch_holds_the_same_rows_with_and_without_a_column_of_nulls(local):
+    written_by_half(local, 20, 40)
+    local.restart()(
+        local.numbers(20, 40).selectExpr("*", "cast(null as int) partition", "cast(null as string) topic"), 1
+    )
+    assert local.values() == each_once(0, 40)
+
+
+def test_a_row_that_is_too_large_is_named_with_both_settings(local):
+    rows = local.frame([("k", "v" * 1_100_000)])
+    words = (
+        rf"a row for {local.topic} cannot be written.*MSG_SIZE_TOO_LARGE.*\"message.max.bytes\" in config.*max.message"
+    )
+    with pytest.raises(errors.OutputRefusedError, match=words):
+        local.direct()(rows, 0)
+    assert local.values() == {}
 
 
 def test_a_row_for_a_partition_that_does_not_exist_is_refused_at_once_by_its_name(local):
@@ -339,9 +404,19 @@ def test_an_empty_run_of_a_batch_that_held_rows_is_refused(local):
         local.restart()(local.numbers(20, 20), 1)
 
 
+def test_a_ledger_whose_offsets_somebody_has_reset_can_be_adopted(local):
+    two_batches(local)
+    write_ledger(local, {1: Note("")})
+    with pytest.raises(errors.LedgerUnreadableError, match=r"somebody has reset.*adopt_ledger=") as refused:
+        local.restart()(local.numbers(40, 60), 2)
+    assert local.values() == each_once(0, 40)
+    local.restart(adopt_ledger=adoption_token(refused.value))(local.numbers(40, 60), 2)
+    assert local.values() == each_once(0, 60)
+
+
 def test_a_group_that_somebody_else_uses_is_told_from_a_ledger(local):
     two_batches(local)
-    write_ledger(local, {1: Note()})
+    write_ledger(local, {1: Note("somebody's note")})
     with pytest.raises(errors.LedgerUnreadableError, match="no entry of a Spark sink"):
         local.restart()(local.numbers(40, 60), 2)
 
