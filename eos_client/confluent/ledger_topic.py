@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from eos_client.confluent.admin import ClusterAdmin
+from eos_client.confluent.admin import ClusterAdmin, TopicDescription
 from eos_client.errors import ClusterUnfitError
 
 MARKER_PARTITION = 0
@@ -29,7 +29,7 @@ class LedgerTopic:
 
     def room(self) -> int:
         """Return for how many slots the topic has room now; 0 where there is none yet."""
-        found = self._admin.topics([self._name])[self._name]
+        found = self._described()
         return 0 if found is None else max(0, found.partition_count - 1)
 
     def ensure(self, slots: int, *, timeout_s: float) -> int:
@@ -37,20 +37,24 @@ class LedgerTopic:
 
         Raises ClusterUnfitError when the cluster refuses, or shows no leaders within ``timeout_s`` seconds.
         """
-        if self._admin.topics([self._name])[self._name] is None:
+        found = self._described()
+        if found is None:
             self._create(slots + 1)
-        found = self._admin.topics([self._name])[self._name]
+            found = self._described()
         count = 0 if found is None else found.partition_count
         if count < slots + 1:
             self._extend(slots + 1)
             count = self._await_partitions(slots + 1, timeout_s)
         return count - 1
 
+    def _described(self) -> TopicDescription | None:
+        return self._admin.topics([self._name])[self._name]
+
     def _create(self, count: int) -> None:
         try:
             self._admin.create_topics({self._name: count})
         except ClusterUnfitError:
-            if self._admin.topics([self._name])[self._name] is None:  # else another driver was quicker
+            if self._described() is None:  # else another driver was quicker
                 raise
 
     def _extend(self, count: int) -> None:
@@ -64,7 +68,7 @@ class LedgerTopic:
     def _await_partitions(self, count: int, timeout_s: float) -> int:
         deadline = time.monotonic() + timeout_s
         while True:
-            found = self._admin.topics([self._name])[self._name]
+            found = self._described()
             if found is not None and found.partition_count >= count and not found.leaderless:
                 return found.partition_count
             if time.monotonic() > deadline:

@@ -129,7 +129,7 @@ def decode_entry(offset: int, metadata: str | None) -> LedgerEntry:
     if not metadata:
         return LedgerEntry(offset, NOBODY)
     try:
-        fields = json.loads(metadata or "")
+        fields = json.loads(metadata)
         version = fields["eos"]
         if version != CODEC_VERSION:
             raise LedgerUnreadableError(
@@ -227,9 +227,9 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         10,
         lambda q: q.known.is_bare,
         _REFUSE,
-        "its ledger entry has no metadata: somebody has reset the group's offsets, or something else commits in this "
-        "group. If so, give the sink a sink_id of its own. Otherwise find out what the output topic holds, then "
-        f"{_ADOPT}",
+        "its ledger entry has no metadata: somebody has reset the group's offsets, or the group is used by something "
+        "else. If the group is shared, give the sink a sink_id of its own; if it was reset, find out what the output "
+        f"topic holds, then {_ADOPT}",
         LedgerUnreadableError,
     ),
     SlotRule(

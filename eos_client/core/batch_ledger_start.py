@@ -233,7 +233,57 @@ class StartRule:
     applies: Callable[[StartQuestion], bool]
     decision: StartDecision
     slot_row: int = 0
-    """For a refusal: the row of ``SLOT_RULES`` that names the error and the way out; 0 where `_WORDED` does."""
+    """For a refusal: the row of ``SLOT_RULES`` that names the error and the way out; 0 where there is a ``refusal``."""
+    refusal: Callable[[StartQuestion], BatchLedgerError] | None = None
+    """Makes the error of a refusal that names more than the slot's rule can."""
+
+
+def _slots_changed(question: StartQuestion) -> BatchLedgerError:
+    return SlotsChangedError(
+        f"batch {question.batch_id} is half written with {question.recorded_slots} slots, now "
+        f"{question.identity.slots} are asked for: start with slots={question.recorded_slots} until the batch is "
+        "whole, then change the number."
+    )
+
+
+def _topic_changed(question: StartQuestion) -> BatchLedgerError:
+    written_to = question.other_topics[0]
+    return TopicChangedError(
+        f"batch {question.batch_id} is half written to {written_to!r}, now {question.identity.topic!r} is asked "
+        f"for: start with topic={written_to!r} until the batch is whole, then change the topic."
+    )
+
+
+def _unfinished(question: StartQuestion) -> BatchLedgerError:
+    begun = question.last_begun
+    written = [str(slot) for slot, entry in sorted(question.live.items()) if entry.next_batch == begun + 1]
+    return BatchUnfinishedError(
+        f"batch {begun} was written by slots {', '.join(written)} alone, and Spark has gone on to batch "
+        f"{question.batch_id}: the error that ended batch {begun} was caught, and the rows of its other slots are not "
+        "in the output topic. Let errors of the sink end the query: then Spark runs the batch again, as it does from a "
+        "checkpoint in which it is not yet done. "
+        f"{_way_to_adopt(question)}"
+    )
+
+
+def _outrun(question: StartQuestion) -> BatchLedgerError:
+    record = question.own_record
+    ours = 0 if record is None else record.run
+    known = 0 if question.marker is None else question.marker.run
+    return LedgerRegressionError(
+        f"batch {question.batch_id} cannot be written: run {ours} of this query has used another ledger than this one, "
+        f"whose last run is {known}: ledger_topic was changed since, or the group's offsets went back. Start with the "
+        f"ledger_topic of that run. {_way_to_adopt(question)}"
+    )
+
+
+def _way_to_adopt(question: StartQuestion) -> str:
+    stale = f"adopt_ledger={question.adopt!r} was printed for another state of it. " if question.adopt else ""
+    behind = "" if question.missing else f", and that batches before {question.batch_id} are counted as written"
+    return (
+        f'{stale}To take this ledger over as it is now, start once with adopt_ledger="{question.token}": it says that '
+        f"you have looked at what the output topic holds{behind}."
+    )
 
 
 _STOP = StartDecision.REFUSE
@@ -246,12 +296,12 @@ START_RULES: tuple[StartRule, ...] = (
     StartRule(3, lambda q: q.missing, _STOP, slot_row=1),
     StartRule(4, lambda q: q.foreign, _STOP, slot_row=2),
     StartRule(5, lambda q: q.ahead, _STOP, slot_row=5),
-    StartRule(14, lambda q: q.outrun, _STOP),
-    StartRule(13, lambda q: q.unfinished, _STOP),
+    StartRule(14, lambda q: q.outrun, _STOP, refusal=_outrun),
+    StartRule(13, lambda q: q.unfinished, _STOP, refusal=_unfinished),
     StartRule(6, lambda q: q.regressed, _STOP, slot_row=4),
     StartRule(7, lambda q: not q.unlike, StartDecision.READY),
-    StartRule(10, lambda q: q.half_written and bool(q.other_topics), _STOP),
-    StartRule(8, lambda q: q.half_written, _STOP),
+    StartRule(10, lambda q: q.half_written and bool(q.other_topics), _STOP, refusal=_topic_changed),
+    StartRule(8, lambda q: q.half_written, _STOP, refusal=_slots_changed),
     StartRule(9, lambda _: True, StartDecision.RESIZE),
 )
 
@@ -302,68 +352,10 @@ def _started(question: StartQuestion, slot: int) -> LedgerEntry:
 
 
 def _refusal(rule: StartRule, question: StartQuestion) -> BatchLedgerError:
-    worded = _WORDED.get(rule.row)
-    if worded is not None:
-        return worded(question)
+    if rule.refusal is not None:
+        return rule.refusal(question)
     named = next(each for each in SLOT_RULES if each.row == rule.slot_row)
     return named.error(f"batch {question.batch_id} cannot be written: {named.reason}. {_way_to_adopt(question)}")
-
-
-def _slots_changed(question: StartQuestion) -> BatchLedgerError:
-    return SlotsChangedError(
-        f"batch {question.batch_id} is half written with {question.recorded_slots} slots, now "
-        f"{question.identity.slots} are asked for: start with slots={question.recorded_slots} until the batch is "
-        "whole, then change the number."
-    )
-
-
-def _topic_changed(question: StartQuestion) -> BatchLedgerError:
-    written_to = question.other_topics[0]
-    return TopicChangedError(
-        f"batch {question.batch_id} is half written to {written_to!r}, now {question.identity.topic!r} is asked "
-        f"for: start with topic={written_to!r} until the batch is whole, then change the topic."
-    )
-
-
-def _unfinished(question: StartQuestion) -> BatchLedgerError:
-    begun = question.last_begun
-    written = [str(slot) for slot, entry in sorted(question.live.items()) if entry.next_batch == begun + 1]
-    return BatchUnfinishedError(
-        f"batch {begun} was written by slots {', '.join(written)} alone, and Spark has gone on to batch "
-        f"{question.batch_id}: the error that ended batch {begun} was caught, and the rows of its other slots are not "
-        "in the output topic. Let errors of the sink end the query: then Spark runs the batch again, as it does from a "
-        "checkpoint in which it is not yet done. "
-        f"{_way_to_adopt(question)}"
-    )
-
-
-def _outrun(question: StartQuestion) -> BatchLedgerError:
-    record = question.own_record
-    ours = 0 if record is None else record.run
-    known = 0 if question.marker is None else question.marker.run
-    return LedgerRegressionError(
-        f"batch {question.batch_id} cannot be written: run {ours} of this query has used another ledger than this one, "
-        f"whose last run is {known}: ledger_topic was changed since, or the group's offsets went back. Start with the "
-        f"ledger_topic of that run. {_way_to_adopt(question)}"
-    )
-
-
-_WORDED: Mapping[int, Callable[[StartQuestion], BatchLedgerError]] = {
-    8: _slots_changed,
-    10: _topic_changed,
-    13: _unfinished,
-    14: _outrun,
-}
-"""Refusals that name more than the slot's rule can."""
-
-
-def _way_to_adopt(question: StartQuestion) -> str:
-    stale = f"adopt_ledger={question.adopt!r} was printed for another state of it. " if question.adopt else ""
-    behind = "" if question.missing else f", and that batches before {question.batch_id} are counted as written"
-    return (
-        f'{stale}To take this ledger over as it is now, start once with adopt_ledger="{question.token}": it says that '
-        f"you have looked at what the output topic holds{behind}."
-    )
 
 
 def marker_of(found: LedgerEntry | None, identity: SinkIdentity, run: int) -> LedgerEntry:

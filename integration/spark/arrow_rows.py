@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice, repeat
 from operator import length_hint
 from typing import Any
@@ -63,13 +63,13 @@ def check_slot(batch: pa.RecordBatch, slot: int, slots: int) -> None:
         )
 
 
-def _problem(topic: str, partition: int | None, headers: Sequence[tuple[str, bytes] | None] | None) -> str:
+def _problem(topic: str, partition: int | None, headers: Sequence[Mapping[str, Any] | None]) -> str:
     """Return what Spark's own sink would refuse of a row, and librdkafka takes for something else; "" for nothing."""
     if not topic:
         return "its topic is an empty string; null stands for the sink's topic"
     if partition is not None and partition < 0:
         return f"its partition is {partition}; null leaves the choice to the producer"
-    if any(header is None or header[0] is None for header in headers or ()):
+    if any(header is None or header["key"] is None for header in headers):
         return "a header, or its key, is null"
     return ""
 
@@ -104,11 +104,11 @@ class RecordWriter:
             options: dict[str, Any] = {}
             if partition is not None:
                 options["partition"] = partition
-            if headers is not None:
-                options["headers"] = [(h["key"], h["value"]) if h is not None else None for h in headers]
             place = self._topic if topic is None else topic
-            if problem := _problem(place, partition, options.get("headers")):
+            if problem := _problem(place, partition, headers or ()):
                 raise OutputRefusedError(f"a row for topic {place!r} cannot be written: {problem}. Correct that row.")
+            if headers is not None:
+                options["headers"] = [(header["key"], header["value"]) for header in headers]
             self._write_one(place, value, key, options)
 
     def _write_plain(self, values: list[bytes | None], keys: list[bytes | None]) -> None:

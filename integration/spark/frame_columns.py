@@ -17,7 +17,13 @@ _CASES_MATTER = "spark.sql.caseSensitive"
 
 
 def sink_columns(frame: DataFrame, order_by: Sequence[str]) -> Mapping[str, str]:
-    """Return the frame's own name of each of the sink's columns that it has.
+    """Return the frame's own name of each of the sink's columns that it has; raises as ``matched_columns`` does."""
+    matched = matched_columns(frame, order_by)
+    return {wanted: matched[wanted] for wanted in SINK_COLUMNS if wanted in matched}
+
+
+def matched_columns(frame: DataFrame, order_by: Sequence[str]) -> Mapping[str, str]:
+    """Return the frame's own name of each column that it has of the sink's and of ``order_by``.
 
     Raises FrameSchemaError for a missing ``value`` or ``order_by`` column, for two columns that stand for one, and for
     a column that the sink does not know and ``order_by`` does not name.
@@ -39,7 +45,7 @@ def sink_columns(frame: DataFrame, order_by: Sequence[str]) -> Mapping[str, str]
             f"the frame has no column 'value' (it has {', '.join(names) or 'none'}): select what is to be written "
             'as "value", of type string or binary.'
         )
-    return {wanted: matched[wanted][0] for wanted in SINK_COLUMNS if matched[wanted]}
+    return {wanted: found[0] for wanted, found in matched.items() if found}
 
 
 def _cases_matter(frame: DataFrame) -> bool:

@@ -24,7 +24,6 @@ from eos_client.integration.spark.settings import SinkSettings
 from eos_client.ports import MembershipSnapshot
 
 _SERVE_INTERVAL_S = 0.1
-_SESSION_DEFAULT_S = 45.0
 _ASK_LIMIT_S = 10.0
 
 T = TypeVar("T")
@@ -36,7 +35,7 @@ class Lease:
     def __init__(self, settings: SinkSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._clock = clock
-        self._session_s = int(settings.config.get("session.timeout.ms", _SESSION_DEFAULT_S * 1000)) / 1000
+        self._session_s = settings.session_timeout_s
         self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name=f"eos-lease-{settings.sink_id}", daemon=True)
         self._member: LeaseMember | None = None

@@ -30,6 +30,7 @@ from eos_client.integration.spark.frame_columns import (
     SINK_COLUMNS,
     TOPIC,
     VALUE,
+    matched_columns,
     sink_columns,
 )
 from eos_client.integration.spark.slots import slot_expression
@@ -45,8 +46,9 @@ def travelling(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
     Raises FrameSchemaError, naming the column, its type and the types that will do.
     """
     types = {f.name: f.dataType for f in frame.schema.fields}
-    columns = {wanted: _cast(name, wanted, types[name]) for wanted, name in sink_columns(frame, order_by).items()}
-    _refuse_unorderable(types, order_by)
+    matched = matched_columns(frame, order_by)
+    _refuse_unorderable({name: types[matched[name]] for name in order_by})
+    columns = {name: _cast(matched[name], name, types[matched[name]]) for name in SINK_COLUMNS if name in matched}
     # As text, because each call on a Column is a round trip to the JVM, and this is done for every batch.
     return frame.selectExpr(
         *(f"{cast} as {name}" for name, cast in columns.items()),
@@ -101,14 +103,13 @@ def _fits(found: DataType, wanted: DataType) -> bool:
     ]
 
 
-def _refuse_unorderable(types: Mapping[str, DataType], order_by: Sequence[str]) -> None:
-    for wanted in order_by:
-        for name, found in types.items():
-            if name.lower() == wanted.lower() and not _is_orderable(found):
-                raise FrameSchemaError(
-                    f"order_by names {wanted!r}, which is of type {found.simpleString()}: Spark cannot order by that. "
-                    "Name a column of another type."
-                )
+def _refuse_unorderable(types: Mapping[str, DataType]) -> None:
+    for name, found in types.items():
+        if not _is_orderable(found):
+            raise FrameSchemaError(
+                f"order_by names {name!r}, which is of type {found.simpleString()}: Spark cannot order by that. Name a "
+                "column of another type."
+            )
 
 
 def _is_orderable(found: DataType) -> bool:

@@ -103,6 +103,11 @@ class SinkSettings:
                 f"{_TOKEN_SOURCE} alone may be a function."
             )
 
+    @property
+    def session_timeout_s(self) -> float:
+        """Seconds without contact after which the group ends the driver's lease."""
+        return self._milliseconds("session.timeout.ms", _SESSION_TIMEOUT_MS) / 1000
+
     def _check_session(self) -> None:
         session_ms = self._milliseconds("session.timeout.ms", _SESSION_TIMEOUT_MS)
         heartbeat_ms = self._milliseconds("heartbeat.interval.ms", _HEARTBEAT_INTERVAL_MS)

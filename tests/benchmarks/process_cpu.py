@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from pathlib import Path
 
 PARTS = ("JVM", "Python workers", "broker", "driver")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def cpu_seconds(broker_pid: int) -> Counter[str]:
+def cpu_seconds(broker_pid: int) -> dict[str, float]:
     """Return what each part has used so far, its ended children included."""
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
@@ -24,10 +23,10 @@ def cpu_seconds(broker_pid: int) -> Counter[str]:
             continue  # it has ended
         parents[int(place.name)] = int(fields[1])
         used[int(place.name)] = sum(map(int, fields[11:15])) / _TICKS
-    found: Counter[str] = Counter()
+    found = dict.fromkeys(PARTS, 0.0)
     for pid, seconds in used.items():
         if _descends(pid, parents):
-            found[_part(pid, commands[pid], broker_pid)] += seconds  # type: ignore[assignment]
+            found[_part(pid, commands[pid], broker_pid)] += seconds
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
 from eos_client.confluent.ledger_reader import LedgerReader
+from eos_client.errors import ConfigurationError
 from eos_client.integration.spark import EosKafkaSink
 from eos_client.observe import Event
 from eos_client.testing.spark_connector import connector_jars
@@ -46,6 +48,16 @@ def consecutive_numbers(spark: SparkSession, rows: int) -> DataFrame:
     reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
     numbers = reader.option("numPartitions", 2).load()
     return numbers.selectExpr("concat('k', value % 7) as key", "cast(value as string) as value")
+
+
+def refusing_slot_1(batch_id: int) -> Callable[[str, int, int], None]:
+    """Return an ``on_step`` with which slot 1 refuses the batch when it begins; slot 0 goes on, and commits."""
+
+    def refuse(step: str, slot: int, batch: int) -> None:
+        if (step, slot, batch) == ("begun", 1, batch_id):
+            raise ConfigurationError("slot 1 stays unwritten")
+
+    return refuse
 
 
 class EnoughError(Exception):
@@ -98,15 +110,19 @@ class LocalStage:
 
     def stream(self, sink: Any, until_batch: int, *, rows: int = 40, change: Any = None, **options: str) -> Any:
         """Run a query over consecutive numbers until ``until_batch`` would begin; returns what stopped it before."""
+        frame = consecutive_numbers(self.spark, rows)
+        return self.run(sink, frame if change is None else change(frame), until_batch, **options)
 
-        def bounded(frame: DataFrame, batch_id: int) -> None:
+    def run(self, sink: Any, frame: DataFrame, until_batch: int, mode: str = "append", **options: str) -> Any:
+        """Run a query over ``frame`` in the same way."""
+
+        def bounded(rows: DataFrame, batch_id: int) -> None:
             if batch_id >= until_batch:
                 raise EnoughError
-            sink(frame, batch_id)
+            sink(rows, batch_id)
 
-        frame = consecutive_numbers(self.spark, rows)
-        changed = frame if change is None else change(frame)
-        query = changed.writeStream.foreachBatch(bounded).options(checkpointLocation=self.checkpoint, **options).start()
+        writer = frame.writeStream.outputMode(mode).foreachBatch(bounded)
+        query = writer.options(checkpointLocation=self.checkpoint, **options).start()
         try:
             ended = query.awaitTermination(STREAM_LIMIT_S)
         except Exception as error:  # noqa: BLE001  # Spark's class depends on where it was raised

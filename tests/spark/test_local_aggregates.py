@@ -11,10 +11,9 @@ from collections import Counter
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from eos_client import errors
 from eos_client.observe import SparkBatchWritten
 from tests.kafka.kafka_support import wait_for
-from tests.spark.local_stage import STREAM_LIMIT_S, EnoughError
+from tests.spark.local_stage import STREAM_LIMIT_S, refusing_slot_1
 
 pytestmark = pytest.mark.kafka
 
@@ -29,35 +28,6 @@ def source(local, partitions=2):
     reader = local.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS)
     timed = reader.option("startTimestamp", 0).option("advanceMillisPerBatch", ADVANCE_S * 1000)
     return timed.option("numPartitions", partitions).load()
-
-
-def run(local, sink, frame, until, mode="update"):
-    """Run the query until batch ``until`` would begin; returns what stopped it before."""
-
-    def bounded(rows, batch_id):
-        if batch_id >= until:
-            raise EnoughError
-        sink(rows, batch_id)
-
-    writer = frame.writeStream.outputMode(mode).foreachBatch(bounded).option("checkpointLocation", local.checkpoint)
-    query = writer.start()
-    try:
-        assert query.awaitTermination(STREAM_LIMIT_S), f"the query was not done within {STREAM_LIMIT_S} s"
-    except Exception as error:  # noqa: BLE001  # Spark's class depends on where it was raised
-        return None if "EnoughError" in str(error) else error
-    finally:
-        query.stop()
-    return None
-
-
-def refusing(batch_id):
-    """Let slot 1 of the batch fail at its first record; slot 0 goes on, and commits."""
-
-    def refuse(step, slot, batch):
-        if (step, slot, batch) == ("begun", 1, batch_id):
-            raise errors.ConfigurationError("slot 1 stays unwritten")
-
-    return refuse
 
 
 def stop_inside(local, frame, batch_id, mode):
@@ -82,7 +52,7 @@ def stop_inside(local, frame, batch_id, mode):
 
 def half_write(local, frame, batch_id, mode="update"):
     """Run the query until slot 0 has committed a batch with rows, and slot 1 has not."""
-    error = run(local, local.sink(on_step=refusing(batch_id)), frame, batch_id + 1, mode)
+    error = local.run(local.sink(on_step=refusing_slot_1(batch_id)), frame, batch_id + 1, mode)
     assert "stays unwritten" in str(error)
     assert local.ledger() == {0: batch_id + 1, 1: batch_id}
 
@@ -138,10 +108,10 @@ def assert_updates_once(local):
 
 def stop_repeat_and_half_write(local, mode):
     """Run all batches, of which 3 is run again when it is whole, and 5 when it is written by half."""
-    assert run(local, local.sink(), windowed(local), 4, mode) is None
+    assert local.run(local.sink(), windowed(local), 4, mode) is None
     local.forget_commit(3)
     half_write(local, windowed(local), 5, mode)
-    assert run(local, local.sink(), windowed(local), BATCHES, mode) is None
+    assert local.run(local.sink(), windowed(local), BATCHES, mode) is None
     written = [event for event in local.events if isinstance(event, SparkBatchWritten)]
     told = [(e.batch_id, e.slots_written, e.slots_skipped) for e in written]
     assert told == [*((n, 2, 0) for n in range(4)), (3, 0, 2), (4, 2, 0), (5, 1, 1), (6, 2, 0), (7, 2, 0)]
@@ -167,7 +137,7 @@ def test_each_update_arrives_once_and_the_last_one_is_right_in_update_mode(local
 )
 def test_windows_arrive_once_though_the_query_is_stopped_inside_a_batch(local, mode, check):
     stop_inside(local, windowed(local), 3, mode)
-    assert run(local, local.sink(), windowed(local), BATCHES, mode) is None
+    assert local.run(local.sink(), windowed(local), BATCHES, mode) is None
     check(local)
 
 
@@ -210,23 +180,23 @@ def test_a_half_written_batch_of_sums_in_another_order_is_refused_and_ends_with_
     half_write(local, summed(local, "raw", 2), 1)
     before = local.values()
     for _ in range(2):
-        error = run(local, local.sink(), summed(local, "raw", 1), 3)
+        error = local.run(local.sink(), summed(local, "raw", 1), 3, "update")
         assert "BatchContentError" in str(error)
         assert "slot 0 " in str(error)
         assert local.values() == before
         assert local.ledger() == {0: 2, 1: 1}
-    assert run(local, local.sink(), summed(local, "raw", 2), 3) is None
+    assert local.run(local.sink(), summed(local, "raw", 2), 3, "update") is None
     assert_each_sum_once(local, 3)
     assert before <= local.values()
 
 
 @pytest.mark.soak
 def test_a_whole_batch_of_sums_in_another_order_is_refused_when_it_is_run_again(local):
-    assert run(local, local.sink(), summed(local, "raw", 2), 2) is None
+    assert local.run(local.sink(), summed(local, "raw", 2), 2, "update") is None
     local.forget_commit(1)
-    assert "BatchContentError" in str(run(local, local.sink(), summed(local, "raw", 1), 3))
+    assert "BatchContentError" in str(local.run(local.sink(), summed(local, "raw", 1), 3, "update"))
     assert_each_sum_once(local, 2)
-    assert run(local, local.sink(), summed(local, "raw", 2), 3) is None
+    assert local.run(local.sink(), summed(local, "raw", 2), 3, "update") is None
     assert_each_sum_once(local, 3)
 
 
@@ -234,6 +204,6 @@ def test_a_whole_batch_of_sums_in_another_order_is_refused_when_it_is_run_again(
 def test_a_half_written_batch_of_rounded_sums_is_finished_whatever_their_order(local, kind):
     half_write(local, summed(local, kind, 2), 1)
     before = local.values()
-    assert run(local, local.sink(), summed(local, kind, 1), 3) is None
+    assert local.run(local.sink(), summed(local, kind, 1), 3, "update") is None
     assert_each_sum_once(local, 3)
     assert before <= local.values()

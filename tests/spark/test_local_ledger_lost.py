@@ -9,7 +9,7 @@ from eos_client.core.batch_ledger_start import RunRecord
 from eos_client.integration.spark import driver_run
 from eos_client.integration.spark.run_records import RunRecords
 from eos_client.observe import ClientReported, SparkRunStarted
-from tests.spark.local_stage import adoption_token, each_once
+from tests.spark.local_stage import adoption_token, each_once, refusing_slot_1
 from tests.verification.topics import delete_topics
 
 
@@ -94,11 +94,7 @@ def test_a_query_that_nobody_closed_needs_a_hand_without_its_ledger(local):
 
 
 def test_a_query_that_was_closed_with_a_batch_half_written_needs_a_hand_without_its_ledger(local):
-    def refuse(step: str, slot: int, batch_id: int) -> None:
-        if (step, slot, batch_id) == ("begun", 1, 1):
-            raise errors.ConfigurationError("slot 1 stays unwritten")
-
-    sink = local.sink(on_step=refuse)
+    sink = local.sink(on_step=refusing_slot_1(1))
     assert "stays unwritten" in str(local.stream(sink, 2))
     sink.close()
     lose_ledger(local)
