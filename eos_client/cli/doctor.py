@@ -18,7 +18,7 @@ from eos_client.cli.doctor_checks import (
     examine,
 )
 from eos_client.config import EosConfig
-from eos_client.confluent.admin import ClusterAdmin, TopicDescription
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin, TopicDescription
 from eos_client.errors import ClusterUnfitError
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from eos_client.confluent.admin import ClusterDescription, GroupDescription, TopicDescription
+from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDescription, TopicDescription
 
 TRANSACTION_LOG = "__transaction_state"
 OFFSETS_LOG = "__consumer_offsets"

@@ -14,7 +14,7 @@ from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.callback_guard import is_in_a_callback
-from eos_client.confluent.consumer import ConfluentConsumer
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.failures import (
     commit_refused,
     consumer_closed,

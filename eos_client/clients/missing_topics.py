@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from eos_client.confluent.consumer import ConfluentConsumer
-from eos_client.confluent.preflight import require_topics
+from eos_client.confluent.admin.preflight import require_topics
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.errors import ClusterUnavailableError
 from eos_client.ports import Clock
 

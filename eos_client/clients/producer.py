@@ -11,7 +11,7 @@ from eos_client.clients.transaction_block import Transaction
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import check_ids_in_transactions, check_transaction_timeout
 from eos_client.confluent.failures import closed_error, misplaced_call
-from eos_client.confluent.producer import ConfluentProducer
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import owned, whole_call
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits

@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from eos_client.confluent.admin import HOW_TO_REACH_BROKERS, ClusterAdmin
+from eos_client.confluent.admin.cluster_admin import HOW_TO_REACH_BROKERS, ClusterAdmin
 from eos_client.confluent.failures import (
     REFUSED_DELIVERIES,
     KafkaClusterUnavailableError,

@@ -15,9 +15,9 @@ from eos_client.clients.input_events import InputEvents
 from eos_client.clients.transaction import Ending
 from eos_client.completion import Completion
 from eos_client.config import EosConfig
+from eos_client.confluent.admin.preflight import require_output_topics, require_topics
 from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
-from eos_client.confluent.preflight import require_output_topics, require_topics
 from eos_client.core.model import InputPartition, Outcome
 from eos_client.errors import (
     AbortableError,

@@ -21,8 +21,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from eos_client.confluent.ledger_topic import MARKER_PARTITION, LedgerTopic, partition_of_slot
-from eos_client.confluent.slot_producer import SlotProducer
+from eos_client.confluent.ledger.ledger_topic import MARKER_PARTITION, LedgerTopic, partition_of_slot
+from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.core.batch_ledger_start import RunRecord, StartPlan, StartQuestion, marker_of, plan_start
 from eos_client.core.replayed_batch import ReplayedBatch

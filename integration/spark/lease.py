@@ -15,7 +15,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from eos_client.confluent.lease_member import LeaseMember
+from eos_client.confluent.ledger.lease_member import LeaseMember
 from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitGate
 from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, InputPosition

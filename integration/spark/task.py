@@ -17,8 +17,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from eos_client.confluent.diagnosis import outcome_stays_unknown
-from eos_client.confluent.ledger_reader import LedgerReader
-from eos_client.confluent.slot_producer import SlotProducer, is_run_fenced
+from eos_client.confluent.ledger.ledger_reader import LedgerReader
+from eos_client.confluent.ledger.slot_producer import SlotProducer, is_run_fenced
 from eos_client.core.batch_ledger import (
     LedgerEntry,
     SinkIdentity,

@@ -16,8 +16,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
 
-from eos_client.confluent.ledger_reader import LedgerReader
-from eos_client.confluent.slot_producer import SlotProducer
+from eos_client.confluent.ledger.ledger_reader import LedgerReader
+from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.integration.spark.carried import CarriedFunction
 from eos_client.integration.spark.settings import SinkSettings

@@ -20,12 +20,12 @@ from eos_client.clients.consumer import EosConsumer
 from eos_client.clients.input_events import InputEvents
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction import TransactionSession
-from eos_client.confluent import consumer, fetching, group_member
 from eos_client.confluent.callback_guard import CallbackGuard
-from eos_client.confluent.output_arguments import produce_options
-from eos_client.confluent.producer import ConfluentProducer
-from eos_client.confluent.producer_handle import ProducerHandle
-from eos_client.confluent.start_offsets import StartOffsets
+from eos_client.confluent.consumer import confluent_consumer, fetching, group_member
+from eos_client.confluent.consumer.start_offsets import StartOffsets
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
+from eos_client.confluent.producer.output_arguments import produce_options
+from eos_client.confluent.producer.producer_handle import ProducerHandle
 from eos_client.core import commit_gate
 from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import AbortableError, TransformError
@@ -167,7 +167,7 @@ def _revocation_is_not_undone() -> Patch:
 
 @contextlib.contextmanager
 def _goes_on_without_a_start() -> Iterator[None]:
-    unheard = mock.patch.object(consumer, "forbidden_reset", return_value=None)
+    unheard = mock.patch.object(confluent_consumer, "forbidden_reset", return_value=None)
     with unheard, mock.patch.object(StartOffsets, "require_starts", return_value=None):
         yield
 
@@ -208,7 +208,7 @@ def _seeks_are_undone() -> Patch:
 
 
 def _paused_records_come_out() -> Patch:
-    return mock.patch.object(consumer.ConfluentConsumer, "_ready", lambda self: self._carried)
+    return mock.patch.object(confluent_consumer.ConfluentConsumer, "_ready", lambda self: self._carried)
 
 
 def _holds_never_end() -> Patch:

@@ -32,7 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  Spark's own habit
 from pyspark.sql.streaming.query import StreamingQuery
 
-from eos_client.confluent.topic_records import TopicLoader
+from eos_client.confluent.admin.topic_records import TopicLoader
 from eos_client.integration.spark import EosKafkaSink
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 from eos_client.testing.spark_connector import connector_jars

@@ -12,8 +12,8 @@ from uuid import uuid4
 import pytest
 import structlog
 
-from eos_client.confluent.admin import ClusterAdmin
-from eos_client.confluent.topic_records import StoredRecord, TopicLoader, read_topic
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
+from eos_client.confluent.admin.topic_records import StoredRecord, TopicLoader, read_topic
 
 START_LIMIT_S = 180.0
 

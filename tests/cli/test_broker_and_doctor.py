@@ -10,7 +10,7 @@ import pytest
 
 from eos_client.cli.doctor import DoctorOptions, diagnose
 from eos_client.cli.doctor_checks import Level
-from eos_client.confluent.admin import ClusterAdmin
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 
 pytestmark = pytest.mark.kafka
 

@@ -1,12 +1,12 @@
-"""eos_client.confluent.admin and topic_records against a real broker."""
+"""eos_client.confluent.admin.cluster_admin and topic_records against a real broker."""
 
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from eos_client.confluent.admin import ClusterAdmin, GroupDescription, TopicDescription
-from eos_client.confluent.topic_records import GroupOffsets, TopicLoader, read_topic
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin, GroupDescription, TopicDescription
+from eos_client.confluent.admin.topic_records import GroupOffsets, TopicLoader, read_topic
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, ConfigurationError
 from tests.kafka.kafka_support import wait_for
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from eos_client.cli.doctor_checks import Facts, Level, TopicFacts, examine
-from eos_client.confluent.admin import ClusterDescription, GroupDescription, TopicDescription
+from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDescription, TopicDescription
 
 ORDERS = TopicDescription("orders", 6, 3, 3, ())
 FIT = Facts(

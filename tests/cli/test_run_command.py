@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eos_client.confluent.topic_records import GroupOffsets
+from eos_client.confluent.admin.topic_records import GroupOffsets
 from tests.kafka.kafka_support import wait_for
 
 pytestmark = pytest.mark.kafka

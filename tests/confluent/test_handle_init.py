@@ -2,7 +2,7 @@
 
 import pytest
 
-from eos_client.confluent.handle_init import _LATE_INIT_S, HandleInit, InitsLeftBehind
+from eos_client.confluent.producer.handle_init import _LATE_INIT_S, HandleInit, InitsLeftBehind
 
 
 class Clock:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from eos_client.confluent.output_arguments import produce_options
+from eos_client.confluent.producer.output_arguments import produce_options
 from eos_client.ports import OutputRecord
 
 HEADERS: list[Any] = [[("\ud800", b"1")], {"\ud800": b"1"}, [("a\0b", b"1")], [(b"a", b"1")], {1: b"a"}, "ab", 42]

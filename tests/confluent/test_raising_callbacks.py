@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from eos_client import EosConsumer, EosProducer
-from eos_client.confluent import leaving
+from eos_client.confluent.consumer import safe_close
 from eos_client.errors import ConfigurationError
 from eos_client.observe import ClientReported
 from eos_client.testing.simulated_cluster import SimulatedCluster
@@ -108,7 +108,7 @@ class StuckClose:
     ids=["dynamic", "static"],
 )
 def test_a_close_that_does_not_return_is_left_behind_and_reported(monkeypatch, settings, says):
-    monkeypatch.setattr(leaving, "CLOSE_LIMIT_S", 0.05)
+    monkeypatch.setattr(safe_close, "CLOSE_LIMIT_S", 0.05)
     events: list[Any] = []
     made: list[Any] = []
 
@@ -127,7 +127,7 @@ def test_a_close_that_does_not_return_is_left_behind_and_reported(monkeypatch, s
 
 
 def test_a_close_that_waits_for_a_dropped_record_says_that_no_record_is_lost(monkeypatch):
-    monkeypatch.setattr(leaving, "CLOSE_LIMIT_AFTER_AN_EXCEPTION_S", 0.05)
+    monkeypatch.setattr(safe_close, "CLOSE_LIMIT_AFTER_AN_EXCEPTION_S", 0.05)
     events: list[Any] = []
     made: list[Any] = []
 

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from eos_client.confluent.topic_identities import TopicIdentities
+from eos_client.confluent.consumer.topic_identities import TopicIdentities
 
 NONE, FIRST, SECOND = "A" * 22, "KqnzefGLRcq6fy0J7jGRPw", "En9HAz5HQROduPkefeL5sA"
 

@@ -27,7 +27,7 @@ from eos_client.config import (
     safe_consumer_settings,
     safe_producer_settings,
 )
-from eos_client.confluent.slot_producer import SlotProducer
+from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
 

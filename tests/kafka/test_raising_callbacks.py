@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 
 from eos_client import EosConsumer, Outcome
-from eos_client.confluent import leaving
+from eos_client.confluent.consumer import safe_close
 from eos_client.testing import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
 from tests.kafka.kafka_support import PROTOCOLS, WAIT_S, Stage, wait_for
@@ -164,7 +164,7 @@ def test_a_signal_handler_that_raises_costs_no_record(loaded):
 @pytest.mark.parametrize("settings", [{}, {"group.instance.id": "desk-1"}], ids=["dynamic", "static"])
 def test_a_callback_struck_inside_the_library_costs_no_first_record_and_close_returns(any_stage, monkeypatch, settings):
     """The library drops the next record, uncounted, and waits for it for ever when it is closed."""
-    monkeypatch.setattr(leaving, "CLOSE_LIMIT_AFTER_AN_EXCEPTION_S", 0.5)
+    monkeypatch.setattr(safe_close, "CLOSE_LIMIT_AFTER_AN_EXCEPTION_S", 0.5)
 
     def struck(_):
         if written and not reader.raised:

@@ -1,7 +1,7 @@
 """A new owner starts at the group's stable offset, even where the client library has lost track of it.
 
-librdkafka 2.16 does so when the assignment changes while an offset is pending (`confluent/start_offsets.py`); here it
-is made to on every assignment.
+librdkafka 2.16 does so when the assignment changes while an offset is pending (`confluent/consumer/start_offsets.py`);
+here it is made to on every assignment.
 """
 
 import pytest

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.cimpl import NewTopic
 
 from eos_client import EosConfig, ExactlyOnceLoop
-from eos_client.confluent.topic_identities import TopicIdentities
+from eos_client.confluent.consumer.topic_identities import TopicIdentities
 from eos_client.errors import InputPositionError
 from tests.kafka.kafka_support import WAIT_S, values, wait_for
 from tests.kafka.loop_support import LoopThread

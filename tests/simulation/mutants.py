@@ -20,8 +20,8 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.clients import transaction, unknown_outcome
 from eos_client.clients.transaction import TransactionSession
-from eos_client.confluent import consumer as confluent_consumer
-from eos_client.confluent import fetching, group_member, producer, producer_handle, start_offsets
+from eos_client.confluent.consumer import confluent_consumer, fetching, group_member, start_offsets
+from eos_client.confluent.producer import confluent_producer, producer_handle
 from eos_client.core import batch_ledger, commit_gate, producer_recovery
 from eos_client.core.commit_gate import CommitDecision, CommitGate, CommitRuling
 from eos_client.core.model import Outcome
@@ -71,7 +71,7 @@ def _anonymous_metadata() -> Iterator[None]:
 
     with (
         mock.patch.object(group_member.GroupMember, "snapshot", anonymous),
-        mock.patch.object(producer, "decode", return_value=None),
+        mock.patch.object(confluent_producer, "decode", return_value=None),
     ):
         yield
 
@@ -83,7 +83,7 @@ def _offsets_outside() -> Patch:
         with contextlib.suppress(KafkaException):
             member._raw.commit(offsets=offsets, asynchronous=False)
 
-    return mock.patch.object(producer.ConfluentProducer, "send_offsets", send)
+    return mock.patch.object(confluent_producer.ConfluentProducer, "send_offsets", send)
 
 
 def _no_rewind() -> Patch:
@@ -124,23 +124,23 @@ def _unknown_is_aborted() -> Patch:
 
 
 def _off_by(distance: int) -> Patch:
-    send = producer.ConfluentProducer.send_offsets
+    send = confluent_producer.ConfluentProducer.send_offsets
 
     def moved(self: Any, positions: Any, snapshot: Any, timeout_s: float, metadata: str) -> None:
         wrong = {p: replace(at, next_offset=at.next_offset + distance) for p, at in positions.items()}
         send(self, wrong, snapshot, timeout_s, metadata)
 
-    return mock.patch.object(producer.ConfluentProducer, "send_offsets", moved)
+    return mock.patch.object(confluent_producer.ConfluentProducer, "send_offsets", moved)
 
 
 def _metadata_of_the_first_commit() -> Patch:
-    send = producer.ConfluentProducer.send_offsets
+    send = confluent_producer.ConfluentProducer.send_offsets
 
     def kept(self: Any, positions: Any, snapshot: Any, timeout_s: float, metadata: str) -> None:
         self.first_snapshot = getattr(self, "first_snapshot", snapshot)
         send(self, positions, self.first_snapshot, timeout_s, metadata)
 
-    return mock.patch.object(producer.ConfluentProducer, "send_offsets", kept)
+    return mock.patch.object(confluent_producer.ConfluentProducer, "send_offsets", kept)
 
 
 def _processes_committed_again() -> Patch:
@@ -176,7 +176,7 @@ def _never_renews() -> Patch:
 
 
 def _sends_no_offsets() -> Patch:
-    return mock.patch.object(producer.ConfluentProducer, "send_offsets", return_value=None)
+    return mock.patch.object(confluent_producer.ConfluentProducer, "send_offsets", return_value=None)
 
 
 def _commits_before_the_outputs() -> Patch:

@@ -12,9 +12,9 @@ from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from eos_client.confluent.ledger_topic import partition_of_slot
-from eos_client.confluent.producer import ConfluentProducer
-from eos_client.confluent.slot_producer import SlotProducer
+from eos_client.confluent.ledger.ledger_topic import partition_of_slot
+from eos_client.confluent.ledger.slot_producer import SlotProducer
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core import batch_ledger
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent, SlotDecision, SlotQuestion
 from eos_client.errors import EosError

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eos_client import EosConsumer, EosProducer, Outcome, OutputRecord
-from eos_client.confluent.producer import ConfluentProducer
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import AbortableError, EosError, RebuildProducerError

@@ -11,8 +11,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from eos_client import EosConsumer
-from eos_client.confluent import consumer as consumer_adapter
-from eos_client.confluent import fetching, leaving
+from eos_client.confluent.consumer import confluent_consumer, fetching, safe_close
 from eos_client.errors import ClusterUnavailableError, ConfigurationError, FatalClientError
 from eos_client.testing.simulation.model import Membership, OffsetAndMetadata, PartitionKey
 from tests.kafka.kafka_support import intercepting
@@ -168,7 +167,7 @@ def test_a_new_client_has_the_usual_time_to_close_again(stage: BlockStage, monke
         close()
         return True
 
-    for user in (fetching, consumer_adapter):
+    for user in (fetching, confluent_consumer):
         monkeypatch.setattr(user, "close_in_time", close_in_time)
     due: list[OwnError] = []
 
@@ -185,7 +184,7 @@ def test_a_new_client_has_the_usual_time_to_close_again(stage: BlockStage, monke
         consumer.consume(5, 0.1)
     stage.copy_the_rest(producer, consumer)
     consumer.close()
-    assert limits_s == [leaving.CLOSE_LIMIT_AFTER_AN_EXCEPTION_S, leaving.CLOSE_LIMIT_S]
+    assert limits_s == [safe_close.CLOSE_LIMIT_AFTER_AN_EXCEPTION_S, safe_close.CLOSE_LIMIT_S]
 
 
 def test_what_was_not_revoked_before_the_client_was_replaced_counts_as_lost(stage: BlockStage) -> None:

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import EosConsumer
-from eos_client.confluent.start_offsets import StartOffsets
+from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.testing import SimulatedCluster
 
 NOBODY = b"CGMDv2:" + struct.pack("=i", -1) + b"billing\0\0\1"

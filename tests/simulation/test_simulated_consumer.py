@@ -270,7 +270,7 @@ def test_a_start_that_a_transaction_is_about_to_move_is_waited_for(cluster):
 
 
 def test_a_pending_start_is_forgotten_when_the_assignment_changes_as_in_librdkafka(cluster):
-    """What `eos_client.confluent.start_offsets` is there for."""
+    """What `eos_client.confluent.consumer.start_offsets` is there for."""
     write(cluster, 10)
     groups, key = cluster.brokers.groups, PartitionKey("in", 0)
     groups.commit_offsets_in_transaction("g", Membership(), WRITER, {key: OffsetAndMetadata(6)})

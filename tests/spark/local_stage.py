@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
 
-from eos_client.confluent.ledger_reader import LedgerReader
+from eos_client.confluent.ledger.ledger_reader import LedgerReader
 from eos_client.errors import ConfigurationError
 from eos_client.integration.spark import EosKafkaSink
 from eos_client.observe import Event

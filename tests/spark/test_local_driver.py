@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from eos_client.confluent.admin import ClusterAdmin
-from eos_client.confluent.ledger_topic import LedgerTopic
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
+from eos_client.confluent.ledger.ledger_topic import LedgerTopic
 from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.core.commit_gate import Lost
 from eos_client.errors import LedgerRegressionError, RunFencedError

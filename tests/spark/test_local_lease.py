@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eos_client.confluent.admin import ClusterAdmin
-from eos_client.confluent.lease_member import LeaseMember
-from eos_client.confluent.ledger_topic import LedgerTopic
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
+from eos_client.confluent.ledger.lease_member import LeaseMember
+from eos_client.confluent.ledger.ledger_topic import LedgerTopic
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
 from eos_client.core.commit_gate import CommitGate, Lost
 from eos_client.errors import ClusterUnavailableError, RunFencedError
@@ -228,7 +228,7 @@ def test_a_refused_marker_ends_the_lease_at_once_whatever_the_refusal_is_called(
 
 
 def test_an_assignment_that_came_too_late_is_told_before_the_librarys_close(settings, monkeypatch, capfd):
-    monkeypatch.setattr("eos_client.confluent.lease_member._JOIN_SLICE_S", 0.0)
+    monkeypatch.setattr("eos_client.confluent.ledger.lease_member._JOIN_SLICE_S", 0.0)
     gate, held = CommitGate(), []
     with_log = {**settings.kafka, "debug": "cgrp"}
     member = LeaseMember(with_log, settings.group_id, settings.sink_id, settings.ledger_topic, gate)
@@ -254,7 +254,7 @@ def test_an_assignment_that_came_too_late_is_told_before_the_librarys_close(sett
 
 
 def test_a_commit_that_got_no_answer_is_repeated_and_then_called_unavailable(settings, monkeypatch):
-    monkeypatch.setattr("eos_client.confluent.lease_member._COMMIT_PAUSE_S", 0.01)
+    monkeypatch.setattr("eos_client.confluent.ledger.lease_member._COMMIT_PAUSE_S", 0.01)
     member = LeaseMember(settings.kafka, settings.group_id, settings.sink_id, settings.ledger_topic, CommitGate())
     member.close()
     raw: Any = RefusingConsumer(KafkaError.COORDINATOR_NOT_AVAILABLE)

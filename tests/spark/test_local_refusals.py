@@ -11,8 +11,8 @@ import pytest
 from pyspark import InheritableThread
 
 from eos_client import errors
-from eos_client.confluent.admin import ClusterAdmin
-from eos_client.confluent.ledger_topic import LedgerTopic
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
+from eos_client.confluent.ledger.ledger_topic import LedgerTopic
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
 from eos_client.integration.spark import driver_run, preflight
 from eos_client.integration.spark.lease import Lease

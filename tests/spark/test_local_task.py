@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
-from eos_client.confluent.admin import ClusterAdmin
-from eos_client.confluent.ledger_topic import LedgerTopic
-from eos_client.confluent.slot_producer import SlotProducer
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
+from eos_client.confluent.ledger.ledger_topic import LedgerTopic
+from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.errors import AbortableError, BatchLedgerError, EosError, RetriableError, UnknownOutcomeError
 from eos_client.integration.spark import arrow_rows

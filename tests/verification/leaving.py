@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import Consumer
 
-from eos_client.confluent.leaving import serve_before_close
+from eos_client.confluent.consumer.safe_close import serve_before_close
 
 
 def leave(member: Consumer) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from eos_client import Outcome
-from eos_client.confluent import producer_handle
 from eos_client.confluent.client_log import ClientLog
+from eos_client.confluent.producer import producer_handle
 from eos_client.errors import AbortableError, ClusterUnavailableError
 from eos_client.observe import OutcomeResolved
 from eos_client.testing.embedded_kafka import EmbeddedKafka

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Message, Producer
 
 from eos_client import Outcome
-from eos_client.confluent.slot_producer import SlotProducer
+from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.errors import AbortableError, TransactionStateError
 from eos_client.testing import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports

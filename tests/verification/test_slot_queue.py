@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eos_client.confluent.slot_producer import SlotProducer
+from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.testing import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
 from tests.kafka.kafka_support import LIMITS, WAIT_S, Stage

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Any
 
 from eos_client.cli.demo.input_file import InputLines, key_of
-from eos_client.confluent.topic_records import TopicLoader
+from eos_client.confluent.admin.topic_records import TopicLoader
 
 _BURST_S = 0.05
 """The stream arrives in bursts this far apart."""

@@ -22,8 +22,8 @@ from eos_client.cli.demo_spark.stream import missing_for_spark
 from eos_client.cli.demo_spark.verdict import StreamVerdict
 from eos_client.cli.failures import NotExactlyOnceError
 from eos_client.config import EosConfig
-from eos_client.confluent.admin import ClusterAdmin
-from eos_client.confluent.topic_records import GroupOffsets
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
+from eos_client.confluent.admin.topic_records import GroupOffsets
 from eos_client.errors import ClusterUnavailableError, EosError
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 

@@ -13,7 +13,7 @@ from eos_client.cli.demo.job.invoice import OFFSET_HEADER, PARTITION_HEADER, inv
 from eos_client.cli.demo.verdict import Job
 from eos_client.cli.demo_spark.stream import SparkStream, StreamPlan
 from eos_client.cli.demo_spark.verdict import StreamVerdict, judge_stream
-from eos_client.confluent.admin import ClusterAdmin
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.errors import ClusterUnavailableError
 from eos_client.testing.spark_connector import connector_jars
 

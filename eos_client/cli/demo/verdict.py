@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eos_client.cli.demo.audit import Findings, OutputAudit
-from eos_client.confluent.admin import ClusterAdmin
-from eos_client.confluent.topic_records import GroupOffsets, read_topic
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
+from eos_client.confluent.admin.topic_records import GroupOffsets, read_topic
 
 
 @dataclass(frozen=True)

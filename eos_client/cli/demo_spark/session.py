@@ -19,7 +19,7 @@ from eos_client.cli.demo.input_file import open_input
 from eos_client.cli.demo_spark.stream import SparkStream, StreamPlan, missing_for_spark
 from eos_client.cli.demo_spark.verdict import StreamVerdict, judge_stream
 from eos_client.cli.failures import NotExactlyOnceError
-from eos_client.confluent.admin import ClusterAdmin
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.errors import ConfigurationError, EosError
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 from eos_client.testing.spark_connector import connector_jars

@@ -9,8 +9,8 @@ from typing import Any
 from eos_client.cli.demo.audit import Findings, OutputAudit
 from eos_client.cli.demo_spark.receipt import checksum_in, receipt_of
 from eos_client.cli.demo_spark.stream import SOURCE_HEADERS
-from eos_client.confluent.admin import ClusterAdmin
-from eos_client.confluent.topic_records import read_topic
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
+from eos_client.confluent.admin.topic_records import read_topic
 
 
 @dataclass(frozen=True)

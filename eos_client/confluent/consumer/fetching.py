@@ -18,14 +18,14 @@ from typing import Any
 import tenacity
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException, TopicPartition
 
-from eos_client.confluent import leaving
 from eos_client.confluent.call_stack import in_library
+from eos_client.confluent.consumer import safe_close
+from eos_client.confluent.consumer.group_member import ConsumerFactory, GroupMember, to_kafka
+from eos_client.confluent.consumer.read_positions import ReadPositions
+from eos_client.confluent.consumer.record_runs import runs
+from eos_client.confluent.consumer.safe_close import LEAVING_ROUNDS_MAX, LEAVING_STEP_S, close_in_time
+from eos_client.confluent.consumer.start_offsets import ResetPolicy, StartOffsets
 from eos_client.confluent.failures import committed_offsets_unknown, consumer_errors, input_error, is_fatal, kafka_error
-from eos_client.confluent.group_member import ConsumerFactory, GroupMember, to_kafka
-from eos_client.confluent.leaving import LEAVING_ROUNDS_MAX, LEAVING_STEP_S, close_in_time
-from eos_client.confluent.read_positions import ReadPositions
-from eos_client.confluent.record_runs import runs
-from eos_client.confluent.start_offsets import ResetPolicy, StartOffsets
 from eos_client.confluent.thread_ownership import owned
 from eos_client.core.hand_over import HandOver
 from eos_client.core.model import CommittedOffset, InputPartition, InputPosition, InputPositions
@@ -247,7 +247,7 @@ class FetchingConsumer(GroupMember):
 
     @property
     def _close_limit_s(self) -> float:
-        return leaving.CLOSE_LIMIT_AFTER_AN_EXCEPTION_S if self._may_keep_a_record else leaving.CLOSE_LIMIT_S
+        return safe_close.CLOSE_LIMIT_AFTER_AN_EXCEPTION_S if self._may_keep_a_record else safe_close.CLOSE_LIMIT_S
 
     def _go_back_to_next(self) -> None:
         """Continue every partition at the first record that was not handed over.

@@ -24,13 +24,13 @@ from confluent_kafka import (
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import safe_consumer_settings
 from eos_client.confluent.call_stack import in_library
-from eos_client.confluent.dropped_members import MEMBERS
+from eos_client.confluent.consumer.dropped_members import MEMBERS
+from eos_client.confluent.consumer.fetching import FetchingConsumer
+from eos_client.confluent.consumer.group_member import ConsumerFactory
+from eos_client.confluent.consumer.read_positions import behind_the_end, forbidden_reset, topic_replaced
+from eos_client.confluent.consumer.record_runs import RecordRun, last_good, runs
+from eos_client.confluent.consumer.safe_close import close_in_time, serve_before_close
 from eos_client.confluent.failures import consumer_errors
-from eos_client.confluent.fetching import FetchingConsumer
-from eos_client.confluent.group_member import ConsumerFactory
-from eos_client.confluent.leaving import close_in_time, serve_before_close
-from eos_client.confluent.read_positions import behind_the_end, forbidden_reset, topic_replaced
-from eos_client.confluent.record_runs import RecordRun, last_good, runs
 from eos_client.confluent.thread_ownership import NeverBuilt, owned, require_alone, whole_call
 from eos_client.core.model import InputPartition, InputPositions
 from eos_client.ports import Clock, keys_of

@@ -12,8 +12,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
+from eos_client.confluent.consumer.record_runs import RecordRun
 from eos_client.confluent.failures import KafkaInputPositionError
-from eos_client.confluent.record_runs import RecordRun
 from eos_client.core.model import InputPartition
 
 _NO_RESET = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001  # confluent_kafka's public spelling of a local code

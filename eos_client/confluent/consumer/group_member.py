@@ -14,14 +14,14 @@ from confluent_kafka import Consumer, TopicPartition
 
 from eos_client.completion import Completion
 from eos_client.confluent.callback_guard import CallbackGuard
-from eos_client.confluent.consumer_calls import OwnedConsumer
+from eos_client.confluent.consumer.consumer_calls import OwnedConsumer
+from eos_client.confluent.consumer.dropped_members import MEMBERS, in_background
+from eos_client.confluent.consumer.safe_close import serve_before_close, unsubscribe_when_lost
+from eos_client.confluent.consumer.start_offsets import library_settings
+from eos_client.confluent.consumer.topic_identities import TopicIdentities
 from eos_client.confluent.diagnosis import LastErrors
-from eos_client.confluent.dropped_members import MEMBERS, in_background
 from eos_client.confluent.group_metadata import GenerationReader
-from eos_client.confluent.leaving import serve_before_close, unsubscribe_when_lost
-from eos_client.confluent.start_offsets import library_settings
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
-from eos_client.confluent.topic_identities import TopicIdentities
 from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, is_pattern
 from eos_client.ports import MembershipSnapshot, RebalanceListener, keys_of
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from eos_client.confluent.consumer import ConfluentConsumer
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.diagnosis import unreachable
-from eos_client.confluent.producer import ConfluentProducer
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.model import is_pattern
 from eos_client.errors import ClusterUnfitError
 from eos_client.ports import Clock

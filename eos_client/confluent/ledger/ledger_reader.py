@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from eos_client.config import PRODUCER_ONLY
 from eos_client.confluent.callback_guard import built
 from eos_client.confluent.failures import kafka_error
-from eos_client.confluent.ledger_topic import MARKER_PARTITION, partition_of_slot
+from eos_client.confluent.ledger.ledger_topic import MARKER_PARTITION, partition_of_slot
 from eos_client.core.batch_ledger import LedgerEntry, decode_entry
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 

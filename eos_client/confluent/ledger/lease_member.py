@@ -15,9 +15,9 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, To
 
 from eos_client.config import PRODUCER_ONLY
 from eos_client.confluent.callback_guard import built
+from eos_client.confluent.consumer.safe_close import serve_before_close, unsubscribe_when_lost
 from eos_client.confluent.failures import is_fatal, kafka_error
 from eos_client.confluent.group_metadata import GenerationReader
-from eos_client.confluent.leaving import serve_before_close, unsubscribe_when_lost
 from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.core.commit_gate import Assigned, CommitGate, Lost, RevocationEnded, RevocationStarted
 from eos_client.core.model import UNJOINED

@@ -12,8 +12,8 @@ from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.failures import closed_error, must_abort, not_transactional
 from eos_client.confluent.group_metadata import decode
-from eos_client.confluent.output_arguments import produce_options
-from eos_client.confluent.producer_handle import ProducerFactory, ProducerHandle
+from eos_client.confluent.producer.output_arguments import produce_options
+from eos_client.confluent.producer.producer_handle import ProducerFactory, ProducerHandle
 from eos_client.confluent.thread_ownership import NeverBuilt, owned
 from eos_client.core.model import InputPositions, ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest

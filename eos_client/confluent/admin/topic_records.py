@@ -18,7 +18,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from eos_client.confluent.admin import LOG_LEVEL_CRITICAL
+from eos_client.confluent.admin.cluster_admin import LOG_LEVEL_CRITICAL
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 
 if TYPE_CHECKING:

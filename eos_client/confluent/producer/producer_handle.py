@@ -21,8 +21,6 @@ from eos_client.config import idempotent_producer_settings, safe_producer_settin
 from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.client_log import ClientLog
-from eos_client.confluent.deferred_errors import DeferredErrors
-from eos_client.confluent.delivery_reports import DeliveryReports
 from eos_client.confluent.diagnosis import LastErrors, why_init_failed
 from eos_client.confluent.failures import (
     KafkaRebuildProducerError,
@@ -35,9 +33,11 @@ from eos_client.confluent.failures import (
     unflushed_error,
     with_error,
 )
-from eos_client.confluent.handle_init import HandleInit, InitsLeftBehind, UnansweredInits
 from eos_client.confluent.handle_thread import HandleThread, OverdueError
-from eos_client.confluent.producer_identity import IdentityWatch
+from eos_client.confluent.producer.deferred_errors import DeferredErrors
+from eos_client.confluent.producer.delivery_reports import DeliveryReports
+from eos_client.confluent.producer.handle_init import HandleInit, InitsLeftBehind, UnansweredInits
+from eos_client.confluent.producer.producer_identity import IdentityWatch
 from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, owned
 from eos_client.core.model import ProducerLimits
 from eos_client.core.producer_recovery import OVERDUE, ProducerFailure, TransactionalRequest

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from eos_client.confluent.admin import ClusterAdmin, TopicDescription
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin, TopicDescription
 from eos_client.errors import ClusterUnfitError
 
 MARKER_PARTITION = 0

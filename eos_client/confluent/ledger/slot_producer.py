@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eos_client.config import CONSUMER_ONLY
 from eos_client.confluent.failures import KafkaOutputRefusedError, kafka_error
-from eos_client.confluent.ledger_topic import partition_of_slot
-from eos_client.confluent.producer import ConfluentProducer
+from eos_client.confluent.ledger.ledger_topic import partition_of_slot
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.core.model import ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest

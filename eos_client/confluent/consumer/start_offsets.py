@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING
 
-from eos_client.confluent.read_positions import no_offset
-from eos_client.confluent.record_runs import runs
+from eos_client.confluent.consumer.read_positions import no_offset
+from eos_client.confluent.consumer.record_runs import runs
 from eos_client.core.model import InputPartition, named
 
 _ASK_AGAIN_S = 0.5

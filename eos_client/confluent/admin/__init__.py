@@ -1,0 +1,1 @@
+"""Questions about the cluster, its topics and their records, asked without joining a group."""

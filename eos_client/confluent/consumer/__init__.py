@@ -1,0 +1,1 @@
+"""The consumer: membership, fetching, start offsets, and confluent_kafka's methods over them."""
