@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from eos_client.clients import EosConsumer, EosProducer
 from eos_client.clients.input_events import InputEvents
-from eos_client.clients.transaction import Ending
+from eos_client.clients.transaction_steps import Ending
 from eos_client.completion import Completion
 from eos_client.config import EosConfig
 from eos_client.confluent.admin.preflight import require_output_topics, require_topics

@@ -256,15 +256,22 @@ def _every_id_is_pinned() -> Patch:
     return mock.patch.object(ProducerHandle, "__init__", built)
 
 
-def _broken_blocks_are_told_the_last_outcome() -> Patch:
-    tell_leaving = TransactionSession._tell_leaving
+@contextlib.contextmanager
+def _broken_blocks_are_told_the_last_outcome() -> Iterator[None]:
+    leave_block, tell_leaving = TransactionSession.leave_block, TransactionSession._tell_leaving
+    before: dict[int, Any] = {}
+
+    def left(self: Any) -> None:
+        before[id(self)] = self.last
+        leave_block(self)
 
     def told(self: Any, leaving: Any) -> None:
         if self.last.reason.startswith(transaction._BROKEN_OFF):
-            self.last = leaving.before
+            self._steps.last = before[id(self)]
         tell_leaving(self, leaving)
 
-    return mock.patch.object(TransactionSession, "_tell_leaving", told)
+    with mock.patch.multiple(TransactionSession, leave_block=left, _tell_leaving=told):
+        yield
 
 
 def _skips_are_told_at_once() -> Patch:

@@ -18,13 +18,14 @@ from unittest import mock
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from eos_client.clients import transaction, unknown_outcome
+from eos_client.clients import transaction_steps, unknown_outcome
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.consumer import confluent_consumer, fetching, group_member, start_offsets
 from eos_client.confluent.producer import confluent_producer, producer_handle
 from eos_client.core import batch_ledger, commit_gate, producer_recovery
 from eos_client.core.commit_gate import CommitDecision, CommitGate, CommitRuling
 from eos_client.core.model import Outcome
+from eos_client.core.transaction_lifecycle import Event
 from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import EosError
 from eos_client.listeners import RevocationListener
@@ -109,7 +110,7 @@ def _aborts_unanswered_commit() -> Patch:
         handle._finished = None
         return Outcome.ABORTED
 
-    return mock.patch.object(transaction, "ask_the_log", ask)
+    return mock.patch.object(transaction_steps, "ask_the_log", ask)
 
 
 def _unknown_is_aborted() -> Patch:
@@ -120,7 +121,7 @@ def _unknown_is_aborted() -> Patch:
             ask(*arguments)
         return Outcome.ABORTED
 
-    return mock.patch.object(transaction, "ask_the_log", asked)
+    return mock.patch.object(transaction_steps, "ask_the_log", asked)
 
 
 def _off_by(distance: int) -> Patch:
@@ -180,7 +181,10 @@ def _sends_no_offsets() -> Patch:
 
 
 def _commits_before_the_outputs() -> Patch:
-    return mock.patch.object(TransactionSession, "_flush", return_value=None)
+    def flushed(_: Any, attempt: Any) -> Event:
+        return Event.FLUSHED_IN_CALLBACK if attempt.inside_revoke else Event.FLUSHED
+
+    return mock.patch.object(transaction_steps.TransactionSteps, "_flush", flushed)
 
 
 def _forgives_unanswered_requests() -> Patch:
