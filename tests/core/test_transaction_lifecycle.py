@@ -167,11 +167,11 @@ def following(situation: Situation) -> Iterator[Situation]:
             state, act = next_state(situation.state, event)
             yield replace(situation, state=state, act=act)
         return
-    for event, log in [(BROKEN_OFF, situation.log), *RESULTS[situation.act](situation)]:
-        if event is BROKEN_OFF:
+    for result, log in [(BROKEN_OFF, situation.log), *RESULTS[situation.act](situation)]:
+        if result is BROKEN_OFF:
             yield replace(situation, act=Act.NOTHING, log=log, outer=None)
         else:
-            state, act = next_state(situation.state, event)
+            state, act = next_state(situation.state, result)
             yield replace(situation, state=state, act=act, log=log)
     if situation.state.phase in ENDING and situation.outer is None:
         for event in (Event.REVOKED, Event.ABORT):
