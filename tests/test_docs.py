@@ -58,6 +58,12 @@ def test_every_link_leads_to_a_file_and_a_heading_that_exist(page: Path):
     assert dead == []
 
 
+def test_the_architecture_page_links_to_every_decision_record():
+    linked = set(links(REPOSITORY / "ARCHITECTURE.md"))
+    records = sorted((REPOSITORY / "docs" / "decisions").glob("*.md"))
+    assert [record.name for record in records if f"docs/decisions/{record.name}" not in linked] == []
+
+
 @pytest.mark.parametrize("page", PRESENT, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_every_test_that_a_page_names_exists(page: Path):
     # A name may also be that of a file, or of a test that is part of a page.
