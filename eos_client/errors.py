@@ -1,4 +1,4 @@
-"""One class for each thing a caller must do.
+"""The error classes, each named for what the caller must do.
 
 The adapter raises most of these as subclasses of ``confluent_kafka.KafkaException`` too, so that an existing
 ``except KafkaException`` keeps working; the original error is always the ``__cause__``.

@@ -1,4 +1,4 @@
-"""What happened, as frozen records handed to one hook; by default they become structlog events.
+"""Events as frozen records for one hook; the default hook logs them with structlog.
 
 An event's structlog name is its class name in snake case, so ``CommitSkipped`` is logged as ``commit_skipped``.
 """

@@ -1,4 +1,4 @@
-"""What the inner layers ask of the outside: protocols that the adapters, and any test double, fulfil."""
+"""The protocols that adapters and test doubles implement: clients, client library, clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order in which our listener and the application's callbacks run.
+"""Runs our listener and the application's callbacks in the right order.
 
 assigned: ours, then theirs (a seek or an assign of theirs meets a gate that knows the partitions).
 revoked: ours begins, theirs runs while a commit is still allowed, ours commits and closes the gate.

@@ -1,4 +1,4 @@
-"""The source keeps house rules (style.md), as a test: sizes, names, units, no leftovers, no dead files."""
+"""The source keeps house rules, as a test: sizes, names, units, no leftovers, no dead files."""
 
 from __future__ import annotations
 

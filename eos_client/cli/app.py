@@ -1,4 +1,4 @@
-"""The commands and their options. What a command does stands in its own module; this one only reads the line."""
+"""Declares the commands and their options; each command's work is in its own module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Kafka client complains of (lost connections, mostly), as log lines that do not flood.
+"""Logs what the Kafka client reports through ``error_cb``, mostly lost connections, without flooding the log.
 
 librdkafka reports each failed attempt to reconnect, twenty a second. One line for each kind of error and interval is
 enough; the loop's own events say what it means.

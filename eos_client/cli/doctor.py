@@ -1,4 +1,4 @@
-"""``eos-client doctor``: gathers facts about a cluster and a configuration, and prints what the checks make of them."""
+"""``eos-client doctor``: gathers facts about a cluster and a configuration, and prints what the checks find."""
 
 from __future__ import annotations
 

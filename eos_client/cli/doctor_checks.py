@@ -1,4 +1,4 @@
-"""The doctor's knowledge: facts about a cluster and a configuration in, findings out. No Kafka in here.
+"""The doctor's checks: facts about a cluster and a configuration in, findings out, without Kafka.
 
 Every check is one function of :data:`CHECKS` and yields a finding for what it looked at, with the way out where it is
 not ok.

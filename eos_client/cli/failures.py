@@ -1,4 +1,4 @@
-"""What the program says when it cannot go on, and the exit status a supervisor reads.
+"""The program's error messages, and the exit codes that a supervisor reads.
 
 One table, :data:`EXIT_CODES`, is the only place where a kind of error becomes a number.
 """

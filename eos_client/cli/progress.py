@@ -1,4 +1,4 @@
-"""One ``loop_progress`` log line each interval, so that a person or a parent process sees the loop move.
+"""Writes a ``loop_progress`` log line at each interval, so that a person or a parent process sees progress.
 
 The loop's thread owns the Kafka clients. This one reads counters and remembers events; it never calls a client.
 """

@@ -1,4 +1,4 @@
-"""Plain, non-transactional commits behind the gate: what may not be sent now, or is not confirmed yet, stays pending.
+"""Non-transactional commits through the gate; offsets that may not be sent yet stay pending.
 
 The next allowed commit covers the pending offsets, or the one inside the revoke callback does.
 """

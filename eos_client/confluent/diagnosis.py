@@ -1,4 +1,4 @@
-"""Why the first contact failed.
+"""Finds out why the first contact with a cluster failed.
 
 ``init_transactions`` says "timed out" whether the address is wrong, the password is, or the transaction log cannot be
 created on a small cluster (confluent-kafka-python #842). This asks the cluster and names the real reason.

@@ -1,4 +1,4 @@
-"""The one seam where confluent_kafka's errors become ours.
+"""Maps confluent_kafka's errors to ours; the only place that does.
 
 Each class here is both: ours, named for what the caller must do, and a ``KafkaException`` whose ``args[0]`` is the
 ``KafkaError``, so that code written for confluent_kafka keeps working.

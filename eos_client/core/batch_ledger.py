@@ -1,4 +1,4 @@
-"""The ledger of a Spark sink: which micro-batch each slot has committed, and what that means for the next one.
+"""The ledger of a Spark sink: which micro-batch each slot has committed, and what a slot does with the next one.
 
 Theory of operation. A slot's entry is the committed offset of one partition of the ledger topic: the offset is the next
 batch, the metadata string says whose it is. It moves in the very transaction that writes the slot's records, so entry

@@ -1,4 +1,4 @@
-"""What a query that starts does with the ledger that it finds, as one table: first match wins.
+"""What a starting query does with the ledger that it finds, as one table; the first match wins.
 
 It is decided for the whole ledger at once. An entry for every slot is there from the first start on, so a missing one
 is never normal; and no batch begins before all slots have the one before it, so entries that differ by more were lost.

@@ -1,4 +1,4 @@
-"""What an error event among consumed records means, as one table, first match wins.
+"""What an error event among consumed records means, as one table; the first match wins.
 
 librdkafka hands errors of fetching out as messages with ``error()``. Most are conditions that it handles by itself.
 """

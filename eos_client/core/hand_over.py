@@ -1,4 +1,4 @@
-"""What was handed to the application, kept so that a call that is broken off can be undone.
+"""A journal of the records handed to the application, so that a call that is interrupted can be undone.
 
 An asynchronous exception (a signal handler that raises, KeyboardInterrupt, MemoryError) may end a call between any two
 of its steps, also when the client library has counted records as delivered that the application will never see. So a

@@ -1,4 +1,4 @@
-"""The values that decisions are made of. All frozen; none of them knows how it was obtained."""
+"""The frozen values that decisions are made of: generations, positions, outcomes, limits."""
 
 from __future__ import annotations
 

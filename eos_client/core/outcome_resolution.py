@@ -1,4 +1,4 @@
-"""What became of a commit that was not answered, told from the group's committed offsets.
+"""Resolves the outcome of an unanswered commit from the group's committed offsets.
 
 Equal offsets prove nothing: they may have been committed before, by this member or by another. So each attempt marks
 its offsets with a token in their metadata. A transaction is all or nothing, so one partition tells for all of them.

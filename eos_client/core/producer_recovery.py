@@ -1,4 +1,4 @@
-"""What to do when a transactional request fails (KIP-360, KIP-447, KAFKA-17754), as one table, first match wins.
+"""What to do when a transactional request fails (KIP-360, KIP-447, KAFKA-17754), as one table; the first match wins.
 
 Safe always means: the input offsets stay fenced by the group's generation, and nothing is sent again unless the log
 says that it was not committed.

@@ -1,4 +1,4 @@
-"""A micro-batch that is run again, some or all of whose slots are committed: does it hold the rows that it held then?
+"""Compares a micro-batch that is run again with the rows that it held when its slots were committed.
 
 It is asked before any slot is written. Writing the other slots with rows of another run would lose and double records.
 """

@@ -1,4 +1,4 @@
-"""Which input records were handed to the application and are not committed yet, by partition.
+"""The input records, by partition, that the application was given and that are not committed yet.
 
 Only what was really handed over counts: a position of the client library runs ahead of the application, and
 ``position(assignment())`` forgets the partitions that just left although their outputs are in the transaction.

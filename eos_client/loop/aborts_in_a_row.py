@@ -1,4 +1,4 @@
-"""Repeated aborts of the same work: they come slower, and end the loop when none of it can be committed."""
+"""Slows down repeated aborts of the same work, and ends the loop when none of it can be committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ready loop: poll, begin at the first record, transform, produce, and end the transaction when it is due.
+"""The loop: poll, begin at the first record, transform, produce, and end the transaction when it is due.
 
 It only sequences. Whether a commit may be sent is decided in ``core.commit_gate`` and performed in
 ``clients.transaction``.

@@ -1,4 +1,4 @@
-"""What happens to a record that the transform, or the producer, does not take.
+"""Applies ``on_error`` to a record that the transform or the producer refused.
 
 ``stop`` ends the loop, ``skip`` passes the record over, ``dead_letter`` writes it, unchanged where it fits, with its
 origin and the error in headers, inside the same transaction as everything else.

@@ -1,4 +1,4 @@
-"""From records to outputs: transforms them, writes what comes out, and knows whose fault a failure is.
+"""Transforms records, writes their outputs, and finds the record that a failure belongs to.
 
 A stride of records is transformed first and its outputs are written then, without a note of which belongs to which:
 that makes the common case cheap. A refused output ends the transaction anyway. If the client library refused it, its

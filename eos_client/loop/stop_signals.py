@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT stop the loop in order; a second one ends the process at once."""
+"""Makes SIGTERM and SIGINT stop the loop cleanly; a second signal ends the process at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many records the next transaction may hold: fewer after one that took too long or had a refused output."""
+"""How many records the next transaction may hold; fewer after one that took too long or had a refused output."""
 
 from __future__ import annotations
 

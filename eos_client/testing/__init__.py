@@ -1,4 +1,4 @@
-"""What an application team needs for its own tests: a real Kafka, or a simulated one that is there in milliseconds."""
+"""The test kit for applications: a real Kafka, or a simulated one that starts in milliseconds."""
 
 from eos_client.testing.broker import KafkaBroker
 from eos_client.testing.container_kafka import ContainerKafka

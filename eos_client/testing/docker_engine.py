@@ -1,4 +1,4 @@
-"""Finds the Docker engine that testcontainers would use, and an image of Kafka for it."""
+"""Finds the Docker engine that testcontainers would use, and a Kafka image for it."""
 
 from __future__ import annotations
 

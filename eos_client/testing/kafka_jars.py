@@ -1,4 +1,4 @@
-"""Keeps jars, those of each Kafka version first, in the user's cache: downloaded once and known to be whole.
+"""Downloads the jars of each Kafka version once into the user's cache and verifies them.
 
 A set is resolved into a folder beside its place and renamed there with a manifest of checksums, under a lock
 between processes, so that nobody ever sees half of one. A folder that does not match its manifest is replaced.

@@ -1,4 +1,4 @@
-"""A child process that cannot outlive this one, whatever ends this one (see `process_keeper`)."""
+"""A child process that cannot outlive its parent, however the parent ends (see `process_keeper`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes of one application: all in one session, however they were started and adopted since.
+"""The processes of one application, found by their session however they were started.
 
 Spark's Python daemon leaves its process group, and orphans leave their parents, but nobody leaves the session. Where
 there is no /proc the process group has to do, which lacks that daemon and its workers.

@@ -1,4 +1,4 @@
-"""An in-memory Kafka with true fencing, for tests of exactly-once code that take milliseconds.
+"""SimulatedCluster: an in-memory Kafka with true fencing, whose tests take milliseconds.
 
 Its consumers and producers have confluent_kafka's methods, so the loop, the wrappers and an application's own loop run
 on it unchanged. One thread, no wall clock: time passes where a client waits, and a seed gives the same run again.

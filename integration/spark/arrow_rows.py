@@ -1,4 +1,4 @@
-"""From Arrow columns to records: the hot path of a task."""
+"""Turns Arrow columns into records; the hot path of a task."""
 
 from __future__ import annotations
 

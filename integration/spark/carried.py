@@ -1,4 +1,4 @@
-"""A function of the application on its way to the executors: a plain value, equal wherever it was unpickled."""
+"""Pickles a function of the application for the executors, as a value that is equal wherever it is unpickled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder beside the checkpoint, in whatever file system Spark keeps that; classic Spark only."""
+"""A folder beside the checkpoint, in the checkpoint's own file system (classic Spark only)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of one sink on its driver: from the lease to the last batch.
+"""One run of a sink on its driver, from taking the lease to the last batch.
 
 Start: join as the newest driver -> announce the run -> fence every slot -> read the ledger -> make it fit -> leave a
 record of the run beside the checkpoint, in case the ledger expires. Each batch:

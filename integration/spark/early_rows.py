@@ -1,4 +1,4 @@
-"""Rows that are taken in while a slot's producer starts: the work that makes them goes on meanwhile."""
+"""Prefetches a slot's rows while its producer starts, so that the stages before it go on working."""
 
 from __future__ import annotations
 

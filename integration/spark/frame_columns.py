@@ -1,4 +1,4 @@
-"""Which column of a frame is which of the sink's: names are matched as Spark itself matches them.
+"""Matches a frame's columns to the sink's, by the rules by which Spark matches names.
 
 Every other column is refused by name. A ``Key`` that was left out would lose the keys of a topic without a word.
 """

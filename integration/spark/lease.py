@@ -1,4 +1,4 @@
-"""The driver's lease on its sink, serviced by a thread of its own while the batch runs.
+"""The driver's lease on its sink, served by a thread of its own while a batch runs.
 
 Only that thread touches the group member: any other one that called it during a poll would hang the process. It asks
 the commit gate too, so callbacks, membership and verdict belong together.

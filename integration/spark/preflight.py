@@ -1,4 +1,4 @@
-"""Before the first batch: will this Spark, this query, these executors and this cluster do?
+"""Checks Spark, the query, the executors and the cluster before the first batch.
 
 Everything here would otherwise fail late and far from its cause, or not at all.
 """

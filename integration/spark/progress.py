@@ -1,4 +1,4 @@
-"""How a sink fares, for the application: totals since its query started, and its last batch."""
+"""The sink's progress for the application: totals since the query started, and the last batch."""
 
 from __future__ import annotations
 

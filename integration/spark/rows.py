@@ -1,4 +1,4 @@
-"""The frame's columns, as in Spark's own Kafka sink, and how they travel to the slots.
+"""The columns of Spark's own Kafka sink, and how the rows are projected for the slots.
 
 ``value`` is required; ``key``, ``topic``, ``partition`` and ``headers`` are optional. A null value is a tombstone, a
 null topic means the sink's topic, a null partition leaves the choice to the producer.

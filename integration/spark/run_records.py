@@ -1,4 +1,4 @@
-"""What each run of a sink leaves beside the checkpoint, for the day when the ledger is gone.
+"""Records of each run beside the checkpoint, which are needed once the ledger has expired.
 
 A run has a file of its own, named by its number, and the highest number counts: a driver that was left behind changes
 nothing by what it still writes. The file is there before the run writes its first slot, and says nothing until the run

@@ -1,4 +1,4 @@
-"""What the sink was told, checked once, and carried to the executors as a plain value."""
+"""The sink's settings, checked once and carried to the executors as a plain value."""
 
 from __future__ import annotations
 

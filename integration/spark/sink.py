@@ -1,4 +1,4 @@
-"""The sink that a streaming query calls: a plain value that finds this process's run of it, or starts one."""
+"""EosKafkaSink: a plain value that finds this process's run of the sink, or starts one."""
 
 from __future__ import annotations
 

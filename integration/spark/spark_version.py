@@ -1,4 +1,4 @@
-"""Which PySpark will do. This module imports with any of them, so that a refusal says more than an ImportError."""
+"""Refuses unsupported PySpark versions by name; imports with all of them."""
 
 from __future__ import annotations
 

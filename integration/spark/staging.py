@@ -1,4 +1,4 @@
-"""``stable_input="stage"``: a batch is written down before it is used, so that a re-run finds the same rows.
+"""``stable_input="stage"``: writes a batch down before it is used, so that a re-run reads the same rows.
 
 The stage lies beside the checkpoint and is deleted with it. Each attempt writes into a folder of its own, and a file
 beside it names the one that counts: it is made once, whoever comes second uses what the first has written. Spark's own

@@ -1,4 +1,4 @@
-"""What a task tells its driver: one row per slot, small, and never an exception where a retry would be in vain."""
+"""What a task reports to the driver: one small row per slot, and no exception where a retry is useless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that outlive a task: starting them would be most of the cost of a small batch.
+"""Keeps clients alive between tasks, because starting them is most of the cost of a small batch.
 
 Each is taken out while it is used, so two attempts in one process never share one, and put back only after its work
 was confirmed. A process that was forked leaves its parent's clients alone: they have lost their threads.

@@ -1,7 +1,7 @@
 """A game of one group member against its coordinator, with the gate as referee of every commit.
 
 The game knows the truth (who owns what, which callbacks are still queued); the gate is told only what a member is told
-and asked at any moment. What the three protocols show in callbacks is in facts-kafka.md, 3b.
+and asked at any moment. docs/decisions/membership-and-generations.md has what the three protocols show in callbacks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What one group member goes through, protocol by protocol, with the answer of design.md's table at every turn.
+"""What one group member goes through, protocol by protocol, with the gate's answer at every turn.
 
-Generations in callbacks as measured (facts-kafka.md 3b): KIP-848 shows the old epoch in ``on_revoke`` and moves about
-0.1 s later; classic cooperative already shows the new generation, stays there and moves again after the follow-up
-rejoin; classic eager shows the old one until the next assignment.
+Generations in callbacks as measured (docs/decisions/membership-and-generations.md): KIP-848 shows the old epoch in
+``on_revoke`` and moves about 0.1 s later; classic cooperative already shows the new generation, stays there and moves
+again after the follow-up rejoin; classic eager shows the old one until the next assignment.
 """
 
 from __future__ import annotations

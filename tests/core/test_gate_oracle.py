@@ -55,7 +55,7 @@ class World:
 
 
 def as_the_page_says(world: World) -> tuple[str, int]:  # noqa: PLR0911  one return for each row
-    """design.md, section 3, from top to bottom."""
+    """Decide as the gate must: the rules once more, written down independently, from top to bottom."""
     names = list(world.consumed)
     generation, member = world.now
     moved = any(at != world.now for at in world.consumed.values())

@@ -1,4 +1,4 @@
-"""Every story of gate_scenarios.py ends as design.md's table says."""
+"""Every story of gate_scenarios.py ends with the answers that it expects."""
 
 from __future__ import annotations
 

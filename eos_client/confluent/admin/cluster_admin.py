@@ -1,4 +1,4 @@
-"""What the command line asks of a cluster: describe it, make and delete topics.
+"""Cluster operations of the command line: describe the cluster, create and delete topics.
 
 The admin API creates nothing by accident: topics are described, never fetched by name, so that a broker with
 ``auto.create.topics.enable`` does not answer "missing" by creating. One :class:`ClusterAdmin` may be used from several

@@ -1,4 +1,4 @@
-"""Reads a Spark sink's ledger as an outsider that never joins the group.
+"""Reads a Spark sink's ledger without joining its group.
 
 ``isolation.level=read_committed`` makes librdkafka ask for stable offsets: an answer waits for open transactions that
 hold offsets of these partitions (KIP-447), so what is read cannot move by a transaction that was begun before.

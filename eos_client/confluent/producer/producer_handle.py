@@ -1,4 +1,4 @@
-"""The replaceable half of a producer: one librdkafka handle under a transactional.id that outlives it.
+"""The replaceable part of a producer: one librdkafka handle under a transactional.id that outlives it.
 
 Without an id it is an idempotent producer, for any thread; the first ``init_transactions`` gives it an id and a handle.
 A handle that failed for good, or whose call is overdue, is left behind; ``init_transactions`` of the next one bumps the

@@ -1,4 +1,4 @@
-"""What every call of a simulated consumer begins with, and the work that goes on in its background."""
+"""What every call of a simulated consumer begins with, and the consumer's background work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Committing and storing offsets, as the application asks for it."""
+"""The application's calls that commit and store offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetches records of the assigned partitions in the background, and knows where each of them stands."""
+"""Fetches records of the assigned partitions in the background and tracks the position of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Committing: by hand, in the background, and of partitions that leave."""
+"""Commits offsets: on request, in the background, and of partitions that leave."""
 
 from __future__ import annotations
 

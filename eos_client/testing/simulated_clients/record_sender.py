@@ -1,4 +1,4 @@
-"""The part of a producer that sends records: Produce requests, what becomes of them, and delivery reports."""
+"""The part of a producer that sends records: Produce requests, their outcome, delivery reports."""
 
 from __future__ import annotations
 

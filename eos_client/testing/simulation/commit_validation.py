@@ -1,4 +1,4 @@
-"""Which commits of a KIP-848 member are accepted: the four checks, side by side (KAFKA-19779, KIP-1251).
+"""Which commits of a KIP-848 member are accepted: the four checks side by side (KAFKA-19779, KIP-1251).
 
 All are pure questions to what the coordinator remembers of a member. A commit at the member's present epoch passes
 each of them, whatever partitions it names: brokers leave ownership at an equal epoch to the client.

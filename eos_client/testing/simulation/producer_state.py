@@ -1,4 +1,4 @@
-"""What a partition remembers of its idempotent producers: epoch, latest sequences, and where those batches lie.
+"""What a partition remembers of idempotent producers: epoch, latest sequences, and where their batches lie.
 
 Two windows behind one interface: Kafka's last five batches, or the latest sequence only, with duplicates told by
 arithmetic. All numbers lie packed in arrays, since a broker may know millions of producers.

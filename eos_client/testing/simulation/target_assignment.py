@@ -1,4 +1,4 @@
-"""Who should own what in a KIP-848 group, and one member's next step towards it.
+"""The target assignment of a KIP-848 group, and a member's next step towards it.
 
 The assignor is sticky and even. The step is the reconciliation of KIP-848: give up first, stay on the epoch meanwhile,
 then move to the target's epoch and take what nobody else holds.
