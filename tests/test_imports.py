@@ -1,0 +1,92 @@
+"""What is imported when: nothing before its first use, and nothing of the tools for tests in an application."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import eos_client
+import eos_client.testing
+
+REPOSITORY = Path(__file__).parents[1]
+TESTING = "eos_client.testing"
+SIMULATOR = {f"{TESTING}.simulated_cluster", f"{TESTING}.simulated_clients", f"{TESTING}.simulation"}
+FOREIGN = {"docker", "testcontainers", "filelock", "pyspark", "pyarrow", "pandas"}
+
+
+def loaded_by(*statements: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded when it has run the statements."""
+    script = "\n".join([*statements, "import sys; print(*sys.modules)"])
+    ran = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return set(ran.stdout.split())
+
+
+def ours(loaded: set[str]) -> set[str]:
+    return {name for name in loaded if name.split(".")[0] == "eos_client"}
+
+
+def use_of(package: str, names: Sequence[str]) -> list[str]:
+    return [f"from {package} import {name}" for name in names]
+
+
+def test_importing_the_packages_imports_no_module_that_they_name():
+    loaded = loaded_by("import eos_client, eos_client.testing")
+    assert ours(loaded) == {"eos_client", "eos_client.lazy_names", "eos_client.testing"}
+    assert "confluent_kafka" not in loaded
+
+
+def test_an_application_loads_nothing_of_simulator_docker_jars_and_spark():
+    loaded = loaded_by(*use_of("eos_client", [*eos_client.__all__, "errors", "listeners", "observe"]))
+    assert "eos_client.loop.exactly_once_loop" in loaded
+    assert {name for name in loaded if name.startswith((TESTING, "eos_client.integration"))} == set()
+    assert loaded & FOREIGN == set()
+
+
+@pytest.mark.parametrize("name", ["EmbeddedKafka", "EmbeddedKafkaCluster", "ContainerKafka", "KafkaBroker"])
+def test_a_real_broker_loads_nothing_of_the_simulator_and_no_optional_dependency(name):
+    loaded = loaded_by(*use_of(TESTING, [name]))
+    assert loaded & (SIMULATOR | FOREIGN) == set()
+
+
+@pytest.mark.parametrize("package", [eos_client, eos_client.testing], ids=lambda package: package.__name__)
+def test_every_public_name_is_there_and_listed(package):
+    assert set(package.__all__) <= set(dir(package))
+    assert [name for name in package.__all__ if getattr(package, name).__name__ != name] == []
+
+
+@pytest.mark.parametrize("package", ["eos_client", TESTING])
+def test_type_checkers_are_told_the_same_home_for_each_name(package):
+    module = sys.modules[package]
+    tree = ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8"))
+    (branch,) = (node for node in tree.body if isinstance(node, ast.If))
+    typed = {
+        alias.name: statement.module
+        for statement in branch.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+    (table,) = (node for node in ast.walk(branch) if isinstance(node, ast.Dict))
+    homes = ast.literal_eval(table)
+    submodules = {name for name, home in homes.items() if home == f"{package}.{name}"}
+    assert {name: home for name, home in homes.items() if name not in submodules} == typed
+    assert sorted(typed) == sorted(module.__all__)
+
+
+def test_a_submodule_with_public_names_needs_no_import_of_its_own():
+    loaded = loaded_by(
+        "import eos_client", "eos_client.errors.EosError, eos_client.listeners, eos_client.observe.Event"
+    )
+    assert {"eos_client.errors", "eos_client.listeners", "eos_client.observe"} < loaded
+
+
+def test_a_name_that_does_not_exist_is_an_error_that_names_the_package():
+    with pytest.raises(AttributeError, match="module 'eos_client' has no attribute 'EosConsumr'"):
+        _ = eos_client.EosConsumr  # type: ignore[attr-defined]
