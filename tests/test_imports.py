@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import pytest
 
 import eos_client
 import eos_client.testing
+from eos_client.testing import simulated_cluster
 
 REPOSITORY = Path(__file__).parents[1]
 TESTING = "eos_client.testing"
@@ -48,6 +50,22 @@ def test_an_application_loads_nothing_of_simulator_docker_jars_and_spark():
     assert "eos_client.loop.exactly_once_loop" in loaded
     assert {name for name in loaded if name.startswith((TESTING, "eos_client.integration"))} == set()
     assert loaded & FOREIGN == set()
+
+
+def test_the_simulator_loads_nothing_of_the_rest_of_the_package():
+    loaded = loaded_by(*use_of(TESTING, ["SimulatedCluster"]))
+    assert loaded > SIMULATOR
+    rest = ours(loaded) - {"eos_client", "eos_client.lazy_names", TESTING}
+    assert {name for name in rest if not name.startswith(tuple(SIMULATOR))} == set()
+    assert loaded & FOREIGN == set()
+
+
+def test_the_page_of_the_simulator_explains_each_of_its_public_names():
+    page = (REPOSITORY / "docs/simulated-cluster.md").read_text(encoding="utf-8")
+    section = page.partition("## A unit of its own")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    explained = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert sorted(explained) == sorted(simulated_cluster.__all__)
 
 
 @pytest.mark.parametrize("name", ["EmbeddedKafka", "EmbeddedKafkaCluster", "ContainerKafka", "KafkaBroker"])
