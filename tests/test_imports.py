@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -13,21 +14,42 @@ import pytest
 
 import eos_client
 import eos_client.testing
+from eos_client.errors import EmbeddedKafkaError
 from eos_client.testing import simulated_cluster
 
 REPOSITORY = Path(__file__).parents[1]
 TESTING = "eos_client.testing"
 SIMULATOR = {f"{TESTING}.simulated_cluster", f"{TESTING}.simulated_clients", f"{TESTING}.simulation"}
+PLUGIN = f"{TESTING}.pytest_plugin"
 FOREIGN = {"docker", "testcontainers", "filelock", "pyspark", "pyarrow", "pandas"}
 
+# What Windows does not have, of what the package or a library of its kind may use.
+WITHOUT_POSIX = """
+import os, sys
+sys.modules.update(dict.fromkeys(["fcntl", "grp", "pwd", "resource", "termios"]))
+for name in ("fork", "forkpty", "register_at_fork", "getsid", "setsid", "killpg"):
+    delattr(os, name)
+"""
+ON_A_SIMULATED_CLUSTER = """
+def test_one(simulated_cluster):
+    simulated_cluster.create_topic("orders")
+    assert simulated_cluster.values("orders") == []
+"""
 
-def loaded_by(*statements: str) -> set[str]:
+
+def loaded_by(*statements: str, **environment: str) -> set[str]:
     """The modules that a fresh interpreter has loaded when it has run the statements."""
     script = "\n".join([*statements, "import sys; print(*sys.modules)"])
     ran = subprocess.run(
-        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-c", script],
+        cwd=REPOSITORY,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
-    assert ran.returncode == 0, ran.stderr
+    assert ran.returncode == 0, ran.stdout + ran.stderr
     return set(ran.stdout.split())
 
 
@@ -72,6 +94,36 @@ def test_the_page_of_the_simulator_explains_each_of_its_public_names():
 def test_a_real_broker_loads_nothing_of_the_simulator_and_no_optional_dependency(name):
     loaded = loaded_by(*use_of(TESTING, [name]))
     assert loaded & (SIMULATOR | FOREIGN) == set()
+
+
+def test_every_session_of_pytest_loads_the_plugin_and_nothing_that_it_uses():
+    before, after = (
+        loaded_by("import pytest"),
+        loaded_by("import pytest", f"import {PLUGIN}, {TESTING}.simulation_plugin"),
+    )
+    assert ours(after) == {"eos_client", "eos_client.lazy_names", TESTING, PLUGIN, f"{TESTING}.simulation_plugin"}
+    assert {name for name in after - before if not name.startswith("eos_client")} == set()
+
+
+def test_the_package_and_the_plugin_import_where_posix_is_missing(tmp_path):
+    (tmp_path / "test_some.py").write_text(ON_A_SIMULATED_CLUSTER)
+    loaded_by(
+        WITHOUT_POSIX,
+        *use_of("eos_client", eos_client.__all__),
+        *use_of(TESTING, eos_client.testing.__all__),
+        "import pytest",
+        f"arguments = ['-p', {PLUGIN!r}, '--rootdir', {str(tmp_path)!r}, '--noconftest', {str(tmp_path)!r}]",
+        "assert pytest.main(['-c', os.devnull, '-p', 'no:cacheprovider', *arguments]) == 0",
+        PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
+    )
+
+
+def test_an_embedded_broker_says_on_windows_what_works_there(monkeypatch):
+    broker = eos_client.testing.EmbeddedKafka()
+    with monkeypatch.context() as on_windows:
+        on_windows.setattr(os, "name", "nt")
+        with pytest.raises(EmbeddedKafkaError, match=r"Linux and macOS only.*ContainerKafka.*--eos-kafka=container"):
+            broker.start()
 
 
 @pytest.mark.parametrize("package", [eos_client, eos_client.testing], ids=lambda package: package.__name__)
