@@ -16,7 +16,7 @@ from eos_client.testing import jar_resolvers
 from eos_client.testing import kafka_jars as kafka_jars_module
 from eos_client.testing.java_runtime import find_java
 from eos_client.testing.kafka_jars import cache_root, is_whole, kafka_jars
-from tests.kafka.kafka_support import WAIT_S, wait_for
+from tests.support.waiting import WAIT_S, wait_for
 
 VERSION = "4.9.1"
 ARTIFACTS = [("org.apache.kafka", "kafka_2.13", VERSION), ("org.slf4j", "slf4j-simple", "1.7.36")]
