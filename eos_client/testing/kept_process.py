@@ -23,6 +23,15 @@ _KEEPER_END_TIMEOUT_S = 10.0
 _NEWS_SLICE_S = 0.2
 
 
+def require_posix() -> None:
+    """Raise `EmbeddedKafkaError` on Windows: a keeper needs the sessions, the signals and the ``poll()`` of POSIX."""
+    if os.name != "posix":
+        raise EmbeddedKafkaError(
+            "an embedded broker runs on Linux and macOS only: here, run it in a container (ContainerKafka, or the "
+            "fixtures with --eos-kafka=container), or test on a SimulatedCluster"
+        )
+
+
 class KeptProcess:
     """Starts ``command`` with its output in ``log_path``; removes ``paths`` if this process dies without `dismiss`."""
 

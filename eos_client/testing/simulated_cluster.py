@@ -2,7 +2,8 @@
 
 Its consumers and producers have confluent_kafka's methods, so the loop, the wrappers and an application's own loop run
 on it unchanged. One thread, no wall clock: time passes where a client waits, and a seed gives the same run again.
-What it simplifies is listed in ``docs/simulated-cluster.md``.
+``__all__`` holds every public name of the simulator. ``docs/simulated-cluster.md`` explains them, and lists what the
+simulator simplifies.
 """
 
 from __future__ import annotations
@@ -24,12 +25,39 @@ from eos_client.testing.simulated_clients.producer_background import ProducerBac
 from eos_client.testing.simulation.brokers import Brokers
 from eos_client.testing.simulation.clock import SimulatedClock
 from eos_client.testing.simulation.faults import Fault, FaultKind, FaultPlan
+from eos_client.testing.simulation.group_coordinator import GroupCoordinator
 from eos_client.testing.simulation.guest import Guest
+from eos_client.testing.simulation.idempotent_sender import IdempotentSender
 from eos_client.testing.simulation.link import ClientLink
 from eos_client.testing.simulation.model import BrokerError, NewRecord, PartitionKey, RecordBatch, StoredRecord
 from eos_client.testing.simulation.network import Delivered, Network
+from eos_client.testing.simulation.offset_store import OffsetStore
+from eos_client.testing.simulation.partition_log import PartitionLog
 from eos_client.testing.simulation.schedule import Schedule
-from eos_client.testing.simulation.settings import BrokerSettings, CommitValidation
+from eos_client.testing.simulation.settings import BrokerSettings, CommitValidation, ProducerStateKind
+from eos_client.testing.simulation.transaction_coordinator import TransactionCoordinator
+
+__all__ = [
+    "BrokerError",
+    "BrokerSettings",
+    "CommitValidation",
+    "Delivered",
+    "Fault",
+    "FaultKind",
+    "GroupCoordinator",
+    "Guest",
+    "IdempotentSender",
+    "OffsetStore",
+    "PartitionKey",
+    "PartitionLog",
+    "ProducerStateKind",
+    "SimulatedClock",
+    "SimulatedCluster",
+    "SimulatedConsumer",
+    "SimulatedProducer",
+    "StoredRecord",
+    "TransactionCoordinator",
+]
 
 _STEP_S = 0.01
 _FENCE_TRIES_MAX = 100

@@ -8,15 +8,8 @@ from confluent_kafka import TopicPartition
 from eos_client import Outcome
 from eos_client.core.model import InputPartition
 from eos_client.errors import ClusterUnfitError
-from tests.kafka.kafka_support import (
-    PATIENT,
-    PROTOCOLS,
-    Stage,
-    copy_and_hold,
-    settle,
-    values,
-    wait_for,
-)
+from tests.kafka.kafka_support import PATIENT, PROTOCOLS, Stage, copy_and_hold, settle, values
+from tests.support.waiting import wait_for
 from tests.verification.protocols import GroupProtocol
 
 

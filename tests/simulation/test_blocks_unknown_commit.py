@@ -19,7 +19,7 @@ from eos_client.observe import Event
 from tests.interruption import BrokenOffError
 from tests.kafka.kafka_support import close_the_gate, intercepting
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
-from tests.simulation.simulated_member import COOPERATIVE, EAGER, PROTOCOLS
+from tests.support.protocols import COOPERATIVE, EAGER, PROTOCOLS
 
 RECOVERY_S = 6.0
 REQUEST_S = 10.0

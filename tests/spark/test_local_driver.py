@@ -20,8 +20,8 @@ from eos_client.integration.spark.driver_run import DriverRun
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.spark_query import RunningQuery
 from eos_client.observe import SparkBatchWritten, SparkLeaseRenewed, SparkRunFenced, SparkRunStarted
-from tests.kafka.kafka_support import wait_for
 from tests.spark.local_stage import each_once
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
