@@ -356,7 +356,7 @@ class EosConsumer(ConfluentConsumer):
         if ruling.decision is CommitDecision.ABORT and not asynchronous:
             refused = sorted(requested.keys() & asked.keys())
             raise commit_refused(
-                f"nothing was committed for {', '.join(map(str, refused))}: {ruling.reason} (row {ruling.row})."
+                f"nothing was committed for {', '.join(map(str, refused))}: {ruling.reason} (rule {ruling.rule})."
             )
         return None if asynchronous else []
 
@@ -420,7 +420,7 @@ class EosConsumer(ConfluentConsumer):
         if failed:
             partitions = frozenset(InputPartition(place.topic, place.partition) for place, _ in failed)
             reason = f"{failed[0][1].name()}: {failed[0][1].str()}; the next commit covers these offsets"
-            self._hook(CommitRefused(partitions=partitions, row=0, reason=reason))
+            self._hook(CommitRefused(partitions=partitions, rule=None, reason=reason))
         if self._application_on_commit is not None:
             self._application_on_commit(error, places)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eos_client.core.commit_gate import HELD_TOO_LONG_ROW, CommitAttempt, CommitDecision, CommitRuling, HoldEnded
+from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling, GateRule, HoldEnded
 from eos_client.core.model import InputPositions
 from eos_client.observe import CommitSkipped, EventHook
 from eos_client.ports import GroupConsumer, MembershipSnapshot
@@ -41,17 +41,17 @@ class GateAttempts:
             held_for_s=self.held_for_s,
         )
         ruling = self._consumer.gate.decide(attempt)
-        if ruling.row == HELD_TOO_LONG_ROW:
+        if ruling.rule is GateRule.HELD_TOO_LONG:
             self._consumer.gate.observe(HoldEnded())
         return ruling, snapshot
 
     def verdict(
         self, positions: Callable[[], InputPositions], served: Callable[[], bool]
     ) -> tuple[CommitRuling, MembershipSnapshot]:
-        """Ask, serving callbacks as long as the gate wants them served first (row 8).
+        """Ask, serving callbacks as long as the gate wants them served first.
 
         ``served`` says whether the question still stands. A generation that moves again each time counts as a skip,
-        which ends at the hold limit like any other (row 7).
+        which ends at the hold limit like any other.
         """
         ruling, snapshot = self.ask(positions())
         for _ in range(_SERVE_ROUNDS_MAX):
@@ -63,7 +63,9 @@ class GateAttempts:
             ruling, snapshot = self.ask(positions())
         if ruling.decision is CommitDecision.SERVE_CALLBACKS and self.held_for_s > self._hold_limit_s:
             ruling = CommitRuling(
-                CommitDecision.ABORT, HELD_TOO_LONG_ROW, "the generation kept moving for longer than the hold limit"
+                CommitDecision.ABORT,
+                GateRule.HELD_TOO_LONG,
+                "the generation kept moving for longer than the hold limit",
             )
         return ruling, snapshot
 

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from eos_client.clients.gate_attempts import GateAttempts
-from eos_client.core.commit_gate import CommitDecision, CommitRuling
+from eos_client.core.commit_gate import CommitDecision, CommitRuling, GateRule
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
 from eos_client.errors import EosError
 from eos_client.observe import CommitRefused, EventHook
@@ -20,7 +20,9 @@ _ANSWERED_FOR_SURE_S = 300.0
 """The client library has answered each commit by then: after it, an answer was lost with an exception from outside."""
 
 _LEFT_MEANWHILE = CommitRuling(
-    CommitDecision.ABORT, 3, "the partitions left while commit() served callbacks, and a newer owner may exist"
+    CommitDecision.ABORT,
+    GateRule.NOT_OURS,
+    "the partitions left while commit() served callbacks, and a newer owner may exist",
 )
 
 Offsets = Mapping[InputPartition, Any]
@@ -82,7 +84,7 @@ class PlainCommits:
     def _note(self, ruling: CommitRuling, snapshot: MembershipSnapshot, refused: AbstractSet[InputPartition]) -> None:
         self._attempts.note(ruling, snapshot)
         if ruling.decision is CommitDecision.ABORT and refused:
-            self._hook(CommitRefused(partitions=frozenset(refused), row=ruling.row, reason=ruling.reason))
+            self._hook(CommitRefused(partitions=frozenset(refused), rule=ruling.rule, reason=ruling.reason))
 
     def unanswered(self) -> frozenset[InputPartition]:
         """Return the partitions for which an asynchronous commit was sent that is not answered yet.
@@ -148,7 +150,7 @@ class PlainCommits:
         try:
             self._send(due)
         except EosError as error:
-            self._hook(CommitRefused(partitions=frozenset(due), row=0, reason=str(error)))
+            self._hook(CommitRefused(partitions=frozenset(due), rule=None, reason=str(error)))
 
     def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
         """Commit all the same: what is pending was processed before the application's callback failed."""
@@ -167,5 +169,5 @@ class PlainCommits:
             self._consumer.forget(partitions)
         if left:
             self._hook(
-                CommitRefused(partitions=left, row=3, reason="the partitions left before a commit was confirmed")
+                CommitRefused(partitions=left, rule=None, reason="the partitions left before a commit was confirmed")
             )

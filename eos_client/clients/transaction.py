@@ -24,6 +24,7 @@ from eos_client.core.commit_gate import (
     CommitGate,
     CommitRuling,
     GatePolicy,
+    GateRule,
     WorkSettled,
 )
 from eos_client.core.model import GroupGeneration, InputPartition, InputPositions, Outcome, named, record_count
@@ -66,11 +67,11 @@ _TO_BE_REPEATED = (AbortableError, RebuildProducerError, RetriableError, Cluster
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How one attempt to end a transaction came out. ``row``: the gate's row, 0 when the gate was not the reason."""
+    """How one attempt to end a transaction came out. ``rule``: the gate's, None when the gate was not the reason."""
 
     outcome: Outcome
     reason: str
-    row: int = 0
+    rule: GateRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,9 +408,9 @@ class TransactionSession:
         if ruling.decision is CommitDecision.COMMIT:
             return self._commit(snapshot, began_at, ruling, inside_revoke=False)
         if ruling.decision is CommitDecision.ABORT:
-            return self._abort(ruling.reason, ruling.row)
+            return self._abort(ruling.reason, ruling.rule)
         self._note_skip(ruling, snapshot)
-        return self._ended(Ending(Outcome.SKIPPED, ruling.reason, ruling.row))
+        return self._ended(Ending(Outcome.SKIPPED, ruling.reason, ruling.rule))
 
     def _rule(self) -> tuple[CommitRuling, MembershipSnapshot]:
         """Ask the gate until it gives a verdict; serving callbacks may end the transaction meanwhile."""
@@ -425,7 +426,7 @@ class TransactionSession:
         return ruling, snapshot
 
     def _block(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> tuple[CommitRuling, MembershipSnapshot]:
-        """Stay in poll until the gate opens; its hold limit ends this (row 7)."""
+        """Stay in poll until the gate opens; its hold limit ends this."""
         before = self.last
         self._note_skip(ruling, snapshot)
         while ruling.decision in {CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS} and self.last is before:
@@ -504,7 +505,7 @@ class TransactionSession:
         )
         self._consumer.settle(commit.positions)
         self._settled()
-        ending = self._ended(Ending(Outcome.COMMITTED, commit.ruling.reason, commit.ruling.row))
+        ending = self._ended(Ending(Outcome.COMMITTED, commit.ruling.reason, commit.ruling.rule))
         self.counters.committed += 1
         self.counters.records_in += committed.records_in
         self.counters.records_out += committed.records_out
@@ -664,7 +665,9 @@ class TransactionSession:
                 timeout_s = self._producer.limits.commit_timeout_s
                 self._working(lambda: self._call("abort_transaction", timeout_s))
             finally:
-                self._hook(TransactionAborted(reason=reason, row=0, records_in=record_count(self._consumer.positions)))
+                self._hook(
+                    TransactionAborted(reason=reason, rule=None, records_in=record_count(self._consumer.positions))
+                )
 
     def consumer_closes(self) -> None:
         """Note that the consumer is about to be closed: nobody can ask for an outcome by it any more."""
@@ -707,14 +710,14 @@ class TransactionSession:
         self._hook(OutcomeResolved(outcome="unknown", reason=reason))
         self._stays_unknown(reason)
 
-    def _abort(self, reason: str, row: int = 0, *, inside_revoke: bool = False) -> Ending:
+    def _abort(self, reason: str, rule: GateRule | None = None, *, inside_revoke: bool = False) -> Ending:
         self._step = _Step("an abort")
         try:
             if self._open:
                 self._call("abort_transaction", self._producer.limits.commit_timeout_s)
         except RebuildProducerError as error:
             return self._recover(error, inside_revoke=inside_revoke)
-        return self._aborted(reason, row, inside_revoke=inside_revoke)
+        return self._aborted(reason, rule, inside_revoke=inside_revoke)
 
     def _recover(self, error: AbortableError | RebuildProducerError, *, inside_revoke: bool = False) -> Ending:
         self._trace.failed(error)
@@ -733,12 +736,12 @@ class TransactionSession:
             raise
         return self._aborted(str(error), inside_revoke=inside_revoke)
 
-    def _aborted(self, reason: str, row: int = 0, *, inside_revoke: bool = False) -> Ending:
+    def _aborted(self, reason: str, rule: GateRule | None = None, *, inside_revoke: bool = False) -> Ending:
         records_in = record_count(self._consumer.positions)
         self._go_back(inside_revoke=inside_revoke)
-        ending = self._ended(Ending(Outcome.ABORTED, reason, row))
+        ending = self._ended(Ending(Outcome.ABORTED, reason, rule))
         self.counters.aborted += 1
-        self._hook(TransactionAborted(reason=reason, row=row, records_in=records_in))
+        self._hook(TransactionAborted(reason=reason, rule=rule, records_in=records_in))
         return ending
 
     def _go_back(self, *, inside_revoke: bool = False) -> None:
@@ -781,7 +784,7 @@ class TransactionSession:
         """Commit the whole transaction if it covers a departing partition: one transaction cannot be split.
 
         With anything in hand it is aborted instead. Records that were taken outside a block and while no transaction
-        was open have no outputs yet and stay uncommitted (row 4).
+        was open have no outputs yet and stay uncommitted (NOT_OURS).
         """
         covered = partitions & self._consumer.positions.keys()
         if not covered or self._given_up:
@@ -834,7 +837,7 @@ class TransactionSession:
         ruling, snapshot = self._attempts.ask(self._consumer.positions)
         if ruling.decision is CommitDecision.COMMIT:
             return self._commit(snapshot, began_at, ruling, inside_revoke=True)
-        return self._abort(ruling.reason, ruling.row, inside_revoke=True)
+        return self._abort(ruling.reason, ruling.rule, inside_revoke=True)
 
     def _keeping_failure(self, act: Callable[[], Ending | None]) -> Ending | None:
         try:

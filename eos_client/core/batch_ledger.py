@@ -204,7 +204,6 @@ class SlotQuestion:
 class SlotRule:
     """One row: when it applies, what it decides, which error a refusal is, why, and the way out."""
 
-    row: int
     applies: Callable[[SlotQuestion], bool]
     decision: SlotDecision
     reason: str
@@ -216,7 +215,6 @@ _ADOPT = "start it once with the adopt_ledger token that a refused start prints"
 
 SLOT_RULES: tuple[SlotRule, ...] = (
     SlotRule(
-        1,
         lambda q: q.entry is None,
         _REFUSE,
         "its ledger entry is gone (deleted, or expired: offsets.retention.minutes), so nobody knows whether it was "
@@ -224,7 +222,6 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         LedgerMissingError,
     ),
     SlotRule(
-        10,
         lambda q: q.known.is_bare,
         _REFUSE,
         "its ledger entry has no metadata: somebody has reset the group's offsets, or the group is used by something "
@@ -233,7 +230,6 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         LedgerUnreadableError,
     ),
     SlotRule(
-        2,
         lambda q: q.known.identity.query_id != q.identity.query_id,
         _REFUSE,
         "the ledger belongs to another query; a deleted checkpoint makes another query too, and its batch ids start "
@@ -241,7 +237,6 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         LedgerForeignError,
     ),
     SlotRule(
-        9,
         lambda q: q.known.identity.topic != q.identity.topic,
         _REFUSE,
         "the ledger counts what was written to another topic: a newer driver has changed it, or two sinks share a "
@@ -249,14 +244,12 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         TopicChangedError,
     ),
     SlotRule(
-        3,
         lambda q: q.known.identity.slotting != q.identity.slotting,
         _REFUSE,
         "the ledger was written with another number of slots (or slot function). Restart the query",
         SlotsChangedError,
     ),
     SlotRule(
-        4,
         lambda q: q.known.next_batch < q.floor,
         _REFUSE,
         "the ledger went back behind what this run has seen committed: the group's offsets were reset or lost. Find "
@@ -264,7 +257,6 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         LedgerRegressionError,
     ),
     SlotRule(
-        5,
         lambda q: q.known.next_batch > q.batch_id + 1,
         _REFUSE,
         "the ledger is past this batch: another driver of this query has gone on meanwhile, or the checkpoint is an "
@@ -273,7 +265,6 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         LedgerAheadError,
     ),
     SlotRule(
-        6,
         lambda q: q.committed and q.differs and not q.accepts,
         _REFUSE,
         "the batch was committed with other rows than this re-run has: the query is not deterministic (rand(), uuid(), "
@@ -281,17 +272,16 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         'stable_input="stage"; a restart says how this batch can be ended',
         BatchContentError,
     ),
-    SlotRule(7, lambda q: q.committed, SlotDecision.SKIP, "this batch was committed before"),
-    SlotRule(8, lambda _: True, SlotDecision.WRITE, "this batch was not committed"),
+    SlotRule(lambda q: q.committed, SlotDecision.SKIP, "this batch was committed before"),
+    SlotRule(lambda _: True, SlotDecision.WRITE, "this batch was not committed"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SlotRuling:
-    """A decision with the row that made it. ``error`` is the class to raise for a refusal."""
+    """A decision and why it was made. ``error`` is the class to raise for a refusal."""
 
     decision: SlotDecision
-    row: int
     reason: str
     error: type[BatchLedgerError]
 
@@ -300,5 +290,5 @@ def decide_slot(question: SlotQuestion, rules: tuple[SlotRule, ...] = SLOT_RULES
     """Return the ruling of the first rule that applies."""
     for rule in rules:
         if rule.applies(question):
-            return SlotRuling(rule.decision, rule.row, rule.reason, rule.error)
+            return SlotRuling(rule.decision, rule.reason, rule.error)
     raise LookupError(f"no rule applies to {question!r}: the table must end with a rule that always does")

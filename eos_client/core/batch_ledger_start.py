@@ -26,7 +26,11 @@ from eos_client.core.batch_ledger import (
 from eos_client.errors import (
     BatchLedgerError,
     BatchUnfinishedError,
+    LedgerAheadError,
+    LedgerForeignError,
+    LedgerMissingError,
     LedgerRegressionError,
+    LedgerUnreadableError,
     SlotsChangedError,
     TopicChangedError,
 )
@@ -229,13 +233,12 @@ class StartQuestion:
 class StartRule:
     """One row for a starting query."""
 
-    row: int
     applies: Callable[[StartQuestion], bool]
     decision: StartDecision
-    slot_row: int = 0
-    """For a refusal: the row of ``SLOT_RULES`` that names the error and the way out; 0 where there is a ``refusal``."""
+    error: type[BatchLedgerError] | None = None
+    """For a refusal: its error class; the rule of ``SLOT_RULES`` with the same class says why and what to do."""
     refusal: Callable[[StartQuestion], BatchLedgerError] | None = None
-    """Makes the error of a refusal that names more than the slot's rule can."""
+    """Makes the error of a refusal that names more than the slot's rule can. A refusal has this or ``error``."""
 
 
 def _slots_changed(question: StartQuestion) -> BatchLedgerError:
@@ -289,20 +292,20 @@ def _way_to_adopt(question: StartQuestion) -> str:
 _STOP = StartDecision.REFUSE
 
 START_RULES: tuple[StartRule, ...] = (
-    StartRule(1, lambda q: not q.entries and q.batch_id == 0 and q.own_record is None, StartDecision.INITIALISE),
-    StartRule(11, lambda q: q.restored_batch is not None, StartDecision.RESTORE),
-    StartRule(2, lambda q: q.unusable and q.adopt == q.token, StartDecision.ADOPT),
-    StartRule(12, lambda q: q.bare, _STOP, slot_row=10),
-    StartRule(3, lambda q: q.missing, _STOP, slot_row=1),
-    StartRule(4, lambda q: q.foreign, _STOP, slot_row=2),
-    StartRule(5, lambda q: q.ahead, _STOP, slot_row=5),
-    StartRule(14, lambda q: q.outrun, _STOP, refusal=_outrun),
-    StartRule(13, lambda q: q.unfinished, _STOP, refusal=_unfinished),
-    StartRule(6, lambda q: q.regressed, _STOP, slot_row=4),
-    StartRule(7, lambda q: not q.unlike, StartDecision.READY),
-    StartRule(10, lambda q: q.half_written and bool(q.other_topics), _STOP, refusal=_topic_changed),
-    StartRule(8, lambda q: q.half_written, _STOP, refusal=_slots_changed),
-    StartRule(9, lambda _: True, StartDecision.RESIZE),
+    StartRule(lambda q: not q.entries and q.batch_id == 0 and q.own_record is None, StartDecision.INITIALISE),
+    StartRule(lambda q: q.restored_batch is not None, StartDecision.RESTORE),
+    StartRule(lambda q: q.unusable and q.adopt == q.token, StartDecision.ADOPT),
+    StartRule(lambda q: q.bare, _STOP, error=LedgerUnreadableError),
+    StartRule(lambda q: q.missing, _STOP, error=LedgerMissingError),
+    StartRule(lambda q: q.foreign, _STOP, error=LedgerForeignError),
+    StartRule(lambda q: q.ahead, _STOP, error=LedgerAheadError),
+    StartRule(lambda q: q.outrun, _STOP, refusal=_outrun),
+    StartRule(lambda q: q.unfinished, _STOP, refusal=_unfinished),
+    StartRule(lambda q: q.regressed, _STOP, error=LedgerRegressionError),
+    StartRule(lambda q: not q.unlike, StartDecision.READY),
+    StartRule(lambda q: q.half_written and bool(q.other_topics), _STOP, refusal=_topic_changed),
+    StartRule(lambda q: q.half_written, _STOP, refusal=_slots_changed),
+    StartRule(lambda _: True, StartDecision.RESIZE),
 )
 
 
@@ -314,7 +317,6 @@ class StartPlan:
     """
 
     decision: StartDecision
-    row: int
     commits: Mapping[int, LedgerEntry]
     entries: Mapping[int, LedgerEntry]
     content: SlotContent | None = None
@@ -326,14 +328,14 @@ def plan_start(question: StartQuestion, rules: tuple[StartRule, ...] = START_RUL
     if rule.decision is StartDecision.REFUSE:
         raise _refusal(rule, question)
     if rule.decision is StartDecision.READY:
-        return StartPlan(rule.decision, rule.row, {}, question.live, question.whole_content)
+        return StartPlan(rule.decision, {}, question.live, question.whole_content)
     entries = {slot: _started(question, slot) for slot in range(question.identity.slots)}
     retired = {
         slot: LedgerEntry(question.batch_id, question.identity)
         for slot in question.entries
         if slot >= question.identity.slots
     }
-    return StartPlan(rule.decision, rule.row, {**entries, **retired}, entries, question.whole_content)
+    return StartPlan(rule.decision, {**entries, **retired}, entries, question.whole_content)
 
 
 def _started(question: StartQuestion, slot: int) -> LedgerEntry:
@@ -354,8 +356,10 @@ def _started(question: StartQuestion, slot: int) -> LedgerEntry:
 def _refusal(rule: StartRule, question: StartQuestion) -> BatchLedgerError:
     if rule.refusal is not None:
         return rule.refusal(question)
-    named = next(each for each in SLOT_RULES if each.row == rule.slot_row)
-    return named.error(f"batch {question.batch_id} cannot be written: {named.reason}. {_way_to_adopt(question)}")
+    slot_rule = next(each for each in SLOT_RULES if each.error is rule.error)
+    return slot_rule.error(
+        f"batch {question.batch_id} cannot be written: {slot_rule.reason}. {_way_to_adopt(question)}"
+    )
 
 
 def marker_of(found: LedgerEntry | None, identity: SinkIdentity, run: int) -> LedgerEntry:

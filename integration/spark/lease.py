@@ -157,7 +157,7 @@ class Lease:
         attempt = CommitAttempt(dict.fromkeys(self._held, position), snapshot.generation, callbacks_served=True)
         ruling = self.gate.decide(attempt)
         if ruling.decision is not CommitDecision.COMMIT:
-            self._end(f"the commit gate is closed (row {ruling.row}): {ruling.reason}")
+            self._end(f"the commit gate is closed (rule {ruling.rule}): {ruling.reason}")
         elif not snapshot.generation.same_membership(self.generation):
             self._end(f"the membership moved on from {self.generation} to {snapshot.generation}")
         self._check()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from eos_client.clients import gate_attempts, transaction, transaction_block
+from eos_client.clients import transaction, transaction_block
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.consumer import EosConsumer
 from eos_client.clients.input_events import InputEvents
@@ -27,6 +27,7 @@ from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import produce_options
 from eos_client.confluent.producer.producer_handle import ProducerHandle
 from eos_client.core import commit_gate
+from eos_client.core.commit_gate import CommitGate, GateEvent, HoldEnded
 from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import AbortableError, TransformError
 from eos_client.loop import record_failures
@@ -212,7 +213,13 @@ def _paused_records_come_out() -> Patch:
 
 
 def _holds_never_end() -> Patch:
-    return mock.patch.object(gate_attempts, "HELD_TOO_LONG_ROW", None)
+    observe = CommitGate.observe
+
+    def ignoring(self: CommitGate, event: GateEvent) -> None:
+        if not isinstance(event, HoldEnded):
+            observe(self, event)
+
+    return mock.patch.object(CommitGate, "observe", ignoring)
 
 
 @contextlib.contextmanager

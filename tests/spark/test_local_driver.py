@@ -101,7 +101,7 @@ def test_a_driver_whose_lease_ended_takes_it_again_where_no_newer_one_has_come(l
     renewals = names_of(local.events, SparkLeaseRenewed)
     assert [(event.run, event.batch_id) for event in renewals] == [(2, 0), (3, 0)]
     assert losers[0].progress.leases_renewed == 2
-    assert "row 3" in renewals[0].reason
+    assert "lost_work" in renewals[0].reason
     assert [event.slots_skipped for event in names_of(local.events, SparkBatchWritten)] == [2, 0]
     assert not names_of(local.events, SparkRunFenced)
     assert local.values() == each_once(0, 40)
@@ -125,7 +125,7 @@ def test_a_driver_whose_lease_ends_again_and_again_ends(local, driver):
     losers, lose = losing_its_lease(100)
     losers.append(driver("a", on_driver_step=lose))
     start(losers[0], local.numbers(0, 20), 0)
-    with pytest.raises(RunFencedError, match="row 3"):
+    with pytest.raises(RunFencedError, match="lost_work"):
         losers[0].write(local.numbers(0, 20), 0)
     assert len(names_of(local.events, SparkLeaseRenewed)) == 3
     assert len(names_of(local.events, SparkRunFenced)) == 1

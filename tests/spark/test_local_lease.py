@@ -126,7 +126,7 @@ def test_a_closed_gate_ends_the_lease(make_lease):
     assigned = lease.gate.state.assigned
     assert len(assigned) == 3
     lease.gate.observe(Lost(assigned, uncommitted=assigned))
-    with pytest.raises(RunFencedError, match=r"commit gate is closed \(row 3\)"):
+    with pytest.raises(RunFencedError, match=r"commit gate is closed \(rule lost_work\)"):
         lease.ask(0)
 
 
