@@ -185,7 +185,7 @@ def _commits_before_the_outputs() -> Patch:
 
 
 def _forgives_unanswered_requests() -> Patch:
-    return mock.patch.object(producer_recovery, "_UNANSWERED", frozenset())
+    return mock.patch.object(producer_recovery, "UNANSWERED", frozenset())
 
 
 def _no_commit_in_revoke() -> Patch:
