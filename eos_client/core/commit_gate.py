@@ -51,7 +51,7 @@ class GatePolicy(Enum):
 
 
 class CommitValidation(Enum):
-    """Which check the group's coordinator runs. Only the counters use it: it tells needed skips from false ones."""
+    """Which check the group's coordinator is known to run. Only the counters use it: which skips were needed."""
 
     UNKNOWN = "unknown"
     EXACT = "exact"

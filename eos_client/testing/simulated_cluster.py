@@ -29,7 +29,7 @@ from eos_client.testing.simulation.link import ClientLink
 from eos_client.testing.simulation.model import BrokerError, NewRecord, PartitionKey, RecordBatch, StoredRecord
 from eos_client.testing.simulation.network import Delivered, Network
 from eos_client.testing.simulation.schedule import Schedule
-from eos_client.testing.simulation.settings import BrokerSettings, CommitValidation
+from eos_client.testing.simulation.settings import BrokerSettings, CommitCheck
 
 _STEP_S = 0.01
 _FENCE_TRIES_MAX = 100
@@ -44,7 +44,7 @@ class SimulatedCluster:
     """Simulated brokers, their clients, and a script of what goes wrong.
 
     ``seed`` decides everything that is random. ``commit_validation``: which commits of KIP-848 members are accepted,
-    see `CommitValidation`. ``latency_s``: one request's round trip. ``request_timeout_s``: after which a client sends a
+    see `CommitCheck`. ``latency_s``: one request's round trip. ``request_timeout_s``: after which a client sends a
     request again that was not answered (librdkafka's ``socket.timeout.ms``). Usable wherever a client library is
     asked for: ``ExactlyOnceLoop(..., clients=cluster)``, ``EosConsumer(..., factory=cluster.consumer,
     clock=cluster.clock)``.
@@ -55,7 +55,7 @@ class SimulatedCluster:
         seed: int = 0,
         clock: SimulatedClock | None = None,
         *,
-        commit_validation: CommitValidation | str = CommitValidation.ASSIGNMENT_EPOCH,
+        commit_validation: CommitCheck | str = CommitCheck.ASSIGNMENT_EPOCH,
         settings: BrokerSettings | None = None,
         latency_s: float = 0.001,
         request_timeout_s: float = 60.0,
@@ -63,7 +63,7 @@ class SimulatedCluster:
         self.seed = seed
         self.clock = clock or SimulatedClock()
         self.random = Random(seed)  # noqa: S311  # a simulation's, not a secret's
-        self.settings = replace(settings or BrokerSettings(), commit_validation=CommitValidation(commit_validation))
+        self.settings = replace(settings or BrokerSettings(), commit_validation=CommitCheck(commit_validation))
         self.faults = FaultPlan()
         self._schedule = Schedule(self.clock)
         self._network = Network(self.clock, self._schedule, self.faults, latency_s, request_timeout_s)
