@@ -100,14 +100,15 @@ class DriverRun:
         """
         settings = self.settings
         admin = preflight.new_admin(settings)
-        self._slot_settings = preflight.check_place(settings, admin)
+        place = preflight.check_place(settings, admin)
+        self._slot_settings = place.settings
         preflight.check_query(self.query)
         travelling(frame, settings.order_by)
         if not settings.stable_input:
             check_recomputation(frame, self.query)
         preflight.check_executors(frame, settings.slots)
         if self.query.classic and (root := settings.stage_dir or self.query.checkpoint):
-            self._records = RunRecords(frame.sparkSession, root, settings, admin.cluster().cluster_id)
+            self._records = RunRecords(frame.sparkSession, root, settings, place.cluster_id)
         self._ledger_topic = LedgerTopic(admin, settings.ledger_topic)
         # Nothing is fenced yet, so an orphan's transaction may hold a stable answer back.
         self._plan(self._ledger_topic.room(), batch_id, self._last_record(), stable=False)
@@ -355,21 +356,25 @@ _SUPERSEDED: deque[RunningQuery] = deque(maxlen=1000)
 _LOCK = threading.Lock()
 
 
+def _key_of(settings: SinkSettings) -> tuple[str, str]:
+    return settings.bootstrap_servers, settings.sink_id
+
+
 def current_run(settings: SinkSettings) -> DriverRun | None:
     """Return this process's run of the sink, if there is one."""
-    return _RUNS.get((settings.bootstrap_servers, settings.sink_id))
+    return _RUNS.get(_key_of(settings))
 
 
-def enter_run(run: DriverRun, settings: SinkSettings, frame: DataFrame, batch_id: int) -> DriverRun:
-    """Start ``run`` as this process's run of the sink. Unless it is refused, the one before it is closed."""
-    key = (settings.bootstrap_servers, settings.sink_id)
+def enter_run(run: DriverRun, frame: DataFrame, batch_id: int) -> None:
+    """Start ``run`` as this process's run of its sink. Unless it is refused, the one before it is closed."""
+    key = _key_of(run.settings)
     with _LOCK:
         before = _RUNS.get(key)
         if before is not None and before.query == run.query:
-            raise _used_already(before.settings)
+            raise _used_already(before)
         if run.query in _SUPERSEDED:
             raise RunFencedError(
-                f"another query of this process has taken sink {settings.sink_id!r} over: let this query end."
+                f"another query of this process has taken sink {run.settings.sink_id!r} over: let this query end."
             )
         run.prepare(frame, batch_id)
         if before is not None:
@@ -382,10 +387,10 @@ def enter_run(run: DriverRun, settings: SinkSettings, frame: DataFrame, batch_id
             run.close()
             raise
         _RUNS[key] = run
-    return run
 
 
-def _used_already(settings: SinkSettings) -> ConfigurationError:
+def _used_already(run: DriverRun) -> ConfigurationError:
+    settings = run.settings
     return ConfigurationError(
         f"sink_id {settings.sink_id!r} is in use by another sink of this query (topic={settings.topic!r}, "
         f"slots={settings.slots}): one ledger cannot count both. Give each sink an id of its own, or close() the other "
@@ -404,6 +409,6 @@ def _called_twice(settings: SinkSettings, batch_id: int) -> ConfigurationError:
 def leave_run(settings: SinkSettings) -> None:
     """Close this process's run of the sink, if there is one."""
     with _LOCK:
-        run = _RUNS.pop((settings.bootstrap_servers, settings.sink_id), None)
+        run = _RUNS.pop(_key_of(settings), None)
     if run is not None:
         run.finish()

@@ -6,7 +6,7 @@ Everything here would otherwise fail late and far from its cause, or not at all.
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
@@ -25,8 +25,15 @@ def new_admin(settings: SinkSettings) -> ClusterAdmin:
     return ClusterAdmin(settings.bootstrap_servers, settings.config_for_admin, timeout_s=settings.start_timeout_s)
 
 
-def check_place(settings: SinkSettings, admin: ClusterAdmin) -> SinkSettings:
-    """Refuse a driver or a cluster that will not do; needs no query. Returns the settings that suit the cluster."""
+class Place(NamedTuple):
+    """The cluster that a sink writes to: the settings within the limits that it grants, and its id."""
+
+    settings: SinkSettings
+    cluster_id: str
+
+
+def check_place(settings: SinkSettings, admin: ClusterAdmin) -> Place:
+    """Refuse a driver or a cluster that will not do; needs no query."""
     check_driver()
     return check_cluster(settings, admin)
 
@@ -83,12 +90,10 @@ def _probe() -> Any:
     return lacking
 
 
-def check_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> SinkSettings:
-    """Refuse a cluster without the output topic, or that does not grant the transaction timeout that was asked for.
-
-    Returns the settings with the timeout that it does grant.
-    """
-    told = admin.broker_settings(next(iter(admin.cluster().brokers)))
+def check_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> Place:
+    """Refuse a cluster without the output topic, or that does not grant the transaction timeout that was asked for."""
+    cluster = admin.cluster()
+    told = admin.broker_settings(next(iter(cluster.brokers)))
     # 0: the cluster does not tell.
     granted_ms = int(told.get("transaction.max.timeout.ms") or 0)
     settings = wanted.within(granted_ms, int(told.get("transactional.id.expiration.ms") or 0))
@@ -103,4 +108,4 @@ def check_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> SinkSettings:
         require_output_topics(producer, [settings.topic], settings.start_timeout_s, MONOTONIC_CLOCK)
     finally:
         producer.close()
-    return settings
+    return Place(settings, cluster.cluster_id)
