@@ -128,8 +128,8 @@ class EosConsumer(ConfluentConsumer):
         return None if self.session is None or self.session.is_over else self.session
 
     def _may_commit(self, positions: InputPositions) -> bool:
-        ruling, snapshot = self._starts_of_ours.ask(positions)
-        self._starts_of_ours.note(ruling, snapshot)
+        ruling, snapshot = self._starts_of_ours.decide(positions)
+        self._starts_of_ours.record(ruling, snapshot)
         return ruling.decision is CommitDecision.COMMIT
 
     def starts_departed(self) -> None:
@@ -350,7 +350,7 @@ class EosConsumer(ConfluentConsumer):
                 "after a lost connection, the second copy could be served after a later block and take the group back. "
                 "A block without outputs commits what was consumed in it; after producer.close(), commit() works again"
             )
-        ruling, asked = self.plain.rule(requested)
+        ruling, asked = self.plain.decide(requested)
         if ruling.decision is CommitDecision.COMMIT:
             return self._send_beside(requested, asked, asynchronous=asynchronous)
         if ruling.decision is CommitDecision.ABORT and not asynchronous:
@@ -446,9 +446,9 @@ class _CurrentWork:
         for work in self._both:
             work.commit_before_revoke(partitions)
 
-    def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
+    def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         for work in self._both:
-            work.abort_before_revoke(partitions, reason)
+            work.on_callback_failed(partitions, reason)
 
     def departed(self, partitions: frozenset[InputPartition]) -> None:
         self._consumer.starts_departed()

@@ -46,8 +46,8 @@ class PlainCommits:
         self.pending: dict[InputPartition, Any] = {}
         self._asking: list[set[InputPartition]] = []
 
-    def rule(self, requested: Offsets) -> tuple[CommitRuling, Offsets]:
-        """Ask the gate about ``requested`` and what is pending; returns its ruling and the offsets that it is about.
+    def decide(self, requested: Offsets) -> tuple[CommitRuling, Offsets]:
+        """Decide on ``requested`` and what is pending; returns the gate's ruling and the offsets that it is about.
 
         Callbacks may be served meanwhile. What is requested is pending to them, so that a revocation commits it, and
         the ruling is not about it any more; what leaves without that is refused, also if it has come back since.
@@ -59,7 +59,7 @@ class PlainCommits:
         self._asking.append(left)
         try:
             self.pending.update(requested)
-            ruling, snapshot = self._attempts.verdict(
+            ruling, snapshot = self._attempts.decide_after_callbacks(
                 lambda: self._positions(self.pending), lambda: left.isdisjoint(requested)
             )
             if not left.isdisjoint(requested):
@@ -82,7 +82,7 @@ class PlainCommits:
                 self.pending[partition] = before[partition]
 
     def _note(self, ruling: CommitRuling, snapshot: MembershipSnapshot, refused: AbstractSet[InputPartition]) -> None:
-        self._attempts.note(ruling, snapshot)
+        self._attempts.record(ruling, snapshot)
         if ruling.decision is CommitDecision.ABORT and refused:
             self._hook(CommitRefused(partitions=frozenset(refused), rule=ruling.rule, reason=ruling.reason))
 
@@ -145,15 +145,15 @@ class PlainCommits:
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
         """Commit what is pending for the departing partitions."""
         due = {p: place for p, place in self.pending.items() if p in partitions}
-        if not due or self._attempts.ask(self._positions(due))[0].decision is not CommitDecision.COMMIT:
+        if not due or self._attempts.decide(self._positions(due))[0].decision is not CommitDecision.COMMIT:
             return
         try:
             self._send(due)
         except EosError as error:
             self._hook(CommitRefused(partitions=frozenset(due), rule=None, reason=str(error)))
 
-    def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
-        """Commit all the same: what is pending was processed before the application's callback failed."""
+    def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
+        """Commit what is pending: it was processed before the application's callback failed."""
         del reason
         self.commit_before_revoke(partitions)
 

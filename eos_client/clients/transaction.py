@@ -372,7 +372,7 @@ class TransactionSession:
         self.raise_failure()
         if self.last is not before:  # a revocation ended it meanwhile
             return self.last
-        ruling, snapshot = self._rule()
+        ruling, snapshot = self._decide()
         if self.last is not before:
             return self.last
         return self._obey(ruling, snapshot, began_at)
@@ -412,15 +412,15 @@ class TransactionSession:
         self._note_skip(ruling, snapshot)
         return self._ended(Ending(Outcome.SKIPPED, ruling.reason, ruling.rule))
 
-    def _rule(self) -> tuple[CommitRuling, MembershipSnapshot]:
-        """Ask the gate until it gives a verdict; serving callbacks may end the transaction meanwhile."""
+    def _decide(self) -> tuple[CommitRuling, MembershipSnapshot]:
+        """Let the gate decide, which may serve callbacks first; they may end the transaction meanwhile."""
         before = self.last
 
         def stands() -> bool:
             self.raise_failure()
             return self.last is before
 
-        ruling, snapshot = self._attempts.verdict(lambda: self._consumer.positions, stands)
+        ruling, snapshot = self._attempts.decide_after_callbacks(lambda: self._consumer.positions, stands)
         if ruling.decision is CommitDecision.SKIP and self._gate.settings.policy is GatePolicy.BLOCK:
             return self._block(ruling, snapshot)
         return ruling, snapshot
@@ -435,7 +435,7 @@ class TransactionSession:
             else:
                 self._consumer.serve_callbacks(drain=True)
             self.raise_failure()
-            ruling, snapshot = self._attempts.ask(self._consumer.positions)
+            ruling, snapshot = self._attempts.decide(self._consumer.positions)
         return ruling, snapshot
 
     def _note_skip(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
@@ -798,7 +798,7 @@ class TransactionSession:
         elif self.has_open_work:
             self._take_away(f"a rebalance took {named(covered)} with records that were not processed yet")
 
-    def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
+    def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         """Abort the whole transaction if it covers a departing partition."""
         if partitions.isdisjoint(self._consumer.positions) or self._given_up:
             return
@@ -834,7 +834,7 @@ class TransactionSession:
         failed = self._flush(inside_revoke=True)
         if failed is not None:
             return failed
-        ruling, snapshot = self._attempts.ask(self._consumer.positions)
+        ruling, snapshot = self._attempts.decide(self._consumer.positions)
         if ruling.decision is CommitDecision.COMMIT:
             return self._commit(snapshot, began_at, ruling, inside_revoke=True)
         return self._abort(ruling.reason, ruling.rule, inside_revoke=True)

@@ -238,7 +238,7 @@ class DriverRun:
         return self._attempt(frame, batch_id, clock)
 
     def _attempt(self, frame: DataFrame, batch_id: int, clock: _Clock) -> list[SlotStatus]:
-        snapshot = self._lease.ask(batch_id)
+        snapshot = self._lease.require_membership(batch_id)
         if self._has_failed:
             # The application goes on after an error: so what stands in the ledger is found out as by a restart.
             self._take_over(self._present_marker(), batch_id)
@@ -250,7 +250,7 @@ class DriverRun:
             statuses = self._written(rows, travelling_columns(frame, self.settings.order_by), task)
         clock.lap("job")
         self._announce("job_done", batch_id)
-        self._lease.ask(batch_id)
+        self._lease.require_membership(batch_id)
         marker = self._marker(batch_id + 1, content_of(statuses))
         self._lease.commit({MARKER_PARTITION: marker})
         self._whole = marker

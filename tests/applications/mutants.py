@@ -224,17 +224,17 @@ def _holds_never_end() -> Patch:
 
 @contextlib.contextmanager
 def _commits_of_before_stay_pending() -> Iterator[None]:
-    rule = PlainCommits.rule
+    decide = PlainCommits.decide
     unconfirmed = mock.patch.object(PlainCommits, "committed", return_value=None)
     unanswered = mock.patch.object(PlainCommits, "superseded", return_value=None)
 
     def ruled(self: Any, requested: Any) -> Any:
         older = {partition: self.pending[partition] for partition in requested if partition in self.pending}
-        ruling = rule(self, requested)
+        ruling = decide(self, requested)
         self.pending.update(older)
         return ruling
 
-    with unconfirmed, unanswered, mock.patch.object(PlainCommits, "rule", ruled):
+    with unconfirmed, unanswered, mock.patch.object(PlainCommits, "decide", ruled):
         yield
 
 

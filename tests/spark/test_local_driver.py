@@ -147,7 +147,7 @@ def test_a_driver_that_was_closed_or_that_knows_of_a_newer_one_never_takes_the_l
             run.write(local.numbers(0, 20), 0)
         assert not names_of(local.events, SparkLeaseRenewed)
         if ends == "superseded":
-            newer.ask(0)
+            newer.require_membership(0)
     finally:
         newer.release()
 
@@ -155,19 +155,19 @@ def test_a_driver_that_was_closed_or_that_knows_of_a_newer_one_never_takes_the_l
 def test_a_batch_whose_tasks_were_refused_under_a_lease_that_is_over_is_written_under_the_next_one(local, driver):
     run = driver("a")
     start(run, local.numbers(0, 20), 0)
-    ask = run._lease.ask
+    require_membership = run._lease.require_membership
 
     def with_a_stale_generation(batch_id):
-        snapshot, gate = ask(batch_id), run._lease.gate
+        snapshot, gate = require_membership(batch_id), run._lease.gate
         held = gate.state.assigned
         gate.observe(Lost(held, uncommitted=held))
-        run._lease._calls.put((Future(), lambda: ask_in_its_thread(batch_id)))
+        run._lease._calls.put((Future(), lambda: decide_in_its_thread(batch_id)))
         metadata = snapshot.group_metadata
         known = struct.pack("=i", snapshot.generation.generation_id)
         return replace(snapshot, group_metadata=metadata.replace(known, struct.pack("=i", 999), 1))
 
-    ask_in_its_thread = run._lease._ask
-    run._lease.ask = with_a_stale_generation
+    decide_in_its_thread = run._lease._decide
+    run._lease.require_membership = with_a_stale_generation
     run.write(local.numbers(0, 20), 0)
     assert [event.run for event in names_of(local.events, SparkLeaseRenewed)] == [2]
     assert local.values() == each_once(0, 20)

@@ -61,7 +61,7 @@ def make_lease(settings):
 
 
 def test_the_lease_names_a_fenced_membership_with_the_sinks_instance_id(make_lease, settings):
-    snapshot = make_lease().ask(0)
+    snapshot = make_lease().require_membership(0)
     assert snapshot.generation.is_fenced
     assert snapshot.generation.group_instance_id == settings.sink_id
     assert isinstance(snapshot.group_metadata, bytes)
@@ -72,7 +72,7 @@ def test_the_newest_driver_wins_and_the_older_one_never_comes_back(make_lease):
     older.commit(MARKER)
     began_at = time.monotonic()
     newer = make_lease()
-    newer.ask(0)
+    newer.require_membership(0)
     assert time.monotonic() - began_at < SESSION_S - 5
     with pytest.raises(RunFencedError):
         older.commit(MARKER)
@@ -80,10 +80,10 @@ def test_the_newest_driver_wins_and_the_older_one_never_comes_back(make_lease):
     assert older.is_superseded
     for _ in range(3):
         with pytest.raises(RunFencedError, match="let this query end"):
-            older.ask(1)
+            older.require_membership(1)
     newer.commit(MARKER)
     time.sleep(1.0)
-    newer.ask(1)
+    newer.require_membership(1)
     newer.commit(MARKER)
 
 
@@ -97,7 +97,7 @@ def test_a_fenced_driver_learns_it_from_its_heartbeat_too(make_lease):
 def test_the_lease_survives_a_batch_that_takes_longer_than_the_session(make_lease, session_s):
     lease = make_lease()
     time.sleep(session_s + 1.0)
-    lease.ask(1)
+    lease.require_membership(1)
     lease.commit(MARKER)
 
 
@@ -111,14 +111,14 @@ def test_a_driver_that_stood_still_for_longer_than_its_session_ends_before_any_c
 
     assert "stood still" in wait_for(lambda: lease.ended, "the end of the lease", stand_still, timeout_s=20.0)
     with pytest.raises(RunFencedError):
-        lease.ask(0)
+        lease.require_membership(0)
 
 
 def test_a_released_lease_is_over(make_lease):
     lease = make_lease()
     lease.release()
     with pytest.raises(RunFencedError, match="was released"):
-        lease.ask(0)
+        lease.require_membership(0)
 
 
 def test_a_closed_gate_ends_the_lease(make_lease):
@@ -127,7 +127,7 @@ def test_a_closed_gate_ends_the_lease(make_lease):
     assert len(assigned) == 3
     lease.gate.observe(Lost(assigned, uncommitted=assigned))
     with pytest.raises(RunFencedError, match=r"commit gate is closed \(rule lost_work\)"):
-        lease.ask(0)
+        lease.require_membership(0)
 
 
 FROZEN_DRIVER = """
@@ -181,7 +181,7 @@ def test_a_thawed_driver_does_not_take_the_lease_back(settings, make_lease, driv
         driver.stdin.write("go\n")
         driver.stdin.flush()
         assert driver.stdout.readline().startswith("fenced")
-        successor.ask(1)
+        successor.require_membership(1)
         successor.commit(MARKER)
         time.sleep(1.0)
         successor.commit(MARKER)
