@@ -268,7 +268,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         GateRule.NOT_A_MEMBER,
-        lambda q: not q.attempt.snapshot.is_fenced,
+        lambda q: not q.attempt.snapshot.is_active_member,
         CommitDecision.ABORT,
         "not a member of the group now: a commit would carry no fence at all (KIP-447)",
     ),

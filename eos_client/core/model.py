@@ -61,11 +61,11 @@ class GroupGeneration:
     comparable: bool = True
 
     @property
-    def is_fenced(self) -> bool:
-        """Whether a broker would fence a commit that carries it.
+    def is_active_member(self) -> bool:
+        """Whether it names a member of the group, so that brokers check a commit that carries it.
 
-        Generation -1 with an empty member id is accepted by every broker without any check, transactional commits
-        included (KAFKA-18060, ``ConsumerGroup.validateOffsetCommit``); epoch 0 means "joining" or "left" (KIP-848).
+        Every broker accepts generation -1 with an empty member id without any check, transactional commits included
+        (KAFKA-18060, ``ConsumerGroup.validateOffsetCommit``); epoch 0 means "joining" or "left" (KIP-848).
         """
         return self.generation_id > 0 and bool(self.member_id)
 

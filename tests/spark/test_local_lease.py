@@ -62,7 +62,7 @@ def make_lease(settings):
 
 def test_the_lease_names_a_fenced_membership_with_the_sinks_instance_id(make_lease, settings):
     snapshot = make_lease().require_membership(0)
-    assert snapshot.generation.is_fenced
+    assert snapshot.generation.is_active_member
     assert snapshot.generation.group_instance_id == settings.sink_id
     assert isinstance(snapshot.group_metadata, bytes)
 
