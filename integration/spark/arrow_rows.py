@@ -77,13 +77,13 @@ def _problem(topic: str, partition: int | None, headers: Sequence[Mapping[str, A
 class RecordWriter:
     """Hands the rows of Arrow batches to a producer, waiting for room in its queue.
 
-    ``outlet`` is the quick way in; what it raises is repeated with ``produce``, which names what is wrong. ``poll``
-    takes seconds, and frees what was delivered.
+    ``raw_produce`` is the fast path; a record that it refuses is repeated with ``produce``, which names the error.
+    ``poll`` takes seconds, and frees what was delivered.
     """
 
-    def __init__(self, topic: str, produce: Produce, poll: Poll, limit_s: float, *, outlet: Produce) -> None:
+    def __init__(self, topic: str, produce: Produce, poll: Poll, limit_s: float, *, raw_produce: Produce) -> None:
         self._topic = topic
-        self._outlet = outlet
+        self._raw_produce = raw_produce
         self._produce = produce
         self._poll = poll
         self._limit_s = limit_s
@@ -116,7 +116,7 @@ class RecordWriter:
         left, left_keys = iter(values), iter(keys)
         while length_hint(left):
             try:
-                deque(map(self._outlet, repeat(self._topic), islice(left, _STRIDE), left_keys), maxlen=0)
+                deque(map(self._raw_produce, repeat(self._topic), islice(left, _STRIDE), left_keys), maxlen=0)
             except Exception:  # noqa: BLE001, PERF203  # the thorough way repeats it and names what is wrong
                 failed = -length_hint(left) - 1
                 self._write_one(self._topic, values[failed], keys[failed], {})

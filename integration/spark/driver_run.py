@@ -31,7 +31,7 @@ from eos_client.integration.spark import preflight
 from eos_client.integration.spark.frame_columns import KEY
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.progress import SinkProgress
-from eos_client.integration.spark.rows import distributed, travelling, travelling_columns
+from eos_client.integration.spark.rows import project_columns, projected_columns, repartition_by_slot
 from eos_client.integration.spark.run_records import RunRecords
 from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
 from eos_client.integration.spark.slot_job import SlotJob
@@ -103,7 +103,7 @@ class DriverRun:
         place = preflight.check_place(settings, admin)
         self._slot_settings = place.settings
         preflight.check_query(self.query)
-        travelling(frame, settings.order_by)
+        project_columns(frame, settings.order_by)
         if not settings.stable_input:
             check_recomputation(frame, self.query)
         preflight.check_executors(frame, settings.slots)
@@ -247,7 +247,7 @@ class DriverRun:
         clock.lap("rows")
         task = self._task(batch_id, snapshot.group_metadata)
         with own_job(frame, self.query, self._row_bytes):
-            statuses = self._written(rows, travelling_columns(frame, self.settings.order_by), task)
+            statuses = self._written(rows, projected_columns(frame, self.settings.order_by), task)
         clock.lap("job")
         self._announce("job_done", batch_id)
         self._lease.require_membership(batch_id)
@@ -291,13 +291,15 @@ class DriverRun:
         )
 
     def _rows(self, frame: DataFrame, batch_id: int) -> DataFrame:
-        rows = travelling(frame, self.settings.order_by)
+        rows = project_columns(frame, self.settings.order_by)
         return rows if self._stage is None else self._stage.stable(rows, batch_id)
 
     def _written(self, rows: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
         """Write each slot that has not committed the batch, but none where a committed one held other rows."""
         replayed = self._replayed
-        spread = distributed(rows, self.settings.slots, keyed=KEY in columns, ordered_by=len(self.settings.order_by))
+        spread = repartition_by_slot(
+            rows, self.settings.slots, keyed=KEY in columns, ordered_by=len(self.settings.order_by)
+        )
         if replayed is None or replayed.batch_id != task.batch_id or not replayed.committed:
             return self._run_job(rows, spread, columns, task)
         refusal = replayed.refusal(contents_by_slot(self._job.count(spread), self.settings.slots))

@@ -1,4 +1,4 @@
-"""What the sink was told, checked once, and carried to the executors as a plain value."""
+"""The sink's settings: checked once, and pickled to the executors as a plain value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from eos_client.config import CONSUMER_ONLY, PRODUCER_ONLY, check_settings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
-from eos_client.integration.spark.carried import CarriedFunction
+from eos_client.integration.spark.pickled_function import PickledFunction
 
 StepObserver = Callable[[str, int, int], object]
 """Called with step, slot and batch id, on the executor. Must be picklable; a seam for tests."""
@@ -71,7 +71,7 @@ class SinkSettings:
                 raise ConfigurationError(f"{name}={getattr(self, name)!r} must be a number of seconds greater than 0.")
         self._check_config()
         self._check_session()
-        self._carry_functions()
+        self._pickle_functions()
 
     def _check_names(self) -> None:
         for name in ("sink_id", "ledger_topic", "topic"):
@@ -125,15 +125,15 @@ class SinkSettings:
         except (TypeError, ValueError):
             raise ConfigurationError(f"{name}={value!r} must be a whole number of milliseconds.") from None
 
-    def _carry_functions(self) -> None:
+    def _pickle_functions(self) -> None:
         source = self.config.get(_TOKEN_SOURCE)
         if callable(source):
-            config = {**self.config, _TOKEN_SOURCE: CarriedFunction.of(_TOKEN_SOURCE, source)}
+            config = {**self.config, _TOKEN_SOURCE: PickledFunction.of(_TOKEN_SOURCE, source)}
             object.__setattr__(self, "config", config)
 
     @property
     def _unpacked(self) -> dict[str, Any]:
-        return {k: v.function() if isinstance(v, CarriedFunction) else v for k, v in self.config.items()}
+        return {k: v.function() if isinstance(v, PickledFunction) else v for k, v in self.config.items()}
 
     @property
     def kafka(self) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from eos_client.errors import (
     RetriableError,
     UnknownOutcomeError,
 )
-from eos_client.integration.spark.early_rows import taken_in_meanwhile, used_up
+from eos_client.integration.spark.prefetched_rows import drain, prefetch_until
 from eos_client.integration.spark.settings import SinkSettings, StepObserver
 from eos_client.integration.spark.status import SlotOutcome, SlotStatus
 from eos_client.integration.spark.worker_clients import READERS, SLOTS, HeldSlot, cluster_key, new_reader
@@ -171,9 +171,9 @@ class SlotAttempt:
             held.close()
         with ThreadPoolExecutor(1, "eos-slot") as starter:
             started = starter.submit(self._start_producer)
-            early = taken_in_meanwhile(batches, started)
+            prefetched = prefetch_until(batches, started)
             fenced = started.result()
-        return fenced, chain(used_up(early), batches)
+        return fenced, chain(drain(prefetched), batches)
 
     def _start_producer(self) -> SlotStatus | None:
         settings = self._settings
@@ -282,7 +282,7 @@ class SlotAttempt:
         count = ContentCount()
         limit_s = self._settings.transaction_timeout_s
         writer = RecordWriter(
-            self._settings.topic, producer.produce_named, producer.poll, limit_s, outlet=producer.outlet
+            self._settings.topic, producer.produce_named, producer.poll, limit_s, raw_produce=producer.outlet
         )
         batch = first
         while batch is not None:

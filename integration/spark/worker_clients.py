@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeVar
 from eos_client.confluent.ledger.ledger_reader import LedgerReader
 from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry
-from eos_client.integration.spark.carried import CarriedFunction
+from eos_client.integration.spark.pickled_function import PickledFunction
 from eos_client.integration.spark.settings import SinkSettings
 
 _KEPT_MAX = min(128, 16 * (os.cpu_count() or 1))
@@ -133,7 +133,7 @@ def cluster_key(settings: SinkSettings) -> Hashable:
 
 
 def _compared(value: object) -> Hashable:
-    return value if isinstance(value, CarriedFunction) else str(value)
+    return value if isinstance(value, PickledFunction) else str(value)
 
 
 def new_reader(settings: SinkSettings, *, stable: bool = True) -> LedgerReader:
