@@ -21,7 +21,7 @@ from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, Inp
 
 
 class CommitDecision(Enum):
-    """What to do with the open work now."""
+    """What to do with the uncommitted work now."""
 
     COMMIT = "commit"
     SKIP = "skip"
@@ -116,7 +116,7 @@ class Revocation:
 
 @dataclass(frozen=True, slots=True)
 class GateState:
-    """All that the gate remembers."""
+    """Everything that the gate remembers."""
 
     assigned: frozenset[InputPartition] = frozenset()
     revoking: bool = False
@@ -219,7 +219,7 @@ class Question:
 
     @property
     def moved_unserved(self) -> bool:
-        """Whether the membership changed since a record was consumed, and a callback may still wait that says why."""
+        """Whether the membership changed since a record was consumed, and the callback that says why may be pending."""
         if self.attempt.callbacks_served:
             return False
         known_same = None
@@ -350,7 +350,11 @@ def broker_would_accept(validation: CommitValidation) -> bool | None:
 
 @dataclass(slots=True)
 class GateCounters:
-    """What the gate has cost and saved. ``skips_false``: safety that was not needed; ``held_s``: seconds in all."""
+    """What the gate has cost and saved.
+
+    ``skips_needed``: the broker would have refused the commit. ``skips_false``: it would have accepted it.
+    ``skips_unjudged``: not known. ``held_s``: total seconds. ``by_rule``: rulings by rule.
+    """
 
     commits: int = 0
     aborts: int = 0
@@ -384,7 +388,7 @@ class GateCounters:
 
 
 class CommitGate:
-    """The gate of one group member: feed it the rebalance events, ask it before every commit."""
+    """The gate of one group member: give it the rebalance events, and let it decide before every commit."""
 
     def __init__(self, settings: GateSettings | None = None) -> None:
         self.settings = settings or GateSettings()
@@ -392,11 +396,11 @@ class CommitGate:
         self.counters = GateCounters()
 
     def observe(self, event: GateEvent) -> None:
-        """Take note of one event."""
+        """Apply one event to the gate's state."""
         self.state = next_state(self.state, event)
 
     def decide(self, attempt: CommitAttempt) -> CommitRuling:
-        """Rule on one attempt and count the ruling."""
+        """Decide on one attempt and count the ruling."""
         ruling = decide(Question(self.state, attempt, self.settings))
         self.counters.count(attempt, ruling, self.settings.validation)
         return ruling

@@ -1,6 +1,6 @@
 """What an error event among consumed records means, as one table, first match wins.
 
-librdkafka hands errors of fetching out as messages with ``error()``. Most are conditions that it handles by itself.
+librdkafka returns fetch errors as messages with ``error()``. It recovers from most of them by itself.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class EventMeaning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorEvent:
-    """One error event. ``code``: the error's name in Kafka; ``is_named``: of a topic that was subscribed by name.
+    """One error event. ``code``: the error's name in Kafka.
 
-    A topic that only a pattern has matched may come and go.
+    ``is_named``: the topic was subscribed by name; a topic that only a pattern has matched may come and go.
     """
 
     code: str

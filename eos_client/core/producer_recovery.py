@@ -56,8 +56,8 @@ class ProducerFailure:
 
     ``group_fenced``: the producer's transactions carry input offsets under a consumer group's generation (KIP-447).
     ``again``: the same call failed with the same error before, and nothing was committed in between.
-    ``init_left_behind``: an init_transactions of ours was left behind without an answer, so it may take effect late.
-    ``may_have_been_sent_twice``: a connection was lost meanwhile, so what was refused may be a second copy.
+    ``init_left_behind``: an init_transactions of ours was abandoned without an answer, so it may take effect late.
+    ``may_have_been_sent_twice``: a connection was lost, so the refusal may answer a second copy of the request.
     """
 
     request: TransactionalRequest
@@ -81,9 +81,9 @@ class ProducerFailure:
 
     @property
     def forgotten(self) -> bool:
-        """Whether a newer instance may have come and gone unseen: the coordinator has no record of the id any more.
+        """Whether another instance may have used the id unnoticed: the coordinator has no record of the id any more.
 
-        A generated id is nobody else's, and the group's generation keeps an older instance's input offsets out.
+        Nobody else uses a generated id, and a group's generation fences the input offsets of an older instance.
         """
         return self.code == PRODUCER_FORGOTTEN and not self.group_fenced and not self.generated_id
 
@@ -116,7 +116,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
     RecoveryRule(
         lambda f: f.code in WRITING_IMPOSSIBLE,
         RecoveryAction.STOP_UNFIT,
-        "the cluster lacks or forbids something that no retry brings",
+        "the cluster lacks or forbids something, and no retry changes that",
     ),
     RecoveryRule(
         lambda f: f.code in BROKER_TOO_OLD,
@@ -213,5 +213,5 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
 
 
 def recovery_for(failure: ProducerFailure) -> RecoveryRule:
-    """Return the row that applies to ``failure``."""
+    """Return the rule that applies to ``failure``."""
     return next(rule for rule in RECOVERY_RULES if rule.applies(failure))
