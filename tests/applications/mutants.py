@@ -275,14 +275,14 @@ def _broken_blocks_are_told_the_last_outcome() -> Patch:
 
 
 def _skips_are_told_at_once() -> Patch:
-    settle = FailedRecords.settle
+    settle = FailedRecords.substitutes_for
 
     def settled(self: Any, record: Any, error: Any) -> Any:
         instead = settle(self, record, error)
         self.committed()
         return instead
 
-    return mock.patch.object(FailedRecords, "settle", settled)
+    return mock.patch.object(FailedRecords, "substitutes_for", settled)
 
 
 def _hooks_break_through() -> Patch:

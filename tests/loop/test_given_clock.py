@@ -150,7 +150,7 @@ def test_a_transform_is_tried_again_after_its_back_off_on_the_given_clock(clock,
     patient = config(transform_attempts_max=3, transform_backoff_s=100)
     records = FailedRecords(patient, lambda event: None, Counters(), clock)
     with pytest.raises(ZeroDivisionError):
-        records.guarding(lambda record: [b"%d" % (1 // 0)])(FakeRecord())
+        records.guard(lambda record: [b"%d" % (1 // 0)])(FakeRecord())
     assert passed() == 2 * 100
 
 
