@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import dataclass, fields
+from enum import Enum
 from typing import Any, ClassVar, Protocol
 
 import structlog
 
+from eos_client.core.commit_gate import GateRule
 from eos_client.core.model import GroupGeneration, InputPartition, named
 
 _LOGGER = logging.getLogger("eos_client")
@@ -38,6 +40,8 @@ def _plain(value: Any) -> Any:
         return named(value)
     if isinstance(value, GroupGeneration):
         return value.generation_id
+    if isinstance(value, Enum):
+        return value.value
     if isinstance(value, (InputPartition, BaseException)):
         return str(value)
     return value
@@ -109,21 +113,21 @@ class CommitSkipped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRefused(Event):
-    """Offsets that must not be committed were asked to be; nothing was sent."""
+    """Offsets were not committed. ``rule``: the gate's rule that refused them, None for any other cause."""
 
     level: ClassVar[str] = "warning"
     partitions: frozenset[InputPartition]
-    row: int
+    rule: GateRule | None
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionAborted(Event):
-    """A transaction was aborted; its records are read again. ``row``: the gate's row, 0 for any other cause."""
+    """A transaction was aborted; its records are read again. ``rule``: the gate's, None for any other cause."""
 
     level: ClassVar[str] = "warning"
     reason: str
-    row: int
+    rule: GateRule | None
     records_in: int
 
 

@@ -50,8 +50,8 @@ class RevocationListener:
     def on_revoked(self, partitions: list[Any], /, between: Callable[[], None] = _nothing) -> None:
         """Run ``between``, commit the open work, close the gate.
 
-        When ``between`` raises, its part of the work is in doubt: open work that covers a departing partition is
-        aborted instead, the revocation is completed, and only then the exception goes on.
+        When ``between`` raises, ``on_callback_failed`` ends the open work instead of the commit; the revocation is
+        completed before the exception propagates.
         """
         keys = keys_of(partitions)
         if not keys:
@@ -61,7 +61,7 @@ class RevocationListener:
         try:
             between()
         except BaseException as error:
-            self._work.abort_before_revoke(keys, f"the application's on_revoke raised {type(error).__name__}: {error}")
+            self._work.on_callback_failed(keys, f"the application's on_revoke raised {type(error).__name__}: {error}")
             raise
         else:
             self._work.commit_before_revoke(keys)

@@ -128,8 +128,8 @@ class EosConsumer(ConfluentConsumer):
         return None if self.session is None or self.session.is_over else self.session
 
     def _may_commit(self, positions: InputPositions) -> bool:
-        ruling, snapshot = self._starts_of_ours.ask(positions)
-        self._starts_of_ours.note(ruling, snapshot)
+        ruling, snapshot = self._starts_of_ours.decide(positions)
+        self._starts_of_ours.record(ruling, snapshot)
         return ruling.decision is CommitDecision.COMMIT
 
     def starts_departed(self) -> None:
@@ -350,13 +350,13 @@ class EosConsumer(ConfluentConsumer):
                 "after a lost connection, the second copy could be served after a later block and take the group back. "
                 "A block without outputs commits what was consumed in it; after producer.close(), commit() works again"
             )
-        ruling, asked = self.plain.rule(requested)
+        ruling, asked = self.plain.decide(requested)
         if ruling.decision is CommitDecision.COMMIT:
             return self._send_beside(requested, asked, asynchronous=asynchronous)
         if ruling.decision is CommitDecision.ABORT and not asynchronous:
             refused = sorted(requested.keys() & asked.keys())
             raise commit_refused(
-                f"nothing was committed for {', '.join(map(str, refused))}: {ruling.reason} (row {ruling.row})."
+                f"nothing was committed for {', '.join(map(str, refused))}: {ruling.reason} (rule {ruling.rule})."
             )
         return None if asynchronous else []
 
@@ -420,7 +420,7 @@ class EosConsumer(ConfluentConsumer):
         if failed:
             partitions = frozenset(InputPartition(place.topic, place.partition) for place, _ in failed)
             reason = f"{failed[0][1].name()}: {failed[0][1].str()}; the next commit covers these offsets"
-            self._hook(CommitRefused(partitions=partitions, row=0, reason=reason))
+            self._hook(CommitRefused(partitions=partitions, rule=None, reason=reason))
         if self._application_on_commit is not None:
             self._application_on_commit(error, places)
 
@@ -446,9 +446,9 @@ class _CurrentWork:
         for work in self._both:
             work.commit_before_revoke(partitions)
 
-    def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
+    def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         for work in self._both:
-            work.abort_before_revoke(partitions, reason)
+            work.on_callback_failed(partitions, reason)
 
     def departed(self, partitions: frozenset[InputPartition]) -> None:
         self._consumer.starts_departed()

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from eos_client.clients.gate_attempts import GateAttempts
-from eos_client.core.commit_gate import CommitDecision, CommitRuling
+from eos_client.core.commit_gate import CommitDecision, CommitRuling, GateRule
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
 from eos_client.errors import EosError
 from eos_client.observe import CommitRefused, EventHook
@@ -20,7 +20,9 @@ _ANSWERED_FOR_SURE_S = 300.0
 """The client library has answered each commit by then: after it, an answer was lost with an exception from outside."""
 
 _LEFT_MEANWHILE = CommitRuling(
-    CommitDecision.ABORT, 3, "the partitions left while commit() served callbacks, and a newer owner may exist"
+    CommitDecision.ABORT,
+    GateRule.NOT_OURS,
+    "the partitions left while commit() served callbacks, and a newer owner may exist",
 )
 
 Offsets = Mapping[InputPartition, Any]
@@ -44,8 +46,8 @@ class PlainCommits:
         self.pending: dict[InputPartition, Any] = {}
         self._asking: list[set[InputPartition]] = []
 
-    def rule(self, requested: Offsets) -> tuple[CommitRuling, Offsets]:
-        """Ask the gate about ``requested`` and what is pending; returns its ruling and the offsets that it is about.
+    def decide(self, requested: Offsets) -> tuple[CommitRuling, Offsets]:
+        """Decide on ``requested`` and what is pending; returns the gate's ruling and the offsets that it is about.
 
         Callbacks may be served meanwhile. What is requested is pending to them, so that a revocation commits it, and
         the ruling is not about it any more; what leaves without that is refused, also if it has come back since.
@@ -57,7 +59,7 @@ class PlainCommits:
         self._asking.append(left)
         try:
             self.pending.update(requested)
-            ruling, snapshot = self._attempts.verdict(
+            ruling, snapshot = self._attempts.decide_after_callbacks(
                 lambda: self._positions(self.pending), lambda: left.isdisjoint(requested)
             )
             if not left.isdisjoint(requested):
@@ -80,9 +82,9 @@ class PlainCommits:
                 self.pending[partition] = before[partition]
 
     def _note(self, ruling: CommitRuling, snapshot: MembershipSnapshot, refused: AbstractSet[InputPartition]) -> None:
-        self._attempts.note(ruling, snapshot)
+        self._attempts.record(ruling, snapshot)
         if ruling.decision is CommitDecision.ABORT and refused:
-            self._hook(CommitRefused(partitions=frozenset(refused), row=ruling.row, reason=ruling.reason))
+            self._hook(CommitRefused(partitions=frozenset(refused), rule=ruling.rule, reason=ruling.reason))
 
     def unanswered(self) -> frozenset[InputPartition]:
         """Return the partitions for which an asynchronous commit was sent that is not answered yet.
@@ -143,15 +145,15 @@ class PlainCommits:
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
         """Commit what is pending for the departing partitions."""
         due = {p: place for p, place in self.pending.items() if p in partitions}
-        if not due or self._attempts.ask(self._positions(due))[0].decision is not CommitDecision.COMMIT:
+        if not due or self._attempts.decide(self._positions(due))[0].decision is not CommitDecision.COMMIT:
             return
         try:
             self._send(due)
         except EosError as error:
-            self._hook(CommitRefused(partitions=frozenset(due), row=0, reason=str(error)))
+            self._hook(CommitRefused(partitions=frozenset(due), rule=None, reason=str(error)))
 
-    def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
-        """Commit all the same: what is pending was processed before the application's callback failed."""
+    def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
+        """Commit what is pending: it was processed before the application's callback failed."""
         del reason
         self.commit_before_revoke(partitions)
 
@@ -167,5 +169,5 @@ class PlainCommits:
             self._consumer.forget(partitions)
         if left:
             self._hook(
-                CommitRefused(partitions=left, row=3, reason="the partitions left before a commit was confirmed")
+                CommitRefused(partitions=left, rule=None, reason="the partitions left before a commit was confirmed")
             )

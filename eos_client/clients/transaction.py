@@ -411,7 +411,7 @@ class TransactionSession:
                 self._abort_on_the_way_out()
             finally:
                 records_in = record_count(self._consumer.positions)
-                self._steps.count_aborted(TransactionAborted(reason=reason, row=0, records_in=records_in))
+                self._steps.count_aborted(TransactionAborted(reason=reason, rule=None, records_in=records_in))
 
     def _abort_on_the_way_out(self) -> None:
         self._steps.lifecycle.on(Event.GIVEN_UP)
@@ -482,7 +482,7 @@ class TransactionSession:
         """Commit the whole transaction if it covers a departing partition: one transaction cannot be split.
 
         With anything in hand it is aborted instead. Records that were taken outside a block and while no transaction
-        was open have no outputs yet and stay uncommitted (row 4).
+        was open have no outputs yet and stay uncommitted (NOT_OURS).
         """
         covered = partitions & self._consumer.positions.keys()
         if not covered or self._given_up:
@@ -496,7 +496,7 @@ class TransactionSession:
         elif self.has_open_work:
             self._take_away(f"a rebalance took {named(covered)} with records that were not processed yet")
 
-    def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
+    def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         """Abort the whole transaction if it covers a departing partition."""
         if partitions.isdisjoint(self._consumer.positions) or self._given_up:
             return

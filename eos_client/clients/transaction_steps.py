@@ -17,7 +17,7 @@ from eos_client.clients.recovery_trace import RecoveryTrace
 from eos_client.clients.unknown_outcome import ask_the_log
 from eos_client.confluent.call_stack import Calls, comes_from
 from eos_client.confluent.thread_ownership import OWNED_CALLS
-from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, WorkSettled
+from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, GateRule, WorkSettled
 from eos_client.core.model import GroupGeneration, InputPositions, Outcome, named, record_count
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import OWED_A_REBUILD, Act, Event, Phase, TransactionLifecycle
@@ -53,11 +53,11 @@ _WHAT_WAS_BROKEN_OFF = {
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How one attempt to end a transaction came out. ``row``: the gate's row, 0 when the gate was not the reason."""
+    """How one attempt to end a transaction came out. ``rule``: the gate's, None when the gate was not the reason."""
 
     outcome: Outcome
     reason: str
-    row: int = 0
+    rule: GateRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +79,14 @@ class _Commit:
 class _Attempt:
     """What is known of one way to the end, across the steps of it.
 
-    ``inside_revoke``: the consumer cannot go back before its running call has returned. ``reason`` and ``row``: why the
+    ``inside_revoke``: the consumer cannot go back before its running call has returned. ``reason`` and ``rule``: why the
     transaction is aborted. ``failure``: what the client library has said and nothing was done about yet.
     """
 
     began_at: float
     inside_revoke: bool = False
     reason: str = ""
-    row: int = 0
+    rule: GateRule | None = None
     failure: AbortableError | RebuildProducerError | None = None
     ruling: CommitRuling | None = None
     snapshot: MembershipSnapshot | None = None
@@ -98,7 +98,7 @@ class _Attempt:
 
     def fail(self, failure: AbortableError | RebuildProducerError) -> None:
         """Let ``failure`` be why the transaction is aborted."""
-        self.failure, self.reason, self.row = failure, str(failure), 0
+        self.failure, self.reason, self.rule = failure, str(failure), None
 
 
 class TransactionSteps:
@@ -183,7 +183,7 @@ class TransactionSteps:
         attempt = self._attempt
         attempt.inside_revoke = inside_revoke
         if self.lifecycle.phase in OWED_A_REBUILD:
-            attempt.failure, attempt.reason, attempt.row = None, self._why(attempt), 0
+            attempt.failure, attempt.reason, attempt.rule = None, self._why(attempt), None
         return self._run(Event.RESUME, attempt)
 
     def commit_starts(self, starts: InputPositions) -> None:
@@ -268,16 +268,16 @@ class TransactionSteps:
 
     def _ask_gate(self, attempt: _Attempt) -> Event:
         if attempt.inside_revoke:
-            ruling, snapshot = self.attempts.ask(self._consumer.positions)
+            ruling, snapshot = self.attempts.decide(self._consumer.positions)
         else:
             ruling, snapshot = self.decide()
         attempt.ruling, attempt.snapshot = ruling, snapshot
         if ruling.decision is not CommitDecision.COMMIT:
-            attempt.reason, attempt.row = ruling.reason, ruling.row
+            attempt.reason, attempt.rule = ruling.reason, ruling.rule
             is_abort = attempt.inside_revoke or ruling.decision is CommitDecision.ABORT
             return Event.RULED_ABORT if is_abort else Event.RULED_SKIP
         if late := self._plain_commits_under_way():
-            attempt.reason, attempt.row = late, 0
+            attempt.reason, attempt.rule = late, None
             return Event.RULED_ABORT
         self._token = self._token.next()
         positions = dict(self._consumer.positions)
@@ -291,7 +291,7 @@ class TransactionSteps:
             self._raise_failure()
             return self.lifecycle.phase is Phase.DECIDING
 
-        ruling, snapshot = self.attempts.verdict(lambda: self._consumer.positions, stands)
+        ruling, snapshot = self.attempts.decide_after_callbacks(lambda: self._consumer.positions, stands)
         if ruling.decision is CommitDecision.SKIP and self._consumer.gate.settings.policy is GatePolicy.BLOCK:
             return self._block(ruling, snapshot)
         return ruling, snapshot
@@ -306,7 +306,7 @@ class TransactionSteps:
             else:
                 self._consumer.serve_callbacks(drain=True)
             self._raise_failure()
-            ruling, snapshot = self.attempts.ask(self._consumer.positions)
+            ruling, snapshot = self.attempts.decide(self._consumer.positions)
         return ruling, snapshot
 
     def _plain_commits_under_way(self) -> str:
@@ -364,7 +364,7 @@ class TransactionSteps:
             self._told(None, str(error))
             raise
         if self._trace.resolved(outcome) is Outcome.ABORTED:
-            attempt.reason, attempt.row = str(cause), 0
+            attempt.reason, attempt.rule = str(cause), None
             return Event.FOUND_ABORTED
         return Event.FOUND_COMMITTED
 
@@ -420,7 +420,7 @@ class TransactionSteps:
         )
         self._consumer.settle(commit.positions)
         self.settled()
-        self.note(Ending(Outcome.COMMITTED, commit.ruling.reason, commit.ruling.row))
+        self.note(Ending(Outcome.COMMITTED, commit.ruling.reason, commit.ruling.rule))
         self.lifecycle.on(Event.NOTED)
         self._counters.committed += 1
         self._counters.records_in += committed.records_in
@@ -430,16 +430,16 @@ class TransactionSteps:
         self._trace.committed()
 
     def _note_aborted(self, attempt: _Attempt) -> None:
-        aborted = self.aborted(attempt.reason, attempt.row, inside_revoke=attempt.inside_revoke)
+        aborted = self.aborted(attempt.reason, attempt.rule, inside_revoke=attempt.inside_revoke)
         self.lifecycle.on(Event.NOTED)
         self.count_aborted(aborted)
 
-    def aborted(self, reason: str, row: int = 0, *, inside_revoke: bool) -> TransactionAborted:
+    def aborted(self, reason: str, rule: GateRule | None = None, *, inside_revoke: bool) -> TransactionAborted:
         """Go back and note that nothing of the transaction was committed; returns the event that tells it."""
         records_in = record_count(self._consumer.positions)
         self.go_back(inside_revoke=inside_revoke)
-        self.note(Ending(Outcome.ABORTED, reason, row))
-        return TransactionAborted(reason=reason, row=row, records_in=records_in)
+        self.note(Ending(Outcome.ABORTED, reason, rule))
+        return TransactionAborted(reason=reason, rule=rule, records_in=records_in)
 
     def count_aborted(self, aborted: TransactionAborted) -> None:
         """Count and report an abort."""
@@ -449,7 +449,7 @@ class TransactionSteps:
     def _note_held(self, attempt: _Attempt) -> None:
         ruling = _given(attempt.ruling)
         self._note_skip(ruling, _given(attempt.snapshot))
-        self.note(Ending(Outcome.SKIPPED, ruling.reason, ruling.row))
+        self.note(Ending(Outcome.SKIPPED, ruling.reason, ruling.rule))
 
     def _note_skip(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
         self._counters.skipped += 1

@@ -35,7 +35,7 @@ class SinkProgress:
     last: SparkBatchWritten | None = None
 
     def count(self, batch_id: int, statuses: Iterable[SlotStatus], seconds: dict[str, float]) -> SparkBatchWritten:
-        """Take note of a whole batch; returns its event."""
+        """Count a whole batch; returns its event."""
         found = list(statuses)
         skipped = sum(s.outcome in _DONE_ELSEWHERE for s in found)
         longest: dict[str, float] = {}

@@ -95,7 +95,7 @@ class EosKafkaSink:
             run = driver_run.DriverRun(
                 self.settings, query, hook=self._hook, on_step=self._on_step, on_driver_step=self._on_driver_step
             )
-            driver_run.enter_run(run, self.settings, frame, batch_id)
+            driver_run.enter_run(run, frame, batch_id)
         run.write(frame, batch_id)
 
     def check(self) -> None:

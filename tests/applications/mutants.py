@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from eos_client.clients import gate_attempts, transaction, transaction_block
+from eos_client.clients import transaction, transaction_block
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.consumer import EosConsumer
 from eos_client.clients.input_events import InputEvents
@@ -27,6 +27,7 @@ from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import produce_options
 from eos_client.confluent.producer.producer_handle import ProducerHandle
 from eos_client.core import commit_gate
+from eos_client.core.commit_gate import CommitGate, GateEvent, HoldEnded
 from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import AbortableError, TransformError
 from eos_client.loop import record_failures
@@ -212,22 +213,28 @@ def _paused_records_come_out() -> Patch:
 
 
 def _holds_never_end() -> Patch:
-    return mock.patch.object(gate_attempts, "HELD_TOO_LONG_ROW", None)
+    observe = CommitGate.observe
+
+    def ignoring(self: CommitGate, event: GateEvent) -> None:
+        if not isinstance(event, HoldEnded):
+            observe(self, event)
+
+    return mock.patch.object(CommitGate, "observe", ignoring)
 
 
 @contextlib.contextmanager
 def _commits_of_before_stay_pending() -> Iterator[None]:
-    rule = PlainCommits.rule
+    decide = PlainCommits.decide
     unconfirmed = mock.patch.object(PlainCommits, "committed", return_value=None)
     unanswered = mock.patch.object(PlainCommits, "superseded", return_value=None)
 
     def ruled(self: Any, requested: Any) -> Any:
         older = {partition: self.pending[partition] for partition in requested if partition in self.pending}
-        ruling = rule(self, requested)
+        ruling = decide(self, requested)
         self.pending.update(older)
         return ruling
 
-    with unconfirmed, unanswered, mock.patch.object(PlainCommits, "rule", ruled):
+    with unconfirmed, unanswered, mock.patch.object(PlainCommits, "decide", ruled):
         yield
 
 
@@ -275,14 +282,14 @@ def _broken_blocks_are_told_the_last_outcome() -> Iterator[None]:
 
 
 def _skips_are_told_at_once() -> Patch:
-    settle = FailedRecords.settle
+    settle = FailedRecords.substitutes_for
 
     def settled(self: Any, record: Any, error: Any) -> Any:
         instead = settle(self, record, error)
         self.committed()
         return instead
 
-    return mock.patch.object(FailedRecords, "settle", settled)
+    return mock.patch.object(FailedRecords, "substitutes_for", settled)
 
 
 def _hooks_break_through() -> Patch:

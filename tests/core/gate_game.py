@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from enum import Enum, auto
 
 from eos_client.core.commit_gate import (
-    HELD_TOO_LONG_ROW,
     RULES,
     Assigned,
     CommitAttempt,
     CommitDecision,
+    GateRule,
     GateScope,
     GateSettings,
     HoldEnded,
@@ -116,7 +116,7 @@ class Game:
             self._settle()
         elif ruling.decision is CommitDecision.ABORT:
             self._settle()
-            if ruling.row == HELD_TOO_LONG_ROW:
+            if ruling.rule is GateRule.HELD_TOO_LONG:
                 self.gate.observe(HoldEnded())
                 if self.member_epochs:
                     self.held_too_long.add(self.shown)

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
+from eos_client.core.error_codes import OVERDUE
 from eos_client.core.producer_recovery import (
-    OVERDUE,
     RECOVERY_RULES,
     ProducerFailure,
     RecoveryAction,

@@ -74,10 +74,10 @@ def test_a_revoked_partition_leaves_and_comes_back(cluster: SimulatedCluster, pr
     rebalances = Rebalances()
     consumer = member(cluster, rebalances, **protocol)
     assert rebalances.of("assign") == [[0, 1]]
-    guest = cluster.revoke(("orders", 1))
+    peer = cluster.revoke(("orders", 1))
     poll(consumer, 12)
     assert {p.partition for p in consumer.assignment()} == {0}
-    assert {p.partition for p in guest.owned} == {1}
+    assert {p.partition for p in peer.owned} == {1}
     assert 1 in rebalances.of("revoke")[0]
     cluster.give_back()
     poll(consumer, 12)
@@ -90,9 +90,9 @@ def test_partitions_come_back_from_an_instance_that_was_evicted(
     cluster: SimulatedCluster, protocol: dict[str, str]
 ) -> None:
     consumer = member(cluster, Rebalances(), **protocol)
-    guest = cluster.revoke(("orders", 1))
+    peer = cluster.revoke(("orders", 1))
     poll(consumer, 12)
-    cluster.brokers.groups.evict(GROUP, guest.member_id)
+    cluster.brokers.groups.evict(GROUP, peer.member_id)
     cluster.give_back()
     poll(consumer, 12)
     assert {p.partition for p in consumer.assignment()} == {0, 1}

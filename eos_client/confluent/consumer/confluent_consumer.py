@@ -412,7 +412,7 @@ class ConfluentConsumer(FetchingConsumer):
         warnings.warn(what, RuntimeWarning, stacklevel=4)
 
     def _prove_before_leaving(self) -> None:
-        # The revoke callback commits open work only under a proven epoch (row 8).
+        # The revoke callback commits open work only under a proven epoch (EPOCH_MOVED_BEFORE_REVOKE).
         if self._is_member_epoch and self._work.ours:
             self.serve_callbacks(drain=True)
 

@@ -515,7 +515,7 @@ class FetchingConsumer(GroupMember):
             return True
         generation = self.snapshot().generation
         positions = {p: InputPosition(offset, offset, generation) for p, offset in starts.items()}
-        if not generation.is_fenced or not self._may_commit(positions):
+        if not generation.is_active_member or not self._may_commit(positions):
             return False
         return self._commit_starts(positions)
 

@@ -39,8 +39,9 @@ from eos_client.confluent.producer.delivery_reports import DeliveryReports
 from eos_client.confluent.producer.handle_init import HandleInit, InitsLeftBehind, UnansweredInits
 from eos_client.confluent.producer.producer_identity import IdentityWatch
 from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, owned
+from eos_client.core.error_codes import OVERDUE
 from eos_client.core.model import ProducerLimits
-from eos_client.core.producer_recovery import OVERDUE, ProducerFailure, TransactionalRequest
+from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest
 from eos_client.errors import (
     AbortableError,
     ClientClosedError,
