@@ -79,8 +79,8 @@ class _Commit:
 class _Attempt:
     """What is known of one way to the end, across the steps of it.
 
-    ``inside_revoke``: the consumer cannot go back before its running call has returned. ``reason`` and ``rule``: why the
-    transaction is aborted. ``failure``: what the client library has said and nothing was done about yet.
+    ``inside_revoke``: the consumer cannot go back before its running call has returned. ``reason`` and ``rule`` say why
+    the transaction is aborted. ``failure``: what the client library has said and nothing was done about yet.
     """
 
     began_at: float

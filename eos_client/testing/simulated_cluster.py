@@ -25,12 +25,39 @@ from eos_client.testing.simulated_clients.producer_background import ProducerBac
 from eos_client.testing.simulation.brokers import Brokers
 from eos_client.testing.simulation.clock import SimulatedClock
 from eos_client.testing.simulation.faults import Fault, FaultKind, FaultPlan
+from eos_client.testing.simulation.group_coordinator import GroupCoordinator
+from eos_client.testing.simulation.idempotent_sender import IdempotentSender
 from eos_client.testing.simulation.link import ClientLink
 from eos_client.testing.simulation.model import BrokerError, NewRecord, PartitionKey, RecordBatch, StoredRecord
 from eos_client.testing.simulation.network import Delivered, Network
+from eos_client.testing.simulation.offset_store import OffsetStore
+from eos_client.testing.simulation.partition_log import PartitionLog
 from eos_client.testing.simulation.peer_member import PeerMember
 from eos_client.testing.simulation.schedule import Schedule
-from eos_client.testing.simulation.settings import BrokerSettings, CommitCheck
+from eos_client.testing.simulation.settings import BrokerSettings, CommitCheck, ProducerStateKind
+from eos_client.testing.simulation.transaction_coordinator import TransactionCoordinator
+
+__all__ = [
+    "BrokerError",
+    "BrokerSettings",
+    "CommitCheck",
+    "Delivered",
+    "Fault",
+    "FaultKind",
+    "GroupCoordinator",
+    "IdempotentSender",
+    "OffsetStore",
+    "PartitionKey",
+    "PartitionLog",
+    "PeerMember",
+    "ProducerStateKind",
+    "SimulatedClock",
+    "SimulatedCluster",
+    "SimulatedConsumer",
+    "SimulatedProducer",
+    "StoredRecord",
+    "TransactionCoordinator",
+]
 
 _STEP_S = 0.01
 _FENCE_TRIES_MAX = 100

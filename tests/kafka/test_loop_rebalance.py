@@ -29,7 +29,7 @@ def test_open_work_is_committed_inside_the_revoke_callback_when_a_second_loop_jo
         )
         first.events.wait_for(PartitionsAssigned)
         job.load(400)  # now: an epoch that moves after the first record lets the revocation abort
-        await_true(lambda: len(seen) == 400, "the first loop has processed everything")
+        wait_for(lambda: len(seen) == 400, "the first loop has processed everything")
         assert job.committed() == 0
         second = job.start(kafka=PROTOCOLS[protocol])
         (commit,) = first.events.wait_for(TransactionCommitted, inside_revoke=True)
