@@ -22,7 +22,7 @@ class PartitionWork(NamedTuple):
 
 
 class UncommittedWork:
-    """Uncommitted positions; each remembers the generation that was proven when its first record came."""
+    """Uncommitted positions; each remembers the generation that was synced when its first record came."""
 
     def __init__(self) -> None:
         self._positions: dict[InputPartition, InputPosition] = {}
