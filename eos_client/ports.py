@@ -221,12 +221,8 @@ class GroupConsumer(Protocol):
         ...
 
     @property
-    def proven(self) -> GroupGeneration:
+    def synced_generation(self) -> GroupGeneration:
         """The newest generation for which no rebalance callback can still be waiting."""
-        ...
-
-    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
-        """Return up to ``num_messages`` records within ``timeout`` seconds; serves rebalance callbacks."""
         ...
 
     def require_open(self) -> None:

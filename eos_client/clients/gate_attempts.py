@@ -37,7 +37,7 @@ class GateAttempts:
         attempt = CommitAttempt(
             positions=positions,
             snapshot=snapshot.generation,
-            callbacks_served=snapshot.generation.same_membership(self._consumer.proven),
+            callbacks_served=snapshot.generation.same_membership(self._consumer.synced_generation),
             held_for_s=self.held_for_s,
         )
         ruling = self._consumer.gate.decide(attempt)

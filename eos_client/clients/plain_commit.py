@@ -5,19 +5,19 @@ The next allowed commit covers the pending offsets, or the one inside the revoke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 from eos_client.clients.gate_attempts import GateAttempts
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
+from eos_client.confluent.consumer.plain_offsets import Offsets
+from eos_client.confluent.failures import commit_refused, last_commit_errors, refuse_error_event
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, GateRule
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
 from eos_client.errors import EosError
 from eos_client.observe import CommitRefused, EventHook
-from eos_client.ports import GroupConsumer, MembershipSnapshot
-
-_ANSWERED_FOR_SURE_S = 300.0
-"""The client library has answered each commit by then: after it, an answer was lost with an exception from outside."""
+from eos_client.ports import Clock, MembershipSnapshot
 
 _LEFT_MEANWHILE = CommitRuling(
     CommitDecision.ABORT,
@@ -25,46 +25,130 @@ _LEFT_MEANWHILE = CommitRuling(
     "the partitions left while commit() served callbacks, and a newer owner may exist",
 )
 
-Offsets = Mapping[InputPartition, Any]
-"""By partition, what confluent_kafka calls a TopicPartition: offset, and metadata and leader epoch where known."""
+Callback = Callable[[Any, list[Any]], Any]
 
 
 class PlainCommits:
-    """The pending offsets of a consumer without a transaction. Fulfils RevocationWork."""
+    """The commits of a consumer outside transactions. Fulfils RevocationWork.
 
-    def __init__(
-        self, consumer: GroupConsumer, send: Callable[[Offsets], None], hook: EventHook, clock: Callable[[], float]
-    ) -> None:
+    ``on_commit`` is the application's own. ``beside_transactions``: a session settles the uncommitted work of this
+    consumer, not these commits.
+    """
+
+    def __init__(self, consumer: ConfluentConsumer, hook: EventHook, clock: Clock, on_commit: Callback | None) -> None:
         self._consumer = consumer
-        self._send = send
+        self._offsets = consumer.plain
         self._hook = hook
-        self._clock = clock
+        self._application_on_commit = on_commit
         self._attempts = GateAttempts(consumer, hook, clock)
-        self._sent_at: dict[InputPartition, list[float]] = {}
-        self.unfenced: set[InputPartition] = set()
-        self.beside_transactions = False
-        self.pending: dict[InputPartition, Any] = {}
         self._asking: list[set[InputPartition]] = []
+        self.beside_transactions = False
 
-    def decide(self, requested: Offsets) -> tuple[CommitRuling, Offsets]:
-        """Decide on ``requested`` and what is pending; returns the gate's ruling and the offsets that it is about.
+    @property
+    def are_pending(self) -> bool:
+        """Whether offsets wait for the next commit that is allowed."""
+        return bool(self._offsets.pending)
+
+    def drop_pending(self) -> None:
+        """Drop what is pending: sent after a transaction of the application's own, it would take the group back."""
+        self._offsets.pending.clear()
+
+    # -- what the application commits --------------------------------------------------------------------------------
+
+    def requested(self, message: Any, offsets: list[Any] | None) -> Offsets:
+        """Return what a ``commit()`` with these arguments is about."""
+        if message is not None and offsets is not None:
+            raise ValueError("message and offsets are mutually exclusive")
+        if message is not None:
+            made_by_hand = refuse_error_event(message).offset() is None
+            offsets = [] if made_by_hand else [self._consumer.offset_after(message)]
+        if offsets is not None:
+            return {InputPartition(p.topic, p.partition): p for p in offsets}
+        if str(self._consumer.settings.get("enable.auto.offset.store", "true")).lower() == "false":
+            return dict(self._offsets.stored)
+        return dict(self._consumer.handed_over_offsets())
+
+    def commit(self, requested: Offsets, *, asynchronous: bool) -> list[Any] | None:
+        """Commit what is ``requested`` and pending, if the gate lets it pass; see ``EosConsumer.commit``."""
+        ruling, asked = self._decide(requested)
+        if ruling.decision is CommitDecision.COMMIT:
+            return self._send_beside(requested, asked, asynchronous=asynchronous)
+        if ruling.decision is CommitDecision.ABORT and not asynchronous:
+            refused = sorted(requested.keys() & asked.keys())
+            raise commit_refused(
+                f"nothing was committed for {', '.join(map(str, refused))}: {ruling.reason} (rule {ruling.rule})."
+            )
+        return None if asynchronous else []
+
+    def commit_by_hand(self, requested: Offsets, *, asynchronous: bool) -> list[Any] | None:
+        """Commit what was assigned by hand: what was handed over, not what the library has counted as that."""
+        if not requested:
+            self._consumer.nothing_to_commit(asynchronous=asynchronous)
+            return None
+        return self._send(requested, asynchronous=asynchronous)
+
+    def _send_beside(self, requested: Offsets, due: Offsets, *, asynchronous: bool) -> list[Any] | None:
+        """Send what is still ``due``; the rest of ``requested`` was committed by a revocation that came first."""
+        sent = self._send(due, asynchronous=asynchronous) if due else []
+        if asynchronous or sent is None:
+            return None
+        return sent + [place for partition, place in requested.items() if partition not in due]
+
+    def _send(self, offsets: Offsets, *, asynchronous: bool) -> list[Any] | None:
+        self._offsets.sends(offsets)
+        if asynchronous:
+            self._offsets.pending.update(offsets)  # until on_commit has confirmed them
+        sent = self._consumer.offsets.commit(offsets=list(offsets.values()), asynchronous=asynchronous)
+        if asynchronous:
+            self._offsets.sent(offsets)
+        self._offsets.drop_stored({partition: place.offset for partition, place in offsets.items()})
+        if sent is not None:
+            self._offsets.superseded(offsets)
+            self._note_committed(place for place in sent if place.error is None)
+        return sent
+
+    def _note_committed(self, places: Iterable[Any]) -> None:
+        for place in places:
+            partition = InputPartition(place.topic, place.partition)
+            self._offsets.committed(partition, place.offset)
+            self._consumer.committed_up_to(partition, place.offset)
+
+    def on_commit(self, error: Any, places: list[Any]) -> None:
+        """Take note of what became of an asynchronous commit, then tell the application as confluent_kafka does."""
+        for place in places:
+            self._offsets.answered(InputPartition(place.topic, place.partition))
+        sent = [place for place in places if place.offset >= 0]
+        if error is None:
+            self._note_committed(place for place in sent if place.error is None)
+        failed = [(place, error or place.error) for place in sent if error is not None or place.error is not None]
+        if failed:
+            partitions = frozenset(InputPartition(place.topic, place.partition) for place, _ in failed)
+            reason = f"{failed[0][1].name()}: {failed[0][1].str()}; the next commit covers these offsets"
+            self._hook(CommitRefused(partitions=partitions, rule=None, reason=reason))
+        if self._application_on_commit is not None:
+            self._application_on_commit(error, places)
+
+    # -- asking the gate ---------------------------------------------------------------------------------------------
+
+    def _decide(self, requested: Offsets) -> tuple[CommitRuling, Offsets]:
+        """Ask the gate about ``requested`` and what is pending; returns its ruling and the offsets that it is about.
 
         Callbacks may be served meanwhile. What is requested is pending to them, so that a revocation commits it, and
         the ruling is not about it any more; what leaves without that is refused, also if it has come back since.
         Afterwards it is pending only where the gate is closed: a skip is noted and logged here.
         """
-        before = {p: self.pending[p] for p in requested if p in self.pending}
+        before = {p: self._offsets.pending[p] for p in requested if p in self._offsets.pending}
         left: set[InputPartition] = set()
         decision = CommitDecision.ABORT
         self._asking.append(left)
         try:
-            self.pending.update(requested)
+            self._offsets.pending.update(requested)
             ruling, snapshot = self._attempts.decide_after_callbacks(
-                lambda: self._positions(self.pending), lambda: left.isdisjoint(requested)
+                lambda: self._positions(self._offsets.pending), lambda: left.isdisjoint(requested)
             )
             if not left.isdisjoint(requested):
                 ruling = _LEFT_MEANWHILE
-            asked = {**self.pending, **{p: offset for p, offset in requested.items() if p in left}}
+            asked = {**self._offsets.pending, **{p: place for p, place in requested.items() if p in left}}
             decision = ruling.decision
         finally:
             self._asking = [each for each in self._asking if each is not left]  # a callback may have asked, too
@@ -78,59 +162,17 @@ class PlainCommits:
     def _take_back(self, requested: Offsets, before: Offsets) -> None:
         """Let be pending what was pending before ``requested`` was, unless callbacks have settled it."""
         for partition in requested:
-            if self.pending.pop(partition, None) is not None and partition in before:
-                self.pending[partition] = before[partition]
+            if self._offsets.pending.pop(partition, None) is not None and partition in before:
+                self._offsets.pending[partition] = before[partition]
 
     def _note(self, ruling: CommitRuling, snapshot: MembershipSnapshot, refused: AbstractSet[InputPartition]) -> None:
         self._attempts.record(ruling, snapshot)
         if ruling.decision is CommitDecision.ABORT and refused:
             self._hook(CommitRefused(partitions=frozenset(refused), rule=ruling.rule, reason=ruling.reason))
 
-    def unanswered(self) -> frozenset[InputPartition]:
-        """Return the partitions for which an asynchronous commit was sent that is not answered yet.
-
-        The client library may keep it until it knows the coordinator, and send it under a later membership.
-        """
-        since = self._clock() - _ANSWERED_FOR_SURE_S
-        return frozenset(partition for partition, times in self._sent_at.items() if times[-1] >= since)
-
-    def sends(self, partitions: Iterable[InputPartition]) -> None:
-        """Note that offsets of ``partitions`` are about to be sent.
-
-        They stay *unfenced* until the partition leaves this member; only then the group refuses a copy that is served
-        late. Also where the commit was answered: if its connection was lost, the client library has sent it twice.
-        """
-        self.unfenced.update(partitions)
-
-    def sent(self, offsets: Offsets) -> None:
-        """``offsets`` are on their way, and pending until ``on_commit`` has confirmed them."""
-        now = self._clock()
-        for partition in offsets:
-            self._sent_at.setdefault(partition, []).append(now)
-
-    def answered(self, partition: InputPartition) -> None:
-        """Note that the oldest commit of ``partition`` that was on its way was answered, or given up."""
-        self.unfenced.add(partition)
-        times = self._sent_at.get(partition, [])
-        if times[1:]:
-            del times[0]
-        else:
-            self._sent_at.pop(partition, None)
-
-    def superseded(self, partitions: Iterable[InputPartition]) -> None:
-        """Offsets of ``partitions`` were sent and answered: what was pending for them is out of date."""
-        for partition in partitions:
-            self.pending.pop(partition, None)
-
-    def committed(self, partition: InputPartition, offset: int) -> None:
-        """``offset`` was committed; another one that is pending for ``partition`` still is."""
-        pending = self.pending.get(partition)
-        if pending is not None and pending.offset == offset:
-            del self.pending[partition]
-
     def _positions(self, offsets: Offsets) -> InputPositions:
-        known, proven = self._consumer.positions_of_ours, self._consumer.proven
-        return {p: known.get(p) or InputPosition(at.offset, at.offset, proven) for p, at in offsets.items()}
+        known, synced = self._consumer.positions_of_ours, self._consumer.synced_generation
+        return {p: known.get(p) or InputPosition(place.offset, place.offset, synced) for p, place in offsets.items()}
 
     # -- RevocationWork --------------------------------------------------------------------------------------------
 
@@ -144,11 +186,12 @@ class PlainCommits:
 
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
         """Commit what is pending for the departing partitions."""
-        due = {p: offset for p, offset in self.pending.items() if p in partitions}
+        due = {p: place for p, place in self._offsets.pending.items() if p in partitions}
         if not due or self._attempts.decide(self._positions(due))[0].decision is not CommitDecision.COMMIT:
             return
         try:
-            self._send(due)
+            with last_commit_errors():
+                self._send(due, asynchronous=False)
         except EosError as error:
             self._hook(CommitRefused(partitions=frozenset(due), rule=None, reason=str(error)))
 
@@ -159,12 +202,10 @@ class PlainCommits:
 
     def departed(self, partitions: frozenset[InputPartition]) -> None:
         """Drop what is still pending for them: the next owner starts from the committed offset."""
-        left = frozenset(self.pending) & partitions
-        self.unfenced -= partitions
+        left = frozenset(self._offsets.pending) & partitions
         for left_meanwhile in self._asking:
             left_meanwhile.update(left)
-        for partition in left:
-            del self.pending[partition]
+        self._offsets.departed(partitions)
         if not self.beside_transactions:
             self._consumer.forget(partitions)
         if left:

@@ -75,13 +75,13 @@ class EosProducer(ConfluentProducer):
         when ``transaction.timeout.ms`` is shorter than the consumer's gate may hold a transaction and its commit may
         take, and for ids of the consumer that are not printable ASCII.
         """
-        if not hasattr(consumer, "join_transaction"):
+        if not hasattr(consumer, "open_work"):
             raise TypeError(f"transaction() expects an EosConsumer, not {consumer!r}")
         self.session(consumer)
         return Transaction(lambda: self._session_of_block(consumer))
 
     def _session_of_block(self, consumer: EosConsumer) -> TransactionSession:
-        consumer.require_group_membership()
+        consumer.open_work.require_group_membership()
         return self.session(consumer)
 
     def session(self, consumer: EosConsumer) -> TransactionSession:
@@ -90,30 +90,31 @@ class EosProducer(ConfluentProducer):
         Raises TransactionStateError while either has open work with another one, ConfigurationError as ``transaction``
         does.
         """
+        member = consumer.member
         if self.transactional_id:  # without one there is no time-out yet
             check_transaction_timeout(
                 self.transaction_timeout_s,
-                hold_limit_s=consumer.gate.settings.hold_limit_s,
+                hold_limit_s=member.gate.settings.hold_limit_s,
                 commit_timeout_s=self.limits.commit_timeout_s,
             )
         self._group_fenced = True  # from its first transaction on, whose offsets are sent only at the end
         session = self._session
-        if session is None or not session.joins(consumer):
-            check_ids_in_transactions(consumer.settings)
+        if session is None or not session.joins(member):
+            check_ids_in_transactions(member.settings)
             if session is not None and session.has_open_work:
                 raise misplaced_call(
                     f"the producer {self.transactional_id!r} has an open transaction with another consumer: end that "
                     "one first, by blocks with that consumer until the outcome is not SKIPPED"
                 )
             session = TransactionSession(
-                consumer,
+                member,
                 self,
                 hook=self._hook,
                 counters=self.counters,
                 clock=self._clock,
                 handle_in_doubt=session is not None and session.handle_in_doubt,
             )
-        self._session = consumer.join_transaction(session)
+        self._session = consumer.open_work.join(session)
         return self._session
 
     # -- what the application itself calls -----------------------------------------------------------------------

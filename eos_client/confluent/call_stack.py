@@ -16,10 +16,14 @@ T = TypeVar("T")
 
 
 class Calls:
-    """Some functions, told by their code, whose first argument is the object that they belong to."""
+    """Some functions, told by their code, whose first argument is the object that they belong to.
 
-    def __init__(self, *functions: Callable[..., Any]) -> None:
+    ``shared``: the name of an attribute; objects that share its value count as one, as the parts of a client do.
+    """
+
+    def __init__(self, *functions: Callable[..., Any], shared: str = "") -> None:
         self._ids = {id(function.__code__) for function in functions}  # the hash of a code object is slow
+        self._shared = shared
 
     def add(self, function: Callable[..., Any]) -> None:
         """Add one more."""
@@ -32,7 +36,7 @@ class Calls:
         """
         frame: FrameType | None = sys._getframe(1 + above)  # noqa: SLF001  # inspect.currentframe may be None
         while frame is not None:  # not by `_upwards`: each poll of a consumer comes here
-            if id(frame.f_code) in self._ids and (owner is None or _first_argument(frame) is owner):
+            if id(frame.f_code) in self._ids and (owner is None or self._is_one(_first_argument(frame), owner)):
                 return True
             frame = frame.f_back
         return False
@@ -44,7 +48,12 @@ class Calls:
 
     def has(self, frame: FrameType, owner: object = None) -> bool:
         """Whether ``frame`` is of one of them, with ``owner`` as the first argument, or, without, with any."""
-        return id(frame.f_code) in self._ids and (owner is None or _first_argument(frame) is owner)
+        return id(frame.f_code) in self._ids and (owner is None or self._is_one(_first_argument(frame), owner))
+
+    def _is_one(self, first: object, owner: object) -> bool:
+        if first is owner or not self._shared:
+            return first is owner
+        return getattr(first, self._shared, first) is getattr(owner, self._shared, owner)
 
 
 def _upwards(frame: FrameType | None) -> Iterator[FrameType]:

@@ -229,7 +229,7 @@ def require_alone(client: _Owned, name: str) -> None:
 
 
 def is_in_call(client: object) -> bool:
-    """Whether the calling thread is inside a call of ``client``."""
+    """Whether the calling thread is inside a call of ``client``, or of a part that shares its ownership."""
     return OWNED_CALLS.are_under_way(client)
 
 
@@ -247,4 +247,4 @@ def _any_call(_: _Owned) -> None:
     """Give the code of every call that is owned a name."""
 
 
-OWNED_CALLS = Calls(_any_call)
+OWNED_CALLS = Calls(_any_call, shared="_ownership")

@@ -35,16 +35,34 @@ class HandOver:
             self.undo()
         return self._work
 
+    def begin_call(self) -> bool:
+        """Open the journal; returns False where it was open: another call is under way, or was broken off."""
+        if self.journal is None:
+            self.journal = []
+            return True
+        return False
+
+    def begin_change(self) -> bool:
+        """Begin an application's own change of what is handed over next; returns what `end_change` is given.
+
+        The call before may have been broken off: what it has booked must not be undone after the change, and with it.
+        """
+        is_outermost = self.begin_call()
+        self.undo()
+        return is_outermost
+
+    def end_change(self, *, is_outermost: bool) -> None:
+        """Let the application's change stand, whatever becomes of the open call; the outermost closes the journal."""
+        if self.journal:
+            self.journal.clear()
+        if is_outermost:
+            self.journal = None
+
     def undo(self) -> None:
         """Undo the changes in the journal, which stays open."""
         for partition, work, next_offset in reversed(self.journal or ()):
             self._work.reset(partition, work)
             self._set_next(partition, next_offset)
-        if self.journal:
-            self.journal.clear()
-
-    def stands(self) -> None:
-        """Keep the changes in the journal, whatever becomes of the open call: the application has made them."""
         if self.journal:
             self.journal.clear()
 

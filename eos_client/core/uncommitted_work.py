@@ -22,7 +22,7 @@ class PartitionWork(NamedTuple):
 
 
 class UncommittedWork:
-    """Uncommitted positions; each has the generation that was proven when its first record was consumed."""
+    """Uncommitted positions; each has the generation that was synced when its first record was consumed."""
 
     def __init__(self) -> None:
         self._positions: dict[InputPartition, InputPosition] = {}

@@ -96,6 +96,7 @@ class ExactlyOnceLoop:
             factory=clients.producer,
             clock=clients.clock,
         )
+        self._member = self._consumer.member
         self._session = self._producer.session(self._consumer)
         self._failed = FailedRecords(config, hook, self.counters, self._clock)
         self._outputs = RecordOutputs(transform, self._failed, self._session, output_topic)
@@ -173,7 +174,7 @@ class ExactlyOnceLoop:
         """
         return (
             self._records < self._records_to_repeat
-            and not self._partitions_to_repeat.isdisjoint(self._consumer.assigned)
+            and not self._partitions_to_repeat.isdisjoint(self._member.assigned)
             and self._clock() < self._budget_ends_at()
         )
 
@@ -234,7 +235,7 @@ class ExactlyOnceLoop:
 
     def _start(self) -> None:
         limit_s = self.config.start_timeout_s
-        require_topics(self._consumer, self._topics, limit_s, self._clock)
+        require_topics(self._member, self._topics, limit_s, self._clock)
         self._producer.init_transactions(limit_s)
         outputs = {t for t in (self._output_topic, self.config.dead_letter_topic) if t is not None}
         require_output_topics(self._producer, outputs, limit_s, self._clock)
@@ -257,17 +258,17 @@ class ExactlyOnceLoop:
             self._work_on(batch)
             if not self._is_due():
                 return
-            work = frozenset(self._consumer.positions)
+            work = frozenset(self._member.positions)
             ending = self._session.end()
         except UnknownOutcomeError as error:
             self._hook(ClientReported(client="producer", error=str(error)))
             self._apply_endings()
-            self._failed.aborted(self._consumer.assigned)  # failed records are reported only when known committed
+            self._failed.aborted(self._member.assigned)  # failed records are reported only when known committed
             self._forget_transaction()
             return
         except (AbortableError, RebuildProducerError) as error:
             is_explained = isinstance(error, RefusedRecordsError)
-            work = work or frozenset(self._consumer.positions)
+            work = work or frozenset(self._member.positions)
             ending = self._session.recover(error)
         self._record_outcome(ending, work, is_explained=is_explained)
 
@@ -314,7 +315,7 @@ class ExactlyOnceLoop:
             self._longest_s = max(self._longest_s, took_s)
             self._adapt_stride(took_s)
             if done < len(batch) and (self._is_due() or self._stop_reason is not None):
-                self._consumer.put_back(batch[done:])
+                self._member.put_back(batch[done:])
                 return
 
     def _adapt_stride(self, took_s: float) -> None:
@@ -343,7 +344,7 @@ class ExactlyOnceLoop:
             self._expect_again(records, work)
             self._aborts.progress()
         else:
-            self._aborts.aborted(work, self._consumer.assigned, spent_s)
+            self._aborts.aborted(work, self._member.assigned, spent_s)
             self._require_time_to_poll(longest_s)
             self._back_off(ending)
 
@@ -361,7 +362,7 @@ class ExactlyOnceLoop:
 
     @property
     def _max_poll_s(self) -> float:
-        return int(self._consumer.settings.get("max.poll.interval.ms", _MAX_POLL_DEFAULT_MS)) / 1000
+        return int(self._member.settings.get("max.poll.interval.ms", _MAX_POLL_DEFAULT_MS)) / 1000
 
     def _require_time_to_poll(self, longest_s: float) -> None:
         """Raise FatalClientError when one record repeatedly takes longer than ``max.poll.interval.ms``."""
@@ -382,7 +383,7 @@ class ExactlyOnceLoop:
         if endings == self._endings_seen:
             return
         if aborted != self._endings_seen[1]:
-            self._failed.aborted(self._consumer.assigned)
+            self._failed.aborted(self._member.assigned)
         elif committed != self._endings_seen[0]:
             self._failed.committed()
         self._endings_seen = endings
@@ -405,7 +406,7 @@ class ExactlyOnceLoop:
             )
         if self._aborts.pause_s:
             began_at = self._clock()
-            self._consumer.wait_while_paused(self._aborts.pause_s)
+            self._member.wait_while_paused(self._aborts.pause_s)
             self._aborts.spent_s += self._clock() - began_at
 
     def _budget_ends_at(self) -> float:
@@ -415,10 +416,10 @@ class ExactlyOnceLoop:
 
     def _drain(self) -> None:
         """Commit the open transaction, or abort it when the gate stays closed for ``shutdown_timeout_s``."""
-        deadline, work = self._budget_ends_at(), frozenset(self._consumer.positions)
+        deadline, work = self._budget_ends_at(), frozenset(self._member.positions)
         ending = self._session.end()
         while ending.outcome is Outcome.SKIPPED and self._clock() < deadline:
-            self._consumer.wait_while_paused(self.config.poll_timeout_s)
+            self._member.wait_while_paused(self.config.poll_timeout_s)
             ending = self._session.end()
         if ending.outcome is Outcome.SKIPPED:
             self._session.abort("the loop was stopped while the gate was closed")

@@ -16,18 +16,22 @@ from unittest import mock
 
 from eos_client.clients import transaction, transaction_block
 from eos_client.clients.block_state import BlockState
-from eos_client.clients.consumer import EosConsumer
 from eos_client.clients.input_events import InputEvents
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.callback_guard import CallbackGuard
-from eos_client.confluent.consumer import confluent_consumer, fetching, group_member
+from eos_client.confluent.consumer import chosen_positions, confluent_consumer, library_consumer
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
+from eos_client.confluent.consumer.fetched_records import FetchedRecords
+from eos_client.confluent.consumer.fetching import Fetching
+from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import produce_options
 from eos_client.confluent.producer.producer_handle import ProducerHandle
 from eos_client.core import commit_gate
 from eos_client.core.commit_gate import CommitGate, GateEvent, HoldEnded
+from eos_client.core.hand_over import HandOver
 from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import AbortableError, TransformError
 from eos_client.loop import record_failures
@@ -79,7 +83,7 @@ def _nothing(_: object) -> None:
 
 
 def _forgets_broken_calls() -> Patch:
-    return mock.patch.object(fetching.FetchingConsumer, "_go_back_to_next", return_value=None)
+    return mock.patch.object(Fetching, "_go_back_to_next", return_value=None)
 
 
 @contextlib.contextmanager
@@ -111,11 +115,11 @@ def _nested_blocks() -> Patch:
 
 
 def _start_is_not_fixed() -> Patch:
-    return mock.patch.object(fetching.FetchingConsumer, "commit_starts", return_value=True)
+    return mock.patch.object(ConfluentConsumer, "_commit_starts", return_value=True)
 
 
 def _library_skips_to_the_end() -> Patch:
-    return mock.patch.object(group_member, "library_settings", dict)
+    return mock.patch.object(library_consumer, "library_settings", dict)
 
 
 def _late_copies_are_ignored() -> Patch:
@@ -174,24 +178,26 @@ def _goes_on_without_a_start() -> Iterator[None]:
 
 
 def _library_chooses_a_start() -> Patch:
-    return mock.patch.object(group_member, "library_settings", lambda each: {**each, "auto.offset.reset": "earliest"})
+    return mock.patch.object(
+        library_consumer, "library_settings", lambda each: {**each, "auto.offset.reset": "earliest"}
+    )
 
 
 def _asynchronous_commits_count_at_once() -> Patch:
-    send = EosConsumer._send
+    send = PlainCommits._send
 
     def sent(self: Any, offsets: Any, *, asynchronous: bool) -> Any:
         answer = send(self, offsets, asynchronous=asynchronous)
         self._note_committed(offsets.values() if asynchronous else ())
         return answer
 
-    return mock.patch.object(EosConsumer, "_send", sent)
+    return mock.patch.object(PlainCommits, "_send", sent)
 
 
 @contextlib.contextmanager
 def _commits_from_before_blocks_are_not_fenced() -> Iterator[None]:
-    unnoticed = mock.patch.object(EosConsumer, "unfenced_commits", property(lambda _: frozenset()))
-    with unnoticed, mock.patch.object(EosConsumer, "fence_commits", return_value=None):
+    unnoticed = mock.patch.object(ConfluentConsumer, "unfenced_commits", property(lambda _: frozenset()))
+    with unnoticed, mock.patch.object(ConfluentConsumer, "fence_commits", return_value=None):
         yield
 
 
@@ -203,13 +209,13 @@ def _put_back_covers_what_departed() -> Patch:
 def _seeks_are_undone() -> Patch:
     def end_change(self: Any, *, is_outermost: bool) -> None:
         if is_outermost:
-            self._close_journal()
+            self.journal = None
 
-    return mock.patch.object(fetching.FetchingConsumer, "_end_change", end_change)
+    return mock.patch.object(HandOver, "end_change", end_change)
 
 
 def _paused_records_come_out() -> Patch:
-    return mock.patch.object(confluent_consumer.ConfluentConsumer, "_ready", lambda self: self._carried)
+    return mock.patch.object(FetchedRecords, "ready", lambda self, _paused: self._waiting)
 
 
 def _holds_never_end() -> Patch:
@@ -224,33 +230,27 @@ def _holds_never_end() -> Patch:
 
 @contextlib.contextmanager
 def _commits_of_before_stay_pending() -> Iterator[None]:
-    decide = PlainCommits.decide
-    unconfirmed = mock.patch.object(PlainCommits, "committed", return_value=None)
-    unanswered = mock.patch.object(PlainCommits, "superseded", return_value=None)
+    decide = PlainCommits._decide
+    unconfirmed = mock.patch.object(PlainOffsets, "committed", return_value=None)
+    unanswered = mock.patch.object(PlainOffsets, "superseded", return_value=None)
 
     def ruled(self: Any, requested: Any) -> Any:
-        older = {partition: self.pending[partition] for partition in requested if partition in self.pending}
+        pending = self._offsets.pending
+        older = {partition: pending[partition] for partition in requested if partition in pending}
         ruling = decide(self, requested)
-        self.pending.update(older)
+        pending.update(older)
         return ruling
 
-    with unconfirmed, unanswered, mock.patch.object(PlainCommits, "decide", ruled):
+    with unconfirmed, unanswered, mock.patch.object(PlainCommits, "_decide", ruled):
         yield
 
 
 def _stored_offsets_outlive_their_partition() -> Patch:
-    forget = fetching.FetchingConsumer._forget_departed
-
-    def forgotten(self: Any, keys: Any) -> None:
-        stored = dict(self._stored)
-        forget(self, keys)
-        self._stored = stored
-
-    return mock.patch.object(fetching.FetchingConsumer, "_forget_departed", forgotten)
+    return mock.patch.object(PlainOffsets, "forget_stored", return_value=None)
 
 
 def _every_assign_chooses_a_start() -> Patch:
-    return mock.patch.object(fetching, "_GROUP_DECIDES", ())
+    return mock.patch.object(chosen_positions, "_GROUP_DECIDES", ())
 
 
 def _every_id_is_pinned() -> Patch:

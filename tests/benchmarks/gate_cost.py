@@ -64,10 +64,10 @@ def fill(bootstrap: str, topic: str, partitions: int) -> None:
 def consume_all(consumer: EosConsumer, partitions: int) -> None:
     """Until there is uncommitted work on every partition."""
     deadline_s = time.monotonic() + CONSUME_TIMEOUT_S
-    while len(consumer.positions) < partitions:
+    while len(consumer.member.positions) < partitions:
         consumer.consume(500, 0.1)
         if time.monotonic() > deadline_s:
-            raise TimeoutError(f"records of {len(consumer.positions)} of {partitions} partitions after 60 s")
+            raise TimeoutError(f"records of {len(consumer.member.positions)} of {partitions} partitions after 60 s")
 
 
 def row(bootstrap: str, partitions: int) -> tuple[list[object], bool]:
@@ -77,16 +77,16 @@ def row(bootstrap: str, partitions: int) -> tuple[list[object], bool]:
     settings = {"bootstrap.servers": bootstrap, "group.id": topic, "group.protocol": "consumer"}
     consumer = EosConsumer(settings, hook=quiet)
     producer = EosProducer({"bootstrap.servers": bootstrap, "transactional.id": topic})
-    session = TransactionSession(consumer, producer, hook=quiet, clock=MONOTONIC_CLOCK)
+    session = TransactionSession(consumer.member, producer, hook=quiet, clock=MONOTONIC_CLOCK)
     consumer.subscribe([topic])
     consume_all(consumer, partitions)
     ruling, snapshot = session._steps.decide()
     if ruling.decision is not CommitDecision.COMMIT:
         raise RuntimeError(f"the gate is to be measured open, but rules {ruling}")
-    attempt = CommitAttempt(consumer.positions, snapshot.generation, callbacks_served=True)
+    attempt = CommitAttempt(consumer.member.positions, snapshot.generation, callbacks_served=True)
     decide_us = timed_us(lambda: consumer.gate.decide(attempt))
     check_us = timed_us(session._steps.decide)
-    serve_us = timed_us(consumer.serve_callbacks)
+    serve_us = timed_us(consumer.member.serve_callbacks)
     consumer.close()
     median_us = statistics.median(check_us)
     p99_us = statistics.quantiles(check_us, n=100)[98]

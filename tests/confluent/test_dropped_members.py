@@ -56,6 +56,6 @@ def test_nothing_is_collected_for_consumers_that_were_closed_or_are_of_other_gro
 
 def test_members_that_are_in_use_stay(bootstrap, collected):
     first, second = member(bootstrap), member(bootstrap)
-    assert not first._closed
+    assert not first._membership.is_closed
     first.close()
     second.close()

@@ -299,7 +299,7 @@ def test_close_reports_what_a_client_callback_raises_and_does_not_raise_it(name)
 
 def test_close_reports_what_a_client_callback_has_raised_before_it():
     consumer, events = closing(stats_cb=raising(OwnError("mine")), **{"statistics.interval.ms": 10})
-    given = consumer._guard.added_to(consumer.settings)
+    given = consumer._library.guard.added_to(consumer.settings)
     given["stats_cb"]("{}")  # as inside a call that does not raise it
     consumer.close()
     assert [e.error for e in events] == ["stats_cb has raised OwnError('mine'), which close() does not raise"]
@@ -323,7 +323,7 @@ def test_an_interrupt_in_a_client_callback_comes_out_of_close_once_it_is_complet
     assert raised.value is error
     assert events == []
     with pytest.raises(RuntimeError):
-        consumer._raw.poll(0)
+        consumer._library.raw.poll(0)
 
 
 def idempotent(**callbacks):

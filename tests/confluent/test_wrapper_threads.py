@@ -47,12 +47,17 @@ CONSUMER_CALLS: dict[str, tuple[Any, ...]] = {
     "subscribe": (["orders"],),
     "unassign": (),
     "unsubscribe": (),
-    # and our own
-    "committed_offsets": ([], 0.01),
+}
+MEMBER_CALLS: dict[str, tuple[Any, ...]] = {
+    "close": (),
+    "committed_entries": ([], 0.01),
+    "list_topics": (None, 0.01),
     "prefetch": (),
     "put_back": ([],),
+    "rejoin": (),
     "rewind": (),
     "serve_callbacks": (),
+    "serve_errors": (),
     "snapshot": (),
     "wait_while_paused": (0.01,),
 }
@@ -96,11 +101,12 @@ def call_all_while_another_thread_polls() -> None:
     threading.Thread(target=poll, daemon=True).start()
     assert polling.wait(PATIENCE_S)
     time.sleep(0.05)
-    for name, arguments in CONSUMER_CALLS.items():
+    face = [(consumer, *call) for call in CONSUMER_CALLS.items()]
+    for part, name, arguments in [*face, *((consumer.member, *call) for call in MEMBER_CALLS.items())]:
         print(f"calling {name}", flush=True)
         began_at = time.monotonic()
         try:
-            getattr(consumer, name)(*arguments)
+            getattr(part, name)(*arguments)
         except WrongThreadError:
             if time.monotonic() - began_at > POLL_S / 2:
                 print(f"WAITED {name}", flush=True)

@@ -169,12 +169,12 @@ class Stage:
 
     def move_generation(self, consumer: EosConsumer, *beside: Callable[[], Any]) -> None:
         """Let a member join that wants nothing of the source, until `consumer` sees another generation."""
-        before = consumer.snapshot().generation
+        before = consumer.member.snapshot().generation
         bystander = self.raw_consumer(self.sink)
         wait_for(
-            lambda: not consumer.snapshot().generation.same_membership(before) and consumer.assignment(),
+            lambda: not consumer.member.snapshot().generation.same_membership(before) and consumer.assignment(),
             "the generation to move",
-            lambda: consumer.wait_while_paused(0.05),
+            lambda: consumer.member.wait_while_paused(0.05),
             lambda: bystander.poll(0.02),
             *beside,
         )
@@ -310,7 +310,7 @@ def settle(stage: Stage, producer: EosProducer, consumer: EosConsumer) -> None:
         assert txn.outcome is not None
         outcome = txn.outcome
         if outcome is Outcome.SKIPPED:
-            consumer.wait_while_paused(0.05)
+            consumer.member.wait_while_paused(0.05)
 
 
 PATIENT = GateSettings(hold_limit_s=WAIT_S)
@@ -319,7 +319,7 @@ PATIENT = GateSettings(hold_limit_s=WAIT_S)
 
 def close_the_gate(consumer: EosConsumer) -> None:
     """Store the group's present generation as that of a revocation, as the revoke callback does."""
-    consumer.gate.observe(RevocationEnded(frozenset(), consumer.snapshot().generation))
+    consumer.gate.observe(RevocationEnded(frozenset(), consumer.member.snapshot().generation))
 
 
 def copy_and_hold(stage: Stage, producer: EosProducer, consumer: EosConsumer, count: int) -> None:

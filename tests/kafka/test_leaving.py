@@ -118,8 +118,8 @@ def test_a_loss_that_a_failed_client_is_told_of_raises_nothing(stage):
         raise KafkaException(KafkaError(KafkaError._FATAL, "Failed to remove subscription"))
 
     consumer = stage.consumer(factory=intercepting(Consumer, unsubscribe=fail))
-    consumer._leaving = True
-    consumer._on_lost(None, [])
+    consumer._membership._is_leaving = True
+    consumer._membership._on_lost(None, [])
     assert len(asked) == 1
 
 
@@ -137,7 +137,7 @@ def test_what_was_handed_over_stays_uncommitted_where_the_library_has_left_befor
 
     any_stage.load(1)
     factory = intercepting(Consumer, unsubscribe=leave, consumer_group_metadata=metadata)
-    callbacks = {"on_revoke": lambda consumer, _: told.append(consumer.snapshot().generation)}
+    callbacks = {"on_revoke": lambda consumer, _: told.append(consumer.member.snapshot().generation)}
     consumer = any_stage.subscribed(factory=factory, callbacks=callbacks)
     any_stage.collect(consumer, any_stage.partitions)
     consumer.close()

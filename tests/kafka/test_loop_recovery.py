@@ -142,7 +142,7 @@ def test_a_rewind_that_meets_a_rebalance_is_tried_again(kafka_broker):
         job.load(20)
         events = EventLog()
         loop = job.loop(lambda record: [record.value(), b"x" * refused_once(record)], events=events, on_error="skip")
-        loop._consumer._raw = seeks = OutdatedSeeks(loop._consumer._raw, 2)
+        loop._consumer._library.raw = seeks = OutdatedSeeks(loop._consumer._library.raw, 2)
         running = job.start_loop(loop, events)
         wait_for(lambda: job.committed() == 20 or not running.running, "all inputs committed")
         running.stop()

@@ -132,9 +132,9 @@ def test_an_assignment_that_comes_while_the_loop_leaves_the_group_is_no_error(ka
         job.load(4)
         events = EventLog()
         loop = job.loop(events=events)
-        loop._consumer._raw = consumer = AssignedWhileClosing(loop._consumer._raw)
+        loop._consumer._library.raw = consumer = AssignedWhileClosing(loop._consumer._library.raw)
         running = job.start_loop(loop, events)
         job.await_committed()
         running.stop()
-        assert consumer.assigned
+        assert consumer.member.assigned
         job.assert_exactly_once()

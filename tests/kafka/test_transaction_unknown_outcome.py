@@ -69,7 +69,12 @@ def test_an_unanswered_commit_inside_revoke_leaves_every_record_written_once(sta
     copy_and_hold(stage, producer, consumer, 10)
     unanswered.next_is(sent=sent)
     second = stage.subscribed(hook=lambda event: None)
-    wait_for(lambda: resolved(stage), "the commit in revoke", consumer.serve_callbacks, lambda: second.consume(0, 0.02))
+    wait_for(
+        lambda: resolved(stage),
+        "the commit in revoke",
+        consumer.member.serve_callbacks,
+        lambda: second.consume(0, 0.02),
+    )
     assert resolved(stage) == ["committed" if sent else "aborted"]
 
     def copy_by_the_second():
@@ -109,4 +114,4 @@ def test_after_an_unanswered_commit_of_ones_own_the_committed_offsets_tell(stage
         producer.init_transactions()
         answered = consumer.committed(offsets, WAIT_S)
         assert {p.offset for p in answered} == ({1} if sent else {-1001})
-        consumer.rewind()
+        consumer.member.rewind()

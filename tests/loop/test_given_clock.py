@@ -94,7 +94,7 @@ def test_init_transactions_is_repeated_for_its_limit_on_the_given_clock(clock, p
 def test_a_seek_is_repeated_on_the_given_clock(clock, passed):
     consumer = make_consumer(clock, Handle(seek=failing))
     with pytest.raises(FatalClientError, match="could not be rewound"):
-        consumer.steer(PLACE, 7)
+        consumer.member._parts.seeks.seek(PLACE, 7)
     assert 5 <= passed() < 6
 
 
@@ -107,7 +107,7 @@ def test_committed_offsets_are_read_again_on_the_given_clock(clock, passed):
     raw = Handle(commit_transaction=failing)
     producer = make_producer(clock, raw, limits=ProducerLimits(recovery_timeout_s=LONG_S))
     consumer = make_consumer(clock, Handle(**MEMBERSHIP, committed=failing))
-    consumer._work.handed_over(PLACE, 0, 5, UNJOINED, None)
+    consumer._handed.work.handed_over(PLACE, 0, 5, UNJOINED, None)
     consumer.gate.decide = ruling(CommitDecision.COMMIT)
     with pytest.raises(ClusterUnavailableError, match="could not be read within 600 s"):
         producer.session(consumer).end()
@@ -129,7 +129,7 @@ def test_a_pending_start_offset_is_asked_for_again_on_the_given_clock(clock):
     arriving = iter([FakeRecord()])
     raw = Handle(**{**MEMBERSHIP, "poll": lambda timeout: next(arriving, None)}, committed=failing)
     consumer = make_consumer(clock, raw)
-    consumer._on_assign(None, [TopicPartition(*PLACE)])
+    consumer._membership._on_assign(None, [TopicPartition(*PLACE)])
     asked = []
     for pause_s in (0.0, 0.1, 0.1, 0.5, 0.1):
         clock.sleep(pause_s)

@@ -75,7 +75,7 @@ def _is_struck(file_name: str) -> bool:
 def _has_handed_over(frame: Any) -> bool:
     """Whether the last step is done: Python looks for signals there no more, and the records are the application's."""
     code = frame.f_code
-    is_consumers = code.co_filename.endswith("confluent/consumer/confluent_consumer.py")
+    is_consumers = code.co_filename.endswith("clients/consumer.py")
     if code.co_name not in {"poll", "consume"} or not is_consumers:
         return False
     return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip().startswith("return ")

@@ -20,7 +20,14 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.clients import transaction_steps, unknown_outcome
 from eos_client.clients.transaction import TransactionSession
-from eos_client.confluent.consumer import confluent_consumer, fetching, group_member, start_offsets
+from eos_client.confluent.consumer import (
+    confluent_consumer,
+    fetched_records,
+    fetching,
+    membership,
+    seeks,
+    start_offsets,
+)
 from eos_client.confluent.producer import confluent_producer, producer_handle
 from eos_client.core import batch_ledger, commit_gate, producer_recovery
 from eos_client.core.commit_gate import CommitDecision, CommitGate, CommitRuling, GateRule
@@ -64,15 +71,15 @@ def _gate_stays_closed() -> Patch:
 
 @contextlib.contextmanager
 def _anonymous_metadata() -> Iterator[None]:
-    snapshot = group_member.GroupMember.snapshot
+    snapshot = membership.Membership.snapshot
 
     def anonymous(self: Any) -> MembershipSnapshot:
-        group = self.settings["group.id"].encode()
+        group = self._library.settings["group.id"].encode()
         nobody = b"CGMDv2:" + (-1).to_bytes(4, sys.byteorder, signed=True) + group + b"\0\0\1"
         return replace(snapshot(self), group_metadata=nobody)
 
     with (
-        mock.patch.object(group_member.GroupMember, "snapshot", anonymous),
+        mock.patch.object(membership.Membership, "snapshot", anonymous),
         mock.patch.object(confluent_producer, "decode", return_value=None),
     ):
         yield
@@ -83,24 +90,22 @@ def _offsets_outside() -> Patch:
         member = self._session._consumer
         offsets = [TopicPartition(p.topic, p.partition, at.next_offset) for p, at in positions.items()]
         with contextlib.suppress(KafkaException):
-            member._raw.commit(offsets=offsets, asynchronous=False)
+            member.library.raw.commit(offsets=offsets, asynchronous=False)
 
     return mock.patch.object(confluent_producer.ConfluentProducer, "send_offsets", send)
 
 
 def _no_rewind() -> Patch:
     def stay(self: Any) -> None:
-        self._work.clear()
-        self._rewind_goals = None
+        self._parts.handed.work.clear()
+        self._parts.rewinding.finish()
 
-    return mock.patch.object(fetching.FetchingConsumer, "_rewind", stay)
+    return mock.patch.object(fetching.Fetching, "_rewind", stay)
 
 
 def _rewinds_too_far() -> Patch:
-    seek = fetching.FetchingConsumer._seek
-    return mock.patch.object(
-        fetching.FetchingConsumer, "_seek", lambda self, p, offset: seek(self, p, max(0, offset - 1))
-    )
+    seek = seeks.Seeks.seek
+    return mock.patch.object(seeks.Seeks, "seek", lambda self, p, offset: seek(self, p, max(0, offset - 1)))
 
 
 def _aborts_unanswered_commit() -> Patch:
@@ -147,7 +152,7 @@ def _metadata_of_the_first_commit() -> Patch:
 
 def _processes_committed_again() -> Patch:
     def settle(self: Any, _positions: Any) -> None:
-        self.rewind_soon() if self._left_in_call else self.rewind()
+        self.rewind_soon() if self.membership.left_in_call else self.rewind()
 
     return mock.patch.object(confluent_consumer.ConfluentConsumer, "settle", settle)
 
@@ -163,14 +168,13 @@ def _drops_departed_offsets() -> Patch:
 
 
 def _keeps_carried_records() -> Patch:
-    rewind = fetching.FetchingConsumer._rewind
+    rewind = fetching.Fetching._rewind
 
     def kept(self: Any) -> None:
-        carried = self._carried
-        rewind(self)
-        self._carried = carried
+        with mock.patch.object(fetched_records.FetchedRecords, "drop_records"):
+            rewind(self)
 
-    return mock.patch.object(fetching.FetchingConsumer, "_rewind", kept)
+    return mock.patch.object(fetching.Fetching, "_rewind", kept)
 
 
 def _never_renews() -> Patch:
@@ -197,7 +201,7 @@ def _no_commit_in_revoke() -> Patch:
 
 
 def _starts_anywhere() -> Patch:
-    return mock.patch.object(start_offsets.StartOffsets, "admit", lambda _, batch: batch)
+    return mock.patch.object(start_offsets.StartOffsets, "filter_batch", lambda _, batch: batch)
 
 
 def _ignores_batch_ids() -> Patch:

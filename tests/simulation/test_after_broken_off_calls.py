@@ -93,7 +93,7 @@ def test_what_a_seek_gives_back_is_not_committed(protocol, call):
 def test_records_that_are_put_back_come_again(protocol, call):
     for world, strike in broken_off(protocol, call):
         came = [(partition, list(offsets)) for partition, offsets in world.seen.items()]
-        world.consumer.put_back(world.in_hand)
+        world.consumer.member.put_back(world.in_hand)
         for message in world.in_hand:
             world.seen[message.partition()].remove(message.offset())
         world.reads_to_the_end()

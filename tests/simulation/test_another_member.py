@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from eos_client import EosConsumer
-from eos_client.confluent.consumer import confluent_consumer, fetching, safe_close
+from eos_client.confluent.consumer import confluent_consumer, library_consumer, safe_close
 from eos_client.errors import ClusterUnavailableError, ConfigurationError, FatalClientError
 from eos_client.testing.simulation.model import Membership, OffsetAndMetadata, PartitionKey
 from tests.kafka.kafka_support import intercepting
@@ -92,7 +92,7 @@ def test_where_no_other_client_can_be_built_the_next_poll_tries_again(stage: Blo
         pytest.fail("the block was entered")
     assert len(stage.collect(consumer, 5)) == 5
     stage.load(1)
-    consumer.rewind()
+    consumer.member.rewind()
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == stage.inputs[1:]
 
@@ -115,7 +115,7 @@ def test_a_client_that_has_failed_for_good_has_no_successor(at: int) -> None:
     build = intercepting(remembered(stage, clients), commit=commit)
     consumer, producer = stage.subscribed(factory=build), stage.producer()
     stage.collect(consumer, 1)
-    consumer.commit(offsets=list(consumer.handed_over_offsets().values()), asynchronous=False)
+    consumer.commit(offsets=list(consumer.member.handed_over_offsets().values()), asynchronous=False)
     for _ in range(2):
         with pytest.raises(FatalClientError), producer.transaction(consumer):
             pytest.fail("the block was entered")
@@ -150,7 +150,7 @@ def test_what_the_old_client_still_tells_is_not_heard(stage: BlockStage) -> None
 def test_an_old_client_that_does_not_end_is_left_behind_and_reported(
     stage: BlockStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "close_in_time", lambda close, *_: close() is not None)
+    monkeypatch.setattr(library_consumer, "close_in_time", lambda close, *_: close() is not None)
     consumer, producer = stage.subscribed(), stage.producer()
     commit_plainly(stage, consumer)
     stage.copy_the_rest(producer, consumer)
@@ -167,7 +167,7 @@ def test_a_new_client_has_the_usual_time_to_close_again(stage: BlockStage, monke
         close()
         return True
 
-    for user in (fetching, confluent_consumer):
+    for user in (library_consumer, confluent_consumer):
         monkeypatch.setattr(user, "close_in_time", close_in_time)
     due: list[OwnError] = []
 
@@ -286,9 +286,9 @@ def test_a_seek_holds_once(stage: BlockStage) -> None:
 def test_a_seek_does_not_outlive_a_rebalance_of_others(stage: BlockStage) -> None:
     consumer, producer = sought(stage, 2)
     stage.cluster.revoke((SOURCE, 0))
-    stage.wait_for(lambda: not consumer.assigned, lambda: consumer.consume(1, 0.1))
+    stage.wait_for(lambda: not consumer.member.assigned, lambda: consumer.consume(1, 0.1))
     stage.cluster.give_back()
-    stage.wait_for(lambda: consumer.assigned, lambda: consumer.wait_while_paused(0.1))
+    stage.wait_for(lambda: consumer.member.assigned, lambda: consumer.member.wait_while_paused(0.1))
     consumer.commit(offsets=[TopicPartition(SOURCE, 0, 5)], asynchronous=False)
     copy_until(stage, consumer, producer, stage.inputs[5:])
 
@@ -306,7 +306,7 @@ def test_a_seek_of_a_partition_that_has_left_since_is_forgotten(stage: BlockStag
         stage.wait_for(lambda: stage.outputs == expected, lambda: one_block(stage, consumer, producer))
     producer.close()
     stage.cluster.revoke((SOURCE, 1))
-    stage.wait_for(lambda: len(consumer.assigned) == 1, lambda: consumer.wait_while_paused(0.1))
+    stage.wait_for(lambda: len(consumer.member.assigned) == 1, lambda: consumer.member.wait_while_paused(0.1))
     consumer.commit(offsets=[TopicPartition(SOURCE, 0, 10)], asynchronous=False)
     stage.cluster.give_back()
     stage.load(1)
@@ -319,7 +319,7 @@ def test_a_seek_of_a_partition_that_has_left_since_is_forgotten(stage: BlockStag
 def test_a_consumer_that_has_not_sought_asks_for_nothing(stage: BlockStage) -> None:
     consumer, producer = stage.subscribed(), stage.producer()
     commit_plainly(stage, consumer)
-    asking = mock.patch.object(consumer, "committed_for_sure", side_effect=AssertionError("asked"))
+    asking = mock.patch.object(consumer.member.offsets, "for_sure", side_effect=AssertionError("asked"))
     with asking as asked, producer.transaction(consumer):
         asked.side_effect = None  # what is asked inside the block is another thing
     stage.copy_the_rest(producer, consumer)
@@ -331,10 +331,10 @@ def test_a_start_that_on_assign_chooses_ends_a_seek_for_good(stage: BlockStage) 
     choice.place.offset = 6
     with producer.transaction(consumer):
         pass
-    stage.wait_for(lambda: consumer.assigned, lambda: consumer.wait_while_paused(0.1))
+    stage.wait_for(lambda: consumer.member.assigned, lambda: consumer.member.wait_while_paused(0.1))
     stage.cluster.lose()
     choice.place.offset = OFFSET_INVALID
-    stage.wait_for(lambda: stage.named("partitions_lost"), lambda: consumer.wait_while_paused(0.1))
+    stage.wait_for(lambda: stage.named("partitions_lost"), lambda: consumer.member.wait_while_paused(0.1))
     copy_until(stage, consumer, producer, stage.inputs[5:])
 
 
@@ -358,7 +358,7 @@ def test_a_member_that_was_fenced_meanwhile_is_told_so_by_the_error_that_asks_fo
     consumer, producer = stage.subscribed(group_instance_id="one"), stage.producer()
     commit_plainly(stage, consumer)
     successor = stage.subscribed(group_instance_id="one")
-    stage.wait_for(lambda: successor.assigned, lambda: successor.consume(1, 0.1))
+    stage.wait_for(lambda: successor.member.assigned, lambda: successor.consume(1, 0.1))
     stage.cluster.advance(10.0)
     for _ in range(2):
         with pytest.raises(FatalClientError), producer.transaction(consumer):

@@ -102,7 +102,7 @@ def test_two_producers_may_take_turns_with_one_consumer(stage):
         with (first, second)[number % 2].transaction(consumer) as txn:
             copy(stage, txn, consumer, 1)
         assert txn.outcome is Outcome.COMMITTED
-        assert consumer.session is (first, second)[number % 2]._session
+        assert consumer.open_work.session is (first, second)[number % 2]._session
     assert stage.outputs == stage.inputs
 
 

@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 
 from eos_client import EosConsumer
+from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.testing import SimulatedCluster
 
 SEEDS = range(20)  # a few of them return records that were collected before the revocation
@@ -46,7 +47,7 @@ def test_it_starts_where_on_assign_has_said(seed: int, make_simulated_cluster: A
 
 
 def test_the_stories_reach_a_partition_that_came_back_within_one_call(make_simulated_cluster: Any) -> None:
-    with mock.patch.object(EosConsumer, "_start_again", autospec=True) as go_on:
+    with mock.patch.object(Fetching, "_start_again", autospec=True) as go_on:
         for seed in SEEDS:
             consume_through_a_rebalance(make_simulated_cluster(seed=seed))
     assert go_on.called

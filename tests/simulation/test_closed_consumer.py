@@ -114,7 +114,7 @@ def test_a_commit_that_close_itself_leaves_unanswered_stays_unknown_and_its_prod
 def test_records_that_were_put_back_are_not_handed_over_after_close(stage):
     consumer = stage.consumer()
     consumer.assign([TopicPartition(SOURCE, 0, 0)])
-    consumer.put_back(stage.collect(consumer, 2))
+    consumer.member.put_back(stage.collect(consumer, 2))
     consumer.close()
     with pytest.raises(RuntimeError, match=CLOSED):
         consumer.consume(2, 0.1)
@@ -134,7 +134,7 @@ def test_wherever_a_signal_breaks_close_off_the_second_one_leaves_the_group(prot
         if not strike.struck:
             break
         consumer.close()
-        if not consumer._raw._closed:
+        if not consumer._library.raw._closed:
             kept.append(strike.struck)
     assert kept == []
 
@@ -142,7 +142,7 @@ def test_wherever_a_signal_breaks_close_off_the_second_one_leaves_the_group(prot
 @pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])
 def test_a_static_member_is_told_of_its_revocation_once_before_the_library_closes_in_a_thread_of_its_own(protocol):
     def revoked(own: Any, partitions: Any) -> None:
-        told.append((threading.get_ident(), len(partitions), len(own.assignment()), consumer._raw._closed))
+        told.append((threading.get_ident(), len(partitions), len(own.assignment()), consumer._library.raw._closed))
 
     told: list[tuple[int, int, int, bool]] = []
     stage = BlockStage(protocol)
@@ -150,7 +150,7 @@ def test_a_static_member_is_told_of_its_revocation_once_before_the_library_close
     stage.collect(consumer, 2)
     consumer.close()
     assert told == [(threading.get_ident(), stage.partitions, stage.partitions, False)]
-    assert consumer._raw._closed
+    assert consumer._library.raw._closed
 
 
 @pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])

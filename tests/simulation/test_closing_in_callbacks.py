@@ -51,7 +51,7 @@ def test_a_close_inside_the_callbacks_of_a_close_is_that_same_close(
     consumer = consumer_of(simulated_cluster, **settings)
     consumer.subscribe(["orders"], on_revoke=close)
     consumer.poll(6.0)
-    closes = mock.patch.object(consumer._raw, "close", wraps=consumer._raw.close)
+    closes = mock.patch.object(consumer._library.raw, "close", wraps=consumer._library.raw.close)
     with closes as library_close:
         consumer.close()
     assert library_close.call_count == 1

@@ -80,8 +80,8 @@ def test_a_call_that_is_broken_off_after_it_took_the_event_does_not_lose_it(stag
 def test_a_rewind_between_two_blocks_does_not_lose_it(stage, refused):
     consumer, producer = refused(), stage.producer()
     stage.cluster.clock.sleep(5.0)
-    consumer.prefetch()
-    consumer.rewind()
+    consumer.member.prefetch()
+    consumer.member.rewind()
     block_that_raises(stage, producer, consumer)
 
 
@@ -99,9 +99,9 @@ def test_plain_use_gets_the_event_as_confluent_kafka_hands_it_out_and_then_the_e
 def test_a_classic_member_whose_id_was_taken_over_ends_with_the_fatal_error(protocol):
     stage = BlockStage(protocol, records=1)
     consumer, producer = stage.subscribed(group_instance_id="desk-1"), stage.producer()
-    stage.wait_for(lambda: consumer.assigned, lambda: one_block(producer, consumer))
+    stage.wait_for(lambda: consumer.member.assigned, lambda: one_block(producer, consumer))
     heir = stage.subscribed(group_instance_id="desk-1")
-    stage.wait_for(lambda: heir.assigned, lambda: heir.consume(1, 0.2))
+    stage.wait_for(lambda: heir.member.assigned, lambda: heir.consume(1, 0.2))
     block_that_raises(stage, producer, consumer)
 
 
@@ -109,7 +109,7 @@ def test_a_commit_of_such_a_client_is_its_fatal_error(stage, refused):
     consumer = refused()
     stage.collect(consumer, 1)
     with pytest.raises(FatalClientError, match=GIVEN_UP):
-        consumer._raw_commit(asynchronous=False)
+        consumer.member.offsets.commit(asynchronous=False)
 
 
 def test_a_loop_ends_with_the_fatal_error(stage, refused):

@@ -63,7 +63,7 @@ def test_it_goes_on_where_that_transaction_leaves_it(
 
 
 def test_the_stories_reach_a_partition_that_came_back_too_early(make_simulated_cluster: Any) -> None:
-    with mock.patch.object(StartOffsets, "came_back", autospec=True) as came_back:
+    with mock.patch.object(StartOffsets, "await_committed", autospec=True) as awaited:
         for seed in SEEDS:
             cluster = make_simulated_cluster(seed=seed)
             cluster.create_topic("orders")
@@ -71,4 +71,4 @@ def test_the_stories_reach_a_partition_that_came_back_too_early(make_simulated_c
             pend(cluster)
             consumer.consume(50, 8.0)
             consumer.close()
-    assert came_back.called
+    assert awaited.called

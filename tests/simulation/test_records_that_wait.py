@@ -31,7 +31,7 @@ def waiting(stage: BlockStage) -> tuple[Any, Any]:
     """Clients after a block: its end has served callbacks, which leaves a record behind."""
     producer, consumer = stage.producer(), stage.subscribed()
     stage.wait_for(lambda: stage.cluster.committed(GROUP), lambda: block(stage, producer, consumer))
-    assert consumer._carried
+    assert consumer.member._parts.records
     return producer, consumer
 
 
@@ -62,7 +62,10 @@ def test_what_waits_of_another_partition_comes_while_one_is_paused(stage: BlockS
     stage.cluster.write("others", [b"other"] * 3)
     consumer = stage.consumer()
     consumer.subscribe([SOURCE, "others"])
-    stage.wait_for(lambda: len(consumer._carried) > 1, lambda: (consumer.prefetch(), consumer.serve_callbacks()))
+    stage.wait_for(
+        lambda: len(consumer.member._parts.records) > 1,
+        lambda: (consumer.member.prefetch(), consumer.member.serve_callbacks()),
+    )
     consumer.pause([PLACE])
     found = [message for _ in range(5) for message in consumer.consume(10, 0.2)]
     assert [(message.topic(), message.offset()) for message in found] == [("others", offset) for offset in range(3)]

@@ -1,15 +1,13 @@
 """A group consumer that knows what the application has not committed yet, and can go back to it.
 
-Same methods as confluent_kafka's; it decides nothing about commits.
+It decides nothing about commits. It has no public method of confluent_kafka's for its own sake: applications hold
+``EosConsumer``, which is the drop-in; sessions and the loop hold this one, as a ``GroupConsumer``.
 """
 
 from __future__ import annotations
 
-import math
-import threading
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -21,159 +19,282 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import safe_consumer_settings
-from eos_client.confluent.call_stack import in_library
-from eos_client.confluent.consumer.dropped_members import MEMBERS
-from eos_client.confluent.consumer.fetching import FetchingConsumer
-from eos_client.confluent.consumer.group_member import ConsumerFactory
-from eos_client.confluent.consumer.read_positions import behind_the_end, forbidden_reset, topic_replaced
-from eos_client.confluent.consumer.record_runs import RecordRun, last_good, runs
-from eos_client.confluent.consumer.safe_close import close_in_time, serve_before_close
-from eos_client.confluent.failures import consumer_errors
-from eos_client.confluent.thread_ownership import NeverBuilt, owned, require_alone, whole_call
-from eos_client.core.model import InputPartition, InputPositions
-from eos_client.ports import Clock, keys_of
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
+from eos_client.confluent.consumer.chosen_positions import ChosenPositions
+from eos_client.confluent.consumer.fetched_records import FetchedRecords, without
+from eos_client.confluent.consumer.fetching import Fetching, PartitionParts
+from eos_client.confluent.consumer.group_offsets import GroupOffsets
+from eos_client.confluent.consumer.library_consumer import ConsumerFactory, LibraryConsumer
+from eos_client.confluent.consumer.membership import Membership
+from eos_client.confluent.consumer.paused_partitions import PausedPartitions
+from eos_client.confluent.consumer.plain_offsets import PlainOffsets
+from eos_client.confluent.consumer.read_positions import ReadPositions, behind_the_end, forbidden_reset, topic_replaced
+from eos_client.confluent.consumer.record_runs import Batch, RecordRun, last_good
+from eos_client.confluent.consumer.reset_policy import ResetPolicy
+from eos_client.confluent.consumer.rewinding import Rewinding
+from eos_client.confluent.consumer.safe_close import close_in_time
+from eos_client.confluent.consumer.seeks import Seeks
+from eos_client.confluent.consumer.start_offsets import StartOffsets
+from eos_client.confluent.diagnosis import LastErrors
+from eos_client.confluent.failures import consumer_closed, consumer_errors
+from eos_client.confluent.thread_ownership import ThreadOwnership, owned
+from eos_client.core.commit_gate import CommitGate
+from eos_client.core.hand_over import HandOver
+from eos_client.core.model import CommittedOffset, GroupGeneration, InputPartition, InputPosition, InputPositions
+from eos_client.ports import Clock, MembershipSnapshot, RebalanceListener, keys_of
 
 _BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
 """Logical offsets that lie before whatever was handed over and is not committed."""
 
 
-class ConfluentConsumer(FetchingConsumer):
-    """The adapter: hands records over, keeps their positions, settles them."""
+class ConfluentConsumer:
+    """Hands records over, keeps their positions, settles them. Fulfils ``GroupConsumer``.
+
+    ``commit_starts`` is asked to commit where newly assigned partitions start; it returns whether later owners will
+    find it. ``report`` is told what ``close`` could not do or does not raise, and what keeps records waiting.
+    """
 
     def __init__(
-        self, settings: Mapping[str, Any], *, factory: ConsumerFactory = Consumer, clock: Clock = MONOTONIC_CLOCK
+        self,
+        settings: Mapping[str, Any],
+        ownership: ThreadOwnership,
+        gate: CommitGate,
+        commit_starts: Callable[[InputPositions], bool],
+        report: Callable[[str], None],
+        *,
+        factory: ConsumerFactory = Consumer,
+        clock: Clock,
     ) -> None:
-        super().__init__(safe_consumer_settings(settings), factory, clock)
+        self._ownership = ownership
+        self._clock = clock
+        self._report = report
+        self._commit_starts_for_group = commit_starts
         self._left_behind = False
         self._may_commit_by_hand = False
-        self._library_close = threading.Lock()  # taken for good when the client library's close() begins
+        self.gate = gate
+        self.library = LibraryConsumer(safe_consumer_settings(settings), factory, clock)
+        self.offsets = GroupOffsets(self.library)
+        self.plain = PlainOffsets(clock)
+        self.handed = HandOver()
+        self._reset_policy = ResetPolicy.of(self.library.settings)
+        self._parts = self._new_parts()
+        self.membership = Membership(self.library, ownership, self._parts)
+        self._fetching = Fetching(self.library, self.membership, self._parts, self.offsets, report, clock)
 
-    # What is returned is the application's from the moment that the journal is closed, the last step of each call.
+    def _new_parts(self) -> PartitionParts:
+        reads = ReadPositions()
+        paused = PausedPartitions(self.library)
+        seeks = Seeks(self.library, self.handed, reads, self._clock)
+        return PartitionParts(
+            handed=self.handed,
+            records=FetchedRecords(),
+            paused=paused,
+            reads=reads,
+            seeks=seeks,
+            rewinding=Rewinding(seeks),
+            chosen=ChosenPositions(),
+            starts=StartOffsets(
+                self._reset_policy, self.offsets, self._commit_starts, seeks, paused, self._report, self._clock
+            ),
+            plain=self.plain,
+        )
 
-    @whole_call
-    def poll(self, timeout: float = -1) -> Any:
-        """Return one record, an error event, or None after ``timeout`` seconds; serves callbacks.
+    # -- what is known -----------------------------------------------------------------------------------------------
 
-        Raises TransactionStateError in a callback of this consumer, or a signal handler inside another call of it.
-        """
-        require_alone(self, "poll")
-        message = self._poll(timeout)
-        self._handed.journal = None
-        return message
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The librdkafka settings in force, the defaults of this package included."""
+        return self.library.settings
 
-    @whole_call
-    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
-        """Return up to ``num_messages`` records within ``timeout`` seconds; serves callbacks.
+    @property
+    def last_errors(self) -> LastErrors:
+        """What the client library has last reported."""
+        return self.library.last_errors
 
-        Every record returned counts as processed at the next commit. Raises TransactionStateError as ``poll`` does.
-        """
-        require_alone(self, "consume")
-        batch = self._consume(num_messages, timeout)
-        self._handed.journal = None
-        return batch
+    @property
+    def assigned(self) -> frozenset[InputPartition]:
+        """The partitions that the group gave us and has not taken back."""
+        return self.membership.assigned
 
-    @owned(claims=True)
-    def _poll(self, timeout: float) -> Any:
-        self._begin_fetching()
-        batch = self._next(1, timeout)
-        return batch[0] if batch else None
+    @property
+    def synced_generation(self) -> GroupGeneration:
+        """The newest generation for which no rebalance callback can still be waiting."""
+        return self.membership.synced_generation
 
-    @owned(claims=True)
-    def _consume(self, num_messages: int, timeout: float) -> list[Any]:
-        self._begin_fetching()
-        return self._next(num_messages, timeout)
+    @property
+    def positions(self) -> InputPositions:
+        """Uncommitted work by partition."""
+        return self.handed.work.positions
 
-    def _next(self, count: int, timeout: float) -> list[Any]:
-        self._require_not_given_up()
-        self._starts.require_starts()
-        if self._prove_soon:
-            self._drain()
-        if 0 < (ready := len(self._ready())) < count:  # serving callbacks leaves single records: no batch by itself
-            self._fetch_for_later(count - ready, 0)
-        batch = self._ready()[:count] if count > 0 else []
-        if batch:
-            taken = set(map(id, batch))
-            self._carried = [m for m in self._carried if id(m) not in taken] if self._paused else self._carried[count:]
-        else:
-            batch = self._fetch_in_time(count, timeout)
-        return self._hand_over(batch)
+    @property
+    def positions_of_ours(self) -> InputPositions:
+        """Uncommitted work of the partitions that have not left since it was consumed."""
+        return self.handed.work.ours
 
-    def _ready(self) -> list[Any]:
-        """Return what waits and may be handed over: the client library's own pauses do not hold for it."""
-        if not self._paused or not self._carried:
-            return self._carried
-        return [m for m in self._carried if InputPartition(m.topic(), m.partition()) not in self._paused]
+    @property
+    def records_in_hand(self) -> bool:
+        """Whether records were handed over that are not known to be processed yet."""
+        return self.handed.work.in_hand
 
-    def _fetch_in_time(self, count: int, timeout: float) -> list[Any]:
-        """Fetch again, while there is time, where all that came had to be withheld."""
-        deadline = math.inf if timeout < 0 else self._clock() + timeout
-        batch = self._fetch(count, timeout)
-        while not batch and self._withheld and (left_s := deadline - self._clock()) > 0:
-            batch = self._fetch(count, left_s if timeout >= 0 else timeout)
-        return batch
+    @owned()
+    def snapshot(self) -> MembershipSnapshot:
+        """Read the group metadata now."""
+        return self.membership.snapshot()
 
-    def _hand_over(self, batch: list[Any]) -> list[Any]:
+    def require_open(self) -> None:
+        """Raise ClientClosedError where nothing can be committed by this consumer any more."""
+        if self.membership.is_closed and not self.membership.in_callback:
+            raise consumer_closed()
+
+    # -- handing records over ----------------------------------------------------------------------------------------
+
+    def begin_fetching(self) -> None:
+        """Begin a call that hands records over; the caller closes the journal of ``handed`` as its last step."""
+        self._fetching.begin()
+
+    def next_batch(self, count: int, timeout: float) -> list[Any]:
+        """Return up to ``count`` messages within ``timeout`` seconds, and count them as handed over."""
+        parts = self._parts
+        self._fetching.require_not_given_up()
+        parts.starts.require_starts()
+        if self.membership.needs_sync:
+            self._fetching.drain()
+        paused = parts.paused.by_application
+        if 0 < (ready := len(parts.records.ready(paused))) < count:
+            # Serving callbacks leaves single records: no batch by itself.
+            self._fetching.fetch_for_later(count - ready, 0)
+        messages = parts.records.take(count, parts.paused.by_application) if count > 0 else []
+        batch = Batch(messages, one_topic=self.membership.is_of_one_topic)
+        return self._hand_over(batch or self._fetching.fetch_in_time(count, timeout))
+
+    def _hand_over(self, batch: Batch) -> list[Any]:
         """Count records as uncommitted work and return them, up to the first that may not be handed over."""
-        for topic in self._replaced_topics:
+        for topic in self._fetching.replaced_topics:
             return self._stop_at(batch, 0, topic_replaced(topic))
-        for run in runs(batch, one_topic=self._one_topic):
+        messages, handed, reads = batch.messages, self.handed, self._parts.reads
+        for run in batch.runs:
             if not run.is_error:
-                if self._reads.misses(run):
+                if reads.misses(run):
                     return self._stop_at_misplaced(batch, run)
-                self._reads.read(run)
-                self._handed.handed_over(
-                    run.partition, run.first_offset, run.next_offset, self._proven, last_good(batch, run).leader_epoch()
-                )
+                reads.read(run)
+                generation, epoch = self.membership.synced_generation, last_good(messages, run).leader_epoch()
+                handed.handed_over(run.partition, run.first_offset, run.next_offset, generation, epoch)
             else:
-                self._note_given_up(batch[run.start : run.stop])
-            refusal = forbidden_reset(run.partition, batch[run.stop - 1])
+                self.library.note_fatal(messages[run.start : run.stop])
+            refusal = forbidden_reset(run.partition, messages[run.stop - 1])
             if refusal is not None:
                 return self._stop_at(batch, run.stop - 1, refusal)
-        return batch
+        return messages
 
-    def _stop_at(self, batch: list[Any], place: int, refusal: KafkaException) -> list[Any]:
+    def _stop_at(self, batch: Batch, place: int, refusal: KafkaException) -> list[Any]:
         """Hand over what lies before ``place``; the rest is kept, and refused as soon as it comes first."""
-        self._carried = [*batch[place:], *self._carried]
+        self._parts.records.put_first(batch.messages[place:])
         if place == 0:
-            self._close_journal()
+            self.handed.journal = None
             raise refusal
-        return batch[:place]
+        return batch.messages[:place]
 
-    def _stop_at_misplaced(self, batch: list[Any], run: RecordRun) -> list[Any]:
+    def _stop_at_misplaced(self, batch: Batch, run: RecordRun) -> list[Any]:
         """Seek again where the log has the position that the library has left, else find out who may go on."""
-        partition, expected = run.partition, self._reads.expected(run.partition)
-        end = self.end_offset(partition)
-        if (end is None or end >= expected) and self._reads.may_seek_again(partition):
-            self._seek(partition, expected)
-            self._carried = [*_without(partition, batch[run.start :]), *_without(partition, self._carried)]
-            return batch[: run.start]
-        if not self._is_by_pattern(partition.topic):
+        parts, partition = self._parts, run.partition
+        expected, end = parts.reads.expected(partition), self.offsets.end_of(partition)
+        if (end is None or end >= expected) and parts.reads.may_seek_again(partition):
+            parts.seeks.seek(partition, expected)
+            self._keep_others(batch, run)
+        elif self.membership.is_by_pattern(partition.topic):
+            self._keep_others(batch, run)
+            parts.begin_anew(frozenset({partition}))
+        else:
             return self._stop_at(batch, run.start, behind_the_end(partition, expected, run.first_offset))
-        self._carried = [*_without(partition, batch[run.start :]), *_without(partition, self._carried)]
-        self._begin_anew(frozenset({partition}))
-        return batch[: run.start]
+        return batch.messages[: run.start]
+
+    def _keep_others(self, batch: Batch, run: RecordRun) -> None:
+        """Drop everything from ``run`` on that is of its partition, and keep the rest for later."""
+        misplaced = frozenset({run.partition})
+        self._parts.records.drop_of(misplaced)
+        self._parts.records.put_first(without(misplaced, batch.messages[run.start :]))
 
     @owned()
     def put_back(self, batch: Sequence[Any]) -> None:
-        """Take back the unprocessed end of the last batch; the next ``consume`` returns it first."""
-        is_outermost = self._begin_change()
-        first_offsets = {r.partition: r.first_offset for r in reversed(list(runs(batch))) if not r.is_error}
+        """Take back the unprocessed end of the last batch; the next call returns it first."""
+        is_outermost = self.handed.begin_change()
+        returned = Batch(list(batch))
+        first_offsets = {run.partition: run.first_offset for run in reversed(returned.runs) if not run.is_error}
         for partition, first_offset in first_offsets.items():
-            self._handed.taken_back(partition, first_offset)
-            self._reads.goes_on_at(partition, first_offset)
-        self._carried = [*batch, *self._carried]
-        self._end_change(is_outermost=is_outermost)
+            self.handed.taken_back(partition, first_offset)
+            self._parts.reads.goes_on_at(partition, first_offset)
+        self._parts.records.put_first(returned.messages)
+        self.handed.end_change(is_outermost=is_outermost)
+
+    # -- serving callbacks, going back -------------------------------------------------------------------------------
+
+    @owned(claims=True)
+    def serve_callbacks(self, *, drain: bool = False) -> None:
+        """Serve rebalance callbacks that are due.
+
+        Callbacks queue up behind fetched records. ``drain`` pauses the partitions, which makes the queued records
+        void, until the queue is empty: then nothing that happened before the call can still be waiting.
+        """
+        self._fetching.serve_callbacks(drain=drain)
+
+    @owned()
+    def serve_errors(self) -> None:
+        """Let the client library report why it is not connected, also inside a call that fetches.
+
+        What else it hands over meanwhile, a fatal error that it tells once or a record, comes with a later call.
+        """
+        self._fetching.fetch_for_later(1, 0)
+
+    @owned(claims=True)
+    def wait_while_paused(self, limit_s: float) -> None:
+        """Consume nothing for up to ``limit_s`` seconds and serve callbacks."""
+        self._fetching.wait_while_paused(limit_s)
+
+    @owned(claims=True)
+    def prefetch(self) -> None:
+        """Take records that are there already, for a later call; serves callbacks."""
+        self._fetching.prefetch()
+
+    @owned(claims=True)
+    def rewind(self) -> None:
+        """Go back to the first uncommitted record of every partition that is still ours.
+
+        Records that wait to be handed over are dropped and read again. Raises FatalClientError when a partition cannot
+        be rewound.
+        """
+        self._fetching.rewind()
+
+    def rewind_soon(self) -> None:
+        """Rewind as soon as the running call has returned from the library, or in the next one."""
+        self._fetching.rewind_soon()
+
+    # -- what becomes of the work ------------------------------------------------------------------------------------
+
+    def processed(self) -> None:
+        """All records that were handed over so far have been processed, and their outputs were written."""
+        self.handed.work.processed()
+
+    def committed_up_to(self, partition: InputPartition, offset: int) -> None:
+        """Note that the records of ``partition`` below ``offset`` were committed outside a session's transaction."""
+        self.handed.work.committed_up_to(partition, offset)
+
+    def settle(self, positions: InputPositions) -> None:
+        """Note that a transaction has committed ``positions``; more may have been handed over since.
+
+        What was stored of them must not be sent after that.
+        """
+        for partition, position in dict(positions).items():
+            self.handed.work.committed_up_to(partition, position.next_offset)
+        self.plain.drop_stored({partition: position.next_offset for partition, position in positions.items()})
+
+    def forget(self, partitions: Iterable[InputPartition]) -> None:
+        """Drop the uncommitted positions of ``partitions``."""
+        self.handed.work.forget(partitions)
 
     def consumer_group_metadata(self) -> Any:
         """Return the opaque group metadata as of now, for a transaction that the application commits by itself."""
         self._may_commit_by_hand = True
-        return super().consumer_group_metadata()
+        return self.library.raw.consumer_group_metadata()
 
     def settle_commits_by_hand(self, timeout_s: float) -> None:
         """Note what the application's own transactions have committed: an abort must not go back behind it.
@@ -181,77 +302,26 @@ class ConfluentConsumer(FetchingConsumer):
         Raises ClusterUnavailableError when the group does not say so within ``timeout_s`` seconds, as while such a
         transaction is open.
         """
-        if self._may_commit_by_hand and (ours := frozenset(self._work.ours)):
-            for partition, offset in self.committed_for_sure(ours, timeout_s).items():
-                self._work.committed_up_to(partition, offset)
+        if self._may_commit_by_hand and (ours := frozenset(self.handed.work.ours)):
+            for partition, offset in self._for_sure(ours, timeout_s).items():
+                self.handed.work.committed_up_to(partition, offset)
         self._may_commit_by_hand = False
 
-    def forget(self, partitions: Iterable[InputPartition]) -> None:
-        """Drop the uncommitted positions of ``partitions``."""
-        self._work.forget(partitions)
-
-    def processed(self) -> None:
-        """All records that were handed over so far have been processed, and their outputs were written."""
-        self._work.processed()
-
-    def settle(self, positions: InputPositions) -> None:
-        """Note that the work in ``positions`` was committed; more may have been handed over since."""
-        for partition, position in dict(positions).items():
-            self._work.committed_up_to(partition, position.next_offset)
+    @owned()
+    def _for_sure(self, partitions: frozenset[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
+        return self.offsets.for_sure(partitions, timeout_s)
 
     @owned()
-    def assign(self, partitions: list[TopicPartition]) -> None:
-        """Set the assignment by hand; offsets of such a consumer carry no group fence."""
-        self._handed.undo()
-        self._await_own_start(partitions)
-        self._raw.assign(partitions)
-        self._drop_carried_records()
-        self._handed.forget_next(list(self._handed.next_offsets))
-        self._note_chosen(partitions)
-        self._fix_own_start()
+    def committed_entries(
+        self, partitions: Iterable[InputPartition], timeout_s: float
+    ) -> dict[InputPartition, CommittedOffset]:
+        """Read the group's stable committed offsets with their metadata; partitions without one are left out."""
+        return self.offsets.entries(partitions, timeout_s)
 
-    @owned()
-    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Add to the assignment, from an ``on_assign`` callback of a cooperative group."""
-        self._handed.undo()
-        self._await_own_start(partitions)
-        self._raw.incremental_assign(partitions)
-        self._handed.forget_next(keys_of(partitions))
-        self._note_chosen(partitions)
-        self._fix_own_start()
-
-    @owned()
-    def unassign(self) -> None:
-        """Drop the assignment."""
-        super().unassign()
-        self._drop_carried_records()
-
-    @owned()
-    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Take from the assignment, from an ``on_revoke`` callback of a cooperative group."""
-        super().incremental_unassign(partitions)
-        self._drop_carried_of(keys_of(partitions))
-
-    @owned()
-    def _raw_commit(
-        self, *, message: Any = None, offsets: list[TopicPartition] | None = None, asynchronous: bool = True
-    ) -> list[Any] | None:
-        # The C method tells "not given" from None.
-        given: dict[str, Any] = {"asynchronous": asynchronous}
-        given.update({k: v for k, v in (("message", message), ("offsets", offsets)) if v is not None})
-        with consumer_errors("commit()"):
-            sent: list[Any] | None = self._raw.commit(**given)
-        return sent
-
-    @owned(alone=True, but_for_callbacks=True)
-    def store_offsets(self, message: Any = None, offsets: list[TopicPartition] | None = None) -> None:
-        """Store offsets for the next ``commit()`` without arguments (``enable.auto.offset.store=false``)."""
-        if message is not None:
-            self._raw.store_offsets(message=message)
-            self._stored[InputPartition(message.topic(), message.partition())] = self.offset_after(message)
-        else:
-            self._raw.store_offsets(offsets=offsets)
-            self._stored.update({InputPartition(p.topic, p.partition): p for p in offsets or ()})
+    def handed_over_offsets(self) -> dict[InputPartition, TopicPartition]:
+        """Return the offsets that say everything handed over was processed, of partitions that are ours."""
+        ours = self.handed.work.ours
+        return {p: TopicPartition(p.topic, p.partition, position.next_offset) for p, position in ours.items()}
 
     @staticmethod
     def offset_after(message: Any) -> TopicPartition:
@@ -260,144 +330,213 @@ class ConfluentConsumer(FetchingConsumer):
         place = (message.topic(), message.partition(), message.offset() + 1)
         return TopicPartition(*place) if epoch is None else TopicPartition(*place, leader_epoch=epoch)
 
-    def handed_over_offsets(self) -> dict[InputPartition, TopicPartition]:
-        """Return the offsets that say everything handed over was processed, of partitions that are ours."""
-        return {
-            p: TopicPartition(p.topic, p.partition, position.next_offset) for p, position in self._work.ours.items()
-        }
+    # -- plain commits -----------------------------------------------------------------------------------------------
+
+    def store_offsets(self, message: Any, offsets: list[TopicPartition] | None) -> None:
+        """Store offsets for the next ``commit()`` without arguments."""
+        if message is not None:
+            self.library.raw.store_offsets(message=message)
+            self.plain.store([self.offset_after(message)])
+        else:
+            self.library.raw.store_offsets(offsets=offsets)
+            self.plain.store(offsets or ())
 
     def nothing_to_commit(self, *, asynchronous: bool) -> None:
         """Say so as confluent_kafka does: it raises for a synchronous call only."""
-        if self._closed:
-            self._raw.memberid()  # which raises RuntimeError, but inside a callback that close() runs
+        if self.membership.is_closed:
+            self.library.raw.memberid()  # which raises RuntimeError, but inside a callback that close() runs
         if not asynchronous:
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET))  # noqa: SLF001  # a public local code
 
-    # -- what the application does itself ------------------------------------------------------------------------
+    @property
+    def unanswered_commits(self) -> frozenset[InputPartition]:
+        """The partitions for which an asynchronous commit is still on its way."""
+        return self.plain.unanswered()
 
-    @owned(alone=True, but_for_callbacks=True)
-    def seek(self, partition: TopicPartition) -> None:
-        """Continue at ``partition.offset``; records of it that wait to be handed over are dropped.
+    @property
+    def unfenced_commits(self) -> frozenset[InputPartition]:
+        """The partitions for which a plain commit may still be served after whatever is sent now."""
+        return frozenset(self.plain.unfenced)
 
-        A seek back gives records back: those from there on that were handed over, outside a block or in the open one,
-        count as processed no more, so their offsets are not committed.
-        ``OFFSET_END`` is looked up again where an asynchronous exception (of a signal handler, say) breaks off a call
-        before the first record from there is handed over: what was written meanwhile is skipped. Where that matters,
-        seek to the high watermark that ``get_watermark_offsets`` returns.
+    def fence_commits(self) -> None:
+        """Become another member of the group where a plain commit could be served after the next transaction.
+
+        Nothing else has the broker refuse an OffsetCommit within one generation. Offsets that are pending are committed
+        on the way out. The group is not left while a commit is not answered, or nobody would hear how it ended.
         """
-        is_outermost = self._begin_change()
-        self._raw.seek(partition)
-        key = InputPartition(partition.topic, partition.partition)
-        if partition.offset >= 0 or partition.offset in _BACK:
-            self._handed.sought(key, partition.offset)
-        self._note_chosen([partition])
-        self._carried = _without(key, self._carried)
-        self._forget_way_back(key)
-        self._end_change(is_outermost=is_outermost)
+        is_due = not self.unfenced_commits.isdisjoint(self.assigned) or self.plain.pending
+        if not is_due or self.unanswered_commits:
+            return
+        self.rejoin()
 
-    @owned(alone=True, but_for_callbacks=True)
-    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return the next offset that is handed over, also where records wait that the library has counted already."""
-        self._handed.undo()
-        positions: list[TopicPartition] = self._raw.position(partitions)
-        waiting = {r.partition: r.first_offset for r in reversed(list(runs(self._carried))) if not r.is_error}
-        for position in positions:
-            key = InputPartition(position.topic, position.partition)
-            is_open = self._handed.journal is not None
-            first = self._handed.next_offsets.get(key) if is_open else waiting.get(key)
-            if first is not None and first >= 0:
-                position.offset = first
-            elif is_open or key in self._starts.waiting:  # the library may have counted what nobody was given
-                position.offset = OFFSET_INVALID
-        return positions
+    def _commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
+        """Commit ``starts`` under our membership; a consumer that assigns by hand has none, and commits nothing."""
+        if not self.membership.is_subscribed:
+            return True
+        generation = self.membership.snapshot().generation
+        positions = {p: InputPosition(offset, offset, generation) for p, offset in starts.items()}
+        return generation.is_active_member and self._commit_starts_for_group(positions)
 
-    @owned(alone=True, but_for_callbacks=True)
+    # -- the group ---------------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: list[str], listener: RebalanceListener) -> None:
+        """Join the group; ``listener`` hears of rebalances."""
+        self.membership.subscribe(topics, listener)
+
     def unsubscribe(self) -> None:
-        """Leave the subscription; the revoke callback runs in a later ``poll`` or in ``close``."""
-        self._prove_before_leaving()
-        self._rejoins = False
-        self._raw.unsubscribe()
-        self._drop_carried_records()
+        """Leave the subscription; the revoke callback runs in a later call that fetches, or in ``close``."""
+        self._sync_before_leaving()
+        self.membership.unsubscribe()
+        self._parts.records.drop_records()
 
     @owned(claims=True)
     def rejoin(self) -> None:
         """Leave the group and join it as another member: what the old one has sent is refused once its partitions left.
 
-        Runs the revoke callback; the new assignment comes with a later ``poll`` or ``consume``. Where this is broken
-        off, the next call that fetches goes on with it. Raises ConfigurationError where no other client can be built.
+        Runs the revoke callback; the new assignment comes with a later call that fetches. Where this is broken off,
+        the next such call goes on with it. Raises ConfigurationError where no other client can be built.
         """
-        self._prove_before_leaving()
-        self._begin_fetching()
-        self._rejoins = True
-        self._join_again()
-        self._close_journal()
+        self._sync_before_leaving()
+        self._fetching.rejoin()
+
+    def _sync_before_leaving(self) -> None:
+        # The revoke callback commits open work only under a synced epoch (row 8).
+        if self.membership.is_member_epoch and self.handed.work.ours:
+            self.serve_callbacks(drain=True)
+
+    # -- the assignment, as the application changes it ---------------------------------------------------------------
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Set the assignment by hand; offsets of such a consumer carry no group fence."""
+        self.handed.undo()
+        self._await_own_start(partitions)
+        self.library.raw.assign(partitions)
+        self._parts.records.drop_records()
+        self.handed.forget_next(list(self.handed.next_offsets))
+        self._parts.go_on_at(partitions)
+        self._fix_own_start()
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Add to the assignment, from an ``on_assign`` callback of a cooperative group."""
+        self.handed.undo()
+        self._await_own_start(partitions)
+        self.library.raw.incremental_assign(partitions)
+        self.handed.forget_next(keys_of(partitions))
+        self._parts.go_on_at(partitions)
+        self._fix_own_start()
+
+    def unassign(self) -> None:
+        """Drop the assignment."""
+        self.library.raw.unassign()
+        self._parts.records.drop_records()
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Take from the assignment, from an ``on_revoke`` callback of a cooperative group."""
+        self.library.raw.incremental_unassign(partitions)
+        self._parts.records.drop_of(keys_of(partitions))
+
+    def _await_own_start(self, partitions: Sequence[TopicPartition]) -> None:
+        """Without a group nobody else looks up where ``latest`` lets ``partitions`` start."""
+        if not self.membership.is_subscribed and self._reset_policy is ResetPolicy.LATEST:
+            self._parts.starts.forget(self._parts.starts.waiting)
+            self._parts.starts.expect(keys_of(partitions))
+
+    def _fix_own_start(self) -> None:
+        if not self.membership.is_subscribed:
+            self._parts.fix_starts()
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Stop fetching ``partitions``; ends when they are revoked, as in the Java client."""
+        self._parts.paused.pause_for_application(partitions)
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Fetch ``partitions`` again, each as soon as it is known where it goes on."""
+        self._parts.paused.resume_for_application(partitions, self._parts.starts.held)
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Continue at ``partition.offset``; records of it that wait to be handed over are dropped."""
+        is_outermost = self.handed.begin_change()
+        self.library.raw.seek(partition)
+        key = InputPartition(partition.topic, partition.partition)
+        if partition.offset >= 0 or partition.offset in _BACK:
+            self.handed.sought(key, partition.offset)
+        self._parts.go_on_at([partition])
+        self._parts.records.drop_of(frozenset({key}))
+        self._parts.rewinding.forget(key)
+        self.handed.end_change(is_outermost=is_outermost)
+
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return the next offset that is handed over, also where records wait that the library has counted already."""
+        self.handed.undo()
+        positions: list[TopicPartition] = self.library.raw.position(partitions)
+        waiting = {partition: first for partition, (first, _) in self._parts.records.spans().items()}
+        for position in positions:
+            key = InputPartition(position.topic, position.partition)
+            is_open = self.handed.journal is not None
+            first = self.handed.next_offsets.get(key) if is_open else waiting.get(key)
+            if first is not None and first >= 0:
+                position.offset = first
+            elif is_open or key in self._parts.starts.waiting:  # the library may have counted what nobody was given
+                position.offset = OFFSET_INVALID
+        return positions
+
+    @owned()
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """Return the cluster's metadata. ``timeout`` in seconds. Raises TransactionStateError inside a callback."""
+        given: dict[str, Any] = {"timeout": timeout} if topic is None else {"topic": topic, "timeout": timeout}
+        with consumer_errors("list_topics()"):
+            return self.library.call(lambda: self.library.raw.list_topics(**given))
+
+    # -- closing -----------------------------------------------------------------------------------------------------
 
     @owned()
     def close(self) -> None:
         """Leave the group; runs the revoke callback, and then raises what callbacks of the application have raised.
 
-        What ``error_cb``, ``stats_cb``, ``throttle_cb`` and ``logger`` have raised is reported and not raised, but for
-        KeyboardInterrupt and SystemExit.
-
-        The client library gets CLOSE_LIMIT_S seconds to leave and to let go of its connections. What it has not done by
-        then is left behind and reported: the group gives the partitions to others only when the session has timed out.
-        After an exception out of ``consume`` it gets CLOSE_LIMIT_AFTER_AN_EXCEPTION_S seconds: librdkafka may keep a
-        record then, for which its close() would wait for ever, although the member has left the group.
+        See ``EosConsumer.close``. A second call goes on where a signal handler has broken off the first one.
         """
-        if isinstance(self._ownership, NeverBuilt):
-            return
-        if not self._closed:
+        if not self.membership.is_closed:
             self._prepare_to_leave()
-        self._close_library()
-        if report := self._guard.take_report():
-            self.report(report)
-        self._guard.raise_kept()
+        if not self.library.close_has_begun:
+            self._close_library_in_time()
+        if report := self.library.guard.take_report():
+            self._report(report)
+        self.library.guard.raise_kept()
 
     def _prepare_to_leave(self) -> None:
-        self._guard.begin_close()
+        self.library.guard.begin_close()
         try:
-            self._prove_before_leaving()
+            self._sync_before_leaving()
         except BaseException as error:  # noqa: BLE001  # raised again at the end: whatever it is, the group is left
-            self._guard.keep(error)
-        self._leaving = True
-        if self._listener is not None:
-            in_library(self, lambda: serve_before_close(self._raw, unsubscribe=not self._stays_a_member))
-            if self._stays_a_member:
-                self._revoke_before_close()
-        self._closed = True
-        MEMBERS.leaves(self._ownership)
-        self._carried = []
-
-    def _close_library(self) -> None:
-        """Close the client library. A second call goes on where a signal handler has broken off the first one."""
-        if not self._library_close.locked():
-            self._close_library_in_time()
-
-    def _close_library_once(self) -> None:
-        # Two calls at once would destroy the library's handle twice.
-        if self._library_close.acquire(blocking=False):
-            in_library(self, self._raw.close)
+            self.library.guard.keep(error)
+        self.membership.leave_before_close()
+        self._parts.records.clear()
 
     def _close_library_in_time(self) -> None:
-        limit_s = self._close_limit_s
+        limit_s = self.library.close_limit_s
         try:
-            if not close_in_time(self._ownership.lent(self._close_library_once), limit_s, self._clock):
+            if not close_in_time(self._ownership.lent(self.library.close_once), limit_s, self._clock):
                 self._left_behind = True
-                self.report(self._what_is_left_behind(limit_s))
+                self._report(self._what_is_left_behind(limit_s))
         finally:
             self._ownership.disown()
 
+    @property
+    def was_left_behind(self) -> bool:
+        """Whether the client library did not let go in time, so leaving the group was not confirmed."""
+        return self._left_behind
+
     def _what_is_left_behind(self, limit_s: float) -> str:
         stays = f"within {limit_s:g} s. Its thread and connections stay to the process's end"
-        if self._may_keep_a_record:
+        if self.library.may_keep_a_record:
             return (
                 f"close() did not let go of the client library {stays}: a callback or a signal handler has raised "
                 "inside consume(), after which the library may keep one record that nobody was given, and wait for it "
                 "in its close(). It was asked to leave the group before that. No committed offset counts the record: "
                 "the next owner of its partition reads it"
             )
-        session_ms = self._settings.get("session.timeout.ms", "of the group's")
-        if self._stays_a_member:
+        session_ms = self.library.settings.get("session.timeout.ms", "of the group's")
+        if self.membership.stays_a_member:
             return (
                 f"close() did not let go of the client library {stays}. The group keeps the place of this static "
                 f"member, as after every close(), until its session ({session_ms} ms) is over"
@@ -406,27 +545,3 @@ class ConfluentConsumer(FetchingConsumer):
             f"close() did not leave the group {stays}, and its partitions go to other members when its session "
             f"({session_ms} ms) is over"
         )
-
-    def report(self, what: str) -> None:
-        """Tell the application what ``close`` could not do or does not raise, and what keeps records waiting."""
-        warnings.warn(what, RuntimeWarning, stacklevel=4)
-
-    def _prove_before_leaving(self) -> None:
-        # The revoke callback commits open work only under a proven epoch (EPOCH_MOVED_BEFORE_REVOKE).
-        if self._is_member_epoch and self._work.ours:
-            self.serve_callbacks(drain=True)
-
-    def close_within(self, limit_s: float) -> bool:
-        """Close, waiting ``limit_s`` seconds at most; returns whether leaving the group was confirmed."""
-        self._ownership.disown()
-        return close_in_time(self.close, limit_s, self._clock) and not self._left_behind
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _without(partition: InputPartition, messages: Iterable[Any]) -> list[Any]:
-    return [m for m in messages if InputPartition(m.topic(), m.partition()) != partition]

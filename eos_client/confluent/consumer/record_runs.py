@@ -1,8 +1,11 @@
-"""Consecutive records of one partition, found without Python code for each record: this runs on every batch."""
+"""Consecutive records of one partition, found without Python code for each record: this runs on every batch.
+
+A `Batch` finds its runs once; what is dropped on its way to the application is dropped by whole runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -55,3 +58,52 @@ def _last_good(batch: Sequence[Any], start: int, stop: int) -> Any:
     if last.error() is None:
         return last
     return next(batch[i] for i in range(stop - 1, start - 1, -1) if batch[i].error() is None)
+
+
+class Batch:
+    """Messages in the order in which they came, with their runs. ``one_topic``: as for `runs`."""
+
+    __slots__ = ("_one_topic", "_runs", "messages")
+
+    def __init__(
+        self, messages: list[Any], *, one_topic: bool = False, known_runs: Sequence[RecordRun] | None = None
+    ) -> None:
+        self.messages = messages
+        self._one_topic = one_topic
+        self._runs = known_runs
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @property
+    def runs(self) -> Sequence[RecordRun]:
+        """The runs of the batch, found when somebody first asks for them."""
+        if self._runs is None:
+            self._runs = list(runs(self.messages, one_topic=self._one_topic))
+        return self._runs
+
+    @property
+    def partitions(self) -> frozenset[InputPartition]:
+        """The partitions of its messages."""
+        return frozenset(run.partition for run in self.runs)
+
+    def without(self, partitions: frozenset[InputPartition]) -> Batch:
+        """Return the messages that are not of ``partitions``."""
+        return self.of(run for run in self.runs if run.partition not in partitions)
+
+    def only(self, partitions: frozenset[InputPartition]) -> Batch:
+        """Return the messages that are of ``partitions``."""
+        return self.of(run for run in self.runs if run.partition in partitions)
+
+    def of(self, kept: Iterable[RecordRun]) -> Batch:
+        """Return the messages of those runs of this batch that were ``kept``."""
+        kept = list(kept)
+        if len(kept) == len(self.runs):
+            return self
+        messages: list[Any] = []
+        moved: list[RecordRun] = []
+        for run in kept:
+            start = len(messages)
+            messages += self.messages[run.start : run.stop]
+            moved.append(run._replace(start=start, stop=len(messages)))
+        return Batch(messages, one_topic=self._one_topic, known_runs=moved)

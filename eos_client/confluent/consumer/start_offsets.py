@@ -11,77 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Protocol
 
 from confluent_kafka import OFFSET_BEGINNING
 
+from eos_client.confluent.consumer.group_offsets import GroupOffsets
+from eos_client.confluent.consumer.paused_partitions import PausedPartitions
 from eos_client.confluent.consumer.read_positions import no_offset
-from eos_client.confluent.consumer.record_runs import runs
+from eos_client.confluent.consumer.record_runs import Batch
+from eos_client.confluent.consumer.reset_policy import ResetPolicy
+from eos_client.confluent.consumer.seeks import Seeks
 from eos_client.core.model import InputPartition, named
 
 _ASK_AGAIN_S = 0.5
 _TELL_AFTER_S = 30.0
-_RESET = "auto.offset.reset"
 
 Known = Mapping[InputPartition, int]
-
-
-class ResetPolicy(Enum):
-    """What ``auto.offset.reset`` asks for where the group has no offset. librdkafka takes three spellings of two."""
-
-    EARLIEST = frozenset({"earliest", "beginning", "smallest"})
-    LATEST = frozenset({"latest", "end", "largest"})
-    ERROR = frozenset({"error"})
-
-    @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> ResetPolicy:
-        """Return the policy of ``settings``; what librdkafka does not know it has refused already."""
-        wanted = str(settings[_RESET]).lower()
-        return next((policy for policy in cls if wanted in policy.value), cls.ERROR)
-
-
-def library_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``settings`` for the client library, which must never skip to the end of a log by itself."""
-    if ResetPolicy.of(settings) is ResetPolicy.LATEST:
-        return {**settings, _RESET: "earliest"}
-    return dict(settings)
-
-
-class Steering(Protocol):
-    """What the check asks of the consumer."""
-
-    def stable_offsets(self, partitions: Iterable[InputPartition]) -> Known | None:
-        """Return the committed offsets; partitions without one are left out; None while any of them is pending."""
-        ...
-
-    def end_offset(self, partition: InputPartition) -> int | None:
-        """Return the offset behind the last record that may be read now; None when nobody answers."""
-        ...
-
-    def commit_starts(self, starts: Known) -> bool:
-        """Commit where these partitions start, if that is allowed now; returns whether later owners will find it."""
-        ...
-
-    def steer(self, partition: InputPartition, offset: int) -> None:
-        """Continue ``partition`` at ``offset``."""
-        ...
-
-    def starts_at(self, partition: InputPartition, offset: int) -> None:
-        """``partition`` is about to be handed over from ``offset`` on."""
-        ...
-
-    def hold_back(self, partitions: frozenset[InputPartition]) -> None:
-        """Fetch nothing of ``partitions``."""
-        ...
-
-    def let_go(self, partitions: frozenset[InputPartition]) -> None:
-        """Fetch ``partitions`` again."""
-        ...
-
-    def report(self, what: str) -> None:
-        """Tell the application ``what`` keeps its records waiting."""
-        ...
 
 
 @dataclass(slots=True)
@@ -130,10 +74,24 @@ class _Start:
 class StartOffsets:
     """The partitions whose first record has not come yet, and those of them that wait for a pending offset."""
 
-    def __init__(self, steering: Steering, clock: Callable[[], float], policy: ResetPolicy) -> None:
-        self._steering = steering
-        self._clock = clock
+    def __init__(
+        self,
+        policy: ResetPolicy,
+        offsets: GroupOffsets,
+        commit: Callable[[Known], bool],
+        seeks: Seeks,
+        paused: PausedPartitions,
+        report: Callable[[str], None],
+        clock: Callable[[], float],
+    ) -> None:
+        """``commit`` commits where partitions start, if that is allowed now; returns whether later owners find it."""
         self._policy = policy
+        self._offsets = offsets
+        self._commit = commit
+        self._seeks = seeks
+        self._paused = paused
+        self._report = report
+        self._clock = clock
         self._starts: dict[InputPartition, _Start] = {}
         self._places: dict[InputPartition, tuple[int | None, int]] = {}
         self._ask_at = 0.0
@@ -149,16 +107,16 @@ class StartOffsets:
         """Partitions of which nothing may be fetched until it is known where they go on."""
         return frozenset(p for p, start in self._starts.items() if start.is_held or start.is_nowhere)
 
-    def assigned(self, partitions: Iterable[InputPartition]) -> None:
-        """``partitions`` will start at the group's offset."""
+    def expect(self, partitions: Iterable[InputPartition]) -> None:
+        """``partitions`` are assigned, and will start at the group's offset."""
         started = frozenset(partitions)
         for partition in started:
             start = self._start_of(partition)
             start.is_unfixed = self._policy is ResetPolicy.LATEST
             start.is_held = start.is_held or partition in self._places
-        self._steering.let_go(started)  # a drain's pause outlives the revocation that came in the midst of it
+        self._paused.resume(started)  # a drain's pause outlives the revocation that came in the midst of it
 
-    def go_on(self, places: Mapping[InputPartition, tuple[int | None, int]]) -> None:
+    def go_on_at(self, places: Mapping[InputPartition, tuple[int | None, int]]) -> None:
         """Let partitions start where the application has sought, once they are assigned again.
 
         Each comes with the offset that the group had committed for it, and the place, which may be a logical offset.
@@ -176,18 +134,18 @@ class StartOffsets:
         What cannot be read or committed now is tried again while records are fetched.
         """
         if unfixed := {p for p, start in self._starts.items() if start.is_unfixed}:
-            self._take(unfixed)
+            self._resolve(unfixed)
             self._ask_at = self._clock() + _ASK_AGAIN_S
 
-    def came_back(self, partitions: frozenset[InputPartition]) -> None:
+    def await_committed(self, partitions: frozenset[InputPartition]) -> None:
         """``partitions`` were read too early: fetch nothing of them until it is known where they go on."""
         starts = [self._start_of(partition) for partition in partitions]
-        self._steering.hold_back(partitions)
+        self._pause(partitions)
         for start in starts:
             start.is_held, start.is_nowhere = True, False
-        self._take({p for p in partitions if not self._starts[p].is_known})
+        self._resolve({p for p in partitions if not self._starts[p].is_known})
         self._ask_at = self._clock() + _ASK_AGAIN_S
-        self._steer({})
+        self._position({})
 
     def doubt(self, partitions: frozenset[InputPartition]) -> None:
         """Note that the client library may have dropped the first records of ``partitions``, or an error event.
@@ -196,7 +154,7 @@ class StartOffsets:
         arrives after an error event that was dropped.
         """
         if self._policy is ResetPolicy.ERROR:
-            self.came_back(partitions)
+            self.await_committed(partitions)
             return
         for partition in partitions:
             self._start_of(partition).is_doubted = True
@@ -213,37 +171,39 @@ class StartOffsets:
             start.is_anew = start.is_anew or partition in read
             if partition in read or self._policy is ResetPolicy.LATEST:
                 start.end = 0
-        self.came_back(partitions)
+        self.await_committed(partitions)
 
-    def settled(self, partitions: Iterable[InputPartition]) -> None:
+    def forget(self, partitions: Iterable[InputPartition]) -> None:
         """``partitions`` have left, or the application has chosen where they start."""
         held = self.held & frozenset(partitions)
         for partition in partitions:
             self._starts.pop(partition, None)
             self._places.pop(partition, None)
         if held:
-            self._steering.let_go(held)
+            self._paused.resume(held)
 
-    def admit(self, batch: list[Any]) -> list[Any]:
-        """Return the records that may be handed over; steers what started elsewhere."""
+    def filter_batch(self, batch: Batch) -> Batch:
+        """Return the records that may be handed over; seeks the partitions that started elsewhere than they should."""
         if not self._starts:
             return batch
         if self._clock() >= self._ask_at:
             self.fix()
         arrived: dict[InputPartition, int] = {}
         waiting = self.waiting
-        for run in runs(batch):
+        for run in batch.runs:
             if run.partition in waiting and not run.is_error:
                 arrived.setdefault(run.partition, run.first_offset)
         self._learn(arrived)
         held = frozenset(p for p in arrived if not self._starts[p].is_known and not self._starts[p].is_held)
-        self._steering.hold_back(held)
+        self._pause(held)
         for partition in held:
             self._starts[partition].is_held = True
-        refused = self._steer(arrived) | (arrived.keys() & self.held)
-        if not refused:
-            return batch
-        return [m for m in batch if InputPartition(m.topic(), m.partition()) not in refused]
+        refused = self._position(arrived) | (arrived.keys() & self.held)
+        return batch.without(frozenset(refused)) if refused else batch
+
+    def _pause(self, partitions: frozenset[InputPartition]) -> None:
+        if partitions:
+            self._paused.pause(partitions)
 
     def _start_of(self, partition: InputPartition) -> _Start:
         return self._starts.setdefault(partition, _Start())
@@ -255,11 +215,11 @@ class StartOffsets:
         needed = [p for p, start in unknown.items() if (is_time if start.is_held else p in arrived)]
         if not needed:
             return
-        has_answered = self._take(set(unknown))
+        has_answered = self._resolve(set(unknown))
         self._note_answer(has_answered, needed)
         if not has_answered and len(self.waiting) > 1:
             for partition in needed:
-                self._take({partition})
+                self._resolve({partition})
         self._ask_at = self._clock() + _ASK_AGAIN_S
 
     def _note_answer(self, has_answered: bool, needed: list[InputPartition]) -> None:
@@ -271,16 +231,16 @@ class StartOffsets:
             self._unanswered_since = now
         elif now - self._unanswered_since >= _TELL_AFTER_S:
             self._unanswered_since = now
-            self._steering.report(
+            self._report(
                 f"nothing of {named(frozenset(needed))} is handed over: the group has not told a stable committed "
                 f"offset for {_TELL_AFTER_S:g} s or more. Either the cluster does not answer, or a transaction with "
                 "offsets of this group is still open; the coordinator ends it at its transaction.timeout.ms"
             )
 
-    def _take(self, partitions: set[InputPartition]) -> bool:
+    def _resolve(self, partitions: set[InputPartition]) -> bool:
         """Find out where ``partitions`` start, and fix it with ``latest``; returns whether the group has answered."""
         asked = {p for p in partitions if not self._starts[p].is_anew}
-        answer = self._steering.stable_offsets(asked) if asked else {}
+        answer = self._offsets.stable(asked) if asked else {}
         known: dict[InputPartition, int | None] = dict(answer or {})
         if self._policy is ResetPolicy.LATEST:
             self._look_up_ends(asked - known.keys())
@@ -295,7 +255,7 @@ class StartOffsets:
     def _look_up_ends(self, partitions: Iterable[InputPartition]) -> None:
         """Take down each partition's end once: it counts as of now, whenever it can be committed."""
         for partition in sorted(p for p in partitions if self._starts[p].end is None):
-            end = self._steering.end_offset(partition)
+            end = self._offsets.end_of(partition)
             if end is None:
                 return
             self._starts[partition].end = end
@@ -303,10 +263,11 @@ class StartOffsets:
     def _committed_ends(self, partitions: Iterable[InputPartition]) -> Known:
         """Commit the ends that are known and return them; nothing when that was refused."""
         ends = {p: end for p in partitions if (end := self._starts[p].end) is not None}
-        return ends if ends and self._steering.commit_starts(ends) else {}
+        return ends if ends and self._commit(ends) else {}
 
-    def _steer(self, arrived: Mapping[InputPartition, int]) -> set[InputPartition]:
-        steered: set[InputPartition] = set()
+    def _position(self, arrived: Mapping[InputPartition, int]) -> set[InputPartition]:
+        """Seek the partitions whose start is known where that is needed, and return those."""
+        sought: set[InputPartition] = set()
         decided = {p: s for p, s in self._starts.items() if s.is_known and (s.is_held or p in arrived)}
         for partition, start in decided.items():
             if start.is_held and start.offset is None and self._policy is ResetPolicy.ERROR:
@@ -314,14 +275,14 @@ class StartOffsets:
                 start.is_held, start.is_nowhere = False, True
                 continue
             if start.is_held or start.is_missed_by(arrived[partition]):
-                self._steering.steer(partition, start.goal)
-                steered.add(partition)
+                self._seeks.seek(partition, start.goal)
+                sought.add(partition)
             else:
-                self._steering.starts_at(partition, start.goal)
+                self._seeks.starts_at(partition, start.goal)
             del self._starts[partition]
             if start.is_held:
-                self._steering.let_go(frozenset({partition}))
-        return steered
+                self._paused.resume(frozenset({partition}))
+        return sought
 
     def require_starts(self) -> None:
         """Raise InputPositionError when a partition has no offset to start at, and may not choose one."""

@@ -1,0 +1,188 @@
+"""What of a consumer's work is open, and who commits it: the session of a producer, plain commits, or both."""
+
+from __future__ import annotations
+
+from eos_client.clients.gate_attempts import GateAttempts
+from eos_client.clients.plain_commit import PlainCommits
+from eos_client.clients.transaction import TransactionSession
+from eos_client.confluent.callback_guard import is_in_a_callback
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
+from eos_client.confluent.failures import misplaced_call
+from eos_client.core.commit_gate import CommitDecision
+from eos_client.core.model import InputPartition, InputPositions
+from eos_client.observe import EventHook
+from eos_client.ports import Clock, MembershipSnapshot, RevocationWork
+
+
+class OpenWork:
+    """Joins a consumer with the session that commits its work, and with its plain commits. Fulfils RevocationWork.
+
+    ``session`` is the last one that has joined it.
+    """
+
+    def __init__(self, consumer: ConfluentConsumer, plain: PlainCommits, hook: EventHook, clock: Clock) -> None:
+        self._consumer = consumer
+        self.session: TransactionSession | None = None
+        self._plain = plain
+        self._starts = GateAttempts(consumer, hook, clock)
+        self._is_assigned_by_hand = False
+
+    # -- whose work it is --------------------------------------------------------------------------------------------
+
+    def join(self, session: TransactionSession) -> TransactionSession:
+        """Let ``session`` own the consumer's uncommitted work from now on."""
+        if self.session is not session:
+            _refuse_open_work(
+                self.session,
+                "this consumer's records are in an open transaction of another producer: end that one first, by a "
+                "block of that producer, or by its close(), after which the records are consumed again",
+            )
+        self.session = session
+        self._plain.beside_transactions = True
+        return session
+
+    @property
+    def committing_session(self) -> TransactionSession | None:
+        """The session whose transactions carry all offsets of the consumer."""
+        return None if self.session is None or self.session.is_over else self.session
+
+    @property
+    def session_with_block(self) -> TransactionSession | None:
+        """The session, while a block of it is open."""
+        return self.session if self.session is not None and self.session.block.is_open else None
+
+    def conclude(self) -> None:
+        """Find out what became of the last block before more is handed over."""
+        if (session := self.session) is None:
+            return
+        session.refuse_within_a_step("poll() or consume()")
+        session.leave_broken_block()
+        if not session.block.is_open:
+            session.conclude()
+
+    def consumer_closes(self) -> None:
+        """Let the session find out what it can before the consumer is closed; a block that is open fails."""
+        if (session := self.session) is None:
+            return
+        session.refuse_within_a_step("consumer.close()")
+        session.consumer_closes()
+        if session.block.is_open and session.in_hand:
+            closed = misplaced_call("the consumer was closed inside the block: leave it first")
+            session.block.fail(closed, quietly=True)
+
+    # -- what is refused ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_fenced_by_group(self) -> bool:
+        """Whether the partitions came from a group, whose generation fences their offsets."""
+        return self._consumer.membership.is_subscribed and not self._is_assigned_by_hand
+
+    def subscribed(self) -> None:
+        """From now on the group assigns the partitions."""
+        self._is_assigned_by_hand = False
+
+    def assigned_by(self, call: str) -> None:
+        """Note an assignment by hand; raises TransactionStateError while it would lose the work of a transaction."""
+        if self._consumer.membership.in_callback:
+            return
+        if self.session is not None and self.session.has_open_work:
+            raise misplaced_call(
+                f"{call} outside a rebalance callback while a block's transaction is open: its records could be "
+                "neither committed nor read again. Leave partitions to the group, or pause() and seek() them; end the "
+                "block before you assign by hand"
+            )
+        self._is_assigned_by_hand = True
+
+    def require_group_membership(self) -> None:
+        """Raise TransactionStateError unless records of the consumer can be in a block that begins now."""
+        if self._consumer.membership.in_callback:
+            raise misplaced_call(
+                "a block inside a rebalance callback: it could neither consume nor commit there. Let the callback "
+                "return; what the last block has processed is committed without it"
+            )
+        if not self.is_fenced_by_group:
+            how = "was assigned partitions by hand" if self._is_assigned_by_hand else "has not subscribed"
+            raise misplaced_call(
+                f"transaction() with a consumer that {how}: nothing would fence its offsets against another member "
+                "(KIP-447). Call consumer.subscribe(topics), and assign() only inside on_assign"
+            )
+
+    def refuse_commit_beside_open_work(self) -> None:
+        """Raise TransactionStateError for a ``commit()`` while a transaction holds the work, or nobody knows."""
+        if (session := self.session) is None:
+            return
+        if not is_in_a_callback():  # but in a signal handler
+            session.refuse_within_a_step("commit()")
+        session.leave_broken_block()
+        if session.has_open_work or session.is_in_doubt:
+            raise misplaced_call(
+                "commit() while the outcome of the last commit is unknown, or of the last block: the next block, "
+                "poll() or consume() finds out"
+                if session.is_in_doubt
+                else "commit() with an open transaction: its offsets are sent inside it; end the transaction instead"
+            )
+
+    def refuse_metadata_beside_open_work(self) -> None:
+        """Raise TransactionStateError for ``consumer_group_metadata()`` while a transaction holds the work."""
+        _refuse_open_work(
+            self.committing_session,
+            "consumer_group_metadata() while records of this consumer are in the open transaction of a block: offsets "
+            "beyond them would pass over them. Let a block of that producer commit first, or close that producer",
+        )
+
+    # -- where partitions start --------------------------------------------------------------------------------------
+
+    def commit_starts(self, starts: InputPositions) -> bool:
+        """Commit where partitions start, if the gate lets it pass; returns whether later owners will find it.
+
+        A plain commit that is sent twice could be served after the transactions that follow, and undo them.
+        """
+        ruling, snapshot = self._starts.decide(starts)
+        self._starts.record(ruling, snapshot)
+        if ruling.decision is not CommitDecision.COMMIT:
+            return False
+        if (session := self.committing_session) is not None:
+            return session.commit_starts(starts)
+        self._consumer.plain.sends(starts)
+        return self._consumer.offsets.commit_starts(starts)
+
+    # -- RevocationWork: the open transaction, and plain offsets that are pending beside it ---------------------------
+
+    @property
+    def _both(self) -> list[RevocationWork]:
+        return [self._plain] if self.session is None else [self.session, self._plain]
+
+    def snapshot(self) -> MembershipSnapshot:
+        """Read the group metadata now."""
+        return self._consumer.snapshot()
+
+    def uncommitted(self) -> frozenset[InputPartition]:
+        """Return the partitions whose consumed records are in the open work and not committed."""
+        return frozenset().union(*(work.uncommitted() for work in self._both))
+
+    def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
+        """Commit open work that covers any of ``partitions``; on failure, abort it."""
+        for work in self._both:
+            work.commit_before_revoke(partitions)
+
+    def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
+        """Abort open work that covers any of ``partitions``."""
+        for work in self._both:
+            work.on_callback_failed(partitions, reason)
+
+    def departed(self, partitions: frozenset[InputPartition]) -> None:
+        """``partitions`` have left: what the gate keeps back from now on, it keeps back since then."""
+        self._starts.ended()
+        for work in self._both:
+            work.departed(partitions)
+
+
+def _refuse_open_work(session: TransactionSession | None, why: str) -> None:
+    """Refuse a call, because of ``why``, while records are in a transaction of ``session`` that has not ended."""
+    if session is not None and session.has_open_work:
+        raise misplaced_call(
+            "the outcome of the last commit is unknown, and only the producer that has sent it can find out: go on "
+            "with that one, or build a new consumer, which goes on at the group's committed offsets"
+            if session.is_unresolved
+            else why
+        )

@@ -1,0 +1,162 @@
+"""The client library's consumer: asks it for records, replaces it for a new membership, and closes it in time."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+
+from eos_client.confluent.call_stack import in_library
+from eos_client.confluent.callback_guard import CallbackGuard
+from eos_client.confluent.consumer import safe_close
+from eos_client.confluent.consumer.reset_policy import library_settings
+from eos_client.confluent.consumer.safe_close import close_in_time
+from eos_client.confluent.consumer.topic_identities import TopicIdentities
+from eos_client.confluent.diagnosis import LastErrors
+from eos_client.confluent.failures import is_fatal, kafka_error
+from eos_client.ports import Clock
+
+ConsumerFactory = Callable[[dict[str, Any]], Any]
+T = TypeVar("T")
+
+_SLICE_S = 1.0
+"""How much later than raised an exception of a callback comes out of a call that has nothing to return."""
+
+
+class LibraryConsumer:
+    """``raw`` is the library's consumer in use, ``guard`` stands between it and callbacks; `replace` exchanges both.
+
+    ``settings`` are the librdkafka settings in force, the defaults of this package included.
+    """
+
+    def __init__(self, settings: dict[str, Any], factory: ConsumerFactory, clock: Clock) -> None:
+        self.last_errors = LastErrors(settings.get("error_cb"))
+        self.settings: dict[str, Any] = {**settings, "error_cb": self.last_errors}
+        self.topics = TopicIdentities(self.settings)
+        self._fatal: KafkaError | None = None
+        self._factory = factory
+        self._clock = clock
+        self._may_keep_a_record = False
+        self._close_begun = threading.Lock()  # taken for good when the library's close() begins
+        self.guard = CallbackGuard()
+        self.raw = self._new(self.guard)
+
+    def _new(self, guard: CallbackGuard) -> Any:
+        with guard.building("consumer"):
+            return self._factory(guard.added_to(self.topics.added_to(library_settings(self.settings))))
+
+    @property
+    def is_real(self) -> bool:
+        """Whether it is confluent_kafka's own; members of a simulated group stand for processes."""
+        return self._factory is Consumer
+
+    def call(self, call: Callable[[], T]) -> T:
+        """Make a ``call`` that may serve callbacks; raises TransactionStateError inside another such call."""
+        return in_library(self, call)
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Replace the SASL credentials, also for the consumer that replaces this one."""
+        self.raw.set_sasl_credentials(username, password)
+        self.settings.update({"sasl.username": username, "sasl.password": password})
+
+    # -- records ---------------------------------------------------------------------------------------------------
+
+    def ask(self, count: int, timeout: float) -> list[Any]:
+        """Return up to ``count`` messages within ``timeout`` seconds; serves callbacks.
+
+        A long wait is cut into slices, so that what a callback has raised need not wait for a record.
+        """
+        if not self._has_long_waits or not isinstance(timeout, (int, float)) or 0 <= timeout <= _SLICE_S:
+            return self._ask_once(count, timeout)
+        deadline = math.inf if timeout < 0 else self._clock() + timeout
+        batch: list[Any] = []
+        while not batch and self.guard.error is None and (left := deadline - self._clock()) > 0:
+            batch = self._ask_once(count, min(_SLICE_S, left))
+        return batch
+
+    @property
+    def _has_long_waits(self) -> bool:
+        return not getattr(self._clock, "is_simulated", False)
+
+    def _ask_once(self, count: int, timeout: float) -> list[Any]:
+        if count != 1:
+            return in_library(self, lambda: self._consume(count, timeout))
+        message = in_library(self, lambda: self.raw.poll(timeout))
+        return [] if message is None else [message]
+
+    def _consume(self, count: int, timeout: float) -> list[Any]:
+        try:
+            batch: list[Any] = self.raw.consume(count, timeout)
+        except BaseException:
+            # Where it came out of a callback, librdkafka (2.16, `rd_kafka_q_serve_rkmessages`) neither hands over nor
+            # frees the next record, which refers to a connection that `close` waits for.
+            self._may_keep_a_record = True
+            raise
+        return batch
+
+    # -- failed for good ---------------------------------------------------------------------------------------------
+
+    @property
+    def fatal(self) -> KafkaError | None:
+        """The error for which librdkafka has given the consumer up, once that is known."""
+        return self._fatal
+
+    def note_fatal(self, events: Iterable[Any]) -> None:
+        """Keep the fatal error among ``events``, if there is one: librdkafka tells it once."""
+        errors = (event.error() for event in events)
+        self._fatal = self._fatal or next((error for error in errors if is_fatal(error)), None)
+
+    def ask_whether_fatal(self) -> None:
+        """Find out whether librdkafka has given the consumer up."""
+        self._fatal = self._fatal or self._why_given_up()
+
+    def _why_given_up(self) -> KafkaError | None:
+        try:
+            self.raw.commit(offsets=[], asynchronous=False)  # looks at that before it looks at the offsets
+        except KafkaException as exception:
+            error = kafka_error(exception)
+            return error if is_fatal(error) else None
+        return None
+
+    # -- another one, or none ----------------------------------------------------------------------------------------
+
+    def replace(self) -> Any:
+        """Be another member from now on, of no group yet; returns the library's consumer that was left."""
+        guard = CallbackGuard(self.guard.error)
+        new, left = self._new(guard), self.raw
+        self.guard.retire()
+        self.guard, self.raw = guard, new
+        return left
+
+    def let_go(self, left: Any) -> str:
+        """Close what was ``left`` by `replace`; returns what is to be reported, or nothing."""
+        limit_s, self._may_keep_a_record = self.close_limit_s, False
+        if close_in_time(left.close, limit_s, self._clock):
+            return ""
+        return (
+            f"the group was left for a new membership, but the client library of the old one did not end within "
+            f"{limit_s:g} s: its thread and connections stay to the process's end"
+        )
+
+    @property
+    def may_keep_a_record(self) -> bool:
+        """Whether the library may keep a record that nobody was given: its ``close()`` would wait for it for ever."""
+        return self._may_keep_a_record
+
+    @property
+    def close_limit_s(self) -> float:
+        """How long the library's ``close()`` is waited for."""
+        return safe_close.CLOSE_LIMIT_AFTER_AN_EXCEPTION_S if self._may_keep_a_record else safe_close.CLOSE_LIMIT_S
+
+    @property
+    def close_has_begun(self) -> bool:
+        """Whether the library's ``close()`` was called."""
+        return self._close_begun.locked()
+
+    def close_once(self) -> None:
+        """Close it, unless that has begun: two calls at once would destroy the library's handle twice."""
+        if self._close_begun.acquire(blocking=False):
+            in_library(self, self.raw.close)

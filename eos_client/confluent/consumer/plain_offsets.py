@@ -1,0 +1,92 @@
+"""Offsets that the application commits outside transactions: stored, pending, and on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from eos_client.core.model import InputPartition
+
+_ANSWERED_FOR_SURE_S = 300.0
+"""The client library has answered each commit by then: after it, an answer was lost with an exception from outside."""
+
+Offsets = Mapping[InputPartition, Any]
+"""By partition, what confluent_kafka calls a TopicPartition: offset, and metadata and leader epoch where known."""
+
+
+class PlainOffsets:
+    """``stored`` waits for a ``commit()`` without arguments, ``pending`` for the next one that the gate allows.
+
+    ``unfenced``: partitions of which a commit was sent since they came to us. Only once a partition leaves this member
+    does the group refuse a copy that is served late.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._sent_at: dict[InputPartition, list[float]] = {}
+        self.unfenced: set[InputPartition] = set()
+        self.pending: dict[InputPartition, Any] = {}
+        self.stored: dict[InputPartition, Any] = {}
+
+    def store(self, places: Iterable[Any]) -> None:
+        """Store offsets for the next ``commit()`` without arguments."""
+        self.stored.update({InputPartition(place.topic, place.partition): place for place in places})
+
+    def forget_stored(self, partitions: Iterable[InputPartition]) -> None:
+        """Drop what was stored of ``partitions``, which have left."""
+        for partition in partitions:
+            self.stored.pop(partition, None)
+
+    def drop_stored(self, sent: Mapping[InputPartition, int]) -> None:
+        """Drop what was stored up to the offsets that were ``sent``; what lies beyond them is still to be committed."""
+        for partition in self.stored.keys() & sent.keys():
+            if self.stored[partition].offset <= sent[partition]:
+                del self.stored[partition]
+
+    def unanswered(self) -> frozenset[InputPartition]:
+        """Return the partitions for which an asynchronous commit was sent that is not answered yet.
+
+        The client library may keep it until it knows the coordinator, and send it under a later membership.
+        """
+        since = self._clock() - _ANSWERED_FOR_SURE_S
+        return frozenset(partition for partition, times in self._sent_at.items() if times[-1] >= since)
+
+    def sends(self, partitions: Iterable[InputPartition]) -> None:
+        """Note that offsets of ``partitions`` are about to be sent.
+
+        They stay unfenced also where the commit was answered: if its connection was lost, the client library has sent
+        it twice.
+        """
+        self.unfenced.update(partitions)
+
+    def sent(self, partitions: Iterable[InputPartition]) -> None:
+        """Offsets of ``partitions`` are on their way, and pending until ``on_commit`` has confirmed them."""
+        now = self._clock()
+        for partition in partitions:
+            self._sent_at.setdefault(partition, []).append(now)
+
+    def answered(self, partition: InputPartition) -> None:
+        """Note that the oldest commit of ``partition`` that was on its way was answered, or given up."""
+        self.unfenced.add(partition)
+        times = self._sent_at.get(partition, [])
+        if times[1:]:
+            del times[0]
+        else:
+            self._sent_at.pop(partition, None)
+
+    def superseded(self, partitions: Iterable[InputPartition]) -> None:
+        """Offsets of ``partitions`` were sent and answered: what was pending for them is out of date."""
+        for partition in partitions:
+            self.pending.pop(partition, None)
+
+    def departed(self, partitions: Iterable[InputPartition]) -> None:
+        """``partitions`` have left: no late commit of ours is accepted for them, and none is sent."""
+        for partition in partitions:
+            self.unfenced.discard(partition)
+            self.pending.pop(partition, None)
+
+    def committed(self, partition: InputPartition, offset: int) -> None:
+        """``offset`` was committed; another one that is pending for ``partition`` still is."""
+        place = self.pending.get(partition)
+        if place is not None and place.offset == offset:
+            del self.pending[partition]

@@ -1,0 +1,84 @@
+"""Going back: to which offset of each partition, and which records that arrive later are from before that.
+
+``seek`` does not void what the library has fetched already. A record behind the offset that was reached before the
+rewind shows that, and the partition is sought again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eos_client.confluent.consumer.record_runs import Batch
+from eos_client.confluent.consumer.seeks import Seeks
+from eos_client.core.model import InputPartition, InputPositions
+
+_SEEK_ATTEMPTS_MAX = 3
+
+Goals = Mapping[InputPartition, tuple[int, int]]
+"""By partition, the offset to go back to, and the one that no record may reach before that."""
+
+
+class Rewinding:
+    """The goals of a rewind that is due or under way, and the partitions of which stale records may still arrive."""
+
+    def __init__(self, seeks: Seeks) -> None:
+        self._seeks = seeks
+        self._goals: dict[InputPartition, tuple[int, int]] | None = None
+        self._rewound: dict[InputPartition, tuple[int, int, int]] = {}
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a rewind was planned and has not been done."""
+        return self._goals is not None
+
+    def plan(self, waiting: Goals, ours: InputPositions) -> Goals:
+        """Plan to go back to the first record of ``ours`` and of those ``waiting``; a plan that is due stands."""
+        goals = dict(waiting)
+        for partition, position in ours.items():
+            _, reached = goals.get(partition, (0, 0))
+            goals[partition] = (position.first_offset, max(reached, position.next_offset))
+        self._goals = planned = {**goals, **(self._goals or {})}
+        return planned
+
+    def take_plan(self) -> Goals | None:
+        """Return the plan that is due, if any, which the caller carries out."""
+        goals, self._goals = self._goals, None
+        return goals
+
+    def finish(self) -> None:
+        """Note that every partition that is still ours has gone back."""
+        self._goals = None
+
+    def go_back(self, partition: InputPartition, offset: int, reached: int) -> None:
+        """Continue ``partition`` at ``offset``; ``reached``: the library may have fetched it up to there."""
+        self._seeks.seek(partition, offset)
+        self._rewound.pop(partition, None)
+        if 0 <= offset < reached:
+            self._rewound[partition] = (offset, reached, 0)
+
+    def forget(self, partition: InputPartition) -> None:
+        """Note that ``partition`` goes on elsewhere than where a rewind would continue it."""
+        self._rewound.pop(partition, None)
+        if self._goals is not None:
+            self._goals.pop(partition, None)
+
+    def filter_batch(self, batch: Batch) -> Batch:
+        """Drop the records that were fetched before a rewind, and seek their partition again."""
+        if not self._rewound:
+            return batch
+        kept = []
+        sought: set[InputPartition] = set()
+        for run in batch.runs:
+            point = self._rewound.get(run.partition)
+            if run.partition in sought and not run.is_error:
+                continue  # it comes behind the records that the seek brings
+            if point is not None and not run.is_error:
+                back_to, reached, attempts = point
+                if run.first_offset >= reached and attempts < _SEEK_ATTEMPTS_MAX:
+                    self._rewound[run.partition] = (back_to, reached, attempts + 1)
+                    self._seeks.seek(run.partition, back_to)
+                    sought.add(run.partition)
+                    continue
+                del self._rewound[run.partition]
+            kept.append(run)
+        return batch.of(kept)

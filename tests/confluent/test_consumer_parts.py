@@ -1,0 +1,410 @@
+"""Each part of the consumer alone: what it keeps by partition, and what it does with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
+
+from eos_client.confluent.consumer.chosen_positions import ChosenPositions
+from eos_client.confluent.consumer.fetched_records import FetchedRecords
+from eos_client.confluent.consumer.membership import Membership
+from eos_client.confluent.consumer.paused_partitions import PausedPartitions
+from eos_client.confluent.consumer.plain_offsets import PlainOffsets
+from eos_client.confluent.consumer.read_positions import ReadPositions
+from eos_client.confluent.consumer.record_runs import Batch
+from eos_client.confluent.consumer.rewinding import Rewinding
+from eos_client.confluent.consumer.seeks import Seeks
+from eos_client.confluent.thread_ownership import ThreadOwnership
+from eos_client.core.hand_over import HandOver
+from eos_client.core.model import UNJOINED, InputPartition, InputPosition
+from eos_client.errors import FatalClientError
+from tests.loop.fakes import FakeClock
+
+ZERO, ONE = InputPartition("orders", 0), InputPartition("orders", 1)
+NONE: frozenset[InputPartition] = frozenset()
+
+
+@dataclass(frozen=True)
+class Message:
+    """A record, or an error event."""
+
+    number: int
+    at: int
+    failed: str | None = None
+
+    def topic(self) -> str:
+        return "orders"
+
+    def partition(self) -> int:
+        return self.number
+
+    def offset(self) -> int:
+        return self.at
+
+    def error(self) -> str | None:
+        return self.failed
+
+
+class Raw:
+    """The client library's consumer: writes down what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Any]] = []
+        self.callbacks: dict[str, Any] = {}
+        self.member_id = "one"
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self.asked.append(("pause", [p.partition for p in partitions]))
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        self.asked.append(("resume", [p.partition for p in partitions]))
+
+    def seek(self, place: TopicPartition) -> None:
+        self.asked.append(("seek", (place.partition, place.offset)))
+
+    def subscribe(self, _topics: list[str], **callbacks: Any) -> None:
+        self.callbacks = callbacks
+
+    def consumer_group_metadata(self) -> Any:
+        return object()
+
+    def memberid(self) -> str:
+        return self.member_id
+
+
+class Guard:
+    """Hears everything, and keeps what is raised."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+    def heard(self, callback: Any) -> Any:
+        return callback
+
+    def running(self, callback: Any, *arguments: Any) -> None:
+        callback(*arguments)
+
+    def keep(self, error: BaseException) -> None:
+        self.error = error
+
+
+class Library:
+    """What the parts ask of `LibraryConsumer`."""
+
+    is_real = False
+
+    def __init__(self, **settings: Any) -> None:
+        self.raw = Raw()
+        self.guard = Guard()
+        self.settings = settings
+
+
+@pytest.fixture
+def library() -> Any:
+    return Library()
+
+
+def places(messages: list[Any]) -> list[tuple[int, int]]:
+    return [(message.number, message.at) for message in messages]
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_without_some_partitions_has_the_runs_of_the_others_where_they_are_then():
+    batch = Batch([Message(0, 7), Message(0, 8), Message(1, 3), Message(0, 9)])
+    kept = batch.without(frozenset({ONE}))
+    assert places(kept.messages) == [(0, 7), (0, 8), (0, 9)]
+    assert [(run.start, run.stop, run.first_offset, run.next_offset) for run in kept.runs] == [
+        (0, 2, 7, 9),
+        (2, 3, 9, 10),
+    ]
+    assert places(batch.only(frozenset({ONE})).messages) == [(1, 3)]
+
+
+def test_a_batch_of_which_nothing_is_dropped_stays_the_very_batch():
+    batch = Batch([Message(0, 7)])
+    assert batch.without(frozenset({ONE})) is batch
+
+
+# -- fetched records ---------------------------------------------------------------------------------------------------
+
+
+def test_records_are_taken_in_the_order_in_which_they_wait():
+    records = FetchedRecords()
+    records.add([Message(0, 7), Message(1, 3)])
+    records.put_first([Message(0, 6)])
+    assert places(records.take(2, NONE)) == [(0, 6), (0, 7)]
+    assert places(records.take(2, NONE)) == [(1, 3)]
+    assert records.take(2, NONE) == []
+
+
+def test_records_of_paused_partitions_wait_for_their_turn():
+    records = FetchedRecords()
+    records.add([Message(0, 7), Message(1, 3), Message(0, 8)])
+    assert places(records.take(5, frozenset({ZERO}))) == [(1, 3)]
+    assert places(records.take(5, NONE)) == [(0, 7), (0, 8)]
+
+
+def test_an_error_event_outlives_the_records_that_are_fetched_again():
+    records = FetchedRecords()
+    records.add([Message(0, 7), Message(0, 8, "_FATAL")])
+    assert records.spans() == {ZERO: (7, 8)}
+    records.drop_records()
+    assert places(records.take(5, NONE)) == [(0, 8)]
+
+
+def test_records_leave_with_their_partition():
+    records = FetchedRecords()
+    records.add([Message(0, 7), Message(1, 3), Message(1, 4)])
+    assert records.spans() == {ZERO: (7, 8), ONE: (3, 5)}
+    records.drop_of(frozenset({ZERO}))
+    assert records.spans() == {ONE: (3, 5)}
+
+
+# -- pauses ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pause_of_ours_leaves_the_applications_alone(library):
+    paused = PausedPartitions(library)
+    paused.pause_for_application([TopicPartition("orders", 0)])
+    paused.pause(frozenset({ZERO}))
+    paused.resume(frozenset({ZERO}))
+    assert library.raw.asked[-1] == ("resume", [])
+    assert paused.by_application == {ZERO}
+
+
+def test_the_applications_pause_ends_when_its_partition_leaves(library):
+    paused = PausedPartitions(library)
+    paused.pause_for_application([TopicPartition("orders", 0)])
+    paused.departed(frozenset({ZERO, ONE}))
+    assert library.raw.asked[-1] == ("resume", [0])
+    assert not paused.by_application
+
+
+def test_what_waits_for_its_start_is_resumed_in_name_only(library):
+    paused = PausedPartitions(library)
+    paused.pause_for_application([TopicPartition("orders", 0)])
+    paused.resume_for_application([TopicPartition("orders", 0)], frozenset({ZERO}))
+    assert library.raw.asked[-1] == ("resume", [])
+    assert not paused.by_application
+
+
+# -- seeks and rewinding -----------------------------------------------------------------------------------------------
+
+
+def seeks_of(library: Any, handed: HandOver | None = None) -> Seeks:
+    return Seeks(library, handed or HandOver(), ReadPositions(), FakeClock())
+
+
+def position(first: int, following: int) -> InputPosition:
+    return InputPosition(first, following, UNJOINED)
+
+
+def test_a_seek_books_where_the_partition_goes_on_and_is_repeated_while_it_is_outdated(library):
+    handed, refused = HandOver(), [1, 1]
+    seek = library.raw.seek
+
+    def outdated(place: TopicPartition) -> None:
+        if refused:
+            refused.pop()
+            raise KafkaException("outdated")
+        seek(place)
+
+    library.raw.seek = outdated
+    seeks_of(library, handed).seek(ZERO, 7)
+    assert handed.next_offsets == {ZERO: 7}
+    assert library.raw.asked == [("seek", (0, 7))]
+
+
+def test_a_seek_that_never_succeeds_ends_the_client(library):
+    def failing(_: TopicPartition) -> None:
+        raise KafkaException("outdated")
+
+    library.raw.seek = failing
+    with pytest.raises(FatalClientError, match="could not be rewound"):
+        seeks_of(library).seek(ZERO, 7)
+
+
+def test_a_rewind_goes_back_to_the_first_record_that_waits_or_is_not_committed(library):
+    rewinding = Rewinding(seeks_of(library))
+    assert not rewinding.is_due
+    goals = rewinding.plan({ZERO: (5, 9), ONE: (1, 2)}, {ZERO: position(3, 5)})
+    assert goals == {ZERO: (3, 9), ONE: (1, 2)}
+    assert rewinding.is_due
+
+
+def test_a_plan_that_is_due_stands_until_it_is_carried_out_or_its_partition_leaves(library):
+    rewinding = Rewinding(seeks_of(library))
+    rewinding.plan({}, {ZERO: position(3, 5), ONE: position(1, 2)})
+    rewinding.forget(ONE)
+    assert rewinding.plan({ZERO: (8, 9)}, {}) == {ZERO: (3, 5)}
+    assert rewinding.take_plan() == {ZERO: (3, 5)}
+    assert not rewinding.is_due
+
+
+def test_records_from_before_a_rewind_are_dropped_and_their_partition_is_sought_again(library):
+    rewinding = Rewinding(seeks_of(library))
+    rewinding.go_back(ZERO, 3, 7)
+    stale = Batch([Message(0, 7), Message(1, 1), Message(0, 8)])
+    assert places(rewinding.filter_batch(stale).messages) == [(1, 1)]
+    assert library.raw.asked == [("seek", (0, 3)), ("seek", (0, 3))]
+    again = Batch([Message(0, 3), Message(0, 4)])
+    assert rewinding.filter_batch(again) is again
+
+
+def test_a_log_that_does_not_have_the_old_offset_any_more_ends_the_seeking(library):
+    rewinding = Rewinding(seeks_of(library))
+    rewinding.go_back(ZERO, 3, 7)
+    beyond = Batch([Message(0, 9)])
+    for _ in range(3):
+        assert not rewinding.filter_batch(beyond)
+    assert rewinding.filter_batch(beyond) is beyond
+
+
+# -- what the application chooses --------------------------------------------------------------------------------------
+
+
+def test_a_choice_counts_within_its_call_and_until_its_partition_leaves():
+    chosen = ChosenPositions()
+    chosen.note([TopicPartition("orders", 0, 7), TopicPartition("orders", 1, OFFSET_INVALID)])
+    assert chosen.in_call(frozenset({ZERO, ONE})) == {ZERO: 7}
+    chosen.departed(frozenset({ZERO}))
+    assert chosen.in_call(frozenset({ZERO})) == {}
+
+
+def test_where_the_application_has_sought_it_goes_on_after_a_rejoin_at_its_first_uncommitted_record():
+    chosen, handed = ChosenPositions(), HandOver()
+    chosen.note([TopicPartition("orders", 0, 7)])
+    handed.handed_over(ZERO, 7, 9, UNJOINED)
+    handed.handed_over(ONE, 1, 2, UNJOINED)
+    chosen.keep(frozenset({ZERO, ONE}), handed)
+    assert chosen.kept == {ZERO: 7}
+
+
+# -- offsets that the application commits ------------------------------------------------------------------------------
+
+
+def test_a_commit_is_unfenced_from_before_it_is_sent_until_its_partition_leaves():
+    clock = FakeClock()
+    offsets = PlainOffsets(clock)
+    offsets.sends([ZERO])
+    offsets.sent([ZERO])
+    assert offsets.unanswered() == {ZERO}
+    offsets.answered(ZERO)
+    assert not offsets.unanswered()
+    assert offsets.unfenced == {ZERO}
+    offsets.departed([ZERO])
+    assert not offsets.unfenced
+
+
+def test_what_was_stored_beyond_what_was_sent_is_still_to_be_committed():
+    offsets = PlainOffsets(FakeClock())
+    offsets.store([TopicPartition("orders", 0, 5), TopicPartition("orders", 1, 5)])
+    offsets.drop_stored({ZERO: 5, ONE: 4})
+    assert set(offsets.stored) == {ONE}
+    offsets.forget_stored([ONE])
+    assert offsets.stored == {}
+
+
+# -- membership --------------------------------------------------------------------------------------------------------
+
+
+class Follower:
+    """Writes down what it is told, as the listener does."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, list[int]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        def told(partitions: Any = ()) -> None:
+            self.told.append((name, sorted(p.partition for p in partitions)))
+
+        return told
+
+
+@pytest.fixture
+def joined(library: Any) -> tuple[Membership, Follower]:
+    follower = Follower()
+    membership = Membership(library, ThreadOwnership("EosConsumer"), follower)
+    membership.subscribe(["orders"], follower)
+    return membership, follower
+
+
+def to_kafka(*numbers: int) -> list[TopicPartition]:
+    return [TopicPartition("orders", number) for number in numbers]
+
+
+def test_the_parts_are_told_of_an_assignment_before_the_listener_and_fix_starts_after_it(joined, library):
+    membership, follower = joined
+    library.raw.callbacks["on_assign"](library.raw, to_kafka(0, 1))
+    assert membership.assigned == {ZERO, ONE}
+    assert follower.told == [("expect_start", [0, 1]), ("on_assigned", [0, 1]), ("fix_starts", [])]
+
+
+def test_the_listener_hears_of_a_revocation_while_the_partitions_are_ours_and_of_a_loss_when_they_are_not(
+    joined, library
+):
+    membership, follower = joined
+    seen: list[frozenset[InputPartition]] = []
+    follower.on_revoked = follower.on_lost = lambda _: seen.append(membership.assigned)
+    library.raw.callbacks["on_assign"](library.raw, to_kafka(0, 1))
+    library.raw.callbacks["on_revoke"](library.raw, to_kafka(0))
+    library.raw.callbacks["on_lost"](library.raw, to_kafka(1))
+    assert seen == [frozenset({ZERO, ONE}), frozenset()]
+    assert membership.left_in_call == {ZERO, ONE}
+    assert follower.told[-2:] == [("departed", [0]), ("departed", [1])]
+
+
+def test_a_callback_that_broke_off_is_made_good_as_a_loss_and_a_new_assignment(joined, library):
+    membership, follower = joined
+    library.raw.callbacks["on_assign"](library.raw, to_kafka(0))
+
+    def struck(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    follower.on_assigned = struck
+    library.raw.callbacks["on_assign"](library.raw, to_kafka(1))
+    assert membership.callback_broke_off
+    assert isinstance(library.guard.error, KeyboardInterrupt)
+    del follower.on_assigned
+    follower.told.clear()
+    membership.hear_of(frozenset({ONE}))
+    assert not membership.callback_broke_off
+    assert membership.assigned == {ONE}
+    assert [name for name, _ in follower.told][:2] == ["on_lost", "departed"]
+    assert ("on_assigned", [1]) in follower.told
+
+
+def test_what_the_applications_callback_raises_breaks_nothing_off(joined, library):
+    membership, follower = joined
+
+    def theirs(_: Any) -> None:
+        raise ValueError
+
+    follower.on_assigned = membership.noting_what_it_raises(theirs)
+    library.raw.callbacks["on_assign"](library.raw, to_kafka(0))
+    assert not membership.callback_broke_off
+    assert isinstance(library.guard.error, ValueError)
+    assert membership.assigned == {ZERO}
+
+
+def test_a_kip_848_member_syncs_its_epoch_by_an_emptied_queue_only():
+    library: Any = Library(**{"group.protocol": "consumer"})
+    membership = Membership(library, ThreadOwnership("EosConsumer"), Follower())
+    membership.subscribe(["orders"], Follower())
+    library.raw.callbacks["on_assign"](library.raw, to_kafka(0))
+    assert membership.needs_sync
+    assert membership.synced_generation is UNJOINED
+
+
+def test_a_topic_is_by_pattern_where_the_subscription_has_one_and_does_not_name_it(library):
+    membership = Membership(library, ThreadOwnership("EosConsumer"), Follower())
+    membership.subscribe(["orders", "^or.*"], Follower())
+    assert membership.names("orders")
+    assert not membership.is_by_pattern("orders")
+    assert membership.is_by_pattern("orders-eu")
+    assert not membership.is_of_one_topic

@@ -1,0 +1,55 @@
+"""What users hold: confluent_kafka's public names and a short list of ours; a new name of a face is added here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import confluent_kafka
+import pytest
+
+from eos_client import EosConsumer, EosProducer
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+
+OURS_OF_CONSUMERS = {"close_within", "counters", "gate", "settings"}
+PARTS_OF_CONSUMERS = {"member", "open_work"}
+"""For this package's own producers and loop, which talk to the parts."""
+
+OURS_OF_PRODUCERS = {"close", "counters", "limits", "settings", "transaction", "transactional_id"}
+PARTS_OF_PRODUCERS = {
+    "callback_errors_deferred", "claim", "enqueue", "flush_outputs", "give_up_at", "give_way", "gives_up",
+    "has_open_transaction", "identity", "init_attempt_s", "last_errors", "listen", "may_have_ended",
+    "may_have_sent_twice", "outlet", "rebuild", "send_offsets", "session", "take_refused_delivery", "takes_id_back",
+    "transaction_age_s", "transaction_failure", "transaction_timeout_s",
+}  # fmt: skip
+"""For sessions and the loop. This list only becomes shorter."""
+
+
+def public(client: Any) -> set[str]:
+    return {name for name in dir(client) if not name.startswith("_")}
+
+
+@pytest.fixture
+def consumer():
+    with EosConsumer({**NOWHERE, "group.id": "billing"}) as made:
+        yield made
+
+
+@pytest.fixture
+def producer():
+    made = EosProducer({**NOWHERE, "transactional.id": "billing-0"})
+    yield made
+    made.close()
+
+
+def test_a_consumer_has_the_librarys_public_names_and_few_of_ours(consumer):
+    assert public(consumer) == public(confluent_kafka.Consumer) | OURS_OF_CONSUMERS | PARTS_OF_CONSUMERS
+
+
+def test_a_producer_has_the_librarys_public_names_and_those_on_the_list(producer):
+    assert public(producer) == public(confluent_kafka.Producer) | OURS_OF_PRODUCERS | PARTS_OF_PRODUCERS
+
+
+def test_each_of_ours_is_named_where_the_consumer_is_described():
+    named = {name for name in OURS_OF_CONSUMERS | PARTS_OF_CONSUMERS if f"``{name}``" in str(EosConsumer.__doc__)}
+    assert named == OURS_OF_CONSUMERS | PARTS_OF_CONSUMERS
