@@ -1,12 +1,12 @@
-"""One run of one sink on its driver: from the lease to the last batch.
+"""One run of a sink on its driver: from the lease to the last batch.
 
-Start: join as the newest driver -> announce the run -> fence every slot -> read the ledger -> make it fit -> leave a
-record of the run beside the checkpoint, in case the ledger expires. Each batch:
-ask the gate -> one Spark job -> ask the gate -> commit the batch-complete marker under the lease, which is the only
-fence for tasks that found their slot written.
+Start: join as the newest driver -> announce the run -> fence every slot -> read the ledger -> initialise, resize or
+adopt it -> leave a record of the run beside the checkpoint, in case the ledger expires.
+Each batch: gate -> one Spark job -> gate -> commit the batch-complete marker under the lease. The marker's commit is
+the only fence for tasks that found their slot written.
 
-A lease that has ended while the ledger's marker still names this run was taken by nobody: the driver starts once more,
-as the next run, and writes the batch again as a restarted query would.
+If the lease ends while the ledger's marker still names this run, no other driver has taken it: the driver takes the
+lease again as the next run, and writes the batch again as a restarted query would.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _FENCING_THREADS_MAX = 16
 _RENEWALS_MAX = 3
 """How often the lease is taken again within one batch."""
 _HEARD_WITHIN_S = 10.0
-"""A driver hears of its eviction by its next heartbeat, which may come after its tasks have heard of it."""
+"""A driver learns of its eviction by its next heartbeat, which may be later than its tasks do."""
 _UNRECORDED = (
-    "the end of the run could not be noted beside the checkpoint, so the query needs its ledger when it starts again "
-    "(offsets.retention.minutes). Close the sink before Spark is stopped. {}"
+    "the end of the run could not be recorded beside the checkpoint, so the query needs its ledger when it starts "
+    "again (offsets.retention.minutes). Close the sink before Spark is stopped. {}"
 )
 _REFUSED = CommitRefusedError.__name__  # in the traceback that Spark passes on
 
@@ -81,10 +81,10 @@ class DriverRun:
         self._room = 0
         self._is_closed = False
         self._has_failed = False
-        """Whether the last batch ended with an error: some of its slots may have committed it."""
+        """The last batch ended with an error, so some of its slots may have committed it."""
         self._records: RunRecords | None = None
         self._whole: LedgerEntry | None = None
-        """The marker, while no batch is in hand."""
+        """The marker, while no batch is being written."""
         self._floors: tuple[int, ...] = ()
         self._holders = ("",) * settings.slots
         self._replayed: ReplayedBatch | None = None
@@ -94,7 +94,7 @@ class DriverRun:
     # -- start -------------------------------------------------------------------------------------------------------
 
     def prepare(self, frame: DataFrame, batch_id: int) -> None:
-        """Refuse a query that cannot go on from ``batch_id``, before anything of the driver at work is touched.
+        """Refuse a query that cannot continue at ``batch_id``, before a driver that is running is disturbed.
 
         Raises ConfigurationError, FrameSchemaError, ClusterUnfitError, ClusterUnavailableError, BatchLedgerError.
         """
@@ -110,11 +110,11 @@ class DriverRun:
         if self.query.classic and (root := settings.stage_dir or self.query.checkpoint):
             self._records = RunRecords(frame.sparkSession, root, settings, place.cluster_id)
         self._ledger_topic = LedgerTopic(admin, settings.ledger_topic)
-        # Nothing is fenced yet, so an orphan's transaction may hold a stable answer back.
+        # No slot is fenced yet, so an open transaction of a dead task could delay a stable read.
         self._plan(self._ledger_topic.room(), batch_id, self._last_record(), stable=False)
 
     def start(self, batch_id: int) -> None:
-        """Take the sink over, from any driver that had it, for a query whose first batch is ``batch_id``.
+        """Take the sink over from any other driver, for a query whose first batch is ``batch_id``.
 
         Raises ClusterUnfitError, ClusterUnavailableError, BatchLedgerError, RunFencedError.
         """
@@ -123,7 +123,7 @@ class DriverRun:
         if self._ledger_topic is None:
             raise LookupError("a run is prepared before it is started")
         self._room = self._ledger_topic.ensure(settings.slots, timeout_s=settings.start_timeout_s)
-        self._ledger_topic = None  # with its client, which nobody needs from here on
+        self._ledger_topic = None  # frees its admin client
         self._lease.acquire()
         plan = self._take_over(self._present_marker(), batch_id)
         self._hook(
@@ -163,7 +163,7 @@ class DriverRun:
             reader.close()
 
     def _take_over(self, marker: LedgerEntry | None, batch_id: int) -> StartPlan:
-        """Announce the run before fencing: a zombie's tasks look for it before they take a slot."""
+        """Announce the run and fence the slots, in this order: a zombie's tasks check the marker before a slot."""
         before = self._last_record()
         self._run = 1 + max(0 if marker is None else marker.run, 0 if before is None else before.run)
         announced = marker_of(marker, self._identity, self._run)
@@ -186,7 +186,7 @@ class DriverRun:
         return LedgerEntry(next_batch, self._identity, content, run=self._run)
 
     def _fence_slots(self, room: int) -> None:
-        """Take every slot once, also those no longer used: it ends what an older run has left open there."""
+        """Initialise every slot's transactional.id, retired ones too: this ends transactions of older runs."""
         with ThreadPoolExecutor(min(room, _FENCING_THREADS_MAX), "eos-fence") as pool:
             for fenced in [pool.submit(self._fence_slot, slot) for slot in range(room)]:
                 fenced.result()
@@ -240,7 +240,7 @@ class DriverRun:
     def _attempt(self, frame: DataFrame, batch_id: int, clock: _Clock) -> list[SlotStatus]:
         snapshot = self._lease.require_membership(batch_id)
         if self._has_failed:
-            # The application goes on after an error: so what stands in the ledger is found out as by a restart.
+            # The application went on after an error: read the ledger as a restarted query would.
             self._take_over(self._present_marker(), batch_id)
         clock.lap("gate")
         rows = self._rows(frame, batch_id)
@@ -261,7 +261,7 @@ class DriverRun:
         return not self._is_closed and self._lease.has_ended(within_s=within_s) and not self._lease.is_superseded
 
     def _renew_lease(self, batch_id: int, error: Exception) -> None:
-        """Start once more if no newer driver has announced itself; else raises ``error``."""
+        """Take the lease again unless a newer driver has announced itself; else raises ``error``."""
         if not self._is_ours(self._present_marker()):
             raise error
         reason = self._lease.ended or str(error)
@@ -295,7 +295,7 @@ class DriverRun:
         return rows if self._stage is None else self._stage.stable(rows, batch_id)
 
     def _written(self, rows: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
-        """Write each slot that has not committed the batch, but none where a committed one held other rows."""
+        """Write the slots that have not committed the batch; refuse it when a committed slot's rows differ now."""
         replayed = self._replayed
         spread = repartition_by_slot(
             rows, self.settings.slots, keyed=KEY in columns, ordered_by=len(self.settings.order_by)
@@ -312,7 +312,7 @@ class DriverRun:
         slots = self.settings.slots
         found = self._job.run(spread, columns, task)
         if not found and rows.isEmpty():
-            # Spark runs no task at all for a frame that it knows to be empty, but the ledger must move all the same.
+            # Spark runs no task for a frame that it knows to be empty, but the ledger must move all the same.
             found = self._job.run_empty(rows.sparkSession.range(0, slots, 1, slots), task)
         return check_statuses(found, slots)
 
@@ -321,9 +321,9 @@ class DriverRun:
             self._on_driver_step(step, batch_id)
 
     def finish(self) -> None:
-        """Release the lease, for good, and leave word beside the checkpoint of the batch that comes next.
+        """Release the lease for good, then record the next batch beside the checkpoint.
 
-        The lease comes first: from then on no batch begins.
+        In this order, because no batch begins once the lease is released.
         """
         self.close()
         if self._records is None or self._whole is None:
@@ -335,7 +335,7 @@ class DriverRun:
             self._hook(ClientReported(client=self.settings.sink_id, error=_UNRECORDED.format(error)))
 
     def close(self) -> None:
-        """Release the lease, for good."""
+        """Release the lease for good."""
         self._is_closed = True
         self._lease.release()
 
@@ -396,7 +396,7 @@ def _used_already(run: DriverRun) -> ConfigurationError:
     return ConfigurationError(
         f"sink_id {settings.sink_id!r} is in use by another sink of this query (topic={settings.topic!r}, "
         f"slots={settings.slots}): one ledger cannot count both. Give each sink an id of its own, or close() the other "
-        "one to change its settings."
+        "sink to change its settings."
     )
 
 

@@ -62,7 +62,7 @@ class Lease:
     def commit(self, entries: Mapping[int, LedgerEntry]) -> None:
         """Commit ledger entries by partition; the broker checks that the lease is still ours.
 
-        Tried for as long as the group's session, for the lease may be ours that long without an answer.
+        Retried for the length of the group's session, because the lease may be ours that long without an answer.
         """
         limit_s = self._session_s
         call_limit_s = limit_s + self._settings.commit_timeout_s + _CALL_LIMIT_S
@@ -116,9 +116,9 @@ class Lease:
             except queue.Empty:
                 call = (Future(), _nothing)
             if self._clock() - served_at > self._session_s and self._member is not None:
-                # Frozen for longer than the session: were callbacks served now, the library would rejoin and fence
-                # the successor.
-                self._end(f"this driver stood still for more than its group session of {self._session_s:g} s")
+                # The process was frozen for longer than the session. Serving callbacks now would let librdkafka
+                # rejoin, and fence the new owner.
+                self._end(f"this driver was stopped for longer than its group session of {self._session_s:g} s")
             if call is None or self.ended is not None:
                 self._refuse(call)
                 break
@@ -144,8 +144,8 @@ class Lease:
             self._end(str(error))
             raise
         self.generation = self._member.snapshot().generation
-        # All of what was assigned stands for the whole ledger: a static member that comes back is given its old
-        # assignment, without the partitions that were added since.
+        # The assigned partitions stand for the whole ledger: a static member that rejoins gets its old assignment,
+        # without partitions that were added since.
         self._held = self.gate.state.assigned
 
     def _decide(self, batch_id: int) -> MembershipSnapshot:

@@ -23,7 +23,7 @@ _OURS = ("transactional.id", "group.id", "group.instance.id", "bootstrap.servers
 _TOKEN_SOURCE = "oauth_cb"  # noqa: S105  # the name of a setting
 _TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 _TRANSACTION_TIMEOUT_MS = 60_000
-_TRANSACTION_TIMEOUT_MS_MAX = 900_000  # what brokers grant unless told otherwise
+_TRANSACTION_TIMEOUT_MS_MAX = 900_000  # the brokers' default transaction.max.timeout.ms
 _HANDLE_IDLE_S_MAX = 3600.0
 _SESSION_TIMEOUT_MS, _HEARTBEAT_INTERVAL_MS = 45_000, 3_000  # librdkafka's defaults
 _SLOTS_MAX = 10_000
@@ -50,7 +50,7 @@ class SinkSettings:
     commit_timeout_s: float = 30.0
     sibling_timeout_s: float = 10.0
     handle_idle_s: float = _HANDLE_IDLE_S_MAX
-    """How long the producer of a slot may lie idle and still be used: brokers forget ids that nobody uses."""
+    """How long the producer of a slot may be idle and still be reused: brokers forget unused ids."""
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -99,7 +99,7 @@ class SinkSettings:
         callbacks = [key for key, value in self.config.items() if callable(value) and key != _TOKEN_SOURCE]
         if callbacks:
             raise ConfigurationError(
-                f"config has callbacks ({', '.join(callbacks)}), and no one hears them on executors. Leave them out: "
+                f"config has callbacks ({', '.join(callbacks)}), which nobody hears on executors. Leave them out: "
                 f"{_TOKEN_SOURCE} alone may be a function."
             )
 
@@ -142,7 +142,7 @@ class SinkSettings:
 
     @property
     def config_for_admin(self) -> dict[str, Any]:
-        """The librdkafka settings for questions about the cluster."""
+        """The librdkafka settings for an admin client."""
         return {k: v for k, v in self._unpacked.items() if k not in CONSUMER_ONLY | PRODUCER_ONLY}
 
     @property

@@ -109,7 +109,9 @@ def test_a_driver_that_stood_still_for_longer_than_its_session_ends_before_any_c
         now[0] += SESSION_S + 1
         time.sleep(0.3)
 
-    assert "stood still" in wait_for(lambda: lease.ended, "the end of the lease", stand_still, timeout_s=20.0)
+    assert "was stopped for longer" in wait_for(
+        lambda: lease.ended, "the end of the lease", stand_still, timeout_s=20.0
+    )
     with pytest.raises(RunFencedError):
         lease.require_membership(0)
 
