@@ -64,7 +64,7 @@ class PlainCommits:
             )
             if not left.isdisjoint(requested):
                 ruling = _LEFT_MEANWHILE
-            asked = {**self.pending, **{p: place for p, place in requested.items() if p in left}}
+            asked = {**self.pending, **{p: offset for p, offset in requested.items() if p in left}}
             decision = ruling.decision
         finally:
             self._asking = [each for each in self._asking if each is not left]  # a callback may have asked, too
@@ -124,13 +124,13 @@ class PlainCommits:
 
     def committed(self, partition: InputPartition, offset: int) -> None:
         """``offset`` was committed; another one that is pending for ``partition`` still is."""
-        place = self.pending.get(partition)
-        if place is not None and place.offset == offset:
+        pending = self.pending.get(partition)
+        if pending is not None and pending.offset == offset:
             del self.pending[partition]
 
     def _positions(self, offsets: Offsets) -> InputPositions:
         known, proven = self._consumer.positions_of_ours, self._consumer.proven
-        return {p: known.get(p) or InputPosition(place.offset, place.offset, proven) for p, place in offsets.items()}
+        return {p: known.get(p) or InputPosition(at.offset, at.offset, proven) for p, at in offsets.items()}
 
     # -- RevocationWork --------------------------------------------------------------------------------------------
 
@@ -144,7 +144,7 @@ class PlainCommits:
 
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
         """Commit what is pending for the departing partitions."""
-        due = {p: place for p, place in self.pending.items() if p in partitions}
+        due = {p: offset for p, offset in self.pending.items() if p in partitions}
         if not due or self._attempts.decide(self._positions(due))[0].decision is not CommitDecision.COMMIT:
             return
         try:

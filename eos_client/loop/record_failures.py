@@ -58,14 +58,14 @@ class FailedRecords:
         """
         if self._action == "stop":
             raise _transform_error(record, error) from error
-        topic, partition, offset = place = _key_of(record)
+        topic, partition, offset = key = _key_of(record)
         where: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
         said = str(error) if isinstance(error, KnownFailureError) else _text_of(error)
         if self._dead_letter_topic is None:
-            self._handled[place] = RecordSkipped(error=said, **where)
+            self._handled[key] = RecordSkipped(error=said, **where)
             return []
-        self._handled[place] = RecordDeadLettered(error=said, dead_letter_topic=self._dead_letter_topic, **where)
-        refused = self._letters_refused.get(place, 0)
+        self._handled[key] = RecordDeadLettered(error=said, dead_letter_topic=self._dead_letter_topic, **where)
+        refused = self._letters_refused.get(key, 0)
         return _dead_letters(self._dead_letter_topic, record, said)[refused:]
 
     def remember(self, record: Record, error: BaseException) -> None:
@@ -76,20 +76,20 @@ class FailedRecords:
         """
         if self._action == "stop":
             raise _transform_error(record, error) from error
-        place = _key_of(record)
-        if place not in self._handled:
-            self._known[place] = _text_of(error)
+        key = _key_of(record)
+        if key not in self._handled:
+            self._known[key] = _text_of(error)
             return
-        self._letters_refused[place] = self._letters_refused.get(place, 0) + 1
-        if self._dead_letter_topic is None or self._letters_refused[place] >= DEAD_LETTERS:
+        self._letters_refused[key] = self._letters_refused.get(key, 0) + 1
+        if self._dead_letter_topic is None or self._letters_refused[key] >= DEAD_LETTERS:
             raise _transform_error(record, error) from error
 
     def committed(self) -> None:
         """Report the handled records, whose transaction was committed, and forget them."""
         handled, self._handled = self._handled, {}
-        for place, done in handled.items():
-            self._known.pop(place, None)
-            self._letters_refused.pop(place, None)
+        for key, done in handled.items():
+            self._known.pop(key, None)
+            self._letters_refused.pop(key, None)
             self._counters.records_failed += 1
             self._hook(done)
 
@@ -97,8 +97,8 @@ class FailedRecords:
         """Expect the handled records again, but forget those of partitions that are not in ``assigned``."""
         self._handled.clear()
         for memory in (self._known, self._letters_refused):
-            for place in [place for place in memory if place[:2] not in assigned]:
-                del memory[place]
+            for key in [key for key in memory if key[:2] not in assigned]:
+                del memory[key]
 
     def guard(self, transform: Transform) -> Transform:
         """Return ``transform`` with retries, and raising at once for a record that is known to fail.
@@ -139,9 +139,9 @@ def _dead_letters(topic: str, record: Record, error: str) -> list[OutputRecord]:
 
     An omitted value is empty, not null: null would delete an earlier letter in a compacted topic.
     """
-    place = dict(zip(("eos.topic", "eos.partition", "eos.offset"), map(str, _key_of(record)), strict=True))
-    whole = {"eos.error": error[:_ERROR_CHARACTERS_MAX], **place}
-    short = {"eos.error": error[:_ERROR_CHARACTERS_SHORT], **place}
+    origin = dict(zip(("eos.topic", "eos.partition", "eos.offset"), map(str, _key_of(record)), strict=True))
+    whole = {"eos.error": error[:_ERROR_CHARACTERS_MAX], **origin}
+    short = {"eos.error": error[:_ERROR_CHARACTERS_SHORT], **origin}
     size = str(len(record.value() or b""))
     no_value = {**short, "eos.omitted": "value", "eos.value.bytes": size}
     alone = {**short, "eos.omitted": "value, key, headers", "eos.value.bytes": size}

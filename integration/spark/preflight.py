@@ -25,14 +25,14 @@ def new_admin(settings: SinkSettings) -> ClusterAdmin:
     return ClusterAdmin(settings.bootstrap_servers, settings.config_for_admin, timeout_s=settings.start_timeout_s)
 
 
-class Place(NamedTuple):
+class CheckedCluster(NamedTuple):
     """The cluster that a sink writes to: the settings within the limits that it grants, and its id."""
 
     settings: SinkSettings
     cluster_id: str
 
 
-def check_place(settings: SinkSettings, admin: ClusterAdmin) -> Place:
+def check_driver_and_cluster(settings: SinkSettings, admin: ClusterAdmin) -> CheckedCluster:
     """Refuse an unfit driver or cluster; needs no query."""
     check_driver()
     return check_cluster(settings, admin)
@@ -91,7 +91,7 @@ def _probe() -> Any:
     return lacking
 
 
-def check_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> Place:
+def check_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> CheckedCluster:
     """Refuse a cluster without the output topic, or that does not grant the transaction timeout that was asked for."""
     cluster = admin.cluster()
     told = admin.broker_settings(next(iter(cluster.brokers)))
@@ -109,4 +109,4 @@ def check_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> Place:
         require_output_topics(producer, [settings.topic], settings.start_timeout_s, MONOTONIC_CLOCK)
     finally:
         producer.close()
-    return Place(settings, cluster.cluster_id)
+    return CheckedCluster(settings, cluster.cluster_id)

@@ -60,10 +60,10 @@ class PackedColumn:
 
     def keep(self, rows: Sequence[int]) -> None:
         """Forget all rows but ``rows``."""
-        kept: array[int] = array(self.numbers.typecode)
+        remaining: array[int] = array(self.numbers.typecode)
         for row in rows:
-            kept.extend(self.all(row))
-        self.numbers = kept
+            remaining.extend(self.all(row))
+        self.numbers = remaining
 
 
 class ProducerStates(ABC):
