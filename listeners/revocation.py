@@ -26,8 +26,8 @@ def _nothing() -> None:
 class RevocationListener:
     """Our half of every rebalance callback.
 
-    Revoked: the open work is committed while the partitions are still ours, and the generation of that moment is
-    remembered. Lost: nothing is committed. Both leave the gate in a definite state, whatever was raised on the way.
+    Revoked: the open work is committed while the partitions are still ours, and the gate remembers the generation of
+    that moment. Lost: nothing is committed. Both leave the gate in a definite state, whatever was raised in between.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class RevocationListener:
             self._hook(PartitionsRevoked(partitions=keys, generation=generation, uncommitted=uncommitted))
 
     def on_lost(self, partitions: list[Any], /) -> None:
-        """Close the gate for good for whatever was consumed from ``partitions``."""
+        """Close the gate for good for everything that was consumed from ``partitions``."""
         keys = keys_of(partitions)
         uncommitted = self._work.uncommitted() & keys
         self._gate.observe(Lost(keys, uncommitted))
@@ -86,6 +86,6 @@ class RevocationListener:
         self._hook(PartitionsLost(partitions=keys, uncommitted=uncommitted))
 
     def on_membership_changed(self, partitions: list[Any], /) -> None:
-        """Close the gate for whatever was consumed from ``partitions`` before, and open it for what will be."""
+        """Treat ``partitions`` as lost and assigned again: what was consumed of them before cannot be committed."""
         self.on_lost(partitions)
         self.on_assigned(partitions)
