@@ -171,12 +171,12 @@ class _Session:
                 with display:
                     scenario.play()
             except StalledError as stalled:
-                display.note(f"given up: {stalled}")
+                display.emit(f"given up: {stalled}")
                 complaints.append("the run was given up")
             finally:
                 complaints += scenario.stop()
             end_to_end = None if spark is None else self._end_to_end(spark, display)
-        display.note("all workers have left; reading the topics back")
+        display.emit("all workers have left; reading the topics back")
         return show_outcome(self._console, display, self._verdict(feed.loaded), complaints, end_to_end)
 
     def _spark_stage(self, running: ExitStack, display: Display) -> SparkStage | None:
@@ -184,20 +184,20 @@ class _Session:
         if not self._options.with_spark:
             return None
         if self._options.bootstrap_servers is not None:
-            display.note("no Spark stage on a cluster of your own: eos-client demo-spark shows it")
+            display.emit("no Spark stage on a cluster of your own: eos-client demo-spark shows it")
             return None
         if missing := missing_for_spark():
-            display.note(f"no Spark stage: {', '.join(missing)} not installed (pip install 'eos-client[spark]')")
+            display.emit(f"no Spark stage: {', '.join(missing)} not installed (pip install 'eos-client[spark]')")
             return None
         return running.enter_context(
-            SparkStage(self._bootstrap, self._admin, self._job, display.note, self._lines.count)
+            SparkStage(self._bootstrap, self._admin, self._job, display.emit, self._lines.count)
         )
 
     def _end_to_end(self, spark: SparkStage, display: Display) -> StreamVerdict:
         try:
             spark.catch_up()
         except EosError as error:
-            display.note(f"Spark: {error}")
+            display.emit(f"Spark: {error}")
         return spark.verdict(self._lines.count)
 
     def _worker(self, name: str) -> Worker:
