@@ -1,4 +1,4 @@
-"""The demo's second half, where Spark is installed: a Spark stream that makes receipts of the invoices meanwhile."""
+"""The demo's second half, where Spark is installed: a Spark stream that makes receipts of the invoices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STALL_LIMIT_S = 180.0
 
 
 class SparkStage:
-    """One Spark stream behind the demo's workers; `look` now and then, and it loses an executor on its way."""
+    """One Spark stream behind the demo's workers; `look`, called regularly, kills one of its executors."""
 
     def __init__(
         self, bootstrap_servers: str, admin: ClusterAdmin, job: Job, emit: Callable[[str], None], records: int
@@ -63,7 +63,7 @@ class SparkStage:
         self._directory.cleanup()
 
     def look(self) -> None:
-        """See whether it still runs, and kill an executor once a share of the records was read.
+        """Check that it still runs, and kill an executor once a share of the records was read.
 
         :raises EmbeddedKafkaError: Spark ended by itself.
         """
@@ -78,7 +78,7 @@ class SparkStage:
                 self._emit(f"Spark's executor {executor} killed (SIGKILL) after {self._stream.batches()} micro-batches")
 
     def catch_up(self) -> None:
-        """Wait until Spark has read all there is.
+        """Wait until Spark has read everything.
 
         :raises ClusterUnavailableError: it makes no progress.
         """
@@ -98,7 +98,7 @@ class SparkStage:
         return sum(self._admin.end_offsets(self._job.output_topic, self._job.partition_count).values())
 
     def verdict(self, lines: int) -> StreamVerdict:
-        """Say whether each line that was loaded came out at the far end once."""
+        """Check that each loaded line came out at the end of the pipeline once."""
         return judge_stream(
             self._admin,
             self._bootstrap,

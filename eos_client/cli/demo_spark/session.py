@@ -1,4 +1,4 @@
-"""``eos-client demo-spark`` from start to verdict: cluster, topics, stream, what strikes it, read-back, cleaning up."""
+"""``eos-client demo-spark`` from start to verdict: cluster, topics, stream, faults, read-back, clean-up."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INPUT, _OUTPUT = "orders", "receipts"
 
 @dataclass(frozen=True, kw_only=True)
 class SparkDemoOptions:
-    """What ``eos-client demo-spark`` was asked to do."""
+    """The options of ``eos-client demo-spark``."""
 
     input_name: str | None = None
     partition_count: int = 4
@@ -124,9 +124,9 @@ class StalledStreamError(EosError):
 
 
 class SparkScenario:
-    """The story: the stream reads what comes, loses an executor, then its driver, which starts anew, and catches up.
+    """The scenario: the stream loses an executor, then its driver, is started again, and catches up.
 
-    Each strike waits for an open transaction, where there is most to lose.
+    Each kill waits for an open transaction, where most can be lost.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class SparkScenario:
         self._stream.stop()
 
     def _await_open_transaction(self) -> str:
-        """Wait until a transaction is open on the output, for a while; what to say of it."""
+        """Wait a limited time for an open transaction on the output; returns the clause for the event."""
         deadline = time.monotonic() + _OPEN_TRANSACTION_LIMIT_S
         while time.monotonic() < deadline:
             stable, end = (

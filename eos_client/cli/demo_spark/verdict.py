@@ -1,4 +1,4 @@
-"""Reads both ends of a Spark stream back and says whether each record came out once. Nothing is asked of Spark."""
+"""Reads input and output of a Spark stream back from Kafka and checks that each record came out once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eos_client.confluent.admin.topic_records import read_topic
 
 @dataclass(frozen=True)
 class StreamVerdict:
-    """What the cluster says. ``hidden``: outputs in the log that belong to aborted transactions."""
+    """The result of reading the cluster back. ``hidden``: outputs in the log that belong to aborted transactions."""
 
     findings: Findings
     lines: int
