@@ -154,18 +154,20 @@ class ConfluentConsumer:
 
     def next_batch(self, count: int, timeout: float) -> list[Any]:
         """Return up to ``count`` messages within ``timeout`` seconds, and count them as handed over."""
-        parts = self._parts
         self._fetching.require_not_given_up()
-        parts.starts.require_starts()
+        self._parts.starts.require_starts()
         if self.membership.needs_sync:
             self._fetching.drain()
-        paused = parts.paused.by_application
-        if 0 < (ready := len(parts.records.ready(paused))) < count:
-            # Serving callbacks leaves single records: no batch by itself.
-            self._fetching.fetch_for_later(count - ready, 0)
-        messages = parts.records.take(count, parts.paused.by_application) if count > 0 else []
-        batch = Batch(messages, one_topic=self.membership.is_of_one_topic)
+        batch = self._take(count) if self._parts.records else None
         return self._hand_over(batch or self._fetching.fetch_in_time(count, timeout))
+
+    def _take(self, count: int) -> Batch:
+        """Take what waits and is ready; what serving callbacks has left, single records, is no batch by itself."""
+        records, paused = self._parts.records, self._parts.paused
+        if 0 < (ready := len(records.ready(paused.by_application))) < count:
+            self._fetching.fetch_for_later(count - ready, 0)
+        messages = records.take(count, paused.by_application) if count > 0 else []
+        return Batch(messages, one_topic=self.membership.is_of_one_topic)
 
     def _hand_over(self, batch: Batch) -> list[Any]:
         """Count records as uncommitted work and return them, up to the first that may not be handed over."""

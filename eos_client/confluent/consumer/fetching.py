@@ -173,10 +173,12 @@ class Fetching:
     def _ask(self, count: int, timeout: float) -> list[Any]:
         try:
             with consumer_errors("consume()"):
-                return self._membership.serving(lambda: self._library.ask(count, timeout))
+                return self._library.ask(count, timeout)
         except FatalClientError:
             self._close_journal()  # such a client hands over nothing any more
             raise
+        finally:
+            self._membership.end_call()
 
     def fetch_in_time(self, count: int, timeout: float) -> Batch:
         """Fetch again, while there is time, where all that came had to be withheld."""
