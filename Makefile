@@ -8,13 +8,14 @@ KAFKA_VERSION ?= 4.3.1
 WORKERS ?= 2
 # What pytest ends with where TESTS has none of a kind.
 NO_TESTS := 5
+N ?= 20
 APPLICATIONS ?= 100000
 APPLICATIONS_REAL ?= 300
 
 # One of each minor version that pyproject.toml admits.
 CLIENT_VERSIONS ?= 2.15.0 2.16.1
 
-.PHONY: demo demo-spark test check client-versions bench bench-spark mutants applications application-mutants \
+.PHONY: demo demo-spark test coverage flaky check client-versions bench bench-spark mutants applications application-mutants \
     applications-real soak soak-recovery soak-spark kafka-image clean help
 
 help: ## say what there is
@@ -41,6 +42,14 @@ test: $(READY) ## all tests, on real Kafka
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "spark and not soak and not alone" $(TESTS) \
 	    || test $$? -eq $(NO_TESTS)
 	@$(BIN)/pytest -m alone $(TESTS) || test $$? -eq $(NO_TESTS)
+
+coverage: $(READY) ## lines that the tests without a broker run, by package
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not soak and not spark and not kafka" \
+	    --cov --cov-report=json:.runs/coverage.json $(TESTS); status=$$?; \
+	    $(BIN)/python -m tests.support.coverage_by_package .runs/coverage.json && exit $$status
+
+flaky: $(READY) ## repeat TESTS N times beside two busy processes: how often each test fails
+	@$(BIN)/python -m tests.support.flaky --runs $(N) -- $(TESTS)
 
 client-versions: $(READY) ## lost connections and late requests with each version of confluent-kafka
 	@sh scripts/client_versions.sh $(BIN)/python $(CLIENT_VERSIONS)

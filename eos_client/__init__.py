@@ -1,11 +1,34 @@
 """Exactly-once processing on Apache Kafka, behind one commit gate (KAFKA-19779)."""
 
-from eos_client.clients import EosConsumer, EosProducer
-from eos_client.config import EosConfig
-from eos_client.core.commit_gate import CommitDecision, CommitGate
-from eos_client.core.model import GroupGeneration, Outcome
-from eos_client.loop import ExactlyOnceLoop
-from eos_client.ports import OutputRecord
+from typing import TYPE_CHECKING
+
+from eos_client.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from eos_client.clients import EosConsumer, EosProducer
+    from eos_client.config import EosConfig
+    from eos_client.core.commit_gate import CommitDecision, CommitGate
+    from eos_client.core.model import GroupGeneration, Outcome
+    from eos_client.loop import ExactlyOnceLoop
+    from eos_client.ports import OutputRecord
+else:  # for a type checker every name would be an attribute of a module with `__getattr__`, mistyped ones too
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "CommitDecision": "eos_client.core.commit_gate",
+            "CommitGate": "eos_client.core.commit_gate",
+            "EosConfig": "eos_client.config",
+            "EosConsumer": "eos_client.clients",
+            "EosProducer": "eos_client.clients",
+            "ExactlyOnceLoop": "eos_client.loop",
+            "GroupGeneration": "eos_client.core.model",
+            "Outcome": "eos_client.core.model",
+            "OutputRecord": "eos_client.ports",
+            "errors": "eos_client.errors",
+            "listeners": "eos_client.listeners",
+            "observe": "eos_client.observe",
+        },
+    )
 
 __all__ = [
     "CommitDecision",

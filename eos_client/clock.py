@@ -1,4 +1,4 @@
-"""The clock of a process: what everything here that measures time or waits goes by, unless it is given another."""
+"""The clock that everything which measures time or waits uses, unless it is given another one."""
 
 from __future__ import annotations
 

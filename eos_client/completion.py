@@ -1,4 +1,4 @@
-"""The end of something that another thread waits for, which no exception of a signal handler can damage.
+"""A completion flag that another thread waits for and that no exception of a signal handler can damage.
 
 ``threading.Event`` is written in Python around a lock. An exception from outside that strikes while a thread has taken
 that lock leaves it taken, and whoever waits next waits for ever.

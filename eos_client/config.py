@@ -1,4 +1,4 @@
-"""Configuration: what would break exactly-once is refused, what was left out gets the safe and the fast value.
+"""EosConfig: refuses settings that would break exactly-once and gives the others safe and fast defaults.
 
 Dotted librdkafka names pass through untouched; nothing that the user set is overridden.
 """

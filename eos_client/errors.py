@@ -1,4 +1,4 @@
-"""One class for each thing a caller must do.
+"""The error classes, each named for what the caller must do.
 
 The adapter raises most of these as subclasses of ``confluent_kafka.KafkaException`` too, so that an existing
 ``except KafkaException`` keeps working; the original error is always the ``__cause__``.
@@ -19,8 +19,8 @@ class ClusterUnavailableError(EosError):
     """The cluster did not answer in time: go on, or start again, when it is reachable.
 
     The call has committed nothing, unless the message says that the outcome of the last commit is unknown: then the
-    commit was sent and the cluster could not be asked what became of it. The group's committed offsets decide. The same
-    clients ask for them before they hand over or write anything, and new clients of the group go on at them.
+    commit was sent, and its outcome could not be read from the cluster. The group's committed offsets decide. The same
+    clients read them before they deliver or write anything, and new clients of the group continue at them.
     """
 
 
@@ -29,11 +29,11 @@ class ClusterUnfitError(EosError):
 
 
 class InputPositionError(ClusterUnfitError):
-    """An input partition cannot be read on from where the group stands: say where to go on, then start again.
+    """An input partition cannot be read from the group's position: set an offset, then start again.
 
-    The offset is missing and ``auto.offset.reset=error`` forbids to choose one, or it lies behind the end of the log
-    (the log was truncated, or the topic was deleted and created again), or a named topic is another than it was.
-    ``topic``, ``partition`` and ``offset`` say where; ``partition`` and ``offset`` are None when all of the topic is
+    There is no committed offset and ``auto.offset.reset=error`` forbids choosing one, or the offset is beyond the end
+    of the log (the log was truncated, or the topic was deleted and created again), or a named topic was replaced.
+    ``topic``, ``partition`` and ``offset`` say where; ``partition`` and ``offset`` are None when the whole topic is
     meant, ``offset`` also when there is none.
     """
 
@@ -51,14 +51,15 @@ class AbortableError(EosError):
 
 
 class CommitRefusedError(AbortableError):
-    """The commit gate (or the group coordinator) refused these offsets: their records belong to someone else."""
+    """The commit gate (or the group coordinator) refused these offsets: their records may have a new owner."""
 
 
 class LeaveBlockError(AbortableError):
-    """A rebalance took records that a block has in hand: let the error leave the block, which ends it as ABORTED.
+    """A rebalance took partitions whose records a block is processing: let the error leave the block.
 
-    It comes out of ``consume``, ``poll`` and ``produce`` inside the block, and the ``with`` swallows it. The records
-    that are still this member's come again; nothing of the block is committed, even if the error is caught inside it.
+    ``consume``, ``poll`` and ``produce`` raise it inside the block, and the ``with`` swallows it and ends the block as
+    ABORTED. Records of partitions that are still this member's are consumed again; nothing of the block is committed,
+    even if the error is caught inside it.
     """
 
 
@@ -67,7 +68,7 @@ class RebuildProducerError(EosError):
 
 
 class UnknownOutcomeError(RebuildProducerError):
-    """A commit was sent and not answered: neither committed nor aborted until the log has been asked.
+    """A commit was sent and not answered: its outcome is unknown until the committed offsets were read.
 
     The handle must not be used again and the transaction must not be aborted: a late EndTxn could hit the
     transaction after it (KAFKA-17754).
@@ -91,7 +92,7 @@ class ClientClosedError(EosError, RuntimeError):
 
 
 class TransactionStateError(EosError, RuntimeError):
-    """The transactional calls came in an impossible order: correct the calling code."""
+    """A transactional call came in an invalid order: correct the calling code."""
 
 
 class OutputRefusedError(EosError):
@@ -124,14 +125,14 @@ class FrameSchemaError(ConfigurationError):
 
 
 class BatchLedgerError(EosError):
-    """The Spark sink's ledger does not fit this micro-batch; nothing of it was written. Each subclass says what to do.
+    """The Spark sink's ledger does not fit this micro-batch, of which nothing was written. Subclasses say what to do.
 
-    Where starting the ledger anew at the current batch is a way out, the message has the token for ``adopt_ledger=``.
+    Where the ledger can be started anew at the current batch, the message has the token for ``adopt_ledger=``.
     """
 
 
 class LedgerMissingError(BatchLedgerError):
-    """Entries are missing though batches were written: nobody knows which. Adopt, once you know the topic's state."""
+    """Entries are missing although batches were written. Find out what the topic holds, then adopt the ledger."""
 
 
 class LedgerForeignError(BatchLedgerError):
@@ -139,7 +140,7 @@ class LedgerForeignError(BatchLedgerError):
 
 
 class LedgerAheadError(BatchLedgerError):
-    """The ledger is past this batch (an old checkpoint, or a driver left behind): restore the newest checkpoint."""
+    """The ledger is past this batch (an old checkpoint, or an older driver): restore the newest checkpoint."""
 
 
 class LedgerRegressionError(BatchLedgerError):
@@ -151,7 +152,7 @@ class LedgerUnreadableError(BatchLedgerError):
 
 
 class BatchUnfinishedError(BatchLedgerError):
-    """The batch before was written in part, and Spark went on without it: let its failure end the query, or adopt."""
+    """An earlier batch was written in part and Spark went on: let its failure end the query, or adopt the ledger."""
 
 
 class SlotsChangedError(BatchLedgerError):

@@ -1,4 +1,4 @@
-"""What happened, as frozen records handed to one hook; by default they become structlog events.
+"""Events as frozen records for one hook; the default hook logs them with structlog.
 
 An event's structlog name is its class name in snake case, so ``CommitSkipped`` is logged as ``commit_skipped``.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import dataclass, fields
+from enum import Enum
 from typing import Any, ClassVar, Protocol
 
 import structlog
 
+from eos_client.core.commit_gate import GateRule
 from eos_client.core.model import GroupGeneration, InputPartition, named
 
 _LOGGER = logging.getLogger("eos_client")
@@ -38,6 +40,8 @@ def _plain(value: Any) -> Any:
         return named(value)
     if isinstance(value, GroupGeneration):
         return value.generation_id
+    if isinstance(value, Enum):
+        return value.value
     if isinstance(value, (InputPartition, BaseException)):
         return str(value)
     return value
@@ -69,7 +73,7 @@ class PartitionsAssigned(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsRevoked(Event):
-    """A rebalance took partitions after their open work was committed or aborted."""
+    """A rebalance revoked partitions; their open work was committed or aborted before."""
 
     partitions: frozenset[InputPartition]
     generation: GroupGeneration
@@ -78,7 +82,7 @@ class PartitionsRevoked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsLost(Event):
-    """Partitions went without notice (session ended, fenced): nothing of them is committed."""
+    """Partitions were lost (session ended, fenced): none of their open work is committed."""
 
     level: ClassVar[str] = "warning"
     partitions: frozenset[InputPartition]
@@ -99,7 +103,7 @@ class TransactionCommitted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitSkipped(Event):
-    """The gate is closed: nothing was sent, the work stays open."""
+    """The gate is closed: no commit was sent, and the work stays open."""
 
     generation: GroupGeneration
     revocation_generation: GroupGeneration
@@ -109,27 +113,27 @@ class CommitSkipped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRefused(Event):
-    """Offsets that must not be committed were asked to be; nothing was sent."""
+    """Offsets were not committed. ``rule``: the gate's rule that refused them, None for any other cause."""
 
     level: ClassVar[str] = "warning"
     partitions: frozenset[InputPartition]
-    row: int
+    rule: GateRule | None
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionAborted(Event):
-    """A transaction was aborted; its records are read again. ``row``: the gate's row, 0 for any other cause."""
+    """A transaction was aborted; its records are consumed again. ``rule``: the gate's, None for any other cause."""
 
     level: ClassVar[str] = "warning"
     reason: str
-    row: int
+    rule: GateRule | None
     records_in: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeResolved(Event):
-    """A commit without an answer was looked up in the log."""
+    """The outcome of an unanswered commit was resolved from the group's committed offsets."""
 
     level: ClassVar[str] = "warning"
     outcome: str
@@ -156,10 +160,10 @@ class ProducerRebuilt(Event):
 class ProducerRecovered(Event):
     """The first commit after a failure was confirmed.
 
-    ``action``: what was done, as in the recovery table; ``outcome``: what became of the transaction that failed
-    (committed, aborted, or unknown where the log could not tell).
-    ``failures``: how many there were until then, of which this tells the first. ``transaction_age_s`` and
-    ``to_commit_s``: how old the transaction was when it failed, and how long it took from there to this commit.
+    ``action``: what was done, as in the recovery table; ``outcome``: of the transaction that failed (committed,
+    aborted, or unknown where the log could not tell).
+    ``failures``: how many there were until then; the other fields describe the first. ``transaction_age_s``: the age of
+    the transaction when it failed; ``to_commit_s``: seconds from the failure to this commit.
     ``old_producer`` and ``new_producer``: ``id/epoch``, None where ``statistics.interval.ms`` does not make it known.
     """
 
@@ -186,7 +190,7 @@ class ClientReported(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSkipped(Event):
-    """A record that failed was passed over (``on_error="skip"``): told once its transaction is committed."""
+    """A record that failed was skipped (``on_error="skip"``); emitted after its transaction was committed."""
 
     level: ClassVar[str] = "error"
     topic: str
@@ -197,7 +201,7 @@ class RecordSkipped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordDeadLettered(Event):
-    """A record that failed was written to the dead letter topic: told once its transaction is committed."""
+    """A record that failed was written to the dead letter topic; emitted after its transaction was committed."""
 
     level: ClassVar[str] = "error"
     topic: str
@@ -210,12 +214,12 @@ class RecordDeadLettered(Event):
 class EventHook(Protocol):
     """Receives every event, in the thread where it happened. It should be quick.
 
-    An exception that it raises changes nothing of what happened: it is logged, with the event, by the logger
-    ``eos_client`` of the standard library.
+    An exception that it raises never changes an outcome: it is logged, with the event, by the logger ``eos_client`` of
+    the standard library.
     """
 
     def __call__(self, event: Event, /) -> None:
-        """Take note of ``event``."""
+        """Receive ``event``."""
         ...
 
 
@@ -225,7 +229,7 @@ def log_event(event: Event) -> None:
 
 
 class _SafeHook:
-    """A hook that never raises an ``Exception``, for it is called where nobody could do anything about one."""
+    """A hook that never raises an ``Exception``, because no caller could handle one."""
 
     __slots__ = ("_hook",)
 
@@ -237,17 +241,19 @@ class _SafeHook:
             self._hook(event)
         except Exception:
             name = getattr(self._hook, "__qualname__", type(self._hook).__qualname__)
-            _LOGGER.exception("the hook %s raised an exception, which changes nothing of the event: %r", name, event)
+            _LOGGER.exception(
+                "the hook %s raised an exception, which does not change the outcome of the event: %r", name, event
+            )
 
 
 def safe_hook(hook: EventHook) -> EventHook:
-    """Return ``hook`` as this package calls it: what it raises is logged with its name, and goes no further."""
+    """Return ``hook`` guarded: an exception that it raises is logged with the hook's name and not raised."""
     return hook if isinstance(hook, _SafeHook) else _SafeHook(hook)
 
 
 @dataclass(slots=True)
 class Counters:
-    """How a loop or a producer has fared since it was made. All counts are totals."""
+    """Totals of a loop or a producer since it was created."""
 
     committed: int = 0
     skipped: int = 0
@@ -286,10 +292,10 @@ class SparkRunStarted(Event):
 class SparkBatchWritten(Event):
     """All slots of a micro-batch are committed, and so is the batch-complete marker.
 
-    ``slots_skipped``: committed by an earlier attempt. ``handles_started``: slots whose producer was not one kept from
-    an earlier batch. ``tasks_repeated``: slots whose task was not Spark's first attempt: the one before it failed, or
-    its executor was lost. ``commits_resolved``: slots whose commit was not answered; the ledger has it. ``seconds``: on
-    the driver, by step; those of the tasks are the longest of any slot, prefixed with ``task_``.
+    ``slots_skipped``: committed by an earlier attempt. ``handles_started``: slots whose producer was not kept from an
+    earlier batch. ``tasks_repeated``: slots whose task was not Spark's first attempt: the one before failed, or its
+    executor was lost. ``commits_resolved``: slots whose commit was not answered and was found in the ledger.
+    ``seconds``: on the driver, by step; the steps of the tasks, prefixed with ``task_``, are the longest of any slot.
     """
 
     sink_id: str
@@ -306,9 +312,10 @@ class SparkBatchWritten(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkLeaseRenewed(Event):
-    """This driver's lease was over, no newer driver had announced itself: it goes on with ``batch_id`` as ``run``.
+    """This driver's lease had ended without a newer driver, so it has taken the lease again as ``run``.
 
-    So it is after a broker, or the driver, was away for longer than the group's session. ``reason``: how it ended.
+    This happens when a broker, or the driver, was unreachable for longer than the group's session. ``batch_id``: where
+    the driver continues; ``reason``: how the lease ended.
     """
 
     level: ClassVar[str] = "warning"
@@ -320,7 +327,7 @@ class SparkLeaseRenewed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkRunFenced(Event):
-    """This driver has lost its sink to a newer one, or to the group; its query ends."""
+    """This driver has lost its lease to a newer driver, or for good; its query ends."""
 
     level: ClassVar[str] = "error"
     sink_id: str

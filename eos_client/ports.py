@@ -1,4 +1,4 @@
-"""What the inner layers ask of the outside: protocols that the adapters, and any test double, fulfil."""
+"""The protocols that adapters and test doubles implement: clients, client library, clock."""
 
 from __future__ import annotations
 
@@ -127,8 +127,11 @@ class RevocationWork(Protocol):
         """Commit open work that covers any of ``partitions``; on failure, abort it."""
         ...
 
-    def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
-        """Abort open work that covers any of ``partitions``."""
+    def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
+        """End open work that covers any of ``partitions``, because the application's ``on_revoke`` raised.
+
+        A transaction is aborted, because its records may be processed in part; plain offsets are committed.
+        """
         ...
 
     def departed(self, partitions: frozenset[InputPartition]) -> None:

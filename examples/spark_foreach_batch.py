@@ -1,4 +1,4 @@
-"""A Spark stream from topic to topic, each record once: whatever is killed, retried or started twice on the way.
+"""A Spark stream from topic to topic that writes each record once, whatever is killed, retried or started twice.
 
     python examples/spark_foreach_batch.py --bootstrap localhost:9092 --input invoices --output receipts \
         --checkpoint /var/lib/receipts

@@ -1,4 +1,4 @@
-"""A loop survives a rebalance and a lost commit reply on a simulated cluster: no broker, no waiting.
+"""A loop survives a rebalance and a lost commit reply on a simulated cluster, without a broker.
 
     python examples/survive_a_rebalance.py [--seed 0]
 

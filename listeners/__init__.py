@@ -1,4 +1,4 @@
-"""Rebalance listeners: ours feeds the commit gate, and composes with the application's own callbacks."""
+"""Rebalance listeners: ours, which feeds the commit gate, around the application's own callbacks."""
 
 if __name__ != "eos_client.listeners":
     raise ImportError(f"import eos_client.listeners, not {__name__}: a second copy's classes would not be the same")

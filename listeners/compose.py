@@ -1,4 +1,4 @@
-"""The order in which our listener and the application's callbacks run.
+"""Runs our listener and the application's callbacks in the right order.
 
 assigned: ours, then theirs (a seek or an assign of theirs meets a gate that knows the partitions).
 revoked: ours begins, theirs runs while a commit is still allowed, ours commits and closes the gate.
@@ -30,7 +30,7 @@ class ApplicationCallbacks:
 
 
 class ComposedListener:
-    """Ours around theirs. An exception of theirs never leaves partitions half revoked: ours is completed first."""
+    """Runs the application's callbacks inside ours. If one raises, our half is completed before the error goes on."""
 
     def __init__(self, ours: RevocationListener, theirs: ApplicationCallbacks) -> None:
         self._ours = ours
@@ -51,7 +51,7 @@ class ComposedListener:
         self._call(self._theirs.on_lost or self._theirs.on_revoke, partitions)
 
     def on_membership_changed(self, partitions: list[Any], /) -> None:
-        """Ours alone: to the client library, and so to the application, these partitions have stayed."""
+        """Run ours only: librdkafka, and so the application, regards these partitions as retained."""
         self._ours.on_membership_changed(partitions)
 
     def _call(self, callback: RebalanceCallback | None, partitions: list[Any]) -> None:

@@ -26,8 +26,8 @@ def _nothing() -> None:
 class RevocationListener:
     """Our half of every rebalance callback.
 
-    Revoked: the open work is committed while the partitions are still ours, and the generation of that moment is
-    remembered. Lost: nothing is committed. Both leave the gate in a definite state, whatever was raised on the way.
+    Revoked: the open work is committed while the partitions are still ours, and the gate remembers the generation of
+    that moment. Lost: nothing is committed. Both leave the gate in a definite state, whatever was raised in between.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class RevocationListener:
     def on_revoked(self, partitions: list[Any], /, between: Callable[[], None] = _nothing) -> None:
         """Run ``between``, commit the open work, close the gate.
 
-        When ``between`` raises, its part of the work is in doubt: open work that covers a departing partition is
-        aborted instead, the revocation is completed, and only then the exception goes on.
+        When ``between`` raises, ``on_callback_failed`` ends the open work instead of the commit; the revocation is
+        completed before the exception propagates.
         """
         keys = keys_of(partitions)
         if not keys:
@@ -61,7 +61,7 @@ class RevocationListener:
         try:
             between()
         except BaseException as error:
-            self._work.abort_before_revoke(keys, f"the application's on_revoke raised {type(error).__name__}: {error}")
+            self._work.on_callback_failed(keys, f"the application's on_revoke raised {type(error).__name__}: {error}")
             raise
         else:
             self._work.commit_before_revoke(keys)
@@ -78,7 +78,7 @@ class RevocationListener:
             self._hook(PartitionsRevoked(partitions=keys, generation=generation, uncommitted=uncommitted))
 
     def on_lost(self, partitions: list[Any], /) -> None:
-        """Close the gate for good for whatever was consumed from ``partitions``."""
+        """Close the gate for good for everything that was consumed from ``partitions``."""
         keys = keys_of(partitions)
         uncommitted = self._work.uncommitted() & keys
         self._gate.observe(Lost(keys, uncommitted))
@@ -86,6 +86,6 @@ class RevocationListener:
         self._hook(PartitionsLost(partitions=keys, uncommitted=uncommitted))
 
     def on_membership_changed(self, partitions: list[Any], /) -> None:
-        """Close the gate for whatever was consumed from ``partitions`` before, and open it for what will be."""
+        """Treat ``partitions`` as lost and assigned again: what was consumed of them before cannot be committed."""
         self.on_lost(partitions)
         self.on_assigned(partitions)

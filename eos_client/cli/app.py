@@ -1,4 +1,4 @@
-"""The commands and their options. What a command does stands in its own module; this one only reads the line."""
+"""Declares the commands and their options; each command's work is in its own module."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     """
     as_json = log_format is LogFormat.JSON
     configure_logs(log_format, verbose=verbose)
-    # Until the loop takes the signals over: it has nothing open yet, so ending is enough.
+    # SIGTERM before the loop handles it: nothing is open yet, so the process may simply end.
     with failures_reported(verbose=verbose, as_json=as_json), sigterm_as_interrupt(), suppress(KeyboardInterrupt):
         run_loop(
             RunOptions(

@@ -1,4 +1,4 @@
-"""``eos-client broker``: an embedded real Kafka for development, until Ctrl-C or SIGTERM."""
+"""``eos-client broker``: runs an embedded Kafka broker for development until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the Kafka client complains of (lost connections, mostly), as log lines that do not flood.
+"""Logs what the Kafka client reports through ``error_cb``, mostly lost connections, without flooding the log.
 
 librdkafka reports each failed attempt to reconnect, twenty a second. One line for each kind of error and interval is
-enough; the loop's own events say what it means.
+enough; the loop's own events say what the error means for the loop.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import structlog
 
 REPEAT_INTERVAL_S = 10.0
 LOG_LEVEL_CRITICAL = "2"
-"""librdkafka's own lines on stderr, only for emergencies: everything else comes through the callback."""
+"""Keeps librdkafka's own lines off stderr but for emergencies: everything else comes through the callback."""
 
 
 class ClientError(Protocol):
-    """The part of confluent_kafka's ``KafkaError`` that is told."""
+    """The part of confluent_kafka's ``KafkaError`` that is logged."""
 
     def name(self) -> str:
         """Return the error code's name."""
@@ -30,20 +30,20 @@ class ClientError(Protocol):
 
 
 class ClientErrors:
-    """An ``error_cb`` that logs each kind of error at most once every ``interval_s`` seconds, with what it left out."""
+    """An ``error_cb`` that logs each kind of error at most once every ``interval_s`` seconds, with its repetitions."""
 
     def __init__(self, *, interval_s: float = REPEAT_INTERVAL_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval_s = interval_s
         self._clock = clock
-        self._told_at: dict[str, float] = {}
-        self._untold: dict[str, int] = {}
+        self._logged_at: dict[str, float] = {}
+        self._repeated: dict[str, int] = {}
 
     def __call__(self, error: ClientError) -> None:
-        """Log ``error`` unless its kind was just told."""
+        """Log ``error`` unless its kind was logged within the interval."""
         kind, now = error.name(), self._clock()
-        if kind in self._told_at and now - self._told_at[kind] < self._interval_s:
-            self._untold[kind] = self._untold.get(kind, 0) + 1
+        if kind in self._logged_at and now - self._logged_at[kind] < self._interval_s:
+            self._repeated[kind] = self._repeated.get(kind, 0) + 1
             return
-        self._told_at[kind] = now
-        repeated = self._untold.pop(kind, 0)
+        self._logged_at[kind] = now
+        repeated = self._repeated.pop(kind, 0)
         structlog.get_logger("eos_client").warning("client_error", kind=kind, error=error.str(), repeated=repeated)

@@ -1,4 +1,4 @@
-"""``eos-client doctor``: gathers facts about a cluster and a configuration, and prints what the checks make of them."""
+"""``eos-client doctor``: gathers facts about a cluster and a configuration, and prints what the checks find."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions:
-    """What ``eos-client doctor`` was asked to look at. ``timeout_s`` bounds each question to the cluster."""
+    """The options of ``eos-client doctor``. ``timeout_s`` bounds each request to the cluster."""
 
     bootstrap_servers: str
     group_id: str | None = None
@@ -75,7 +75,7 @@ def _internal_topics(admin: ClusterAdmin) -> dict[str, TopicDescription | None]:
 
 
 def report(findings: Sequence[Finding], console: Console) -> None:
-    """Print one line for each finding and the way out below it.
+    """Print one line for each finding, and its remedy below it.
 
     :raises ClusterUnfitError: a finding is a failure.
     """
@@ -88,5 +88,5 @@ def report(findings: Sequence[Finding], console: Console) -> None:
             console.print(Text(f"      -> {finding.way_out}"), soft_wrap=True)
     failed = [finding.subject for finding in findings if finding.level is Level.FAIL]
     if failed:
-        raise ClusterUnfitError(f"not fit for exactly-once: {', '.join(failed)}. The way out is above")
+        raise ClusterUnfitError(f"not fit for exactly-once: {', '.join(failed)}. The remedies are above")
     console.print(Text("fit for exactly-once", style="green"))

@@ -1,7 +1,7 @@
-"""The doctor's knowledge: facts about a cluster and a configuration in, findings out. No Kafka in here.
+"""The doctor's checks: facts about a cluster and a configuration in, findings out, without Kafka.
 
-Every check is one function of :data:`CHECKS` and yields a finding for what it looked at, with the way out where it is
-not ok.
+Every check is one function of :data:`CHECKS` and yields a finding for what it checked, with a remedy where that is not
+ok.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OFFSETS_LOG = "__consumer_offsets"
 
 
 class Level(str, Enum):
-    """How bad a finding is. Only FAIL means "do not run exactly-once here"."""
+    """Severity of a finding. Only FAIL means "do not run exactly-once here"."""
 
     OK = "ok"
     WARN = "warn"
@@ -26,7 +26,7 @@ class Level(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the doctor's report; ``way_out`` is empty where nothing needs to be done."""
+    """One line of the doctor's report; ``way_out`` (the remedy) is empty where nothing needs to be done."""
 
     level: Level
     subject: str
@@ -36,7 +36,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A topic as asked for: ``description`` is ``None`` when it does not exist."""
+    """A requested topic; ``description`` is ``None`` when it does not exist."""
 
     name: str
     description: TopicDescription | None
@@ -45,7 +45,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that the checks look at. ``config``: the client settings in force, ours and the user's."""
+    """Everything that the checks look at. ``config``: the client settings in force, ours and the user's."""
 
     cluster: ClusterDescription
     broker: Mapping[str, str]
@@ -62,7 +62,7 @@ def examine(facts: Facts) -> list[Finding]:
 
 
 def check_brokers(facts: Facts) -> Iterator[Finding]:
-    """Count the brokers: one works, and survives nothing."""
+    """Check the number of brokers: with one, nothing survives the loss of its disk."""
     count = len(facts.cluster.brokers)
     addresses = ", ".join(facts.cluster.brokers.values())
     if count >= 3:  # noqa: PLR2004  the least number that keeps a majority when one is gone
@@ -77,11 +77,11 @@ def check_brokers(facts: Facts) -> Iterator[Finding]:
 
 
 def check_version(facts: Facts) -> Iterator[Finding]:
-    """Tell which brokers these are: with KIP-1251 a retained partition's commit at an older epoch is accepted."""
+    """Check the brokers' version: with KIP-1251 a retained partition's commit at an older epoch is accepted."""
     newest = next((version for version, key in _VERSION_MARKS if key in facts.broker), None)
     protocol = facts.config.get("group.protocol", "classic")
     if newest is None:
-        text = "older than 4.1, or it does not tell its settings"
+        text = "older than 4.1, or its settings cannot be read"
         way_out = "brokers 4.1 and newer are tested; 4.3 and newer refuse the fewest commits"
         yield Finding(Level.WARN, "broker version", text, way_out)
     elif newest < _KIP_1251_VERSION:
@@ -103,12 +103,12 @@ _VERSION_MARKS = (
     ("4.2", "group.streams.initial.rebalance.delay.ms"),
     ("4.1", "group.streams.session.timeout.ms"),
 )
-"""Broker settings that first appeared in a release, newest first (compared from 4.0.1 to 4.3.1): the admin API tells
-no version."""
+"""Broker settings that first appeared in a release, newest first (compared from 4.0.1 to 4.3.1): the admin API
+reports no version."""
 
 
 def check_internal_logs(facts: Facts) -> Iterator[Finding]:
-    """Find why ``init_transactions`` would only say "timed out": a transaction log that cannot have its replicas."""
+    """Check the internal topics: without enough replicas ``init_transactions`` would only say "timed out"."""
     for topic, prefix, min_isr_key in (
         (TRANSACTION_LOG, "transaction.state.log", "transaction.state.log.min.isr"),
         (OFFSETS_LOG, "offsets.topic", "min.insync.replicas"),
@@ -138,12 +138,12 @@ def _internal_log(
         return Finding(Level.FAIL, topic, text, way_out)
     if factor == 1:
         way_out = f"raise {prefix}.replication.factor to 3 where records matter"
-        return Finding(Level.WARN, topic, f"{figures}: its broker's disk is all there is", way_out)
+        return Finding(Level.WARN, topic, f"{figures}: there is a single copy, on one broker's disk", way_out)
     return Finding(Level.OK, topic, figures)
 
 
 def check_transaction_timeout(facts: Facts) -> Iterator[Finding]:
-    """Compare with the broker's limit: it refuses ``init_transactions`` with a longer timeout."""
+    """Check transaction.timeout.ms against the brokers' limit, above which they refuse ``init_transactions``."""
     limit_ms = _integer(facts.broker, "transaction.max.timeout.ms")
     ours_ms = _integer(facts.config, "transaction.timeout.ms")
     if limit_ms is None or ours_ms is None:
@@ -159,7 +159,7 @@ def check_transaction_timeout(facts: Facts) -> Iterator[Finding]:
 
 
 def check_topics(facts: Facts) -> Iterator[Finding]:
-    """Look at the replicas: exactly-once ends where a committed record can be lost with a broker."""
+    """Check the topics' replicas: exactly-once ends where a committed record can be lost with a broker."""
     for topic in facts.topics:
         yield from _topic(topic, len(facts.cluster.brokers))
 
@@ -200,7 +200,7 @@ def _topic(topic: TopicFacts, broker_count: int) -> Iterator[Finding]:
 
 
 def check_group(facts: Facts) -> Iterator[Finding]:
-    """Compare protocols: a group that speaks another one lets a member in only while it is empty or upgrading."""
+    """Check the group's protocol: a group of another protocol admits members only while it is empty or upgrading."""
     if facts.group_id is None:
         return
     subject = f"group {facts.group_id}"

@@ -1,4 +1,4 @@
-"""What the program says when it cannot go on, and the exit status a supervisor reads.
+"""The program's error messages, and the exit codes that a supervisor reads.
 
 One table, :data:`EXIT_CODES`, is the only place where a kind of error becomes a number.
 """
@@ -88,11 +88,11 @@ EXIT_CODES: tuple[tuple[type[EosError], ExitCode], ...] = (
     (EmbeddedKafkaError, ExitCode.EMBEDDED_KAFKA),
     (EosError, ExitCode.CLIENT_FATAL),
 )
-"""First matching row wins. The last row takes every other error of the loop: a supervisor restarts the process."""
+"""First match wins. The last row stands for every other error of the loop: a supervisor restarts the process."""
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """Return the exit status for an error; what no row knows is :attr:`ExitCode.UNEXPECTED`."""
+    """Return the exit status for an error; :attr:`ExitCode.UNEXPECTED` if the table has no row for it."""
     return next((code for kind, code in EXIT_CODES if isinstance(error, kind)), ExitCode.UNEXPECTED)
 
 
@@ -129,7 +129,7 @@ def _report(error: BaseException, code: ExitCode, *, verbose: bool, as_json: boo
 
 
 def message_of(error: BaseException) -> str:
-    """Return what a person should read: ours as it is, a foreign one with its type and where to look."""
+    """Return the message for a person: the text of an error of ours; type and text of any other one."""
     if isinstance(error, EosError):
         return str(error)
     return f"unexpected {type(error).__name__}: {error}. Run again with --verbose for the traceback"

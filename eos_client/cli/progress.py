@@ -1,4 +1,4 @@
-"""One ``loop_progress`` log line each interval, so that a person or a parent process sees the loop move.
+"""Writes a ``loop_progress`` log line at each interval, so that a person or a parent process sees progress.
 
 The loop's thread owns the Kafka clients. This one reads counters and remembers events; it never calls a client.
 """
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class LoopProgress:
-    """An event hook that also reports, from a thread of its own, how far the loop is.
+    """An event hook that also reports the loop's progress, from a thread of its own.
 
     Give it to the loop as ``hook`` and use it as a context manager around ``run()``.
 
     :param interval_s: seconds between two reports.
-    :param forward: the hook that gets every event after this one has noted it.
+    :param forward: the hook that gets every event after this one.
     :param report: receives the fields of each report; by default they are logged.
     """
 
@@ -46,7 +46,7 @@ class LoopProgress:
         self._thread = threading.Thread(target=self._report_until_stopped, name="loop-progress", daemon=True)
 
     def __call__(self, event: Event) -> None:
-        """Note what ``event`` says of the assignment, then pass it on."""
+        """Update the assignment from ``event``, then pass it on."""
         if isinstance(event, PartitionsAssigned):
             self._partitions |= event.partitions
         elif isinstance(event, PartitionsRevoked | PartitionsLost):

@@ -14,7 +14,7 @@ from eos_client.loop import ExactlyOnceLoop
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What ``eos-client run`` was asked to do."""
+    """The options of ``eos-client run``."""
 
     reference: str
     bootstrap_servers: str

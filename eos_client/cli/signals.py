@@ -1,4 +1,4 @@
-"""SIGTERM for commands that wait: it interrupts them as Ctrl-C does, so that every ``with`` block cleans up."""
+"""Makes SIGTERM interrupt a waiting command as Ctrl-C does, so that every ``with`` block cleans up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wrappers: where the adapters, the listeners and the gate meet."""
+"""EosConsumer and EosProducer: they wire the adapters and the rebalance listener to the gate."""
 
 from eos_client.clients.consumer import EosConsumer
 from eos_client.clients.producer import EosProducer

@@ -1,10 +1,10 @@
-"""Asking the gate: a fresh snapshot of our membership, how long the work has been held, and the log of each skip."""
+"""Commit decisions: a fresh snapshot of our membership, how long the work has been held, and the event of each skip."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from eos_client.core.commit_gate import HELD_TOO_LONG_ROW, CommitAttempt, CommitDecision, CommitRuling, HoldEnded
+from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling, GateRule, HoldEnded
 from eos_client.core.model import InputPositions
 from eos_client.observe import CommitSkipped, EventHook
 from eos_client.ports import GroupConsumer, MembershipSnapshot
@@ -31,8 +31,8 @@ class GateAttempts:
         """Seconds since the first skip; 0.0 without one."""
         return 0.0 if self._held_since is None else self._clock() - self._held_since
 
-    def ask(self, positions: InputPositions) -> tuple[CommitRuling, MembershipSnapshot]:
-        """Ask the gate about ``positions`` under our membership as it is now."""
+    def decide(self, positions: InputPositions) -> tuple[CommitRuling, MembershipSnapshot]:
+        """Let the gate decide on ``positions`` under our membership as it is now."""
         snapshot = self._consumer.snapshot()
         attempt = CommitAttempt(
             positions=positions,
@@ -41,29 +41,31 @@ class GateAttempts:
             held_for_s=self.held_for_s,
         )
         ruling = self._consumer.gate.decide(attempt)
-        if ruling.row == HELD_TOO_LONG_ROW:
+        if ruling.rule is GateRule.HELD_TOO_LONG:
             self._consumer.gate.observe(HoldEnded())
         return ruling, snapshot
 
-    def verdict(
-        self, positions: Callable[[], InputPositions], served: Callable[[], bool]
+    def decide_after_callbacks(
+        self, positions: Callable[[], InputPositions], is_still_due: Callable[[], bool]
     ) -> tuple[CommitRuling, MembershipSnapshot]:
-        """Ask, serving callbacks as long as the gate wants them served first (row 8).
+        """Let the gate decide, and serve callbacks for as long as it wants them served first.
 
-        ``served`` says whether the question still stands. A generation that moves again each time counts as a skip,
-        which ends at the hold limit like any other (row 7).
+        ``is_still_due``: whether there is anything left to decide on after callbacks were served. A generation that
+        moves again each time counts as a skip, which ends at the hold limit like any other.
         """
-        ruling, snapshot = self.ask(positions())
+        ruling, snapshot = self.decide(positions())
         for _ in range(_SERVE_ROUNDS_MAX):
             if ruling.decision is not CommitDecision.SERVE_CALLBACKS:
                 break
             self._consumer.serve_callbacks(drain=True)
-            if not served():
+            if not is_still_due():
                 break
-            ruling, snapshot = self.ask(positions())
+            ruling, snapshot = self.decide(positions())
         if ruling.decision is CommitDecision.SERVE_CALLBACKS and self.held_for_s > self._hold_limit_s:
             ruling = CommitRuling(
-                CommitDecision.ABORT, HELD_TOO_LONG_ROW, "the generation kept moving for longer than the hold limit"
+                CommitDecision.ABORT,
+                GateRule.HELD_TOO_LONG,
+                "the generation kept moving for longer than the hold limit",
             )
         return ruling, snapshot
 
@@ -71,15 +73,15 @@ class GateAttempts:
     def _hold_limit_s(self) -> float:
         return self._consumer.gate.settings.hold_limit_s
 
-    def note(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
-        """Note what became of an attempt: the work is held, or its attempts have ended."""
+    def record(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
+        """Record a ruling: the work is held, or its attempts have ended."""
         if ruling.decision in {CommitDecision.COMMIT, CommitDecision.ABORT}:
             self.ended()
         else:
             self.skipped(ruling, snapshot)
 
     def skipped(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
-        """Note and report that nothing was sent."""
+        """Record and report that nothing was sent."""
         if self._held_since is None:
             self._held_since = self._clock()
         revocation = self._consumer.gate.state.revocation
@@ -93,5 +95,5 @@ class GateAttempts:
         )
 
     def ended(self) -> None:
-        """Note that the work was committed, aborted or given up."""
+        """Record that the work was committed, aborted or given up."""
         self._held_since = None

@@ -1,4 +1,4 @@
-"""Tells records from error events, at a cost of one call for a batch without events."""
+"""Separates records from error events, at the cost of one call for a batch without events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A KIP-848 group tells no member that a topic of its subscription is missing, so the cluster is asked once."""
+"""Asks the cluster for missing topics, because a KIP-848 group reports none to its members."""
 
 from __future__ import annotations
 

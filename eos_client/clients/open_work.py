@@ -137,8 +137,8 @@ class OpenWork:
 
         A plain commit that is sent twice could be served after the transactions that follow, and undo them.
         """
-        ruling, snapshot = self._starts.ask(starts)
-        self._starts.note(ruling, snapshot)
+        ruling, snapshot = self._starts.decide(starts)
+        self._starts.record(ruling, snapshot)
         if ruling.decision is not CommitDecision.COMMIT:
             return False
         if (session := self.committing_session) is not None:
@@ -165,10 +165,10 @@ class OpenWork:
         for work in self._both:
             work.commit_before_revoke(partitions)
 
-    def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
+    def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         """Abort open work that covers any of ``partitions``."""
         for work in self._both:
-            work.abort_before_revoke(partitions, reason)
+            work.on_callback_failed(partitions, reason)
 
     def departed(self, partitions: frozenset[InputPartition]) -> None:
         """``partitions`` have left: what the gate keeps back from now on, it keeps back since then."""

@@ -1,4 +1,4 @@
-"""Plain, non-transactional commits behind the gate: what may not be sent now, or is not confirmed yet, stays pending.
+"""Non-transactional commits through the gate; offsets that may not be sent yet stay pending.
 
 The next allowed commit covers the pending offsets, or the one inside the revoke callback does.
 """
@@ -13,14 +13,16 @@ from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.plain_offsets import Offsets
 from eos_client.confluent.failures import commit_refused, last_commit_errors, refuse_error_event
-from eos_client.core.commit_gate import CommitDecision, CommitRuling
+from eos_client.core.commit_gate import CommitDecision, CommitRuling, GateRule
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
 from eos_client.errors import EosError
 from eos_client.observe import CommitRefused, EventHook
 from eos_client.ports import Clock, MembershipSnapshot
 
 _LEFT_MEANWHILE = CommitRuling(
-    CommitDecision.ABORT, 3, "the partitions left while commit() served callbacks, and a newer owner may exist"
+    CommitDecision.ABORT,
+    GateRule.NOT_OURS,
+    "the partitions left while commit() served callbacks, and a newer owner may exist",
 )
 
 Callback = Callable[[Any, list[Any]], Any]
@@ -68,13 +70,13 @@ class PlainCommits:
 
     def commit(self, requested: Offsets, *, asynchronous: bool) -> list[Any] | None:
         """Commit what is ``requested`` and pending, if the gate lets it pass; see ``EosConsumer.commit``."""
-        ruling, asked = self._rule(requested)
+        ruling, asked = self._decide(requested)
         if ruling.decision is CommitDecision.COMMIT:
             return self._send_beside(requested, asked, asynchronous=asynchronous)
         if ruling.decision is CommitDecision.ABORT and not asynchronous:
             refused = sorted(requested.keys() & asked.keys())
             raise commit_refused(
-                f"nothing was committed for {', '.join(map(str, refused))}: {ruling.reason} (row {ruling.row})."
+                f"nothing was committed for {', '.join(map(str, refused))}: {ruling.reason} (rule {ruling.rule})."
             )
         return None if asynchronous else []
 
@@ -122,13 +124,13 @@ class PlainCommits:
         if failed:
             partitions = frozenset(InputPartition(place.topic, place.partition) for place, _ in failed)
             reason = f"{failed[0][1].name()}: {failed[0][1].str()}; the next commit covers these offsets"
-            self._hook(CommitRefused(partitions=partitions, row=0, reason=reason))
+            self._hook(CommitRefused(partitions=partitions, rule=None, reason=reason))
         if self._application_on_commit is not None:
             self._application_on_commit(error, places)
 
     # -- asking the gate ---------------------------------------------------------------------------------------------
 
-    def _rule(self, requested: Offsets) -> tuple[CommitRuling, Offsets]:
+    def _decide(self, requested: Offsets) -> tuple[CommitRuling, Offsets]:
         """Ask the gate about ``requested`` and what is pending; returns its ruling and the offsets that it is about.
 
         Callbacks may be served meanwhile. What is requested is pending to them, so that a revocation commits it, and
@@ -141,7 +143,7 @@ class PlainCommits:
         self._asking.append(left)
         try:
             self._offsets.pending.update(requested)
-            ruling, snapshot = self._attempts.verdict(
+            ruling, snapshot = self._attempts.decide_after_callbacks(
                 lambda: self._positions(self._offsets.pending), lambda: left.isdisjoint(requested)
             )
             if not left.isdisjoint(requested):
@@ -164,9 +166,9 @@ class PlainCommits:
                 self._offsets.pending[partition] = before[partition]
 
     def _note(self, ruling: CommitRuling, snapshot: MembershipSnapshot, refused: AbstractSet[InputPartition]) -> None:
-        self._attempts.note(ruling, snapshot)
+        self._attempts.record(ruling, snapshot)
         if ruling.decision is CommitDecision.ABORT and refused:
-            self._hook(CommitRefused(partitions=frozenset(refused), row=ruling.row, reason=ruling.reason))
+            self._hook(CommitRefused(partitions=frozenset(refused), rule=ruling.rule, reason=ruling.reason))
 
     def _positions(self, offsets: Offsets) -> InputPositions:
         known, synced = self._consumer.positions_of_ours, self._consumer.synced_generation
@@ -185,16 +187,16 @@ class PlainCommits:
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
         """Commit what is pending for the departing partitions."""
         due = {p: place for p, place in self._offsets.pending.items() if p in partitions}
-        if not due or self._attempts.ask(self._positions(due))[0].decision is not CommitDecision.COMMIT:
+        if not due or self._attempts.decide(self._positions(due))[0].decision is not CommitDecision.COMMIT:
             return
         try:
             with last_commit_errors():
                 self._send(due, asynchronous=False)
         except EosError as error:
-            self._hook(CommitRefused(partitions=frozenset(due), row=0, reason=str(error)))
+            self._hook(CommitRefused(partitions=frozenset(due), rule=None, reason=str(error)))
 
-    def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
-        """Commit all the same: what is pending was processed before the application's callback failed."""
+    def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
+        """Commit what is pending: it was processed before the application's callback failed."""
         del reason
         self.commit_before_revoke(partitions)
 
@@ -208,5 +210,5 @@ class PlainCommits:
             self._consumer.forget(partitions)
         if left:
             self._hook(
-                CommitRefused(partitions=left, row=3, reason="the partitions left before a commit was confirmed")
+                CommitRefused(partitions=left, rule=None, reason="the partitions left before a commit was confirmed")
             )

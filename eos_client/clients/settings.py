@@ -1,4 +1,4 @@
-"""How confluent_kafka's constructors take their settings: a dict, keywords, or both, keywords winning."""
+"""Accepts settings as confluent_kafka's constructors do: a dict, keywords, or both, where keywords win."""
 
 from __future__ import annotations
 

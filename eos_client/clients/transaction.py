@@ -1,53 +1,32 @@
-"""Where a commit is performed: flush, serve callbacks, ask the gate, snapshot, send offsets, commit.
+"""The open work of one consumer and one producer (KIP-447), as the loop, the blocks and the rebalance callbacks see it.
 
-That order keeps the window in which a silent epoch bump refuses the commit as short as librdkafka allows. One session
-joins one consumer and one producer (KIP-447); while the gate is closed its transaction stays open.
+What may happen when is decided by ``core/transaction_lifecycle.py`` and performed by ``transaction_steps.py``.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 from eos_client.clients.block_state import BlockState, TellOutcome
-from eos_client.clients.gate_attempts import GateAttempts
-from eos_client.clients.recovery_trace import RecoveryTrace
-from eos_client.clients.unknown_outcome import ask_the_log
-from eos_client.confluent.call_stack import Calls, comes_from
+from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, Ending, TransactionSteps
+from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.failures import leave_block, misplaced_call
-from eos_client.confluent.thread_ownership import OWNED_CALLS, is_in_call
-from eos_client.core.commit_gate import (
-    CommitDecision,
-    CommitGate,
-    CommitRuling,
-    GatePolicy,
-    WorkSettled,
-)
-from eos_client.core.model import GroupGeneration, InputPartition, InputPositions, Outcome, named, record_count
-from eos_client.core.outcome_resolution import AttemptToken
+from eos_client.confluent.thread_ownership import is_in_call
+from eos_client.core.commit_gate import GatePolicy
+from eos_client.core.model import InputPartition, InputPositions, Outcome, named, record_count
+from eos_client.core.transaction_lifecycle import Event
 from eos_client.errors import (
     AbortableError,
-    ClientClosedError,
     ClusterUnavailableError,
     EosError,
     RebuildProducerError,
     RetriableError,
-    TransactionStateError,
     UnknownOutcomeError,
-    WrongThreadError,
 )
-from eos_client.observe import (
-    Counters,
-    EventHook,
-    OutcomeResolved,
-    TransactionAborted,
-    TransactionCommitted,
-    log_event,
-    safe_hook,
-)
+from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted, log_event, safe_hook
 from eos_client.ports import Clock, GroupConsumer, MembershipSnapshot, OutputRecord, TransactionalProducer
 
 _BLOCK_SLICE_S = 0.02
@@ -55,60 +34,15 @@ _ANSWER_WAIT_S = 5.0
 _BROKEN_OFF = "an exception has broken off the end of the block"
 
 _Result = TypeVar("_Result")
-_OwnCall = Literal["begin_transaction", "send_offsets", "commit_transaction", "abort_transaction"]
-"""``send_offsets`` makes the producer's own ``send_offsets_to_transaction``."""
-
-_NOTHING_WAS_SENT = (TransactionStateError, ClientClosedError, WrongThreadError)
-"""Of the errors of ``commit_transaction`` that name no recovery, those that leave no doubt about the outcome."""
-
-_TO_BE_REPEATED = (AbortableError, RebuildProducerError, RetriableError, ClusterUnavailableError, *_NOTHING_WAS_SENT)
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How one attempt to end a transaction came out. ``row``: the gate's row, 0 when the gate was not the reason."""
-
-    outcome: Outcome
-    reason: str
-    row: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Commit:
-    """What a commit was sent with, and when its end was begun."""
-
-    positions: InputPositions
-    token: AttemptToken
-    generation: GroupGeneration
-    ruling: CommitRuling
-    began_at: float
-    inside_revoke: bool
+_TO_BE_REPEATED = (AbortableError, RebuildProducerError, RetriableError, ClusterUnavailableError, *NOTHING_WAS_SENT)
 
 
 @dataclass(slots=True)
-class _Step:
-    """A step that has not come to a known end: it runs, has failed, or was broken off by an asynchronous exception.
-
-    A ``commit`` stays such a step until the log has told its outcome. ``cause``: why the log has to be asked.
-    """
-
-    name: str
-    commit: _Commit | None = None
-    cause: UnknownOutcomeError | None = None
-    is_left_unknown: bool = False
-
-    @property
-    def why(self) -> str:
-        """Why it is not known how the step ended."""
-        return f"{self.name} did not come to a known end." if self.cause is None else str(self.cause)
-
-
-@dataclass(frozen=True, slots=True)
 class _Leaving:
-    """A block whose end has begun. ``before``: the session's last ending then."""
+    """A block whose end has begun. ``is_told``: whether an attempt to end its transaction has come out since."""
 
     tell: TellOutcome
-    before: Ending
+    is_told: bool = False
 
 
 class TransactionSession:
@@ -132,99 +66,90 @@ class TransactionSession:
         """``handle_in_doubt``: as the session said that has used the producer so far."""
         self._consumer = consumer
         self._producer = producer
-        self._gate: CommitGate = consumer.gate
         self._hook = safe_hook(hook)
         self._clock = clock
         self.counters = counters or Counters()
         self.block = BlockState()
-        self.last = Ending(Outcome.COMMITTED, "nothing was done yet")
-        self._open = False
-        self._records_out = 0
-        self._outputs_in_hand = False
+        self._steps = TransactionSteps(
+            consumer,
+            producer,
+            clock=clock,
+            hook=self._hook,
+            counters=self.counters,
+            handle_in_doubt=handle_in_doubt,
+            told=self._told,
+            raise_failure=self.raise_failure,
+        )
         self._calls_at_work = 0
-        self._own_call: _OwnCall = "begin_transaction"
-        self._attempts = GateAttempts(consumer, self._hook, clock)
-        self._trace = RecoveryTrace(producer, self._hook, self.counters, clock)
         self._failure: EosError | None = None
-        self._step = _Step("the last session's transaction") if handle_in_doubt else None
         self._leaving: _Leaving | None = None
         self._given_up = False
         self.is_over = False
-        self._token = AttemptToken(secrets.token_hex(6))
 
     def joins(self, consumer: GroupConsumer) -> bool:
         """Whether this session is the one of ``consumer``."""
         return self._consumer is consumer
 
     @property
+    def last(self) -> Ending:
+        """How the last attempt to end a transaction came out."""
+        return self._steps.last
+
+    @property
     def is_open(self) -> bool:
         """Whether a transaction has begun and not ended."""
-        return self._open
+        return self._steps.lifecycle.has_begun
 
     @property
     def has_open_work(self) -> bool:
         """Whether a block is open, or a transaction, or what became of the last one is unknown."""
-        return self.block.is_open or self._open or self.is_unresolved
+        return self.block.is_open or self.is_open or self.is_unresolved
 
     @property
     def is_unresolved(self) -> bool:
         """Whether a commit was sent whose outcome is not known yet; `conclude` asks for it."""
-        return self._step is not None and self._step.commit is not None
+        return self._steps.lifecycle.is_outcome_open
 
     @property
     def is_in_doubt(self) -> bool:
         """Whether it is not settled yet what becomes of records that were handed over in a block that has ended."""
-        return self._step is not None or self._leaving is not None
+        return self.handle_in_doubt or self._leaving is not None
 
     @property
     def handle_in_doubt(self) -> bool:
         """Whether the producer's handle is to be replaced before it is used again."""
-        return self._step is not None
+        return self._steps.lifecycle.is_unfinished
 
     @property
     def in_hand(self) -> bool:
         """Whether there are records or outputs of which more outputs may follow."""
-        return self._outputs_in_hand or self._consumer.records_in_hand
+        return self._steps.outputs_in_hand or self._consumer.records_in_hand
 
     @property
     def is_held(self) -> bool:
         """Whether the gate keeps the transaction open beyond its time."""
-        return self._attempts.is_held
+        return self._steps.attempts.is_held
 
     @property
     def commits_when_generation_moves(self) -> bool:
         """Whether a held transaction is tried again at once, not at its next interval."""
-        return self._gate.settings.policy is GatePolicy.HOLD
+        return self._consumer.gate.settings.policy is GatePolicy.HOLD
 
     # -- work ----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Begin a transaction unless one is open."""
-        ended = None if self._step is None else self._make_good()
-        self._outputs_in_hand = True
+        ended = self._resume()
+        self._steps.outputs_in_hand = True
         if ended is not None and ended.outcome is Outcome.ABORTED:
             raise AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
-        if not self._open:
-            self.step_of_a_block(self._begin)
-
-    def _begin(self) -> None:
-        self._consumer.require_open()
-        self._step = _Step("the begin of a transaction")
-        try:
-            self._working(lambda: self._call("begin_transaction"))
-        except EosError as error:
-            self._step = None
-            # Where a signal handler's begin_transaction() has passed for ours (ARCHITECTURE), the library refuses ours.
-            self._open = self._producer.has_open_transaction
-            if not self._open or error.__cause__ is None:
-                raise
-        self._open = True
-        self._step = None
+        if not self.is_open:
+            self.step_of_a_block(lambda: self._working(self._steps.begin))
 
     def processed(self) -> None:
         """Note that everything handed over so far was processed, and that all its outputs were written."""
         self._consumer.processed()
-        self._outputs_in_hand = False
+        self._steps.outputs_in_hand = False
 
     @property
     def is_at_work(self) -> bool:
@@ -239,11 +164,6 @@ class TransactionSession:
             return act()
         finally:
             self._calls_at_work = before
-
-    def _call(self, name: _OwnCall, *arguments: Any) -> None:
-        """Make the producer's transactional call of that name, which it refuses to everybody else meanwhile."""
-        self._own_call = name
-        getattr(self._producer, name)(*arguments)
 
     def step_of_a_block(self, act: Callable[[], _Result]) -> _Result:
         """Do ``act``, which begins or ends a block: nothing that the application calls meanwhile may come between."""
@@ -271,7 +191,7 @@ class TransactionSession:
 
     def refuse_transaction_by_hand(self) -> None:
         """Raise TransactionStateError for a block while the application has a transaction of its own open."""
-        if self._producer.has_open_transaction and not self._open:
+        if self._producer.has_open_transaction and not self.is_open:
             raise misplaced_call(
                 f"a block while the transaction that begin_transaction() of {self._producer.transactional_id!r} began "
                 "is open: it would be torn apart. End it by commit_transaction() or abort_transaction() first"
@@ -279,7 +199,7 @@ class TransactionSession:
 
     def refuse_beside(self, call: str) -> None:
         """Raise TransactionStateError for a transactional ``call`` of the application while our work is open."""
-        if call.startswith(self._own_call) and comes_from(_OWN_CALLS, self, OWNED_CALLS, self._producer, above=2):
+        if self._steps.is_making(call, above=2):
             return
         self.refuse_within_a_step(call)
         self.conclude_block()
@@ -301,7 +221,7 @@ class TransactionSession:
 
     def wrote(self, count: int) -> None:
         """Count ``count`` outputs that were written."""
-        self._records_out += count
+        self._steps.records_out += count
 
     def serve_deliveries(self) -> None:
         """Let go of what was acknowledged, soon: memory that is used again at once is still in the cache."""
@@ -313,7 +233,7 @@ class TransactionSession:
 
     def await_deliveries(self) -> None:
         """Wait until all outputs written so far are acknowledged or refused; raises AbortableError after a time-out."""
-        if self._open:
+        if self.is_open:
             self._producer.flush_outputs(self._producer.limits.commit_timeout_s)
 
     def take_refused_delivery(self) -> str:
@@ -337,138 +257,27 @@ class TransactionSession:
             return self._end_what_is_open()
 
     def _end_what_is_open(self) -> Ending:
-        ended = self._make_good()
-        if ended is not None and (ended.outcome is Outcome.ABORTED or self._is_idle):
+        ended = self._resume()
+        if ended is not None and (ended.outcome is Outcome.ABORTED or self._steps.is_idle):
             return ended
         self.processed()
         self.raise_failure()
-        if self._is_idle:
-            self._attempts.ended()
+        if self._steps.is_idle:
+            self._steps.attempts.ended()
             self._working(self.listen)
-            return self._ended(Ending(Outcome.COMMITTED, "nothing to do"))
+            return self._steps.note(Ending(Outcome.COMMITTED, "nothing to do"))
         if (failed := self._producer.transaction_failure) is not None:
             return self.recover(failed)
-        return self._working(self._end)
+        return self._working(self._steps.end)
 
-    def _ended(self, ending: Ending) -> Ending:
-        """Note how the transaction ended, and tell the block that is being left; then no step is under way."""
-        self.last = ending
-        if self._leaving is not None:
-            self._leaving.tell(ending.outcome, ending.reason)
-        self._step = None
-        return ending
-
-    @property
-    def _is_idle(self) -> bool:
-        return not self._open and not self._consumer.positions
-
-    def _end(self) -> Ending:
-        began_at, before = self._clock(), self.last
-        failed = self._flush()
-        if failed is not None:
-            return failed
-        self._consumer.serve_callbacks()  # serves callbacks, too; a single record would be the whole of the next batch
-        self.raise_failure()
-        if self.last is not before:  # a revocation ended it meanwhile
-            return self.last
-        ruling, snapshot = self._rule()
-        if self.last is not before:
-            return self.last
-        return self._obey(ruling, snapshot, began_at)
-
-    def _plain_commits_under_way(self) -> str:
-        """Return why the transaction must not be committed now, if a plain commit is the reason."""
-        ours = self._consumer.positions.keys()
-        if late := self._consumer.unanswered_commits & ours:
-            return (
-                f"an asynchronous commit() of {named(late)} was not answered in time: served after this transaction, "
-                "it would take the group back"
-            )
-        if late := self._consumer.unfenced_commits & ours:
-            return (
-                f"a commit() of {named(late)} was not answered before this block: a copy of it, served after this "
-                "transaction, would take the group back"
-            )
-        return ""
-
-    def _flush(self, *, inside_revoke: bool = False) -> Ending | None:
-        """Wait for the outputs; returns how the transaction ended when they did not get through."""
-        before = self.last
-        meanwhile = None if inside_revoke else self._consumer.prefetch
-        try:
-            self._producer.flush_outputs(self._producer.limits.commit_timeout_s, meanwhile)
-        except (AbortableError, RebuildProducerError) as error:
-            if not inside_revoke:
-                self.raise_failure()  # a commit inside a callback that was served meanwhile may have taken effect
-            return self._recover(error, inside_revoke=inside_revoke) if self.last is before else self.last
-        return None
-
-    def _obey(self, ruling: CommitRuling, snapshot: MembershipSnapshot, began_at: float) -> Ending:
-        if ruling.decision is CommitDecision.COMMIT:
-            return self._commit(snapshot, began_at, ruling, inside_revoke=False)
-        if ruling.decision is CommitDecision.ABORT:
-            return self._abort(ruling.reason, ruling.row)
-        self._note_skip(ruling, snapshot)
-        return self._ended(Ending(Outcome.SKIPPED, ruling.reason, ruling.row))
-
-    def _rule(self) -> tuple[CommitRuling, MembershipSnapshot]:
-        """Ask the gate until it gives a verdict; serving callbacks may end the transaction meanwhile."""
-        before = self.last
-
-        def stands() -> bool:
-            self.raise_failure()
-            return self.last is before
-
-        ruling, snapshot = self._attempts.verdict(lambda: self._consumer.positions, stands)
-        if ruling.decision is CommitDecision.SKIP and self._gate.settings.policy is GatePolicy.BLOCK:
-            return self._block(ruling, snapshot)
-        return ruling, snapshot
-
-    def _block(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> tuple[CommitRuling, MembershipSnapshot]:
-        """Stay in poll until the gate opens; its hold limit ends this (row 7)."""
-        before = self.last
-        self._note_skip(ruling, snapshot)
-        while ruling.decision in {CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS} and self.last is before:
-            if ruling.decision is CommitDecision.SKIP:
-                self._consumer.wait_while_paused(_BLOCK_SLICE_S)
-            else:
-                self._consumer.serve_callbacks(drain=True)
-            self.raise_failure()
-            ruling, snapshot = self._attempts.ask(self._consumer.positions)
-        return ruling, snapshot
-
-    def _note_skip(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
-        self.counters.skipped += 1
-        self._attempts.skipped(ruling, snapshot)
-
-    def _commit(
-        self, snapshot: MembershipSnapshot, began_at: float, ruling: CommitRuling, *, inside_revoke: bool
-    ) -> Ending:
-        if late := self._plain_commits_under_way():
-            return self._abort(late, inside_revoke=inside_revoke)
-        self.begin()
-        positions = dict(self._consumer.positions)
-        self._token = self._token.next()
-        commit = _Commit(positions, self._token, snapshot.generation, ruling, began_at, inside_revoke)
-        self._step = step = _Step("a commit", commit)
-        timeout_s = self._producer.limits.commit_timeout_s
-        is_sent = False
-        try:
-            if positions:
-                self._call("send_offsets", positions, snapshot, timeout_s, str(self._token))
-            is_sent = True
-            self._call("commit_transaction", timeout_s)
-        except UnknownOutcomeError as error:
-            return self._resolve(step, commit, error, inside_revoke=inside_revoke)
-        except EosError as error:
-            if self._producer.may_have_ended:  # then a signal handler has raised it
-                raise
-            if isinstance(error, (AbortableError, RebuildProducerError)):
-                return self._recover(error, inside_revoke=inside_revoke)
-            if not is_sent or isinstance(error, _NOTHING_WAS_SENT):
-                self._step = None
-            raise
-        return self._committed(commit)
+    def _told(self, outcome: Outcome | None, reason: str) -> None:
+        """Tell the block that is being left how its transaction has ended; None: nobody can know."""
+        if self._leaving is None:
+            return
+        self._leaving.is_told = outcome is not None
+        self._leaving.tell(outcome, reason)
+        if outcome is None:
+            self._leaving = None
 
     def commit_starts(self, starts: InputPositions) -> bool:
         """Commit where partitions start, in a transaction of its own; returns whether later owners will find it.
@@ -476,42 +285,14 @@ class TransactionSession:
         None is possible while another is open. Where it fails, what was handed over goes the way of an abort: whether
         it took effect is told by the group's offsets, which are asked for again. Raises what cannot be repeated.
         """
-        if self._open or self.is_in_doubt or self.is_at_work or self._given_up:
+        if self.is_open or self.is_in_doubt or self.is_at_work or self._given_up:
             return False
-        self._step = _Step("the commit of where partitions start")
         try:
             with self._producer.callback_errors_deferred(beyond=True):
-                self._working(lambda: self._send_starts(starts))
+                self._working(lambda: self._steps.commit_starts(starts))
         except _TO_BE_REPEATED:
             return False
-        self._step = None
         return True
-
-    def _send_starts(self, starts: InputPositions) -> None:
-        timeout_s = self._producer.limits.commit_timeout_s
-        self._token = self._token.next()
-        self._call("begin_transaction")
-        self._call("send_offsets", starts, self._consumer.snapshot(), timeout_s, str(self._token))
-        self._call("commit_transaction", timeout_s)
-
-    def _committed(self, commit: _Commit) -> Ending:
-        committed = TransactionCommitted(
-            records_in=record_count(commit.positions),
-            records_out=self._records_out,
-            duration_s=self._clock() - commit.began_at,
-            generation=commit.generation,
-            inside_revoke=commit.inside_revoke,
-        )
-        self._consumer.settle(commit.positions)
-        self._settled()
-        ending = self._ended(Ending(Outcome.COMMITTED, commit.ruling.reason, commit.ruling.row))
-        self.counters.committed += 1
-        self.counters.records_in += committed.records_in
-        self.counters.records_out += committed.records_out
-        self.counters.generation_id = commit.generation.generation_id
-        self._hook(committed)
-        self._trace.committed()
-        return ending
 
     # -- what has not come to a known end -------------------------------------------------------------------------
 
@@ -532,7 +313,7 @@ class TransactionSession:
 
     def leave_block(self) -> None:
         """Begin the end of the open block: whatever ends the transaction from now on is told to it."""
-        self._leaving = _Leaving(self.block.tell, self.last)
+        self._leaving = _Leaving(self.block.tell)
         self.block.close()
 
     def leave_broken_block(self) -> None:
@@ -548,7 +329,7 @@ class TransactionSession:
 
     def left_block(self) -> None:
         """Note that the end of the block is through; what it could not find out is told to the block later."""
-        if self._leaving is not None and self.last is not self._leaving.before:
+        if self._leaving is not None and self._leaving.is_told:
             self._tell_leaving(self._leaving)
 
     def _tell_leaving(self, leaving: _Leaving) -> None:
@@ -562,55 +343,23 @@ class TransactionSession:
         raises; what is still unknown then is asked for by the next call.
         """
         leaving = self._leaving
-        if self._step is None and leaving is None:
+        if not self.handle_in_doubt and leaving is None:
             return
         self._calls_at_work = 0
         with self._producer.callback_errors_deferred():
-            self._make_good()
+            self._resume()
             if leaving is not None and self._leaving is leaving:
-                if self.last is leaving.before:
-                    self._undone(_BROKEN_OFF, self._abort)
+                if not leaving.is_told:
+                    self._undone(_BROKEN_OFF, self._steps.abort)
                 self._tell_leaving(leaving)
 
-    def _make_good(self, *, inside_revoke: bool = False) -> Ending | None:
+    def _resume(self, *, inside_revoke: bool = False) -> Ending | None:
         """Bring the step that has not come to a known end to one, if there is such a step."""
-        step = self._step
-        if step is None:
+        if not self.handle_in_doubt:
             return None
-        ended = self._working(lambda: self._bring_to_an_end(step, inside_revoke=inside_revoke))
+        ended = self._working(lambda: self._steps.resume(inside_revoke=inside_revoke))
         self._failure = None
         return ended
-
-    def _bring_to_an_end(self, step: _Step, *, inside_revoke: bool) -> Ending:
-        if step.commit is None:
-            return self._start_over(RebuildProducerError(step.why), inside_revoke=inside_revoke)
-        cause = step.cause or UnknownOutcomeError(step.why)
-        return self._resolve(step, step.commit, cause, inside_revoke=inside_revoke)
-
-    def _resolve(self, step: _Step, commit: _Commit, cause: UnknownOutcomeError, *, inside_revoke: bool) -> Ending:
-        """Ask the log what became of ``commit``. What that raises leaves the step open, but for UnknownOutcomeError."""
-        if step.cause is None:
-            step.cause = cause
-            self.counters.outcomes_resolved += 1
-            self._trace.failed(cause)
-        self._open = False
-        try:
-            outcome = ask_the_log(
-                self._consumer, self._producer, commit.positions, commit.token, cause, self._hook, self._clock
-            )
-        except UnknownOutcomeError as error:
-            self._step = None
-            self._go_back(inside_revoke=inside_revoke)
-            self._stays_unknown(str(error))
-            raise
-        if self._trace.resolved(outcome) is Outcome.ABORTED:
-            return self._aborted(str(cause), inside_revoke=inside_revoke)
-        return self._committed(commit)
-
-    def _stays_unknown(self, reason: str) -> None:
-        if self._leaving is not None:
-            self._leaving.tell(None, reason)
-            self._leaving = None
 
     # -- abort ---------------------------------------------------------------------------------------------------
 
@@ -618,14 +367,14 @@ class TransactionSession:
         """Abort what is open and rewind to the first uncommitted record."""
         with self._producer.callback_errors_deferred():
             self.raise_failure()
-            return self._undo(reason, lambda _: self._abort(reason))
+            return self._undo(reason, self._steps.abort)
 
     def _undo(self, reason: str, undo: Callable[[str], Ending]) -> Ending:
-        ended = self._make_good()
+        ended = self._resume()
         if ended is not None and ended.outcome is Outcome.ABORTED:
             return ended
-        if ended is not None and self._is_idle:  # all that was open has been committed
-            return self._ended(Ending(Outcome.ABORTED, reason))
+        if ended is not None and self._steps.is_idle:  # all that was open has been committed
+            return self._steps.note(Ending(Outcome.ABORTED, reason))
         return self._undone(reason, undo)
 
     def _undone(self, reason: str, undo: Callable[[str], Ending]) -> Ending:
@@ -633,17 +382,16 @@ class TransactionSession:
         try:
             return self._working(lambda: undo(reason))
         except EosError as error:
-            self._go_back()
-            self._ended(Ending(Outcome.ABORTED, f"{reason}; and the abort failed: {error}"))
-            self._step = _Step("an abort")
+            ending = Ending(Outcome.ABORTED, f"{reason}; and the abort failed: {error}")
+            self._steps.abort_failed(ending, inside_revoke=False)
             raise
 
     def end_failed(self, failure: BaseException) -> Ending:
         """Abort what is open because of ``failure``, which was raised while work was being added."""
         self.raise_failure()
-        if self._step is None and self._is_idle:  # ended inside a rebalance callback, and told there
-            self._settled()
-            return self._ended(Ending(Outcome.ABORTED, str(failure)))
+        if not self.handle_in_doubt and self._steps.is_idle:  # ended inside a rebalance callback, and told there
+            self._steps.settled()
+            return self._steps.note(Ending(Outcome.ABORTED, str(failure)))
         if isinstance(failure, (AbortableError, RebuildProducerError)):
             return self.recover(failure)
         return self.abort(f"the block met {type(failure).__name__}: {failure}")
@@ -657,21 +405,26 @@ class TransactionSession:
         self._given_up = True
         if self.is_unresolved:
             self._leave_unknown(reason)
-        elif self._open:
-            self._settled()
-            self.counters.aborted += 1
+        elif self.is_open:
+            self._steps.settled()
             try:
-                timeout_s = self._producer.limits.commit_timeout_s
-                self._working(lambda: self._call("abort_transaction", timeout_s))
+                self._abort_on_the_way_out()
             finally:
-                self._hook(TransactionAborted(reason=reason, row=0, records_in=record_count(self._consumer.positions)))
+                records_in = record_count(self._consumer.positions)
+                self._steps.count_aborted(TransactionAborted(reason=reason, rule=None, records_in=records_in))
+
+    def _abort_on_the_way_out(self) -> None:
+        self._steps.lifecycle.on(Event.GIVEN_UP)
+        timeout_s = self._producer.limits.commit_timeout_s
+        self._working(lambda: self._steps.own_call("abort_transaction", timeout_s))
 
     def consumer_closes(self) -> None:
         """Note that the consumer is about to be closed: nobody can ask for an outcome by it any more."""
         self.leave_broken_block()
         if self.is_unresolved:
             self._leave_unknown("the consumer was closed")
-            self._given_up, self._step = True, _Step("a commit")
+            self._given_up = True
+            self._steps.lifecycle.on(Event.GIVEN_UP)
         else:
             with suppress(EosError):  # which the block is told
                 self.conclude_block()
@@ -684,76 +437,24 @@ class TransactionSession:
             self._leave_unknown("the producer was closed")
         elif self._leaving is not None:
             leaving = self._leaving
-            self._go_back(inside_revoke=True)
-            self._ended(Ending(Outcome.ABORTED, f"{_BROKEN_OFF}, and the producer was closed"))
+            self._steps.lifecycle.on(Event.GIVEN_UP)
+            self._steps.go_back(inside_revoke=True)
+            self._steps.note(Ending(Outcome.ABORTED, f"{_BROKEN_OFF}, and the producer was closed"))
             self._tell_leaving(leaving)
-        elif self._open and not (self.block.is_open or self._given_up):
+        elif self.is_open and not (self.block.is_open or self._given_up):
             self._end_held("the producer was closed while the gate held the transaction")
 
     def _end_held(self, reason: str) -> None:
         try:
-            limit_s = self._producer.limits.commit_timeout_s
-            self._working(lambda: self._call("abort_transaction", limit_s))
+            self._abort_on_the_way_out()
         except EosError as error:
             reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
-        self._aborted(reason, inside_revoke=True)
+        self._steps.count_aborted(self._steps.aborted(reason, inside_revoke=True))
 
     def _leave_unknown(self, reason: str) -> None:
-        step = self._step
-        if step is None or step.is_left_unknown:
-            return
-        step.is_left_unknown = True
-        reason = f"{step.why} It stays unknown what became of it: {reason}"
-        self._hook(OutcomeResolved(outcome="unknown", reason=reason))
-        self._stays_unknown(reason)
-
-    def _abort(self, reason: str, row: int = 0, *, inside_revoke: bool = False) -> Ending:
-        self._step = _Step("an abort")
-        try:
-            if self._open:
-                self._call("abort_transaction", self._producer.limits.commit_timeout_s)
-        except RebuildProducerError as error:
-            return self._recover(error, inside_revoke=inside_revoke)
-        return self._aborted(reason, row, inside_revoke=inside_revoke)
-
-    def _recover(self, error: AbortableError | RebuildProducerError, *, inside_revoke: bool = False) -> Ending:
-        self._trace.failed(error)
-        if isinstance(error, RebuildProducerError):
-            return self._start_over(error, inside_revoke=inside_revoke)
-        return self._abort(str(error), inside_revoke=inside_revoke)
-
-    def _start_over(self, error: RebuildProducerError, *, inside_revoke: bool = False) -> Ending:
-        """Replace the handle: no commit was sent, so init_transactions aborts whatever is open."""
-        self._step = _Step("an abort")
-        self._open = False
-        try:
-            self._producer.rebuild()
-        except EosError:
-            self._go_back(inside_revoke=inside_revoke)
-            raise
-        return self._aborted(str(error), inside_revoke=inside_revoke)
-
-    def _aborted(self, reason: str, row: int = 0, *, inside_revoke: bool = False) -> Ending:
-        records_in = record_count(self._consumer.positions)
-        self._go_back(inside_revoke=inside_revoke)
-        ending = self._ended(Ending(Outcome.ABORTED, reason, row))
-        self.counters.aborted += 1
-        self._hook(TransactionAborted(reason=reason, row=row, records_in=records_in))
-        return ending
-
-    def _go_back(self, *, inside_revoke: bool = False) -> None:
-        if inside_revoke:
-            self._consumer.rewind_soon()
-        else:
-            self._consumer.rewind()
-        self._settled()
-
-    def _settled(self) -> None:
-        self._gate.observe(WorkSettled())
-        self._open = False
-        self._records_out = 0
-        self._outputs_in_hand = False
-        self._attempts.ended()
+        if why := self._steps.leave_unknown(reason):
+            self._hook(OutcomeResolved(outcome="unknown", reason=why))
+            self._told(None, why)
 
     def raise_failure(self) -> None:
         """Raise what happened inside a rebalance callback and could not be raised there."""
@@ -765,7 +466,7 @@ class TransactionSession:
         """Do what ``error``, raised while work was being added, is named for."""
         with self._producer.callback_errors_deferred():
             self.raise_failure()
-            return self._undo(str(error), lambda _: self._recover(error))
+            return self._undo(str(error), lambda _: self._steps.recover(error))
 
     # -- inside the rebalance callbacks (RevocationWork); nothing here raises --------------------------------------
 
@@ -781,26 +482,26 @@ class TransactionSession:
         """Commit the whole transaction if it covers a departing partition: one transaction cannot be split.
 
         With anything in hand it is aborted instead. Records that were taken outside a block and while no transaction
-        was open have no outputs yet and stay uncommitted (row 4).
+        was open have no outputs yet and stay uncommitted (NOT_OURS).
         """
         covered = partitions & self._consumer.positions.keys()
         if not covered or self._given_up:
             return
-        if self._step is not None:
-            self._keeping_failure(lambda: self._make_good(inside_revoke=True))
+        if self.handle_in_doubt:
+            self._keeping_failure(lambda: self._resume(inside_revoke=True))
         elif not self.in_hand:
-            ending = self._keeping_failure(self._commit_inside_revoke)
+            ending = self._keeping_failure(self._steps.end_inside_revoke)
             if ending is not None and ending.outcome is Outcome.ABORTED:
                 self._fail_block(f"the held transaction was aborted in a rebalance: {ending.reason}")
         elif self.has_open_work:
             self._take_away(f"a rebalance took {named(covered)} with records that were not processed yet")
 
-    def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
+    def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         """Abort the whole transaction if it covers a departing partition."""
         if partitions.isdisjoint(self._consumer.positions) or self._given_up:
             return
-        if self._step is not None:
-            self._keeping_failure(lambda: self._make_good(inside_revoke=True))
+        if self.handle_in_doubt:
+            self._keeping_failure(lambda: self._resume(inside_revoke=True))
         else:
             self._take_away(reason)
 
@@ -812,7 +513,7 @@ class TransactionSession:
 
     def _take_away(self, reason: str) -> None:
         if not self.block.is_open:  # a block aborts by itself, as soon as the error has left it
-            self._keeping_failure(lambda: self._abort(reason, inside_revoke=True))
+            self._keeping_failure(lambda: self._steps.abort(reason, inside_revoke=True))
         self._fail_block(reason)
 
     def _fail_block(self, reason: str) -> None:
@@ -826,16 +527,6 @@ class TransactionSession:
             quietly=True,
         )
 
-    def _commit_inside_revoke(self) -> Ending:
-        began_at = self._clock()
-        failed = self._flush(inside_revoke=True)
-        if failed is not None:
-            return failed
-        ruling, snapshot = self._attempts.ask(self._consumer.positions)
-        if ruling.decision is CommitDecision.COMMIT:
-            return self._commit(snapshot, began_at, ruling, inside_revoke=True)
-        return self._abort(ruling.reason, ruling.row, inside_revoke=True)
-
     def _keeping_failure(self, act: Callable[[], Ending | None]) -> Ending | None:
         try:
             with self._producer.callback_errors_deferred(beyond=True):
@@ -843,11 +534,8 @@ class TransactionSession:
         except EosError as error:
             self._failure = error
             if not self.is_unresolved and not isinstance(error, UnknownOutcomeError):
-                self._go_back(inside_revoke=True)
-                self._step = _Step("an abort")
+                self._steps.abort_failed(None, inside_revoke=True)
             return None
 
-
-_OWN_CALLS = Calls(TransactionSession._call)  # noqa: SLF001  # of the class above
 
 _STEPS = Calls(TransactionSession.step_of_a_block, TransactionSession._working)  # noqa: SLF001  # of the class above

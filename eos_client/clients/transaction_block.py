@@ -1,4 +1,4 @@
-"""The mid-level interface: a ``with`` block around one transaction."""
+"""The ``with`` block around one transaction."""
 
 from __future__ import annotations
 

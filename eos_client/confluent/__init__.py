@@ -1,1 +1,1 @@
-"""Exactly-once processing on Apache Kafka, behind one commit gate (KAFKA-19779)."""
+"""The adapter to confluent_kafka: the only package, apart from the simulated clients, that imports it."""

@@ -1,4 +1,4 @@
-"""Which calls the calling thread is inside of, and none into a client library inside another one of that client.
+"""Finds a call into a client that the same thread is already inside of, because a nested one ends the process.
 
 The stack tells: a mark would stay where an asynchronous exception strikes before it is taken back.
 """

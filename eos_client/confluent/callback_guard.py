@@ -1,4 +1,4 @@
-"""What the application's callbacks raise is kept until the client library has returned.
+"""Keeps what the application's callbacks raise until the client library's call has returned.
 
 Raised inside, it would cost whatever the call had done by then: ``consume`` drops the records that it has collected,
 ``commit_transaction`` fails although the transaction is committed. On Python before 3.12 confluent_kafka also loses the

@@ -1,4 +1,4 @@
-"""The client library that a loop uses unless it is given another: confluent_kafka, in real time."""
+"""The default client library of a loop: confluent_kafka, in real time."""
 
 from __future__ import annotations
 

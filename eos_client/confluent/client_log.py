@@ -1,4 +1,4 @@
-"""What only the client library's log tells of a producer: neither ``error_cb`` nor the result of a call does.
+"""Reads from librdkafka's log what it reports nowhere else: lost connections and implicitly acknowledged batches.
 
 A lost connection: librdkafka sends EndTxn and TxnOffsetCommit again on the next one, with the same epoch, and reports
 success. The first copy may reach the broker late, and end the next transaction or move its offsets (KAFKA-17754).

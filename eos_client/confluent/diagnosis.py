@@ -1,4 +1,4 @@
-"""Why the first contact failed.
+"""Finds out why the first contact with a cluster failed.
 
 ``init_transactions`` says "timed out" whether the address is wrong, the password is, or the transaction log cannot be
 created on a small cluster (confluent-kafka-python #842). This asks the cluster and names the real reason.
@@ -13,11 +13,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.confluent.admin.cluster_admin import HOW_TO_REACH_BROKERS, ClusterAdmin
 from eos_client.confluent.failures import (
-    REFUSED_DELIVERIES,
     KafkaClusterUnavailableError,
     KafkaClusterUnfitError,
     kafka_error,
 )
+from eos_client.core.error_codes import ALL_BROKERS_DOWN, DELIVERY_REFUSED, REFUSED_WITH_ANOTHER
 from eos_client.errors import ClusterUnavailableError, EosError
 
 _PROBE_S = 3.0
@@ -26,7 +26,6 @@ _THE_GROUP_DECIDES = (
     "the group's committed offsets decide: the next call of the same clients asks for them, and new clients of the "
     "group go on at them."
 )
-_BECAUSE_OF_ANOTHER = frozenset({"_INVALID_DIFFERENT_RECORD"})
 _TOO_LARGE_HINT = (
     " (where no single output is too large, its batch is: set batch.size below the topic's max.message.bytes, or raise "
     "that)"
@@ -50,7 +49,7 @@ class LastErrors:
 
     def __call__(self, error: KafkaError) -> None:
         """Take note of ``error`` and hand it on."""
-        if self.last is None or error.code() != KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001  # those before say why
+        if self.last is None or error.name() != ALL_BROKERS_DOWN:  # those before say why
             self.last = error
         if self._theirs is not None:
             self._theirs(error)
@@ -70,9 +69,9 @@ class LastErrors:
     def _note_undelivered(self, error: KafkaError, message: Any) -> None:
         hint = _TOO_LARGE_HINT if error.name() == "MSG_SIZE_TOO_LARGE" else ""
         reason = f"{message.topic()}[{message.partition()}]: {error.name()}: {error.str()}{hint}"
-        if not self._undelivered or error.name() not in _BECAUSE_OF_ANOTHER:
+        if not self._undelivered or error.name() != REFUSED_WITH_ANOTHER:
             self._undelivered = reason
-        if error.name() in REFUSED_DELIVERIES:
+        if error.name() in DELIVERY_REFUSED:
             self._refused = self._refused or reason
 
     def take_refused_delivery(self) -> str:

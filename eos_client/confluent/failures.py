@@ -1,4 +1,4 @@
-"""The one seam where confluent_kafka's errors become ours.
+"""Maps confluent_kafka's errors to ours; the only place that does.
 
 Each class here is both: ours, named for what the caller must do, and a ``KafkaException`` whose ``args[0]`` is the
 ``KafkaError``, so that code written for confluent_kafka keeps working.
@@ -13,6 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
+from eos_client.core.error_codes import OFFSETS_REFUSED, RECORD_REFUSED
 from eos_client.core.model import InputPartition, named
 from eos_client.core.producer_recovery import (
     ProducerFailure,
@@ -107,21 +108,6 @@ _CLASSES: dict[RecoveryAction, type[_FromKafka]] = {
     RecoveryAction.STOP_FATAL: KafkaFatalClientError,
 }
 
-# librdkafka says these of one record at once, in produce(): nothing is wrong with the transaction.
-_RECORD_ERRORS = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG", "_INVALID_ARG", "_UNKNOWN_PARTITION"})
-REFUSED_DELIVERIES = frozenset(
-    {
-        "INVALID_MSG",
-        "INVALID_RECORD",
-        "INVALID_TIMESTAMP",
-        "MSG_SIZE_TOO_LARGE",
-        "POLICY_VIOLATION",
-        "RECORD_LIST_TOO_LARGE",
-        "TOPIC_EXCEPTION",
-        "_UNKNOWN_PARTITION",
-    }
-)
-"""What a delivery report says of an output that will never be written; of others of its batch it may say the same."""
 _GROUP_REMEDIES = {
     "GROUP_MAX_SIZE_REACHED": "Run fewer members, or have the broker's group.max.size raised",
     "INCONSISTENT_GROUP_PROTOCOL": "Members that are in the group use another partition.assignment.strategy or "
@@ -130,7 +116,6 @@ _GROUP_REMEDIES = {
     "group.max.session.timeout.ms",
 }
 """What helps a consumer that its group does not admit."""
-_REFUSED_OFFSETS = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH", "REBALANCE_IN_PROGRESS"})
 
 
 def kafka_error(exception: KafkaException) -> KafkaError:
@@ -155,13 +140,13 @@ def producer_error(
 ) -> errors.EosError:
     """Name ``error`` for what the producer's owner must do. ``clause`` ends the sentence that says what happened."""
     request = failure.request.value
-    is_of_one_record = failure.code in _RECORD_ERRORS and not (failure.fatal or failure.abortable)
+    is_of_one_record = failure.code in RECORD_REFUSED and not (failure.fatal or failure.abortable)
     if failure.request is TransactionalRequest.PRODUCE and is_of_one_record:
         return _refused_output(error)
     rule = recovery_for(failure)
     what = f"{request} of transactional.id {transactional_id!r} failed with {error.name()}: {error.str()}{clause}"
     message = f"{what}. {_way_out(rule)}"
-    if rule.action is RecoveryAction.ABORT_AND_CONTINUE and failure.code in _REFUSED_OFFSETS:
+    if rule.action is RecoveryAction.ABORT_AND_CONTINUE and failure.code in OFFSETS_REFUSED:
         return KafkaCommitRefusedError(error, message)
     return _CLASSES[rule.action](error, message)
 
@@ -173,7 +158,7 @@ def idempotent_error(request: TransactionalRequest, error: KafkaError) -> errors
             error, f"{request.value} failed with {error.name()}: {error.str()}. Build another producer."
         )
     if request is TransactionalRequest.PRODUCE:
-        return _refused_output(error) if error.name() in _RECORD_ERRORS else None
+        return _refused_output(error) if error.name() in RECORD_REFUSED else None
     return None if request is TransactionalRequest.FLUSH else not_transactional(request, error)
 
 
@@ -320,7 +305,7 @@ def _consumer_error(call: str, error: KafkaError) -> errors.EosError | None:
     failed = f"{call} failed with {error.name()}: {error.str()}"
     if is_fatal(error):
         return KafkaFatalClientError(error, f"the consumer cannot go on: {failed}. End the process.")
-    if error.name() in _REFUSED_OFFSETS:
+    if error.name() in OFFSETS_REFUSED:
         return KafkaCommitRefusedError(
             error,
             f"{call} was refused with {error.name()}: {error.str()}. The records belong to another member or "

@@ -1,4 +1,4 @@
-"""From librdkafka's opaque group metadata to the generation in it. The only place that knows the byte layout.
+"""Decodes the generation from librdkafka's opaque group metadata; the only place that knows the layout.
 
 Layout (not a published contract, pinned by a test against the installed library): ``CGMDv2:``, int32 generation or
 member epoch in host byte order, group id NUL, member id NUL, int8 "no instance id", and else instance id NUL.

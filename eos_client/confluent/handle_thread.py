@@ -1,4 +1,4 @@
-"""Calls with a budget that is ours.
+"""Runs calls into the client library with a time limit of our own, and abandons handles whose call is overdue.
 
 ``send_offsets_to_transaction`` was seen to stay in the library for over 100 s with a 30 s timeout. So each producer
 handle has a thread of its own; a call that exceeds its budget is left behind together with the handle.

@@ -1,4 +1,4 @@
-"""One thread owns a client.
+"""Makes a client the property of one thread and refuses calls from others.
 
 A consumer method called while another thread is inside ``poll`` or ``consume`` waits for the client while holding the
 GIL, and the whole process hangs for good. So a call from a thread that does not own the client fails at once.

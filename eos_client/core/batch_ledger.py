@@ -1,10 +1,11 @@
-"""The ledger of a Spark sink: which micro-batch each slot has committed, and what that means for the next one.
+"""The ledger of a Spark sink: which micro-batch each slot has committed, and what a slot does with the next one.
 
 Theory of operation. A slot's entry is the committed offset of one partition of the ledger topic: the offset is the next
-batch, the metadata string says whose it is. It moves in the very transaction that writes the slot's records, so entry
-and records never disagree. Spark runs at most its last batch again (``MicroBatchExecution.populateStartOffsets``), so
-one entry per slot is history enough: past the batch means written, one further that somebody's checkpoint is old.
-``SLOT_RULES`` decides one slot of one batch, first match wins; ``batch_ledger_start`` does so for a starting query.
+batch to write, the metadata string identifies the query. The entry is committed in the transaction that writes the
+slot's records, so entry and records never disagree. Spark repeats at most its last batch
+(``MicroBatchExecution.populateStartOffsets``), so one entry per slot is enough: an entry one past the batch means that
+the batch was written, an entry further on means that the checkpoint is old.
+``SLOT_RULES`` decides one slot of one batch, first match wins; ``batch_ledger_start`` decides for a starting query.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ CODEC_VERSION = 2
 _FINGERPRINTS = 2**64
 _TOKEN_LENGTH = 12
 METADATA_BYTES_MAX = 4096
-"""``offset.metadata.max.bytes`` of every broker that was not told otherwise."""
+"""The default of the brokers' ``offset.metadata.max.bytes``."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkIdentity:
-    """What all entries of one ledger agree on: whatever decides which rows a slot holds and where they are written.
+    """What all entries of one ledger have in common: everything that decides a row's slot and its topic.
 
-    ``query_id`` is Spark's, from the checkpoint; ``topic`` is where rows go that name no topic of their own.
+    ``query_id`` is Spark's, from the checkpoint; ``topic`` is for rows that name no topic of their own.
     """
 
     query_id: str
@@ -53,7 +54,7 @@ class SinkIdentity:
 
 
 NOBODY = SinkIdentity("", 0, 0, "")
-"""Whose entries are that were committed without metadata, as tools that reset a group's offsets do."""
+"""The identity of entries without metadata, such as tools commit that reset a group's offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +66,22 @@ class SlotContent:
 
     @property
     def fields(self) -> dict[str, int]:
-        """What is written down of it, for `content_in`."""
+        """The fields that an entry stores, for `content_in`."""
         return {"rows": self.rows, "sum": self.fingerprint}
 
 
 def content_in(fields: Mapping[str, object]) -> SlotContent | None:
-    """Return the content that was written down among ``fields``; raises TypeError or KeyError for what is none."""
+    """Return the content stored in ``fields``, None without one; raises TypeError or KeyError for a malformed one."""
     return SlotContent(_number(fields["rows"]), _number(fields["sum"])) if "rows" in fields else None
 
 
-def token_of(*said: str) -> str:
-    """Return what stands for all that is ``said``, for a user to give back: another word makes another token."""
-    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:_TOKEN_LENGTH]
+def token_of(*parts: str) -> str:
+    """Return a short token of ``parts`` that a user passes back to confirm exactly this state."""
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_TOKEN_LENGTH]
 
 
 def joined(contents: Iterable[SlotContent]) -> SlotContent:
-    """Return what slots of one batch held together."""
+    """Return the content of several slots of one batch taken together."""
     found = list(contents)
     return SlotContent(sum(each.rows for each in found), sum(each.fingerprint for each in found) % _FINGERPRINTS)
 
@@ -89,9 +90,8 @@ def joined(contents: Iterable[SlotContent]) -> SlotContent:
 class LedgerEntry:
     """One slot's entry, or the batch-complete marker.
 
-    ``next_batch``: the first batch that is not committed. ``content``: of the last committed one, None where no batch
-    was (or by another number of slots). ``run``: the driver's number; each driver that takes the lease takes the next
-    one.
+    ``next_batch``: the first batch that is not committed. ``content``: of the last committed batch; None before the
+    first one and after the number of slots changed. ``run``: counts the drivers that have taken the lease.
     """
 
     next_batch: int
@@ -125,7 +125,7 @@ class LedgerEntry:
 
 
 def decode_entry(offset: int, metadata: str | None) -> LedgerEntry:
-    """Return the entry in a committed offset; raises LedgerUnreadableError for what this sink did not write."""
+    """Return the entry in a committed offset; raises LedgerUnreadableError for one that this sink did not write."""
     if not metadata:
         return LedgerEntry(offset, NOBODY)
     try:
@@ -143,19 +143,19 @@ def decode_entry(offset: int, metadata: str | None) -> LedgerEntry:
     except (ValueError, TypeError, KeyError) as error:
         raise LedgerUnreadableError(
             f"the committed offset {offset} with metadata {metadata!r:.120} is no entry of a Spark sink: the group or "
-            "the topic is used by somebody else. Give the sink a sink_id and a ledger_topic of its own."
+            "the topic has another user. Give the sink a sink_id and a ledger_topic of its own."
         ) from error
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a string")
     return value
 
 
 def _number(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"{value!r} is no count")
+        raise TypeError(f"{value!r} is not a count")
     return value
 
 
@@ -172,7 +172,8 @@ class SlotQuestion:
     """One slot of one batch, with the entry that was read for it.
 
     ``floor``: the lowest ``next_batch`` that the entry may have, from what this run has seen committed. ``content``:
-    what the batch holds now; None before its rows were looked at. ``accepts``: other rows than were committed will do.
+    what the batch holds now; None before its rows were read. ``accepts``: the user accepts that a committed batch has
+    different rows now.
     """
 
     entry: LedgerEntry | None
@@ -184,27 +185,26 @@ class SlotQuestion:
 
     @property
     def known(self) -> LedgerEntry:
-        """The entry, for the rows below the one that asks whether there is any."""
+        """The entry, for the rules after the one that refuses a missing entry."""
         if self.entry is None:
             raise LookupError("no entry was read")
         return self.entry
 
     @property
     def committed(self) -> bool:
-        """Whether this very batch was committed."""
+        """Whether this batch was committed."""
         return self.known.next_batch == self.batch_id + 1
 
     @property
     def differs(self) -> bool:
-        """Whether what was committed is known not to be what the batch holds now."""
+        """Whether the committed rows and the present ones are both known, and differ."""
         return None not in {self.content, self.known.content} and self.content != self.known.content
 
 
 @dataclass(frozen=True, slots=True)
 class SlotRule:
-    """One row: when it applies, what it decides, which error a refusal is, why, and the way out."""
+    """When the rule applies, what it decides, and why; for a refusal also the way out and the error class."""
 
-    row: int
     applies: Callable[[SlotQuestion], bool]
     decision: SlotDecision
     reason: str
@@ -216,7 +216,6 @@ _ADOPT = "start it once with the adopt_ledger token that a refused start prints"
 
 SLOT_RULES: tuple[SlotRule, ...] = (
     SlotRule(
-        1,
         lambda q: q.entry is None,
         _REFUSE,
         "its ledger entry is gone (deleted, or expired: offsets.retention.minutes), so nobody knows whether it was "
@@ -224,7 +223,6 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         LedgerMissingError,
     ),
     SlotRule(
-        10,
         lambda q: q.known.is_bare,
         _REFUSE,
         "its ledger entry has no metadata: somebody has reset the group's offsets, or the group is used by something "
@@ -233,7 +231,6 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         LedgerUnreadableError,
     ),
     SlotRule(
-        2,
         lambda q: q.known.identity.query_id != q.identity.query_id,
         _REFUSE,
         "the ledger belongs to another query; a deleted checkpoint makes another query too, and its batch ids start "
@@ -241,7 +238,6 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         LedgerForeignError,
     ),
     SlotRule(
-        9,
         lambda q: q.known.identity.topic != q.identity.topic,
         _REFUSE,
         "the ledger counts what was written to another topic: a newer driver has changed it, or two sinks share a "
@@ -249,14 +245,12 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         TopicChangedError,
     ),
     SlotRule(
-        3,
         lambda q: q.known.identity.slotting != q.identity.slotting,
         _REFUSE,
         "the ledger was written with another number of slots (or slot function). Restart the query",
         SlotsChangedError,
     ),
     SlotRule(
-        4,
         lambda q: q.known.next_batch < q.floor,
         _REFUSE,
         "the ledger went back behind what this run has seen committed: the group's offsets were reset or lost. Find "
@@ -264,7 +258,6 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         LedgerRegressionError,
     ),
     SlotRule(
-        5,
         lambda q: q.known.next_batch > q.batch_id + 1,
         _REFUSE,
         "the ledger is past this batch: another driver of this query has gone on meanwhile, or the checkpoint is an "
@@ -273,7 +266,6 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         LedgerAheadError,
     ),
     SlotRule(
-        6,
         lambda q: q.committed and q.differs and not q.accepts,
         _REFUSE,
         "the batch was committed with other rows than this re-run has: the query is not deterministic (rand(), uuid(), "
@@ -281,17 +273,16 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         'stable_input="stage"; a restart says how this batch can be ended',
         BatchContentError,
     ),
-    SlotRule(7, lambda q: q.committed, SlotDecision.SKIP, "this batch was committed before"),
-    SlotRule(8, lambda _: True, SlotDecision.WRITE, "this batch was not committed"),
+    SlotRule(lambda q: q.committed, SlotDecision.SKIP, "this batch was committed before"),
+    SlotRule(lambda _: True, SlotDecision.WRITE, "this batch was not committed"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class SlotRuling:
-    """A decision with the row that made it. ``error`` is the class to raise for a refusal."""
+    """A decision and why it was made. ``error`` is the class to raise for a refusal."""
 
     decision: SlotDecision
-    row: int
     reason: str
     error: type[BatchLedgerError]
 
@@ -300,5 +291,5 @@ def decide_slot(question: SlotQuestion, rules: tuple[SlotRule, ...] = SLOT_RULES
     """Return the ruling of the first rule that applies."""
     for rule in rules:
         if rule.applies(question):
-            return SlotRuling(rule.decision, rule.row, rule.reason, rule.error)
+            return SlotRuling(rule.decision, rule.reason, rule.error)
     raise LookupError(f"no rule applies to {question!r}: the table must end with a rule that always does")

@@ -1,10 +1,11 @@
-"""What a query that starts does with the ledger that it finds, as one table: first match wins.
+"""What a starting query does with the ledger that it finds, as one table; the first match wins.
 
-It is decided for the whole ledger at once. An entry for every slot is there from the first start on, so a missing one
-is never normal; and no batch begins before all slots have the one before it, so entries that differ by more were lost.
+The whole ledger is judged at once. Every slot has an entry from the first start on, so a missing entry is always an
+error; and no batch begins before all slots have committed the one before, so entries that differ by more than one batch
+were reset or lost.
 
-Brokers delete the ledger of a query that stands still for long (``offsets.retention.minutes``). So each run leaves a
-record beside the checkpoint, too. It says that the ledger was there, and, once the run was closed, which batch is next.
+Brokers delete the ledger of a query that is stopped for long (``offsets.retention.minutes``). So each run also leaves a
+record beside the checkpoint. It says that there was a ledger and, once the run was closed, which batch is next.
 """
 
 from __future__ import annotations
@@ -26,14 +27,18 @@ from eos_client.core.batch_ledger import (
 from eos_client.errors import (
     BatchLedgerError,
     BatchUnfinishedError,
+    LedgerAheadError,
+    LedgerForeignError,
+    LedgerMissingError,
     LedgerRegressionError,
+    LedgerUnreadableError,
     SlotsChangedError,
     TopicChangedError,
 )
 
 RECORD_VERSION = 1
 ANY_QUERY = ""
-"""Stands in a record for a query that it does not tell."""
+"""The query id of a record that could not be read."""
 
 
 class StartDecision(Enum):
@@ -51,9 +56,9 @@ class StartDecision(Enum):
 class RunRecord:
     """What a run of the sink has left beside its checkpoint; ``query_id`` is its query's.
 
-    ``next_batch``: of a run that was closed, the batch after the last one that it wrote; each slot had committed that
-    one, and none was begun since. None where the run was not closed, or with a batch in hand. ``content``: what that
-    last one held, if it is known.
+    ``next_batch``: the batch after the last one of a run that was closed; every slot had committed that one and no
+    batch was begun since. None where the run was not closed, or was closed during a batch. ``content``: of that last
+    batch, if it is known.
     """
 
     run: int
@@ -72,7 +77,7 @@ class RunRecord:
 
 
 def decode_record(run: int, line: str) -> RunRecord:
-    """Return the record that ``run`` has left. One that cannot be read says no more than that there was a ledger."""
+    """Return the record that ``run`` has left. A record that cannot be read only says that there was a ledger."""
     try:
         fields = json.loads(line)
         if fields["eos"] != RECORD_VERSION:
@@ -87,8 +92,8 @@ def decode_record(run: int, line: str) -> RunRecord:
 class StartQuestion:
     """A whole ledger at the start of a query whose first batch is ``batch_id``; ``entries`` by slot.
 
-    ``marker``: the batch-complete marker, if there is one. ``adopt``: the token with which the caller takes this very
-    ledger over. ``record``: what the last run of the sink has left outside of the ledger, if there was one.
+    ``marker``: the batch-complete marker, if there is one. ``adopt``: the token with which the caller adopts the ledger
+    in exactly this state. ``record``: what the last run of the sink has left beside the checkpoint, if anything.
     """
 
     entries: Mapping[int, LedgerEntry]
@@ -100,9 +105,9 @@ class StartQuestion:
 
     @property
     def token(self) -> str:
-        """What stands for taking over this ledger, in this state, at this batch: any batch written to it ends that.
+        """The token that confirms adopting this ledger in this state at this batch; writing a batch invalidates it.
 
-        The marker is left out: a query that starts announces its run there before it adopts anything.
+        The marker is not part of it, because a starting query announces its run there before it adopts anything.
         """
         found = [f"{slot} {entry.next_batch} {entry.encode()}" for slot, entry in sorted(self.entries.items())]
         last_run = 0 if self.record is None else self.record.run
@@ -110,12 +115,12 @@ class StartQuestion:
 
     @property
     def live(self) -> dict[int, LedgerEntry]:
-        """The entries in force: those beyond the recorded number of slots are retired."""
+        """The entries in force. Entries beyond the recorded number of slots are retired."""
         return {slot: entry for slot, entry in self.entries.items() if entry.is_bare or slot < entry.identity.slots}
 
     @property
     def recorded_slots(self) -> int:
-        """The number of slots that the ledger was written with; the wanted one while it is empty."""
+        """The number of slots that the ledger was written with; the requested number while it is empty."""
         known = (entry.identity.slots for entry in self.live.values() if not entry.is_bare)
         return max(known, default=self.identity.slots)
 
@@ -141,35 +146,35 @@ class StartQuestion:
 
     @property
     def _complete(self) -> int:
-        """The batch that was next when a whole one was last noted, as far as the marker tells."""
+        """The next batch according to the marker of this query; 0 without one."""
         marker = self.marker
         return marker.next_batch if marker and marker.identity.query_id == self.identity.query_id else 0
 
     @property
     def _behind(self) -> list[int]:
-        """What entries say is next, in order, but for those that have committed this batch."""
+        """The distinct next batches of entries that have not committed this batch, in order."""
         return sorted({e.next_batch for e in self.live.values() if e.next_batch <= self.batch_id})
 
     @property
     def unfinished(self) -> bool:
-        """Whether an earlier batch was written by some slots alone."""
+        """Whether an earlier batch was written by some slots only."""
         behind = self._behind
-        # Two in a row, neither of them noted as whole; were the ledger older than that, entries would have gone back.
+        # Two consecutive batches, neither recorded as complete; anything older means that entries went back.
         return len(behind) == 2 and behind[1] == behind[0] + 1 and self._complete <= behind[0]  # noqa: PLR2004
 
     @property
     def last_begun(self) -> int:
-        """The batch that is not whole, where an earlier one is ``unfinished``."""
+        """The batch that some slots have not written, where an earlier one is ``unfinished``."""
         return self._behind[0]
 
     @property
     def regressed(self) -> bool:
-        """Whether some entry went back: no batch begins before all slots have the one before it."""
+        """Whether some entry went back: no batch begins before all slots have committed the one before it."""
         return len(self._behind) > 1 or any(e.next_batch < self._complete for e in self.live.values())
 
     @property
     def outrun(self) -> bool:
-        """Whether a run of this query has left a record that the ledger does not know of: it has used another one."""
+        """Whether a later run of this query than the ledger knows has left a record: that run used another ledger."""
         record = self.own_record
         return bool(self.entries) and record is not None and record.run > (self.marker.run if self.marker else 0)
 
@@ -180,33 +185,33 @@ class StartQuestion:
 
     @property
     def other_topics(self) -> list[str]:
-        """The topics that entries in force were written to, but for the one that is asked for."""
+        """The topics that entries in force were written to, without the requested one."""
         return sorted({e.identity.topic for e in self.live.values()} - {self.identity.topic})
 
     @property
     def unusable(self) -> bool:
-        """Whether only an explicit adoption can make something of the ledger."""
+        """Whether the ledger can only be used after an explicit adoption."""
         return self.bare or self.missing or self.foreign or self.ahead or self.outrun or self.regressed
 
     @property
     def own_record(self) -> RunRecord | None:
-        """The record, where it says that a run of this query has had a ledger."""
+        """The record, if it is of a run of this query (or cannot be read)."""
         is_own = self.record is not None and self.record.query_id in {ANY_QUERY, self.identity.query_id}
         return self.record if is_own else None
 
     @property
     def restored_batch(self) -> int | None:
-        """What is next for every slot of a ledger that is gone, where the last run's record can stand for it."""
+        """The next batch of every slot of a lost ledger, where the last run's record can replace it."""
         record = self.own_record
         if self.entries or record is None or record.next_batch is None:
             return None
-        # Batches are left out where the application does not call the sink; past this one, the checkpoint is old.
+        # The application may have skipped batches; a record further on than this batch means an old checkpoint.
         next_batch = max(record.next_batch, self.batch_id)
         return next_batch if next_batch <= self.batch_id + 1 else None
 
     @property
     def whole_content(self) -> SlotContent | None:
-        """What the batch in hand held, where every slot has committed it and it is known."""
+        """The content of this batch, where every slot has committed it and the content is known."""
         if self.record is not None and self.restored_batch == self.batch_id + 1:
             return self.record.content
         if self.unusable or not self.live or any(e.next_batch <= self.batch_id for e in self.live.values()):
@@ -214,7 +219,7 @@ class StartQuestion:
         contents = [entry.content for entry in self.live.values() if entry.content is not None]
         if len(contents) == len(self.live):
             return joined(contents)
-        # The slots have forgotten it since a resize, and the marker remembers.
+        # Entries lose their content in a resize; the marker keeps the whole batch's.
         marker = self.marker
         remembers = marker and marker.next_batch == self.batch_id + 1
         return marker.content if marker and remembers and marker.identity.query_id == self.identity.query_id else None
@@ -227,21 +232,20 @@ class StartQuestion:
 
 @dataclass(frozen=True, slots=True)
 class StartRule:
-    """One row for a starting query."""
+    """One rule for a starting query."""
 
-    row: int
     applies: Callable[[StartQuestion], bool]
     decision: StartDecision
-    slot_row: int = 0
-    """For a refusal: the row of ``SLOT_RULES`` that names the error and the way out; 0 where there is a ``refusal``."""
+    error: type[BatchLedgerError] | None = None
+    """For a refusal: its error class; the rule of ``SLOT_RULES`` with the same class says why and what to do."""
     refusal: Callable[[StartQuestion], BatchLedgerError] | None = None
-    """Makes the error of a refusal that names more than the slot's rule can."""
+    """Makes the error of a refusal that names more than the slot's rule can. A refusal has this or ``error``."""
 
 
 def _slots_changed(question: StartQuestion) -> BatchLedgerError:
     return SlotsChangedError(
         f"batch {question.batch_id} is half written with {question.recorded_slots} slots, now "
-        f"{question.identity.slots} are asked for: start with slots={question.recorded_slots} until the batch is "
+        f"{question.identity.slots} are requested: start with slots={question.recorded_slots} until the batch is "
         "whole, then change the number."
     )
 
@@ -249,8 +253,8 @@ def _slots_changed(question: StartQuestion) -> BatchLedgerError:
 def _topic_changed(question: StartQuestion) -> BatchLedgerError:
     written_to = question.other_topics[0]
     return TopicChangedError(
-        f"batch {question.batch_id} is half written to {written_to!r}, now {question.identity.topic!r} is asked "
-        f"for: start with topic={written_to!r} until the batch is whole, then change the topic."
+        f"batch {question.batch_id} is half written to {written_to!r}, now {question.identity.topic!r} is "
+        f"requested: start with topic={written_to!r} until the batch is whole, then change the topic."
     )
 
 
@@ -258,7 +262,7 @@ def _unfinished(question: StartQuestion) -> BatchLedgerError:
     begun = question.last_begun
     written = [str(slot) for slot, entry in sorted(question.live.items()) if entry.next_batch == begun + 1]
     return BatchUnfinishedError(
-        f"batch {begun} was written by slots {', '.join(written)} alone, and Spark has gone on to batch "
+        f"batch {begun} was written only by slots {', '.join(written)}, and Spark has gone on to batch "
         f"{question.batch_id}: the error that ended batch {begun} was caught, and the rows of its other slots are not "
         "in the output topic. Let errors of the sink end the query: then Spark runs the batch again, as it does from a "
         "checkpoint in which it is not yet done. "
@@ -271,50 +275,49 @@ def _outrun(question: StartQuestion) -> BatchLedgerError:
     ours = 0 if record is None else record.run
     known = 0 if question.marker is None else question.marker.run
     return LedgerRegressionError(
-        f"batch {question.batch_id} cannot be written: run {ours} of this query has used another ledger than this one, "
-        f"whose last run is {known}: ledger_topic was changed since, or the group's offsets went back. Start with the "
+        f"batch {question.batch_id} cannot be written: run {ours} of this query has used another ledger; the last run "
+        f"of this one is {known}. ledger_topic was changed since, or the group's offsets went back. Start with the "
         f"ledger_topic of that run. {_way_to_adopt(question)}"
     )
 
 
 def _way_to_adopt(question: StartQuestion) -> str:
     stale = f"adopt_ledger={question.adopt!r} was printed for another state of it. " if question.adopt else ""
-    behind = "" if question.missing else f", and that batches before {question.batch_id} are counted as written"
+    behind = "" if question.missing else f", and that batches before {question.batch_id} count as written"
     return (
-        f'{stale}To take this ledger over as it is now, start once with adopt_ledger="{question.token}": it says that '
-        f"you have looked at what the output topic holds{behind}."
+        f'{stale}To adopt this ledger as it is now, start once with adopt_ledger="{question.token}": this confirms '
+        f"that you have checked what the output topic holds{behind}."
     )
 
 
 _STOP = StartDecision.REFUSE
 
 START_RULES: tuple[StartRule, ...] = (
-    StartRule(1, lambda q: not q.entries and q.batch_id == 0 and q.own_record is None, StartDecision.INITIALISE),
-    StartRule(11, lambda q: q.restored_batch is not None, StartDecision.RESTORE),
-    StartRule(2, lambda q: q.unusable and q.adopt == q.token, StartDecision.ADOPT),
-    StartRule(12, lambda q: q.bare, _STOP, slot_row=10),
-    StartRule(3, lambda q: q.missing, _STOP, slot_row=1),
-    StartRule(4, lambda q: q.foreign, _STOP, slot_row=2),
-    StartRule(5, lambda q: q.ahead, _STOP, slot_row=5),
-    StartRule(14, lambda q: q.outrun, _STOP, refusal=_outrun),
-    StartRule(13, lambda q: q.unfinished, _STOP, refusal=_unfinished),
-    StartRule(6, lambda q: q.regressed, _STOP, slot_row=4),
-    StartRule(7, lambda q: not q.unlike, StartDecision.READY),
-    StartRule(10, lambda q: q.half_written and bool(q.other_topics), _STOP, refusal=_topic_changed),
-    StartRule(8, lambda q: q.half_written, _STOP, refusal=_slots_changed),
-    StartRule(9, lambda _: True, StartDecision.RESIZE),
+    StartRule(lambda q: not q.entries and q.batch_id == 0 and q.own_record is None, StartDecision.INITIALISE),
+    StartRule(lambda q: q.restored_batch is not None, StartDecision.RESTORE),
+    StartRule(lambda q: q.unusable and q.adopt == q.token, StartDecision.ADOPT),
+    StartRule(lambda q: q.bare, _STOP, error=LedgerUnreadableError),
+    StartRule(lambda q: q.missing, _STOP, error=LedgerMissingError),
+    StartRule(lambda q: q.foreign, _STOP, error=LedgerForeignError),
+    StartRule(lambda q: q.ahead, _STOP, error=LedgerAheadError),
+    StartRule(lambda q: q.outrun, _STOP, refusal=_outrun),
+    StartRule(lambda q: q.unfinished, _STOP, refusal=_unfinished),
+    StartRule(lambda q: q.regressed, _STOP, error=LedgerRegressionError),
+    StartRule(lambda q: not q.unlike, StartDecision.READY),
+    StartRule(lambda q: q.half_written and bool(q.other_topics), _STOP, refusal=_topic_changed),
+    StartRule(lambda q: q.half_written, _STOP, refusal=_slots_changed),
+    StartRule(lambda _: True, StartDecision.RESIZE),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class StartPlan:
-    """What to commit before the first batch (nothing, when READY), and what the ledger then says, by slot.
+    """What to commit before the first batch (nothing when READY), and the ledger's entries after that, by slot.
 
-    ``content``: what the first batch held, if every slot has committed it and it is known.
+    ``content``: of the first batch, if every slot has committed it and its content is known.
     """
 
     decision: StartDecision
-    row: int
     commits: Mapping[int, LedgerEntry]
     entries: Mapping[int, LedgerEntry]
     content: SlotContent | None = None
@@ -326,18 +329,18 @@ def plan_start(question: StartQuestion, rules: tuple[StartRule, ...] = START_RUL
     if rule.decision is StartDecision.REFUSE:
         raise _refusal(rule, question)
     if rule.decision is StartDecision.READY:
-        return StartPlan(rule.decision, rule.row, {}, question.live, question.whole_content)
+        return StartPlan(rule.decision, {}, question.live, question.whole_content)
     entries = {slot: _started(question, slot) for slot in range(question.identity.slots)}
     retired = {
         slot: LedgerEntry(question.batch_id, question.identity)
         for slot in question.entries
         if slot >= question.identity.slots
     }
-    return StartPlan(rule.decision, rule.row, {**entries, **retired}, entries, question.whole_content)
+    return StartPlan(rule.decision, {**entries, **retired}, entries, question.whole_content)
 
 
 def _started(question: StartQuestion, slot: int) -> LedgerEntry:
-    """Return the entry that ``slot`` starts with: what was committed of this batch stays committed."""
+    """Return the entry that ``slot`` starts with. What is committed of this batch stays committed."""
     if question.restored_batch is not None:
         return LedgerEntry(question.restored_batch, question.identity)
     found = question.live.get(slot)
@@ -354,12 +357,14 @@ def _started(question: StartQuestion, slot: int) -> LedgerEntry:
 def _refusal(rule: StartRule, question: StartQuestion) -> BatchLedgerError:
     if rule.refusal is not None:
         return rule.refusal(question)
-    named = next(each for each in SLOT_RULES if each.row == rule.slot_row)
-    return named.error(f"batch {question.batch_id} cannot be written: {named.reason}. {_way_to_adopt(question)}")
+    slot_rule = next(each for each in SLOT_RULES if each.error is rule.error)
+    return slot_rule.error(
+        f"batch {question.batch_id} cannot be written: {slot_rule.reason}. {_way_to_adopt(question)}"
+    )
 
 
 def marker_of(found: LedgerEntry | None, identity: SinkIdentity, run: int) -> LedgerEntry:
-    """Return the batch-complete marker that announces ``run``; its batch is a hint, the slots are the truth."""
+    """Return the batch-complete marker that announces ``run``. Its batch is a hint; the slots' entries decide."""
     if found is None or found.identity.query_id != identity.query_id:
         return LedgerEntry(0, identity, run=run)
     return replace(found, identity=identity, run=run)

@@ -5,9 +5,9 @@ epoch, steals the partition: no broker checks ownership then. So the member comm
 the epoch cannot move, remembers the generation of that revocation and sends nothing for as long as the group still
 shows it. Revoked and lost are different events: revoked work is committed first, lost work never is. A classic
 group that assigns all revoked partitions to us again has undone the revocation, in whichever generation.
-The generation may also have moved before the callback: a KIP-848 coordinator that hears nothing of an assignment, for
-its answer was lost, takes it back at once in the next epoch, and the client library tells both then. So the hold limit
-ends such a revocation, too; what is no longer assigned to us stays out by row 4.
+The generation may also have moved before the callback: a KIP-848 coordinator whose answer with an assignment was lost
+takes the assignment back at once, in the next epoch, and the client library then reports both. So the hold limit ends
+such a revocation, too; what is no longer assigned to us is kept out by ``NOT_OURS``.
 ``RULES`` is the whole decision, first match wins; ``CommitGate.observe`` is the only way its state changes.
 """
 
@@ -21,13 +21,13 @@ from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, Inp
 
 
 class CommitDecision(Enum):
-    """What to do with the open work now."""
+    """What to do with the uncommitted work now."""
 
     COMMIT = "commit"
     SKIP = "skip"
     ABORT = "abort"
     SERVE_CALLBACKS = "serve_callbacks"
-    """Not a verdict: serve the pending rebalance callbacks, then ask again with ``callbacks_served=True``."""
+    """Not decided yet: serve the pending rebalance callbacks, then ask again with ``callbacks_served=True``."""
 
 
 class GateScope(Enum):
@@ -51,7 +51,7 @@ class GatePolicy(Enum):
 
 
 class CommitValidation(Enum):
-    """Which check the group's coordinator runs. Only the counters use it: it tells needed skips from false ones."""
+    """Which check the group's coordinator is known to run. Only the counters use it: which skips were needed."""
 
     UNKNOWN = "unknown"
     EXACT = "exact"
@@ -100,7 +100,7 @@ class WorkSettled:
 
 @dataclass(frozen=True, slots=True)
 class HoldEnded:
-    """Row 7 has aborted held work: the group will not show another generation because of the last revocation."""
+    """``HELD_TOO_LONG`` has aborted held work: the last revocation will not make the group show another generation."""
 
 
 GateEvent = Assigned | RevocationStarted | RevocationEnded | Lost | WorkSettled | HoldEnded
@@ -116,7 +116,7 @@ class Revocation:
 
 @dataclass(frozen=True, slots=True)
 class GateState:
-    """All that the gate remembers."""
+    """Everything that the gate remembers."""
 
     assigned: frozenset[InputPartition] = frozenset()
     revoking: bool = False
@@ -126,7 +126,7 @@ class GateState:
 
 
 def next_state(state: GateState, event: GateEvent) -> GateState:
-    """Apply one event. Pure; every change of the gate's state is a row here."""
+    """Apply one event. Pure; every change of the gate's state is a case here."""
     match event:
         case Assigned(partitions):
             assigned = state.assigned | partitions
@@ -219,7 +219,7 @@ class Question:
 
     @property
     def moved_unserved(self) -> bool:
-        """Whether the membership changed since a record was consumed, and a callback may still wait that says why."""
+        """Whether the membership changed since a record was consumed, and the callback that says why may be pending."""
         if self.attempt.callbacks_served:
             return False
         known_same = None
@@ -231,78 +231,99 @@ class Question:
         return False
 
 
+class GateRule(Enum):
+    """The rules by name, in the order in which they are tried. Events, errors and counters show the value."""
+
+    OUTPUTS_ONLY = "outputs_only"
+    NOT_A_MEMBER = "not_a_member"
+    LOST_WORK = "lost_work"
+    NOT_OURS = "not_ours"
+    EPOCH_MOVED_BEFORE_REVOKE = "epoch_moved_before_revoke"
+    INSIDE_REVOKE = "inside_revoke"
+    REVOCATION_GENERATION = "revocation_generation"
+    HELD_TOO_LONG = "held_too_long"
+    CALLBACKS_PENDING = "callbacks_pending"
+    ALWAYS_OURS = "always_ours"
+
+    def __str__(self) -> str:
+        return self.value
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One row of the decision table."""
 
-    row: int
+    name: GateRule
     applies: Callable[[Question], bool]
     decision: CommitDecision
     reason: str
 
 
-HELD_TOO_LONG_ROW = 7
-
 RULES: tuple[Rule, ...] = (
-    Rule(1, lambda q: not q.attempt.positions, CommitDecision.COMMIT, "nothing was consumed: outputs only"),
     Rule(
-        2,
-        lambda q: not q.attempt.snapshot.is_fenced,
+        GateRule.OUTPUTS_ONLY,
+        lambda q: not q.attempt.positions,
+        CommitDecision.COMMIT,
+        "nothing was consumed: outputs only",
+    ),
+    Rule(
+        GateRule.NOT_A_MEMBER,
+        lambda q: not q.attempt.snapshot.is_active_member,
         CommitDecision.ABORT,
         "not a member of the group now: a commit would carry no fence at all (KIP-447)",
     ),
     Rule(
-        3,
+        GateRule.LOST_WORK,
         lambda q: q.names_any(q.state.lost_work),
         CommitDecision.ABORT,
         "a partition was lost after its records were consumed: a newer owner may exist",
     ),
     Rule(
-        4,
+        GateRule.NOT_OURS,
         lambda q: q.names_any(q.state.revoked_work) or not q.state.assigned.issuperset(q.attempt.positions),
         CommitDecision.ABORT,
         "a partition is no longer ours and its records were not committed in the revoke callback",
     ),
     Rule(
-        8,
+        GateRule.EPOCH_MOVED_BEFORE_REVOKE,
         lambda q: q.state.revoking and q.attempt.snapshot.is_member_epoch and q.moved_unserved,
         CommitDecision.ABORT,
         "the member epoch moved before this revoke callback: a loss may wait behind it, and cannot be served inside it",
     ),
     Rule(
-        5,
+        GateRule.INSIDE_REVOKE,
         lambda q: q.state.revoking,
         CommitDecision.COMMIT,
         "inside the revoke callback: the epoch cannot move while we are revoking (KAFKA-19779)",
     ),
     Rule(
-        6,
+        GateRule.REVOCATION_GENERATION,
         lambda q: q.on_revocation_generation and q.attempt.held_for_s <= q.settings.hold_limit_s,
         CommitDecision.SKIP,
         "the group still shows the generation of the last revocation (KAFKA-19779)",
     ),
     Rule(
-        HELD_TOO_LONG_ROW,
+        GateRule.HELD_TOO_LONG,
         lambda q: q.on_revocation_generation,
         CommitDecision.ABORT,
         "the group has shown the generation of the last revocation for longer than the hold limit",
     ),
     Rule(
-        8,
+        GateRule.CALLBACKS_PENDING,
         lambda q: q.moved_unserved,
         CommitDecision.SERVE_CALLBACKS,
         "the generation moved on since the records were consumed: a revocation or loss may wait to be served",
     ),
-    Rule(9, lambda _: True, CommitDecision.COMMIT, "every partition was ours all along"),
+    Rule(GateRule.ALWAYS_OURS, lambda _: True, CommitDecision.COMMIT, "every partition was ours all along"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRuling:
-    """A decision with the row of the table that made it and why."""
+    """A decision, the rule that made it, and why."""
 
     decision: CommitDecision
-    row: int
+    rule: GateRule
     reason: str
 
 
@@ -310,14 +331,14 @@ def decide(question: Question, rules: Iterable[Rule] = RULES) -> CommitRuling:
     """Return the ruling of the first rule that applies."""
     for rule in rules:
         if rule.applies(question):
-            return CommitRuling(rule.decision, rule.row, rule.reason)
+            return CommitRuling(rule.decision, rule.name, rule.reason)
     raise LookupError(f"no rule applies to {question!r}: the table must end with a rule that always does")
 
 
 def broker_would_accept(validation: CommitValidation) -> bool | None:
-    """Whether a commit skipped by row 6 would have been accepted; None where nobody on this side can know.
+    """Whether a commit that ``REVOCATION_GENERATION`` skipped would have been accepted; None where no client can know.
 
-    Rows 3 and 4 have taken out everything that is not ours, so only the broker's epoch check is left.
+    ``LOST_WORK`` and ``NOT_OURS`` have refused everything that is not ours, so only the broker's epoch check is left.
     """
     return {
         CommitValidation.UNKNOWN: None,
@@ -329,7 +350,11 @@ def broker_would_accept(validation: CommitValidation) -> bool | None:
 
 @dataclass(slots=True)
 class GateCounters:
-    """What the gate has cost and saved. ``skips_false``: safety that was not needed; ``held_s``: seconds in all."""
+    """What the gate has cost and saved.
+
+    ``skips_needed``: the broker would have refused the commit. ``skips_false``: it would have accepted it.
+    ``skips_unjudged``: not known. ``held_s``: total seconds. ``by_rule``: rulings by rule.
+    """
 
     commits: int = 0
     aborts: int = 0
@@ -338,7 +363,7 @@ class GateCounters:
     skips_unjudged: int = 0
     holds: int = 0
     held_s: float = 0.0
-    by_row: dict[int, int] = field(default_factory=dict)
+    by_rule: dict[GateRule, int] = field(default_factory=dict)
 
     @property
     def skips(self) -> int:
@@ -347,7 +372,7 @@ class GateCounters:
 
     def count(self, attempt: CommitAttempt, ruling: CommitRuling, validation: CommitValidation) -> None:
         """Record one ruling."""
-        self.by_row[ruling.row] = self.by_row.get(ruling.row, 0) + 1
+        self.by_rule[ruling.rule] = self.by_rule.get(ruling.rule, 0) + 1
         if ruling.decision is CommitDecision.SKIP:
             self._count_skip(attempt, broker_would_accept(validation))
         elif ruling.decision is not CommitDecision.SERVE_CALLBACKS:
@@ -363,7 +388,7 @@ class GateCounters:
 
 
 class CommitGate:
-    """The gate of one group member: feed it the rebalance events, ask it before every commit."""
+    """The gate of one group member: give it the rebalance events, and let it decide before every commit."""
 
     def __init__(self, settings: GateSettings | None = None) -> None:
         self.settings = settings or GateSettings()
@@ -371,11 +396,11 @@ class CommitGate:
         self.counters = GateCounters()
 
     def observe(self, event: GateEvent) -> None:
-        """Take note of one event."""
+        """Apply one event to the gate's state."""
         self.state = next_state(self.state, event)
 
     def decide(self, attempt: CommitAttempt) -> CommitRuling:
-        """Rule on one attempt and count the ruling."""
+        """Decide on one attempt and count the ruling."""
         ruling = decide(Question(self.state, attempt, self.settings))
         self.counters.count(attempt, ruling, self.settings.validation)
         return ruling

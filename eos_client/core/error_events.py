@@ -1,6 +1,6 @@
-"""What an error event among consumed records means, as one table, first match wins.
+"""What an error event among consumed records means, as one table; the first match wins.
 
-librdkafka hands errors of fetching out as messages with ``error()``. Most are conditions that it handles by itself.
+librdkafka returns fetch errors as messages with ``error()``. It recovers from most of them by itself.
 """
 
 from __future__ import annotations
@@ -9,17 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-_REFUSED = frozenset({"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"})
-_NOT_ADMITTED = frozenset(
-    {
-        "GROUP_MAX_SIZE_REACHED",
-        "INCONSISTENT_GROUP_PROTOCOL",
-        "INVALID_GROUP_ID",
-        "INVALID_REGULAR_EXPRESSION",
-        "INVALID_SESSION_TIMEOUT",
-    }
-)
-_MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
+from eos_client.core.error_codes import GROUP_NOT_ADMITTED, READING_FORBIDDEN, TOPIC_MISSING
 
 
 class EventMeaning(Enum):
@@ -33,9 +23,9 @@ class EventMeaning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorEvent:
-    """One error event. ``code``: the error's name in Kafka; ``is_named``: of a topic that was subscribed by name.
+    """One error event. ``code``: the error's name in Kafka.
 
-    A topic that only a pattern has matched may come and go.
+    ``is_named``: the topic was subscribed by name; a topic that only a pattern has matched may come and go.
     """
 
     code: str
@@ -55,9 +45,11 @@ class EventRule:
 EVENT_RULES: tuple[EventRule, ...] = (
     EventRule(lambda e: e.code == "_PARTITION_EOF", EventMeaning.NO_NEWS, "a partition was read to its end"),
     EventRule(lambda e: e.fatal, EventMeaning.STOP_FATAL, "the client cannot go on"),
-    EventRule(lambda e: e.code in _REFUSED, EventMeaning.STOP_UNFIT, "reading is not permitted"),
-    EventRule(lambda e: e.code in _NOT_ADMITTED, EventMeaning.STOP_UNFIT, "the group does not admit the consumer"),
-    EventRule(lambda e: e.code in _MISSING and e.is_named, EventMeaning.STOP_UNFIT, "a named topic does not exist"),
+    EventRule(lambda e: e.code in READING_FORBIDDEN, EventMeaning.STOP_UNFIT, "reading is not permitted"),
+    EventRule(lambda e: e.code in GROUP_NOT_ADMITTED, EventMeaning.STOP_UNFIT, "the group does not admit the consumer"),
+    EventRule(
+        lambda e: e.code in TOPIC_MISSING and e.is_named, EventMeaning.STOP_UNFIT, "a named topic does not exist"
+    ),
     EventRule(lambda _: True, EventMeaning.REPORT, "the client library goes on by itself"),
 )
 

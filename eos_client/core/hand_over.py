@@ -1,11 +1,10 @@
-"""What was handed to the application, kept so that a call that is broken off can be undone.
+"""A journal of the records handed to the application, so that a call that is interrupted can be undone.
 
 An asynchronous exception (a signal handler that raises, KeyboardInterrupt, MemoryError) may end a call between any two
-of its steps, also when the client library has counted records as delivered that the application will never see. So a
-call that may take records from the library opens a *journal* first, and closing it is its last step: one assignment,
-after which the application has the records. What the call books as handed over is noted in the journal before it is
-changed. A journal that is still open when the next call begins belongs to a call that was broken off: its bookings are
-undone, and every partition is fetched again from the offset that comes next.
+of its steps, even after librdkafka has counted records as delivered that the application will never see. So a call that
+may take records from librdkafka opens a *journal* first; closing it is the last step of the call, a single assignment.
+Every change is written to the journal before it is made. A journal that is still open when the next call begins belongs
+to an interrupted call: its changes are undone, and every partition is fetched again from its next offset.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ _Before = tuple[InputPartition, PartitionWork, int | None]
 
 
 class HandOver:
-    """The uncommitted work, the offset of each partition that is handed over next, and the journal of a call.
+    """The uncommitted work, the next offset to hand over of each partition, and the journal of a call.
 
-    ``next_offsets`` lacks partitions of which nothing was handed over and whose start is not known.
+    ``next_offsets`` lacks partitions of which nothing was handed over and whose start offset is not known.
     """
 
     def __init__(self) -> None:
@@ -31,7 +30,7 @@ class HandOver:
 
     @property
     def work(self) -> UncommittedWork:
-        """What was handed over and is not committed, without the bookings of a call that was broken off."""
+        """What was handed over and is not committed, without the changes of an interrupted call."""
         if self.journal:
             self.undo()
         return self._work
@@ -60,10 +59,10 @@ class HandOver:
             self.journal = None
 
     def undo(self) -> None:
-        """Undo the bookings in the journal, which stays open."""
+        """Undo the changes in the journal, which stays open."""
         for partition, work, next_offset in reversed(self.journal or ()):
             self._work.reset(partition, work)
-            self._continue_at(partition, next_offset)
+            self._set_next(partition, next_offset)
         if self.journal:
             self.journal.clear()
 
@@ -75,36 +74,36 @@ class HandOver:
         generation: GroupGeneration,
         leader_epoch: int | None = None,
     ) -> None:
-        """Book records ``first_offset`` .. ``next_offset - 1`` as the application's."""
-        self._note(partition)
+        """Record that the application was given records ``first_offset`` to ``next_offset - 1``."""
+        self._journal_state(partition)
         self._work.handed_over(partition, first_offset, next_offset, generation, leader_epoch)
         self.next_offsets[partition] = next_offset
 
     def taken_back(self, partition: InputPartition, offset: int) -> None:
-        """Book the records from ``offset`` on as not handed over after all."""
-        self._note(partition)
+        """Record that the records from ``offset`` on were not handed over after all."""
+        self._journal_state(partition)
         self._work.taken_back(partition, offset)
         self.next_offsets[partition] = offset
 
     def sought(self, partition: InputPartition, offset: int) -> None:
-        """Book that the application goes on at ``offset``, and gives back what it has in hand from there on."""
-        self._note(partition)
+        """Record that the application continues at ``offset``: records in hand from there on count as not consumed."""
+        self._journal_state(partition)
         self._work.sought(partition, offset)
 
     def continues_at(self, partition: InputPartition, offset: int) -> None:
-        """Note that ``partition`` goes on at ``offset``, which may be a logical one (the beginning, the end)."""
+        """Set the next offset of ``partition``, which may be a logical one (the beginning, the end)."""
         self.next_offsets[partition] = offset
 
     def forget_next(self, partitions: Iterable[InputPartition]) -> None:
-        """Note that ``partitions`` will go on where the group says."""
+        """Let ``partitions`` continue at the group's committed offsets."""
         for partition in partitions:
             self.next_offsets.pop(partition, None)
 
-    def _note(self, partition: InputPartition) -> None:
+    def _journal_state(self, partition: InputPartition) -> None:
         if self.journal is not None:
             self.journal.append((partition, self._work.state_of(partition), self.next_offsets.get(partition)))
 
-    def _continue_at(self, partition: InputPartition, offset: int | None) -> None:
+    def _set_next(self, partition: InputPartition, offset: int | None) -> None:
         if offset is None:
             self.next_offsets.pop(partition, None)
         else:

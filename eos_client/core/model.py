@@ -1,4 +1,4 @@
-"""The values that decisions are made of. All frozen; none of them knows how it was obtained."""
+"""The frozen values that decisions are made of: generations, positions, outcomes, limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Outcome(Enum):
 
 
 def is_pattern(topic: str) -> bool:
-    """Whether ``topic`` stands for all topics that match it: librdkafka goes by its first character."""
+    """Whether ``topic`` is a regular expression: librdkafka recognises one by its first character."""
     return topic.startswith("^")
 
 
@@ -32,7 +32,7 @@ class InputPartition(NamedTuple):
 
 
 def named(partitions: frozenset[InputPartition]) -> str:
-    """Return partitions for people: ``orders[0-3,7]``, whether there are four or five hundred."""
+    """Return partitions in short form, for people: ``orders[0-3,7]``."""
     by_topic: dict[str, list[list[int]]] = {}
     for topic, number in sorted(partitions):
         spans = by_topic.setdefault(topic, [])
@@ -47,10 +47,10 @@ def named(partitions: frozenset[InputPartition]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GroupGeneration:
-    """Who we are in the group, as the client library last knew it.
+    """Our membership of the group, as librdkafka last reported it.
 
-    ``generation_id`` is the classic generation or, where ``is_member_epoch``, the KIP-848 epoch. ``comparable`` is
-    false where the library's metadata format was not understood: the number then only tells *changed* from *unchanged*.
+    ``generation_id`` is the classic generation or, where ``is_member_epoch``, the KIP-848 member epoch. ``comparable``
+    is false where the metadata format was not understood: the number then only tells *changed* from *unchanged*.
     """
 
     generation_id: int
@@ -61,11 +61,11 @@ class GroupGeneration:
     comparable: bool = True
 
     @property
-    def is_fenced(self) -> bool:
-        """Whether a broker would fence a commit that carries it.
+    def is_active_member(self) -> bool:
+        """Whether it names a member of the group, so that brokers check a commit that carries it.
 
-        Generation -1 with an empty member id is accepted by every broker without any check, transactional commits
-        included (KAFKA-18060, ``ConsumerGroup.validateOffsetCommit``); epoch 0 means "joining" or "left" (KIP-848).
+        Every broker accepts generation -1 with an empty member id without any check, transactional commits included
+        (KAFKA-18060, ``ConsumerGroup.validateOffsetCommit``); epoch 0 means "joining" or "left" (KIP-848).
         """
         return self.generation_id > 0 and bool(self.member_id)
 
@@ -94,7 +94,7 @@ class InputPosition:
 
 
 class CommittedOffset(NamedTuple):
-    """What a group has committed of one partition: the next offset, and the text that was sent with it."""
+    """A group's committed offset of one partition, and the metadata string that was committed with it."""
 
     offset: int
     metadata: str

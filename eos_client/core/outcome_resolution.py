@@ -1,7 +1,7 @@
-"""What became of a commit that was not answered, told from the group's committed offsets.
+"""Resolves the outcome of an unanswered commit from the group's committed offsets.
 
-Equal offsets prove nothing: they may have been committed before, by this member or by another. So each attempt marks
-its offsets with a token in their metadata. A transaction is all or nothing, so one partition tells for all of them.
+Equal offsets prove nothing: this member or another may have committed them before. So each attempt marks its offsets
+with a token in their metadata. A transaction is atomic, so the offset of one partition decides for all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from eos_client.core.model import CommittedOffset, InputPartition, InputPosition
 
 @dataclass(frozen=True, slots=True)
 class AttemptToken:
-    """Marks the offsets of one attempt to commit. ``session``: a name that nobody else has; ``number``: counts up."""
+    """Marks the offsets of one attempt to commit. ``session``: a unique name; ``number``: counts the attempts."""
 
     session: str
     number: int = 0
@@ -24,7 +24,7 @@ class AttemptToken:
         return AttemptToken(self.session, self.number + 1)
 
     def marks_earlier(self, metadata: str) -> bool:
-        """Whether ``metadata`` is of another attempt of the session: this one's offsets would have replaced it."""
+        """Whether ``metadata`` is of an earlier attempt, whose offsets this attempt would have replaced."""
         return metadata.startswith(self._prefix) and metadata != str(self)
 
     @property
@@ -38,9 +38,9 @@ class AttemptToken:
 def resolve_outcome(
     attempted: InputPositions, committed: Mapping[InputPartition, CommittedOffset], token: AttemptToken
 ) -> Outcome | None:
-    """Return COMMITTED or ABORTED; None when the log cannot tell, because all offsets are somebody else's.
+    """Return COMMITTED or ABORTED; None when all offsets are another client's, so that the log cannot tell.
 
-    ``committed``: stable offsets read after the transaction was ended; ``token``: what its offsets were sent with.
+    ``committed``: stable offsets, read after the transaction was ended; ``token``: what its offsets were sent with.
     """
     found = [(committed.get(partition), position.next_offset) for partition, position in attempted.items()]
     if any(each is not None and each.metadata == str(token) for each, _ in found):

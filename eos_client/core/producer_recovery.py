@@ -1,4 +1,4 @@
-"""What to do when a transactional request fails (KIP-360, KIP-447, KAFKA-17754), as one table, first match wins.
+"""What to do when a transactional request fails (KIP-360, KIP-447, KAFKA-17754), as one table; the first match wins.
 
 Safe always means: the input offsets stay fenced by the group's generation, and nothing is sent again unless the log
 says that it was not committed.
@@ -9,6 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+
+from eos_client.core.error_codes import (
+    BROKER_TOO_OLD,
+    NEVER_SENT,
+    OVERDUE,
+    PRODUCER_FENCED,
+    PRODUCER_FORGOTTEN,
+    PROVES_NOTHING,
+    UNANSWERED,
+    WRITING_IMPOSSIBLE,
+)
 
 
 class RecoveryAction(Enum):
@@ -36,31 +47,6 @@ class TransactionalRequest(Enum):
     ABORT = "abort_transaction"
 
 
-OVERDUE = "_OVERDUE"
-"""Our own code: the call did not return within the budget that is imposed from outside."""
-
-_FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
-_UNFIT = frozenset(
-    {
-        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-        "CLUSTER_AUTHORIZATION_FAILED",
-        "GROUP_AUTHORIZATION_FAILED",
-        "TOPIC_AUTHORIZATION_FAILED",
-        "SASL_AUTHENTICATION_FAILED",
-        "_AUTHENTICATION",
-        "UNKNOWN_TOPIC_OR_PART",
-        "_UNKNOWN_TOPIC",
-        "_UNKNOWN_PARTITION",
-    }
-)
-_TOO_OLD = frozenset({"_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"})
-_FORGOTTEN = "INVALID_PRODUCER_ID_MAPPING"
-_PROVES_NOTHING = frozenset({"REQUEST_TIMED_OUT", "UNKNOWN"})
-"""A broker's answers that do not say whether the request took effect, though librdkafka calls them abortable."""
-_NEVER_SENT = "_INCONSISTENT"
-"""librdkafka's own refusal of a commit whose outputs were not all delivered: it sends no EndTxn then."""
-_UNANSWERED = frozenset({"_TIMED_OUT", "_TRANSPORT"})
-"""librdkafka's own codes for a request that no broker has answered: it may still arrive."""
 _STARTING = frozenset({TransactionalRequest.INIT, TransactionalRequest.BEGIN})
 
 
@@ -70,8 +56,8 @@ class ProducerFailure:
 
     ``group_fenced``: the producer's transactions carry input offsets under a consumer group's generation (KIP-447).
     ``again``: the same call failed with the same error before, and nothing was committed in between.
-    ``init_left_behind``: an init_transactions of ours was left behind without an answer, so it may take effect late.
-    ``may_have_been_sent_twice``: a connection was lost meanwhile, so what was refused may be a second copy.
+    ``init_left_behind``: an init_transactions of ours was abandoned without an answer, so it may take effect late.
+    ``may_have_been_sent_twice``: a connection was lost, so the refusal may answer a second copy of the request.
     """
 
     request: TransactionalRequest
@@ -91,15 +77,15 @@ class ProducerFailure:
     @property
     def is_fenced(self) -> bool:
         """Whether a newer epoch than the producer's own has been given out."""
-        return self.code in _FENCED
+        return self.code in PRODUCER_FENCED
 
     @property
     def forgotten(self) -> bool:
-        """Whether a newer instance may have come and gone unseen: the coordinator has no record of the id any more.
+        """Whether another instance may have used the id unnoticed: the coordinator has no record of the id any more.
 
-        A generated id is nobody else's, and the group's generation keeps an older instance's input offsets out.
+        Nobody else uses a generated id, and a group's generation fences the input offsets of an older instance.
         """
-        return self.code == _FORGOTTEN and not self.group_fenced and not self.generated_id
+        return self.code == PRODUCER_FORGOTTEN and not self.group_fenced and not self.generated_id
 
     @property
     def fenced_by_another(self) -> bool:
@@ -128,12 +114,12 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "that it has to cover, or have the brokers' raised",
     ),
     RecoveryRule(
-        lambda f: f.code in _UNFIT,
+        lambda f: f.code in WRITING_IMPOSSIBLE,
         RecoveryAction.STOP_UNFIT,
-        "the cluster lacks or forbids something that no retry brings",
+        "the cluster lacks or forbids something, and no retry changes that",
     ),
     RecoveryRule(
-        lambda f: f.code in _TOO_OLD,
+        lambda f: f.code in BROKER_TOO_OLD,
         RecoveryAction.STOP_UNFIT,
         "the brokers are too old, or speak too old a version: fenced offsets need Kafka 2.5 or newer (KIP-447)",
     ),
@@ -167,12 +153,12 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "the transactional calls came in an impossible order",
     ),
     RecoveryRule(
-        lambda f: f.request is TransactionalRequest.COMMIT and (not f.abortable or f.code in _PROVES_NOTHING),
+        lambda f: f.request is TransactionalRequest.COMMIT and (not f.abortable or f.code in PROVES_NOTHING),
         RecoveryAction.RESOLVE_UNKNOWN,
         "a commit without a definite answer may still take effect (KAFKA-17754)",
     ),
     RecoveryRule(
-        lambda f: f.request is TransactionalRequest.COMMIT and f.may_have_been_sent_twice and f.code != _NEVER_SENT,
+        lambda f: f.request is TransactionalRequest.COMMIT and f.may_have_been_sent_twice and f.code != NEVER_SENT,
         RecoveryAction.RESOLVE_UNKNOWN,
         "a connection was lost meanwhile, so this may be the answer to a second copy: the first may have committed, "
         "and the coordinator may have forgotten the transactional.id since (KAFKA-18019)",
@@ -189,7 +175,9 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
     ),
     RecoveryRule(
         lambda f: (
-            f.request is TransactionalRequest.SEND_OFFSETS and f.code == _FORGOTTEN and (f.again or f.generated_id)
+            f.request is TransactionalRequest.SEND_OFFSETS
+            and f.code == PRODUCER_FORGOTTEN
+            and (f.again or f.generated_id)
         ),
         RecoveryAction.REBUILD_PRODUCER,
         "an abort bumps the epoch, and finds out who has the id, only if outputs were written (KIP-360): a transaction "
@@ -201,7 +189,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "an abort that failed leaves the transaction open until init_transactions ends it",
     ),
     RecoveryRule(
-        lambda f: f.request is TransactionalRequest.SEND_OFFSETS and f.code in _UNANSWERED,
+        lambda f: f.request is TransactionalRequest.SEND_OFFSETS and f.code in UNANSWERED,
         RecoveryAction.REBUILD_PRODUCER,
         "offsets that nobody has answered may still arrive: at the same epoch they would count as the next "
         "transaction's (KAFKA-17754)",
@@ -225,5 +213,5 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
 
 
 def recovery_for(failure: ProducerFailure) -> RecoveryRule:
-    """Return the row that applies to ``failure``."""
+    """Return the rule that applies to ``failure``."""
     return next(rule for rule in RECOVERY_RULES if rule.applies(failure))

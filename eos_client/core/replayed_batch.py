@@ -1,6 +1,7 @@
-"""A micro-batch that is run again, some or all of whose slots are committed: does it hold the rows that it held then?
+"""Compares a micro-batch that is run again with the rows that it held when its slots were committed.
 
-It is asked before any slot is written. Writing the other slots with rows of another run would lose and double records.
+The comparison comes before any slot is written: writing the remaining slots with rows of a different run of the query
+would lose and duplicate records.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _NAMED_MAX = 5
 class ReplayedBatch:
     """Batch ``batch_id`` with the ledger's ``entries`` by slot, as a starting query has found them.
 
-    ``whole``: what all slots together held, known also where the entries do not say what each one held.
+    ``whole``: the content of all slots together, which may be known where the content of each is not.
     """
 
     batch_id: int
@@ -32,17 +33,17 @@ class ReplayedBatch:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every slot has."""
+        """Whether every slot has committed the batch."""
         return len(self.committed) == len(self.entries)
 
     @property
     def token(self) -> str:
-        """What stands for ending this very batch with the rows that it has now; of no use for any other one."""
+        """The token that confirms ending this batch with its present rows; no other batch has the same token."""
         entries = [f"{slot} {self.entries[slot].encode()}" for slot in self.committed]
         return token_of(str(self.batch_id), repr(self.whole), *entries)
 
     def other_slots(self, found: Mapping[int, SlotContent]) -> list[int]:
-        """Return the committed slots that hold other rows now; all of them where only the whole can be compared."""
+        """Return the committed slots whose rows differ now; all of them where only the whole can be compared."""
         known = {slot: self.entries[slot].content for slot in self.committed}
         other = [slot for slot, content in known.items() if content not in {None, found[slot]}]
         if not other and self.is_whole and self.whole not in {None, joined(found.values())}:
@@ -50,7 +51,7 @@ class ReplayedBatch:
         return other
 
     def refusal(self, found: Mapping[int, SlotContent]) -> BatchContentError | None:
-        """Return why the batch must not go on with the rows ``found``, by slot; None where it holds what it held."""
+        """Return the error for different rows ``found``, by slot; None where they are the same."""
         other = self.other_slots(found)
         return BatchContentError(self._message(other, found)) if other else None
 

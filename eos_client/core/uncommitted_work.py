@@ -1,7 +1,7 @@
-"""Which input records were handed to the application and are not committed yet, by partition.
+"""The input records, by partition, that the application was given and that are not committed yet.
 
-Only what was really handed over counts: a position of the client library runs ahead of the application, and
-``position(assignment())`` forgets the partitions that just left although their outputs are in the transaction.
+librdkafka's own ``position()`` does not do: it runs ahead of the application, and it forgets partitions that were just
+revoked although their outputs are in the open transaction.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from eos_client.core.model import GroupGeneration, InputPartition, InputPosition
 
 
 class PartitionWork(NamedTuple):
-    """What is known of one partition: its position, and the one from before it left and came back."""
+    """The position of one partition, and the one from before it was revoked and assigned again (``covered``)."""
 
     position: InputPosition | None
     covered: InputPosition | None
@@ -22,32 +22,32 @@ class PartitionWork(NamedTuple):
 
 
 class UncommittedWork:
-    """Uncommitted positions; each remembers the generation that was synced when its first record came."""
+    """Uncommitted positions; each has the generation that was synced when its first record was consumed."""
 
     def __init__(self) -> None:
         self._positions: dict[InputPartition, InputPosition] = {}
         self._departed: set[InputPartition] = set()
-        self._covered: dict[InputPartition, InputPosition] = {}  # what had departed, of partitions that came back
+        self._covered: dict[InputPartition, InputPosition] = {}  # from before a partition left and came back
         self._in_hand = False
         self._processed: dict[InputPartition, InputPosition] = {}
 
     @property
     def positions(self) -> InputPositions:
-        """The uncommitted positions, of departed partitions too. Do not keep: it is the live mapping."""
+        """The uncommitted positions, with those of departed partitions. This is the live mapping: do not keep it."""
         return self._positions
 
     @property
     def ours(self) -> InputPositions:
-        """The uncommitted positions that nobody else can have taken over since."""
+        """The uncommitted positions without those of departed partitions, which may have a new owner."""
         return {p: position for p, position in self._positions.items() if p not in self._departed}
 
     @property
     def in_hand(self) -> bool:
-        """Whether any of it was handed over and is not known to be processed yet."""
+        """Whether records were handed over that are not known to be processed yet."""
         return self._in_hand and bool(self._positions)
 
     def processed(self) -> None:
-        """Note that everything that was handed over so far has been processed, and its outputs were written."""
+        """Record that everything handed over so far was processed, and its outputs were written."""
         self._in_hand = False
         self._processed = dict(self._positions)
 
@@ -59,11 +59,11 @@ class UncommittedWork:
         generation: GroupGeneration,
         leader_epoch: int | None = None,
     ) -> None:
-        """Note that records ``first_offset`` .. ``next_offset - 1`` went to the application."""
+        """Record that the application was given records ``first_offset`` to ``next_offset - 1``."""
         self._in_hand = True
         known = self._positions.get(partition)
         if known is None or partition in self._departed:
-            # What was consumed before it left is its heir's by now: going back there would double it.
+            # The new owner may have processed what was consumed before the partition left: never rewind to there.
             if known is not None:
                 self._covered[partition] = known
             self._departed.discard(partition)
@@ -76,14 +76,14 @@ class UncommittedWork:
             )
 
     def departed(self, partitions: Iterable[InputPartition]) -> None:
-        """Note that ``partitions`` left: their positions only tell the gate now what must not be committed."""
+        """Record that ``partitions`` left. Their positions stay, so that the gate refuses to commit them."""
         self._departed.update(p for p in partitions if p in self._positions)
 
     def taken_back(self, partition: InputPartition, offset: int) -> None:
-        """Note that the records from ``offset`` on were not processed after all.
+        """Record that the records from ``offset`` on were not processed after all.
 
-        Where nothing else is left of a partition that has come back, what had departed is shown to the gate again: its
-        outputs are in the transaction.
+        Where nothing remains of a partition that was assigned again, its position from before is restored for the gate,
+        because the outputs of that work are in the open transaction.
         """
         known = self._positions.get(partition)
         if known is None or offset >= known.next_offset:
@@ -97,21 +97,21 @@ class UncommittedWork:
             del self._positions[partition]
 
     def sought(self, partition: InputPartition, offset: int) -> None:
-        """Note that the application goes on at ``offset``: of what is in hand, it gives back the records from there on.
+        """Record that the application continues at ``offset``: records in hand from there on count as not consumed.
 
-        What was processed before stays: its outputs are in the open transaction.
+        Records that were processed before stay, because their outputs are in the open transaction.
         """
         processed = self._processed.get(partition)
         self.taken_back(partition, offset if processed is None else max(offset, processed.next_offset))
 
     def state_of(self, partition: InputPartition) -> PartitionWork:
-        """Return what is known of ``partition``, for `reset`."""
+        """Return the state of ``partition``, for `reset`."""
         return PartitionWork(
             self._positions.get(partition), self._covered.get(partition), has_departed=partition in self._departed
         )
 
     def reset(self, partition: InputPartition, before: PartitionWork) -> None:
-        """Set ``partition`` back to what `state_of` returned."""
+        """Restore what `state_of` returned for ``partition``."""
         for positions, position in ((self._positions, before.position), (self._covered, before.covered)):
             if position is None:
                 positions.pop(partition, None)
@@ -120,7 +120,7 @@ class UncommittedWork:
         (self._departed.add if before.has_departed else self._departed.discard)(partition)
 
     def committed_up_to(self, partition: InputPartition, offset: int) -> None:
-        """Note that the records below ``offset`` were committed."""
+        """Record that the records below ``offset`` were committed."""
         known = self._positions.get(partition)
         if known is None or offset <= known.first_offset:
             return
@@ -132,7 +132,7 @@ class UncommittedWork:
             self._positions[partition] = replace(known, first_offset=offset)
 
     def forget(self, partitions: Iterable[InputPartition]) -> None:
-        """Drop ``partitions``: their records are nobody's business here any more."""
+        """Drop everything that is known of ``partitions``."""
         for partition in partitions:
             self._positions.pop(partition, None)
             self._covered.pop(partition, None)
@@ -140,7 +140,7 @@ class UncommittedWork:
             self._departed.discard(partition)
 
     def clear(self) -> None:
-        """Note that all of it was committed or rewound."""
+        """Record that all work was committed or rewound."""
         self._in_hand = False
         self._positions = {}
         self._covered = {}

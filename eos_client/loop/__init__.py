@@ -1,4 +1,4 @@
-"""The ready loop around the wrappers."""
+"""ExactlyOnceLoop: the complete consume-transform-produce loop."""
 
 from eos_client.loop.exactly_once_loop import ExactlyOnceLoop
 

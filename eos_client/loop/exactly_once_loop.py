@@ -1,4 +1,4 @@
-"""The ready loop: poll, begin at the first record, transform, produce, and end the transaction when it is due.
+"""The loop: poll, begin at the first record, transform, produce, and end the transaction when it is due.
 
 It only sequences. Whether a commit may be sent is decided in ``core.commit_gate`` and performed in
 ``clients.transaction``.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from eos_client.clients import EosConsumer, EosProducer
 from eos_client.clients.input_events import InputEvents
-from eos_client.clients.transaction import Ending
+from eos_client.clients.transaction_steps import Ending
 from eos_client.completion import Completion
 from eos_client.config import EosConfig
 from eos_client.confluent.admin.preflight import require_output_topics, require_topics
@@ -30,9 +30,9 @@ from eos_client.errors import (
     UnknownOutcomeError,
     WrongThreadError,
 )
-from eos_client.loop.aborts_in_a_row import AbortsInARow
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
+from eos_client.loop.repeated_aborts import RepeatedAborts
 from eos_client.loop.stop_signals import StopSignals
 from eos_client.loop.transaction_size import TransactionSize
 from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event, safe_hook
@@ -50,13 +50,13 @@ _EVICTIONS_MAX = 3
 class ExactlyOnceLoop:
     """Consume, transform, produce, each record exactly once, until ``stop()``, SIGTERM, SIGINT or a fatal error.
 
-    A topic that begins with ``^`` is a pattern, and one that matches nothing yet is waited for: a classic member
-    reports it and looks again every ``topic.metadata.refresh.interval.ms`` (librdkafka's default: 300,000 ms), for a
-    KIP-848 member the broker looks. A matched topic that is deleted does not end the loop; one that was named does.
+    A topic that begins with ``^`` is a pattern. The loop waits for a topic that matches it: a classic member looks
+    again every ``topic.metadata.refresh.interval.ms`` (librdkafka's default: 300,000 ms), for a KIP-848 member the
+    broker looks. Deleting a topic that only a pattern matched does not end the loop; deleting a named topic does.
     ``transform`` gets one record and returns, or yields, its outputs: ``OutputRecord`` objects, or ``bytes`` for
     ``output_topic``. It may run again for the same record after an abort, so it must not have side effects elsewhere.
-    ``hook`` hears every event (default: structlog). ``clients`` makes its consumer and producer and has the clock that
-    they go by (default: confluent_kafka in real time). Usable as a context manager, which closes the clients.
+    ``hook`` receives every event (default: structlog). ``clients`` makes the consumer and the producer and has their
+    clock (default: confluent_kafka in real time). Usable as a context manager, which closes the clients.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class ExactlyOnceLoop:
         self._failed = FailedRecords(config, hook, self.counters, self._clock)
         self._outputs = RecordOutputs(transform, self._failed, self._session, output_topic)
         self._size = TransactionSize(config.max_records)
-        self._aborts = AbortsInARow()
+        self._aborts = RepeatedAborts()
         self._stop_reason: str | None = None
         self._began_at: float | None = None
         self._records = 0
@@ -151,7 +151,7 @@ class ExactlyOnceLoop:
         try:
             self._start()
             self._work()
-            while self._must_go_on:  # the last transaction was aborted, and is done over
+            while self._must_repeat:
                 self._work()
         except BaseException as error:
             self._stop_reason = self._stop_reason or f"{type(error).__name__}: {error}"
@@ -161,16 +161,16 @@ class ExactlyOnceLoop:
             self._close_clients()
 
     def _work(self) -> None:
-        while self._stop_reason is None or self._must_go_on:
+        while self._stop_reason is None or self._must_repeat:
             self._turn()
         self._drain()
 
     @property
-    def _must_go_on(self) -> bool:
-        """Whether records of an aborted transaction are to be processed again, and there is time for that.
+    def _must_repeat(self) -> bool:
+        """Whether records of an aborted transaction must be processed again before the loop stops, and there is time.
 
-        A transform that stops its loop at one record, just before one with a refused output, would otherwise never get
-        past it, however often the loop is started again.
+        Otherwise a transform that stops its loop just before a record whose output is refused would never get past that
+        record, however often the loop is restarted.
         """
         return (
             self._records < self._records_to_repeat
@@ -186,9 +186,9 @@ class ExactlyOnceLoop:
     def close(self) -> None:
         """Leave the group and release the clients, within ``shutdown_timeout_s``. Open work is aborted first.
 
-        Where another thread runs the loop, this stops it and waits for it: it finishes or aborts what is open and
-        closes the clients, which are its own. What is left when the time is up is reported to ``hook``.
-        Inside ``run()`` itself, in a signal handler, the transform or a hook, it is ``stop()``.
+        Where another thread runs the loop, this stops the loop and waits: that thread finishes or aborts the open
+        transaction and closes the clients. A thread that is still busy when the time is up is reported to ``hook``.
+        Inside ``run()`` itself, in a signal handler, the transform or a hook, ``close()`` is ``stop()``.
         """
         with self._starting:
             runner = self._runner
@@ -209,7 +209,7 @@ class ExactlyOnceLoop:
         self.stop(f"closed by thread {threading.current_thread().name!r}")
         if not self._ended.wait(max(0.0, self._budget_ends_at() - self._clock()) + _CLOSE_MIN_S):
             error = (
-                f"close() does not wait any longer: thread {runner.name!r} still runs after shutdown_timeout_s="
+                f"close() has stopped waiting: thread {runner.name!r} still runs after shutdown_timeout_s="
                 f"{self.config.shutdown_timeout_s:g}. It stops when its transform returns; until then it is a member "
                 "of the group, and its transaction, if one is open, ends with it or at transaction.timeout.ms."
             )
@@ -254,7 +254,7 @@ class ExactlyOnceLoop:
         is_explained, work = False, None
         try:
             batch = self._next_batch()
-            self._heed_endings()  # a revocation may have ended the transaction
+            self._apply_endings()  # a revocation may have ended the transaction
             self._work_on(batch)
             if not self._is_due():
                 return
@@ -262,18 +262,18 @@ class ExactlyOnceLoop:
             ending = self._session.end()
         except UnknownOutcomeError as error:
             self._hook(ClientReported(client="producer", error=str(error)))
-            self._heed_endings()
-            self._failed.aborted(self._member.assigned)  # what nobody knows to be committed is not told
+            self._apply_endings()
+            self._failed.aborted(self._member.assigned)  # failed records are reported only when known committed
             self._forget_transaction()
             return
         except (AbortableError, RebuildProducerError) as error:
             is_explained = isinstance(error, RefusedRecordsError)
             work = work or frozenset(self._member.positions)
             ending = self._session.recover(error)
-        self._note(ending, work, is_explained=is_explained)
+        self._record_outcome(ending, work, is_explained=is_explained)
 
     def _next_batch(self) -> list[Any]:
-        self._session.processed()  # the last batch was, wholly: a revocation meanwhile may commit it
+        self._session.processed()  # from here on a revocation may commit the last batch
         if self._began_at is None:
             first = self._consumer.poll(self.config.poll_timeout_s)
             batch = [] if first is None else [first]
@@ -301,7 +301,7 @@ class ExactlyOnceLoop:
         return self._records >= self._size.records_max or self._clock() >= due_at
 
     def _work_on(self, batch: list[Any]) -> None:
-        """Transform ``batch`` in strides; what does not fit in before the commit is due goes back to the consumer."""
+        """Transform ``batch`` in strides; records left over when the commit is due go back to the consumer."""
         batch = self._events.records(batch)
         write = self._outputs.write_one_by_one if self._size.one_by_one else self._outputs.write
         done = 0
@@ -319,7 +319,7 @@ class ExactlyOnceLoop:
                 return
 
     def _adapt_stride(self, took_s: float) -> None:
-        """Look at the clock some ten times per commit interval: often for a slow transform, rarely for a fast one."""
+        """Adapt the stride so that the clock is read about ten times per commit interval."""
         if took_s * 10 > self.config.commit_interval_s:
             self._stride = max(1, self._stride // 2)
         else:
@@ -327,9 +327,9 @@ class ExactlyOnceLoop:
 
     # -- endings -------------------------------------------------------------------------------------------------
 
-    def _note(self, ending: Ending, work: frozenset[InputPartition], *, is_explained: bool) -> None:
-        """Draw the consequences of an ending; ``is_explained``: it is known why the transaction was aborted."""
-        self._heed_endings()
+    def _record_outcome(self, ending: Ending, work: frozenset[InputPartition], *, is_explained: bool) -> None:
+        """Record how a transaction ended; ``is_explained``: the reason of an abort is known."""
+        self._apply_endings()
         if ending.outcome is Outcome.SKIPPED:
             # Held: the same transaction is due again one interval from now.
             self._began_at = self._clock()
@@ -340,21 +340,21 @@ class ExactlyOnceLoop:
             self._records_to_repeat = max(0, self._records_to_repeat - records)
             self._size.committed()
             self._aborts.progress()
-        elif is_explained or self._becomes_smaller(records, spent_s, longest_s):
-            self._repeat(records, work)
+        elif is_explained or self._can_shrink(records, spent_s, longest_s):
+            self._expect_again(records, work)
             self._aborts.progress()
         else:
             self._aborts.aborted(work, self._member.assigned, spent_s)
             self._require_time_to_poll(longest_s)
             self._back_off(ending)
 
-    def _repeat(self, records: int, work: frozenset[InputPartition]) -> None:
-        """Note that ``records`` come again after an abort that has brought progress."""
+    def _expect_again(self, records: int, work: frozenset[InputPartition]) -> None:
+        """Expect ``records`` again after an abort that has brought progress."""
         self._records_to_repeat = max(self._records_to_repeat, records)
         self._partitions_to_repeat = work
 
-    def _becomes_smaller(self, records: int, spent_s: float, longest_s: float) -> bool:
-        """Return whether fewer records in the next transaction help after this one, which was aborted."""
+    def _can_shrink(self, records: int, spent_s: float, longest_s: float) -> bool:
+        """Shrink the next transaction if that helps after an abort; returns whether it does."""
         if self._session.take_refused_delivery():
             return self._size.narrow(records)
         took_too_long = spent_s >= self._producer.transaction_timeout_s or longest_s >= self._max_poll_s
@@ -365,20 +365,20 @@ class ExactlyOnceLoop:
         return int(self._member.settings.get("max.poll.interval.ms", _MAX_POLL_DEFAULT_MS)) / 1000
 
     def _require_time_to_poll(self, longest_s: float) -> None:
-        """End where one record takes longer, again and again, than the group waits for the next poll."""
+        """Raise FatalClientError when one record repeatedly takes longer than ``max.poll.interval.ms``."""
         if longest_s < self._max_poll_s:
             return
         self._aborts.evicted()
         if self._aborts.evictions >= _EVICTIONS_MAX:
             raise FatalClientError(
-                f"{self._aborts.evictions} transactions in a row were aborted because one record took longer "
-                f"({longest_s:.1f} s) than the group waits for the next poll, and gives the partitions to others: "
-                f"max.poll.interval.ms is {self._max_poll_s * 1000:.0f}. Set it above what the slowest record takes, "
-                "its retries included. Nothing of them is visible; end the process."
+                f"{self._aborts.evictions} transactions in a row were aborted because one record took {longest_s:.1f} "
+                f"s, longer than max.poll.interval.ms={self._max_poll_s * 1000:.0f}, after which the group gives the "
+                "partitions to others. Set it above the time of the slowest record, retries included. Nothing of these "
+                "transactions is visible; end the process."
             )
 
-    def _heed_endings(self) -> None:
-        """Let the memory of failed records follow what became of their transaction, in a rebalance callback too."""
+    def _apply_endings(self) -> None:
+        """Tell the failed records how their transaction ended, be it in a rebalance callback."""
         committed, aborted = endings = self.counters.committed, self.counters.aborted
         if endings == self._endings_seen:
             return
@@ -397,13 +397,12 @@ class ExactlyOnceLoop:
         self._longest_s = 0.0
 
     def _back_off(self, ending: Ending) -> None:
-        """Let repeated aborts come slower, and end when ``recovery_timeout_s`` of work has led to no commit."""
+        """Pause after repeated aborts; raise when ``recovery_timeout_s`` of work has led to no commit."""
         if self._aborts.spent_s > self.config.recovery_timeout_s:
             raise ClusterUnavailableError(
-                f"{self._aborts.count} transactions in a row were aborted and begun again, {self._aborts.spent_s:.0f} "
-                f"s of work without a commit in between (recovery_timeout_s={self.config.recovery_timeout_s:g}). "
-                "Nothing of them is visible; start the process again when that is mended. What was said of the last "
-                f"one: {ending.reason}"
+                f"{self._aborts.count} transactions in a row were aborted: {self._aborts.spent_s:.0f} s of work "
+                f"without a commit (recovery_timeout_s={self.config.recovery_timeout_s:g}). Nothing is visible; "
+                f"repair the cause and start the process again. Reason of the last abort: {ending.reason}"
             )
         if self._aborts.pause_s:
             began_at = self._clock()
@@ -416,7 +415,7 @@ class ExactlyOnceLoop:
         return self._shutdown_ends_at
 
     def _drain(self) -> None:
-        """Finish what is open, or abort it when the gate stays closed for ``shutdown_timeout_s``."""
+        """Commit the open transaction, or abort it when the gate stays closed for ``shutdown_timeout_s``."""
         deadline, work = self._budget_ends_at(), frozenset(self._member.positions)
         ending = self._session.end()
         while ending.outcome is Outcome.SKIPPED and self._clock() < deadline:
@@ -428,12 +427,12 @@ class ExactlyOnceLoop:
         self._forget_transaction()
         if ending.outcome is Outcome.COMMITTED:
             self._records_to_repeat = max(0, self._records_to_repeat - records)
-        elif ending.outcome is Outcome.ABORTED and self._becomes_smaller(records, spent_s, longest_s):
-            self._repeat(records, work)
+        elif ending.outcome is Outcome.ABORTED and self._can_shrink(records, spent_s, longest_s):
+            self._expect_again(records, work)
 
     def _abort_quietly(self) -> None:
-        """Abort open work on the way out; the error that brought us here is the one to report."""
-        self._heed_endings()
+        """Abort open work without raising: the error that ended the loop is the one to report."""
+        self._apply_endings()
         try:
             self._session.give_up(self._stop_reason or "the loop was closed")
         except EosError as error:

@@ -1,7 +1,7 @@
-"""What happens to a record that the transform, or the producer, does not take.
+"""Applies ``on_error`` to a record that the transform or the producer refused.
 
-``stop`` ends the loop, ``skip`` passes the record over, ``dead_letter`` writes it, unchanged where it fits, with its
-origin and the error in headers, inside the same transaction as everything else.
+``stop`` ends the loop, ``skip`` leaves the record out, ``dead_letter`` writes the record (unchanged where it fits) with
+its origin and the error in headers, in the same transaction as everything else.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _ERROR_CHARACTERS_MAX = 1000
 _ERROR_CHARACTERS_SHORT = 100
 
 Collected = Callable[[Any], list[Output]]
-Place = tuple[str, int, int]
+RecordKey = tuple[str, int, int]
 
 
 class KnownFailureError(Exception):
-    """A record whose outputs were refused before has come again; the text is what was said of it then."""
+    """A record whose outputs were refused before was consumed again; the text is that of the first failure."""
 
 
 class FailedRecords:
-    """Applies ``on_error``. Remembers records whose outputs were refused, until what became of them is committed.
+    """Applies ``on_error``. Remembers records whose outputs were refused until they are handled and committed.
 
-    Only then what was done with a record is told and counted: a transaction that is aborted has done nothing with it.
-    Of a failure only its text is remembered: an exception would keep the frames, and the records, that it came through.
+    Events and counters follow the commit, because an aborted transaction has done nothing with its records. Of a
+    failure only the text is kept: an exception would keep its frames, and their records, alive.
     """
 
     def __init__(self, config: EosConfig, hook: EventHook, counters: Counters, clock: Clock) -> None:
@@ -43,105 +43,105 @@ class FailedRecords:
         self._hook = hook
         self._counters = counters
         self._clock = clock
-        self._known: dict[Place, str] = {}
-        self._letters_refused: dict[Place, int] = {}
-        self._settled: dict[Place, Event] = {}
+        self._known: dict[RecordKey, str] = {}
+        self._letters_refused: dict[RecordKey, int] = {}
+        self._handled: dict[RecordKey, Event] = {}
 
     def __len__(self) -> int:
-        """Return how many records it remembers anything of."""
-        return len({*self._known, *self._letters_refused, *self._settled})
+        """Return how many records are remembered."""
+        return len({*self._known, *self._letters_refused, *self._handled})
 
-    def settle(self, record: Record, error: BaseException) -> list[OutputRecord]:
-        """Return what may be written instead of the outputs of ``record``: dead letters, each smaller than the last.
+    def substitutes_for(self, record: Record, error: BaseException) -> list[OutputRecord]:
+        """Return the dead letters of which one replaces the outputs of ``record``, each smaller than the one before.
 
-        The first that can be written is enough; none is needed for "skip". Raises TransformError for "stop".
+        Write the first one that the producer accepts. Empty for "skip"; raises TransformError for "stop".
         """
         if self._action == "stop":
             raise _transform_error(record, error) from error
-        topic, partition, offset = place = _place(record)
+        topic, partition, offset = key = _key_of(record)
         where: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
-        said = str(error) if isinstance(error, KnownFailureError) else _said(error)
+        said = str(error) if isinstance(error, KnownFailureError) else _text_of(error)
         if self._dead_letter_topic is None:
-            self._settled[place] = RecordSkipped(error=said, **where)
+            self._handled[key] = RecordSkipped(error=said, **where)
             return []
-        self._settled[place] = RecordDeadLettered(error=said, dead_letter_topic=self._dead_letter_topic, **where)
-        refused = self._letters_refused.get(place, 0)
+        self._handled[key] = RecordDeadLettered(error=said, dead_letter_topic=self._dead_letter_topic, **where)
+        refused = self._letters_refused.get(key, 0)
         return _dead_letters(self._dead_letter_topic, record, said)[refused:]
 
     def remember(self, record: Record, error: BaseException) -> None:
-        """Let ``record`` fail with ``error`` when it comes again after the abort.
+        """Let ``record`` fail with ``error`` when it is consumed again after the abort.
 
-        If ``record`` was settled already, it is its dead letter that was refused: the next smaller one is tried then.
-        Raises TransformError for "stop", and when not even the smallest dead letter can be written.
+        If ``record`` was handled already, its dead letter was refused, and the next smaller one is tried. Raises
+        TransformError for "stop", and when not even the smallest dead letter can be written.
         """
         if self._action == "stop":
             raise _transform_error(record, error) from error
-        place = _place(record)
-        if place not in self._settled:
-            self._known[place] = _said(error)
+        key = _key_of(record)
+        if key not in self._handled:
+            self._known[key] = _text_of(error)
             return
-        self._letters_refused[place] = self._letters_refused.get(place, 0) + 1
-        if self._dead_letter_topic is None or self._letters_refused[place] >= DEAD_LETTERS:
+        self._letters_refused[key] = self._letters_refused.get(key, 0) + 1
+        if self._dead_letter_topic is None or self._letters_refused[key] >= DEAD_LETTERS:
             raise _transform_error(record, error) from error
 
     def committed(self) -> None:
-        """Tell what was done with the records that were settled, and forget them: it is committed."""
-        settled, self._settled = self._settled, {}
-        for place, done in settled.items():
-            self._known.pop(place, None)
-            self._letters_refused.pop(place, None)
+        """Report the handled records, whose transaction was committed, and forget them."""
+        handled, self._handled = self._handled, {}
+        for key, done in handled.items():
+            self._known.pop(key, None)
+            self._letters_refused.pop(key, None)
             self._counters.records_failed += 1
             self._hook(done)
 
     def aborted(self, assigned: Collection[InputPartition]) -> None:
-        """Expect the records that were settled once more, but for those of partitions that are not ours any more."""
-        self._settled.clear()
+        """Expect the handled records again, but forget those of partitions that are not in ``assigned``."""
+        self._handled.clear()
         for memory in (self._known, self._letters_refused):
-            for place in [place for place in memory if place[:2] not in assigned]:
-                del memory[place]
+            for key in [key for key in memory if key[:2] not in assigned]:
+                del memory[key]
 
-    def guarding(self, transform: Transform) -> Transform:
-        """Return ``transform`` as the loop is to call it: with retries, and raising at once for a record known to fail.
+    def guard(self, transform: Transform) -> Transform:
+        """Return ``transform`` with retries, and raising at once for a record that is known to fail.
 
-        Outputs are collected first, so that a transform that fails half-way has written nothing; where a failure
-        aborts the transaction anyway, that is not needed.
+        Outputs are collected first, so that a transform that fails half-way has written nothing. Where a failure aborts
+        the transaction anyway, ``transform`` is returned as it is.
         """
         if self._action == "stop" and self._config.transform_attempts_max == 1:
             return transform
         known, collected = self._known, _collecting(transform, self._config, self._clock)
 
         def guarded(record: Any) -> list[Output]:
-            if known and (said := known.get(_place(record))) is not None:
+            if known and (said := known.get(_key_of(record))) is not None:
                 raise KnownFailureError(said)
             return collected(record)
 
         return guarded
 
 
-def _place(record: Record) -> Place:
+def _key_of(record: Record) -> RecordKey:
     return record.topic(), record.partition(), record.offset()
 
 
-def _said(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS_MAX]
 
 
 def _transform_error(record: Record, error: BaseException) -> TransformError:
-    return TransformError(*_place(record), error)
+    return TransformError(*_key_of(record), error)
 
 
 DEAD_LETTERS = 4
-"""How many dead letters there are of one record."""
+"""Number of dead letters that are tried for one record."""
 
 
 def _dead_letters(topic: str, record: Record, error: str) -> list[OutputRecord]:
-    """Return the record with its origin and the error: whole; the error shortened; without its value; origin alone.
+    """Return four letters: the whole record; with a short error; without its value; with its origin only.
 
-    The value that is left out is empty and not null, which would delete an earlier letter of a compacted topic.
+    An omitted value is empty, not null: null would delete an earlier letter in a compacted topic.
     """
-    place = dict(zip(("eos.topic", "eos.partition", "eos.offset"), map(str, _place(record)), strict=True))
-    whole = {"eos.error": error[:_ERROR_CHARACTERS_MAX], **place}
-    short = {"eos.error": error[:_ERROR_CHARACTERS_SHORT], **place}
+    origin = dict(zip(("eos.topic", "eos.partition", "eos.offset"), map(str, _key_of(record)), strict=True))
+    whole = {"eos.error": error[:_ERROR_CHARACTERS_MAX], **origin}
+    short = {"eos.error": error[:_ERROR_CHARACTERS_SHORT], **origin}
     size = str(len(record.value() or b""))
     no_value = {**short, "eos.omitted": "value", "eos.value.bytes": size}
     alone = {**short, "eos.omitted": "value, key, headers", "eos.value.bytes": size}
@@ -160,13 +160,13 @@ def _dead_letters(topic: str, record: Record, error: str) -> list[OutputRecord]:
 
 
 def no_outputs(made: Any) -> TypeError | None:
-    """Return the error for what a transform has returned where that is no outputs at all, None where it is some."""
+    """Return the error for a transform's result that is no iterable of outputs; None for one that is."""
     if hasattr(made, "__iter__") or not made:  # in this order: an array may not say whether it is empty
         return None
     if inspect.iscoroutine(made):
         made.close()  # or Python warns that nobody awaits it
     is_async = hasattr(made, "__await__") or hasattr(made, "__aiter__")
-    way_out = "make it a plain function or generator, for nothing awaits it" if is_async else "return a list, or yield"
+    way_out = "make it a plain function or generator; it is not awaited" if is_async else "return a list, or yield"
     return TypeError(f"the transform returned {made!r}; it must return an iterable of outputs: {way_out}")
 
 

@@ -1,9 +1,9 @@
-"""From records to outputs: transforms them, writes what comes out, and knows whose fault a failure is.
+"""Transforms records, writes their outputs, and finds the record that a failure belongs to.
 
-A stride of records is transformed first and its outputs are written then, without a note of which belongs to which:
-that makes the common case cheap. A refused output ends the transaction anyway. If the client library refused it, its
-record is found by doing the stride once more, record by record; if the broker did, by the transactions that follow,
-which are smaller and at last wait for each record's deliveries (``transaction_size``).
+A stride of records is transformed first, then its outputs are written without keeping track of which record each
+belongs to: that makes the common case cheap. A refused output aborts the transaction anyway. If librdkafka refused it,
+the record is found by repeating the stride record by record; if the broker did, by the next transactions, which become
+smaller and at last wait for each record's deliveries (``transaction_size``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eos_client.errors import AbortableError, EosError, OutputRefusedError, Rebu
 from eos_client.loop.record_failures import FailedRecords, no_outputs
 from eos_client.ports import OutputRecord, Transform
 
-_VALUES_ALONE = {bytes}
+_BYTES_ONLY = {bytes}
 
 
 class _RefusedError(Exception):
@@ -28,7 +28,7 @@ class _RefusedError(Exception):
 
 
 class RefusedRecordsError(AbortableError):
-    """The records whose outputs were refused are known now, and are settled when they come again after the abort."""
+    """The records whose outputs were refused are known; ``on_error`` applies when they are consumed again."""
 
 
 class RecordOutputs:
@@ -37,7 +37,7 @@ class RecordOutputs:
     def __init__(
         self, transform: Transform, failed: FailedRecords, session: TransactionSession, default_topic: str | None
     ) -> None:
-        self._transform = failed.guarding(transform)
+        self._transform = failed.guard(transform)
         self._failed = failed
         self._session = session
         self._default_topic = default_topic
@@ -58,11 +58,11 @@ class RecordOutputs:
             while length_hint(left):
                 self._write_until_one_fails(left)
         except _RefusedError as refused:
-            raise self._blamed(records, refused) from refused.__cause__
+            raise self._find_refused(records, refused) from refused.__cause__
         self._session.serve_deliveries()
 
     def write_one_by_one(self, records: Sequence[Any]) -> None:
-        """Do as ``write`` does, and wait for the deliveries of each record, so that a refusal by the broker is its."""
+        """Write like ``write``, but wait for the deliveries of each record, so that a broker's refusal names it."""
         for record in records:
             try:
                 self.write([record])
@@ -70,7 +70,7 @@ class RecordOutputs:
             except (RefusedRecordsError, RebuildProducerError):
                 raise
             except AbortableError as error:
-                with suppress(EosError):  # its reports may still be waiting
+                with suppress(EosError):  # its delivery reports may still be pending
                     self._session.await_deliveries()
                 self._blame_undelivered(record, error)
                 raise
@@ -81,10 +81,10 @@ class RecordOutputs:
         if reason:
             refusal = OutputRefusedError(f"the output to {reason}")
             refusal.__cause__ = error
-            raise self._remembered([(record, refusal)]) from refusal
+            raise self._remember([(record, refusal)]) from refusal
 
     def _write_until_one_fails(self, left: Iterator[Any]) -> None:
-        """Write the outputs of all records that are left, or up to the first whose transform raises, and settle it."""
+        """Write the outputs up to the first record whose transform raises, and apply ``on_error`` to that record."""
         transform, record, made = self._transform, None, None
         outputs: list[Any] = []
         try:
@@ -93,19 +93,19 @@ class RecordOutputs:
                 outputs += made or ()
         except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
             self._write_all(outputs)
-            self._write_instead(record, no_outputs(made) or error)
+            self._write_substitute(record, no_outputs(made) or error)
         else:
             self._write_all(outputs)
 
     def _write_all(self, outputs: list[Any]) -> None:
-        write = self._write_values if set(map(type, outputs)) == _VALUES_ALONE else self._write_mixed
+        write = self._write_values if set(map(type, outputs)) == _BYTES_ONLY else self._write_mixed
         left = iter(outputs)
         while length_hint(left):
             try:
                 write(left)
             except (_RefusedError, EosError):  # noqa: PERF203  # a try costs nothing where nothing is raised
                 raise
-            except Exception:  # noqa: BLE001  # the thorough way repeats it and names what is wrong
+            except Exception:  # noqa: BLE001  # the slow path repeats it and names the error
                 self._write_thoroughly(outputs[-length_hint(left) - 1])
         self._session.wrote(len(outputs))
 
@@ -123,13 +123,13 @@ class RecordOutputs:
                 self._write_thoroughly(output)
 
     def _write_thoroughly(self, output: Any) -> None:
-        """Write one output of any kind, waiting for room in the local queue, and say what is wrong with it."""
+        """Write one output of any kind, waiting for room in the local queue; raises an error that names the defect."""
         try:
-            self._session.enqueue(*self._addressed(output))
+            self._session.enqueue(*self._with_topic(output))
         except (OutputRefusedError, TypeError, ValueError) as error:
             raise _RefusedError from error
 
-    def _addressed(self, output: Any) -> tuple[str, OutputRecord]:
+    def _with_topic(self, output: Any) -> tuple[str, OutputRecord]:
         if isinstance(output, bytes):
             output = OutputRecord(value=output)
         if not isinstance(output, OutputRecord):
@@ -143,10 +143,10 @@ class RecordOutputs:
 
     # -- failures ------------------------------------------------------------------------------------------------
 
-    def _write_instead(self, record: Any, error: BaseException) -> None:
-        """Write the first dead letter that the client library takes, if any is to be written."""
+    def _write_substitute(self, record: Any, error: BaseException) -> None:
+        """Write the first dead letter that librdkafka accepts; nothing for ``on_error="skip"``."""
         refusal: BaseException | None = None
-        for letter in self._failed.settle(record, error):
+        for letter in self._failed.substitutes_for(record, error):
             refusal = self._refusal_by_client([letter])
             if refusal is None:
                 self._session.wrote(1)
@@ -154,8 +154,8 @@ class RecordOutputs:
         if refusal is not None:
             raise TransformError(record.topic(), record.partition(), record.offset(), refusal) from error
 
-    def _blamed(self, records: Sequence[Any], refused: _RefusedError) -> EosError:
-        """Return the error that takes everything out again; the records are settled when they come once more."""
+    def _find_refused(self, records: Sequence[Any], refused: _RefusedError) -> EosError:
+        """Return the error that aborts the transaction; ``on_error`` applies when the records are consumed again."""
         found: list[tuple[Any, BaseException]] = []
         for record in records:
             try:
@@ -167,10 +167,10 @@ class RecordOutputs:
             if refusal is not None:
                 found.append((record, refusal))
         if not found:
-            return AbortableError(f"an output was refused, but not when it was made once more: {refused.__cause__}")
-        return self._remembered(found)
+            return AbortableError(f"an output was refused, but not when it was written again: {refused.__cause__}")
+        return self._remember(found)
 
-    def _remembered(self, found: Sequence[tuple[Any, BaseException]]) -> EosError:
+    def _remember(self, found: Sequence[tuple[Any, BaseException]]) -> EosError:
         try:
             for record, refusal in found:
                 self._failed.remember(record, refusal)

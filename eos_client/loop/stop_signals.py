@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT stop the loop in order; a second one ends the process at once."""
+"""Makes SIGTERM and SIGINT stop the loop cleanly; a second signal ends the process at once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """While entered, the first signal calls ``stop``. Does nothing outside the main thread, where Python has none.
+    """While entered, the first signal calls ``stop``. Outside the main thread Python delivers no signals.
 
-    The first signal gives both signals back their default action, so the second one needs no cooperation: it works
-    even while the process is inside the client library.
+    The first signal restores the default action of both signals, so a second one works even while the process is inside
+    librdkafka.
     """
 
     def __init__(self, stop: Callable[[str], None]) -> None:

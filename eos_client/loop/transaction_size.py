@@ -1,4 +1,4 @@
-"""How many records the next transaction may hold: fewer after one that took too long or had a refused output."""
+"""How many records the next transaction may hold; fewer after one that took too long or had a refused output."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ _ONE_BY_ONE_MAX = 10
 
 
 class TransactionSize:
-    """Shrinks so that what cannot be committed with others is found, and grows again with each commit.
+    """Shrinks to isolate a record whose output is refused, and grows again with each commit.
 
-    A broker refuses a whole batch and does not always say which record of it is wrong. So the transactions become
-    smaller, of which all but one get through, until each record's deliveries are awaited before the next is written
-    (``one_by_one``).
+    A broker refuses a whole batch and does not always say which record is wrong. Smaller transactions let the other
+    records through, until the deliveries of each record are awaited before the next is written (``one_by_one``).
     """
 
     def __init__(self, records_max: int) -> None:
@@ -20,7 +19,7 @@ class TransactionSize:
         self.one_by_one = False
 
     def narrow(self, records: int) -> bool:
-        """Shrink after an output of ``records`` was refused; returns whether smaller transactions can tell which."""
+        """Shrink after an output of ``records`` was refused; returns whether that can isolate the record."""
         if self.one_by_one:
             return False
         self.records_max = max(1, min(self.records_max, records) // _NARROWS_BY)
@@ -28,9 +27,9 @@ class TransactionSize:
         return True
 
     def timed_out(self) -> bool:
-        """Shrink to one record after a transaction was open for too long; returns whether that is less than before.
+        """Shrink to one record after a transaction was open for too long; returns whether that is fewer than before.
 
-        No transform runs then while a transaction is open: it begins with the first output that is written.
+        With one record no transform runs while a transaction is open, because the first output begins it.
         """
         was, self.records_max = self.records_max, 1
         return was > 1

@@ -1,4 +1,4 @@
-"""What every broker of the test kit can do, whichever way it runs."""
+"""What every broker of the test kit can do, however it runs."""
 
 from __future__ import annotations
 

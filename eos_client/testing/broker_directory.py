@@ -1,4 +1,4 @@
-"""The files of one embedded broker, and which of them are ours to remove."""
+"""The files of one embedded broker, and which of them are removed with it."""
 
 from __future__ import annotations
 

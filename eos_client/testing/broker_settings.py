@@ -1,4 +1,4 @@
-"""The settings of KRaft brokers for development: small, quick to start, replicated as far as there are brokers."""
+"""Settings of KRaft brokers for development: small, quick to start, replicated where there are several."""
 
 from __future__ import annotations
 

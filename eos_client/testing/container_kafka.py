@@ -1,4 +1,4 @@
-"""The same broker as `embedded_kafka`, in a container: the official image, or one that takes its variables."""
+"""The broker of `embedded_kafka` in a container, from the official image or one that takes its variables."""
 
 from __future__ import annotations
 

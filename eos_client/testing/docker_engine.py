@@ -1,4 +1,4 @@
-"""Finds the Docker engine that testcontainers would use, and an image of Kafka for it."""
+"""Finds the Docker engine that testcontainers would use, and a Kafka image for it."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def new_container(version: str) -> DockerContainer:
     Raises `EmbeddedKafkaError` if no engine answers or the image cannot be had.
     """
     configured = os.environ.get(IMAGE_VARIABLE)
-    with engine_errors("no Docker engine answers: start one, or use --kafka=process"):
+    with engine_errors("no Docker engine answers: start one, or use --eos-kafka=process"):
         from testcontainers.core.container import DockerContainer  # noqa: PLC0415  optional, as is docker
 
         container = DockerContainer(tagged(configured or OFFICIAL_IMAGE, version))
@@ -115,5 +115,5 @@ def _no_image(image: str, version: str) -> str:
     return (
         f"a Docker engine answers, but the image {image} is not there and cannot be pulled: "
         f"make kafka-image KAFKA_VERSION={version} builds {LOCAL_IMAGE}:{version} without a registry, "
-        f"{IMAGE_VARIABLE} names another image, --kafka=process does without"
+        f"{IMAGE_VARIABLE} names another image, --eos-kafka=process does without"
     )

@@ -1,4 +1,4 @@
-"""Several real Kafka brokers of one cluster as child processes: for tests in which a coordinator moves or dies.
+"""Several brokers of one cluster as child processes, for tests in which a coordinator moves or dies.
 
 Every broker is an `EmbeddedKafka`, and a controller as well, so that each of them may be killed, shut down and
 restarted while the others go on.

@@ -27,7 +27,7 @@ from eos_client.testing.broker_settings import (
 from eos_client.testing.free_ports import free_ports, is_free
 from eos_client.testing.java_runtime import find_java
 from eos_client.testing.kafka_jars import kafka_jars
-from eos_client.testing.kept_process import KeptProcess
+from eos_client.testing.kept_process import KeptProcess, require_posix
 from eos_client.testing.readiness import serve_groups, serves_clients
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ class EmbeddedKafka:
         """Start the broker; returns when it serves clients and groups. Downloads its jars if they are not cached."""
         if self._files is not None:
             raise EmbeddedKafkaError("the embedded broker is started already: use restart(), or another instance")
+        require_posix()
         if self._port is not None and not is_free(self._port):
             raise EmbeddedKafkaError(
                 f"port {self._port} is in use: stop what listens there, choose another, or leave it out for a free one"

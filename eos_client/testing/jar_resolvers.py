@@ -1,4 +1,4 @@
-"""Resolves jars, a Kafka server's or Spark's connector, from a Maven repository, with a tool that is already there.
+"""Resolves jars from a Maven repository with a tool that is already installed.
 
 That is the Ivy among PySpark's own jars, or else Maven. Both check what they download against the repository's
 checksums. ``EOS_CLIENT_MAVEN_REPOSITORY`` names another repository, a company's mirror for example.

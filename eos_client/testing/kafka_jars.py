@@ -1,4 +1,4 @@
-"""Keeps jars, those of each Kafka version first, in the user's cache: downloaded once and known to be whole.
+"""Downloads the jars of each Kafka version once into the user's cache and verifies them.
 
 A set is resolved into a folder beside its place and renamed there with a manifest of checksums, under a lock
 between processes, so that nobody ever sees half of one. A folder that does not match its manifest is replaced.
@@ -6,13 +6,11 @@ between processes, so that nobody ever sees half of one. A folder that does not 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
 import shutil
 import tempfile
-import time
 import zipfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -132,20 +130,24 @@ def _sha256(path: Path) -> str:
 @contextmanager
 def _locked(path: Path, on_progress: Callable[[str], None]) -> Iterator[None]:
     """Hold a lock between processes, which the system frees if its holder dies."""
-    deadline = time.monotonic() + _LOCK_TIMEOUT_S
-    announced = False
-    with path.open("w") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise EmbeddedKafkaError(
-                        f"another process has held {path} for {_LOCK_TIMEOUT_S:.0f} s: end it, then try again"
-                    ) from None
-            if not announced:
-                on_progress("another process is downloading the same jars: waiting for it")
-                announced = True
-            time.sleep(_LOCK_POLL_S)
+    try:
+        from filelock import FileLock, Timeout  # noqa: PLC0415  an optional dependency
+    except ImportError as error:
+        raise EmbeddedKafkaError(
+            "to download jars, filelock is needed: pip install 'eos-client[test]' (or eos-client[cli])"
+        ) from error
+    lock = FileLock(path)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        on_progress("another process is downloading the same jars: waiting for it")
+        try:
+            lock.acquire(_LOCK_TIMEOUT_S, _LOCK_POLL_S)
+        except Timeout as error:
+            raise EmbeddedKafkaError(
+                f"another process has held {path} for {_LOCK_TIMEOUT_S:.0f} s: end it, then try again"
+            ) from error
+    try:
         yield
+    finally:
+        lock.release()

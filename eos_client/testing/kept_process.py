@@ -1,4 +1,4 @@
-"""A child process that cannot outlive this one, whatever ends this one (see `process_keeper`)."""
+"""A child process that cannot outlive its parent, however the parent ends (see `process_keeper`)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,15 @@ _KEEPER = Path(__file__).with_name("process_keeper.py")
 _KEEPER_START_TIMEOUT_S = 30.0
 _KEEPER_END_TIMEOUT_S = 10.0
 _NEWS_SLICE_S = 0.2
+
+
+def require_posix() -> None:
+    """Raise `EmbeddedKafkaError` on Windows: a keeper needs the sessions, the signals and the ``poll()`` of POSIX."""
+    if os.name != "posix":
+        raise EmbeddedKafkaError(
+            "an embedded broker runs on Linux and macOS only: here, run it in a container (ContainerKafka, or the "
+            "fixtures with --eos-kafka=container), or test on a SimulatedCluster"
+        )
 
 
 class KeptProcess:

@@ -1,4 +1,4 @@
-"""Runs one command and outlives its starter by just long enough to clean up after it.
+"""Runs one command and outlives its starter just long enough to clean up after it.
 
 Started as a script by `kept_process.KeptProcess`. Linux's parent-death signal would fire when the *thread* that
 started the broker ends, and no signal reaches anyone when the starter is SIGKILLed; a small process that reads a

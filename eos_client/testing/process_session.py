@@ -1,4 +1,4 @@
-"""The processes of one application: all in one session, however they were started and adopted since.
+"""The processes of one application, found by their session however they were started.
 
 Spark's Python daemon leaves its process group, and orphans leave their parents, but nobody leaves the session. Where
 there is no /proc the process group has to do, which lacks that daemon and its workers.
@@ -15,18 +15,28 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _GONE = frozenset("ZX")
+_CPU_TICKS = slice(11, 15)  # of the process in user and kernel mode, and of its ended children
 _PS_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """One living process: ``stopped`` by SIGSTOP or not, its parent, its session and its command line."""
+    """One living process: ``stopped`` by SIGSTOP or not, its parent, its session and its command line.
+
+    ``cpu_s``: seconds of CPU that it and its ended children have used; 0.0 where there is no /proc.
+    """
 
     pid: int
     parent: int
     session: int
     stopped: bool
     command: str
+    cpu_s: float = 0.0
+
+
+def living() -> list[Running]:
+    """Return all living processes of the machine."""
+    return list(_from_proc() if _PROC.is_dir() else _from_ps())
 
 
 def session_of(pid: int) -> int:
@@ -36,8 +46,7 @@ def session_of(pid: int) -> int:
 
 def members_of(session: int) -> list[Running]:
     """Return all living processes of a session."""
-    found = _from_proc() if _PROC.is_dir() else _from_ps()
-    return [each for each in found if each.session == session]
+    return [each for each in living() if each.session == session]
 
 
 def spark_executors(session: int) -> list[int]:
@@ -62,10 +71,13 @@ def _from_proc() -> Iterator[Running]:
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                state, parent, _group, session, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
+                # The name in front may hold anything, but no bracket comes after its last one.
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                state, parent, _group, session = fields[:4]
                 if state not in _GONE:
                     command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                    yield Running(int(entry.name), int(parent), int(session), state == "T", command)
+                    cpu_s = sum(map(int, fields[_CPU_TICKS])) / os.sysconf("SC_CLK_TCK")
+                    yield Running(int(entry.name), int(parent), int(session), state == "T", command, cpu_s)
 
 
 def _from_ps() -> Iterator[Running]:

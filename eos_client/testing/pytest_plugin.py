@@ -1,8 +1,9 @@
 """pytest fixtures with a real Kafka broker: ``kafka_broker`` for the session, ``make_kafka_broker`` for more.
 
-``--kafka=container`` runs them in containers of a Docker engine, ``--kafka=process`` as child processes;
+``--eos-kafka=container`` runs them in containers of a Docker engine, ``--eos-kafka=process`` as child processes;
 ``auto``, the default, takes a container where a Docker engine answers, and the terminal says which it was.
-Nothing is decided or started before a test asks for a broker.
+Every pytest session in an environment with this package loads this plugin, so it imports nothing before a test asks
+for a broker.
 """
 
 from __future__ import annotations
@@ -12,15 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
-from eos_client.testing.broker_settings import DEFAULT_VERSION
-from eos_client.testing.container_kafka import ContainerKafka
-from eos_client.testing.docker_engine import engine_version
-from eos_client.testing.embedded_kafka import EmbeddedKafka
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from eos_client.testing.broker import KafkaBroker
+    from eos_client.testing.broker_choice import BrokerChoice
 
 pytest_plugins = ["eos_client.testing.simulation_plugin"]
 _KINDS = ("auto", "container", "process")
@@ -37,69 +34,25 @@ class MakeKafkaBroker(Protocol):
         ...
 
 
-class BrokerChoice:
-    """Which kind of broker this session runs, decided when the first is wanted, and why."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self.kind: str = str(config.getoption("--kafka"))
-        self.version: str = str(config.getoption("--kafka-version"))
-        self.reason = f"--kafka={self.kind}"
-        self.started: list[str] = []
-        if self.kind == "auto":
-            self.kind, self.reason = _answering_kind()
-
-    def new_broker(self, **options: Any) -> KafkaBroker:
-        """Start one broker of the chosen kind and say so in the terminal."""
-        options.setdefault("version", self.version)
-        broker: KafkaBroker
-        if self.kind == "container":
-            broker = container = ContainerKafka(**options).start()
-            what = f"container of {container.image}"
-        else:
-            broker = EmbeddedKafka(on_progress=self._say, **options).start()
-            what = f"process, Kafka {broker.version}"
-        line = f"{what} ({self.reason})"
-        if line not in self.started:
-            self.started.append(line)
-            self._say(line)
-        return broker
-
-    def _say(self, line: str) -> None:
-        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
-        capture = self._config.pluginmanager.get_plugin("capturemanager")
-        with ExitStack() as stack:
-            if capture is not None:
-                stack.enter_context(capture.global_and_fixture_disabled())
-            if terminal is not None:
-                terminal.ensure_newline()
-                terminal.write_line(f"kafka: {line}")
-
-
-def _answering_kind() -> tuple[str, str]:
-    version = engine_version()
-    if version is None:
-        return "process", "--kafka=auto: no Docker engine answers"
-    return "container", f"--kafka=auto: Docker engine {version} answers"
-
-
 def _choice(config: pytest.Config) -> BrokerChoice:
+    from eos_client.testing.broker_choice import BrokerChoice  # noqa: PLC0415  not in every test run
+
     if _CHOICE not in config.stash:
         config.stash[_CHOICE] = BrokerChoice(config)
     return config.stash[_CHOICE]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--kafka`` and ``--kafka-version``."""
+    """Add ``--eos-kafka`` and ``--eos-kafka-version``."""
     group = parser.getgroup("eos-client", "real Kafka brokers (eos-client)")
     group.addoption(
-        "--kafka",
+        "--eos-kafka",
         choices=_KINDS,
         default="auto",
         help="run the brokers of the Kafka fixtures in containers or as child processes; "
         "auto: containers where a Docker engine answers (default: %(default)s)",
     )
-    group.addoption("--kafka-version", default=DEFAULT_VERSION, help="Kafka version of these brokers (%(default)s)")
+    group.addoption("--eos-kafka-version", help="Kafka version of these brokers (default: that of EmbeddedKafka)")
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

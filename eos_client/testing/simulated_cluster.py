@@ -1,8 +1,9 @@
-"""An in-memory Kafka with true fencing, for tests of exactly-once code that take milliseconds.
+"""SimulatedCluster: an in-memory Kafka with true fencing, whose tests take milliseconds.
 
 Its consumers and producers have confluent_kafka's methods, so the loop, the wrappers and an application's own loop run
 on it unchanged. One thread, no wall clock: time passes where a client waits, and a seed gives the same run again.
-What it simplifies is listed in ``docs/simulated-cluster.md``.
+``__all__`` holds every public name of the simulator. ``docs/simulated-cluster.md`` explains them, and lists what the
+simulator simplifies.
 """
 
 from __future__ import annotations
@@ -24,12 +25,39 @@ from eos_client.testing.simulated_clients.producer_background import ProducerBac
 from eos_client.testing.simulation.brokers import Brokers
 from eos_client.testing.simulation.clock import SimulatedClock
 from eos_client.testing.simulation.faults import Fault, FaultKind, FaultPlan
-from eos_client.testing.simulation.guest import Guest
+from eos_client.testing.simulation.group_coordinator import GroupCoordinator
+from eos_client.testing.simulation.idempotent_sender import IdempotentSender
 from eos_client.testing.simulation.link import ClientLink
 from eos_client.testing.simulation.model import BrokerError, NewRecord, PartitionKey, RecordBatch, StoredRecord
 from eos_client.testing.simulation.network import Delivered, Network
+from eos_client.testing.simulation.offset_store import OffsetStore
+from eos_client.testing.simulation.partition_log import PartitionLog
+from eos_client.testing.simulation.peer_member import PeerMember
 from eos_client.testing.simulation.schedule import Schedule
-from eos_client.testing.simulation.settings import BrokerSettings, CommitValidation
+from eos_client.testing.simulation.settings import BrokerSettings, CommitCheck, ProducerStateKind
+from eos_client.testing.simulation.transaction_coordinator import TransactionCoordinator
+
+__all__ = [
+    "BrokerError",
+    "BrokerSettings",
+    "CommitCheck",
+    "Delivered",
+    "Fault",
+    "FaultKind",
+    "GroupCoordinator",
+    "IdempotentSender",
+    "OffsetStore",
+    "PartitionKey",
+    "PartitionLog",
+    "PeerMember",
+    "ProducerStateKind",
+    "SimulatedClock",
+    "SimulatedCluster",
+    "SimulatedConsumer",
+    "SimulatedProducer",
+    "StoredRecord",
+    "TransactionCoordinator",
+]
 
 _STEP_S = 0.01
 _FENCE_TRIES_MAX = 100
@@ -44,7 +72,7 @@ class SimulatedCluster:
     """Simulated brokers, their clients, and a script of what goes wrong.
 
     ``seed`` decides everything that is random. ``commit_validation``: which commits of KIP-848 members are accepted,
-    see `CommitValidation`. ``latency_s``: one request's round trip. ``request_timeout_s``: after which a client sends a
+    see `CommitCheck`. ``latency_s``: one request's round trip. ``request_timeout_s``: after which a client sends a
     request again that was not answered (librdkafka's ``socket.timeout.ms``). Usable wherever a client library is
     asked for: ``ExactlyOnceLoop(..., clients=cluster)``, ``EosConsumer(..., factory=cluster.consumer,
     clock=cluster.clock)``.
@@ -55,7 +83,7 @@ class SimulatedCluster:
         seed: int = 0,
         clock: SimulatedClock | None = None,
         *,
-        commit_validation: CommitValidation | str = CommitValidation.ASSIGNMENT_EPOCH,
+        commit_validation: CommitCheck | str = CommitCheck.ASSIGNMENT_EPOCH,
         settings: BrokerSettings | None = None,
         latency_s: float = 0.001,
         request_timeout_s: float = 60.0,
@@ -63,7 +91,7 @@ class SimulatedCluster:
         self.seed = seed
         self.clock = clock or SimulatedClock()
         self.random = Random(seed)  # noqa: S311  # a simulation's, not a secret's
-        self.settings = replace(settings or BrokerSettings(), commit_validation=CommitValidation(commit_validation))
+        self.settings = replace(settings or BrokerSettings(), commit_validation=CommitCheck(commit_validation))
         self.faults = FaultPlan()
         self._schedule = Schedule(self.clock)
         self._network = Network(self.clock, self._schedule, self.faults, latency_s, request_timeout_s)
@@ -72,7 +100,7 @@ class SimulatedCluster:
         self._consumers: list[SimulatedConsumer] = []
         self._producers: list[SimulatedProducer] = []
         self._links: list[ClientLink] = []
-        self._guests: dict[str, Guest] = {}
+        self._peers: dict[str, PeerMember] = {}
         self._configs: dict[str, Mapping[str, Any]] = {}
         clusters_alive[next(_ordinals)] = self
 
@@ -187,7 +215,7 @@ class SimulatedCluster:
         """Move the group's generation; everybody keeps what it has. Under KIP-848 nobody's callback tells of it."""
         self.brokers.groups.force_rebalance(self._group(group_id))
 
-    def revoke(self, *partitions: tuple[str, int], group_id: str | None = None) -> Guest:
+    def revoke(self, *partitions: tuple[str, int], group_id: str | None = None) -> PeerMember:
         """Give ``partitions`` to another instance, which is returned: their owners revoke them at a later poll.
 
         Raises BrokerError UNKNOWN_TOPIC_OR_PART for one that does not exist.
@@ -196,21 +224,21 @@ class SimulatedCluster:
         keys = {PartitionKey(*partition) for partition in partitions}
         for key in sorted(keys):
             self.brokers.log(key)  # raises for what does not exist
-        guest = self._guest(group)
+        peer = self._peer(group)
         for member in self.brokers.groups.describe(group).members.values():
             self.brokers.groups.pin(group, sorted(member.assigned - keys), member.member_id)
-        self.brokers.groups.pin(group, sorted(keys), guest.member_id)
-        return guest
+        self.brokers.groups.pin(group, sorted(keys), peer.member_id)
+        return peer
 
     def give_back(self, group_id: str | None = None) -> None:
         """Let the other instance of ``revoke`` leave: its partitions come back."""
         group = self._group(group_id)
-        guest = self._guests.pop(group, None)
-        if guest is None:
+        peer = self._peers.pop(group, None)
+        if peer is None:
             raise ValueError(f"nothing of group {group!r} was revoked: call revoke() first")
-        self._schedule.remove(guest)
+        self._schedule.remove(peer)
         self.brokers.groups.pin(group, self._all_partitions(group), None)
-        guest.leave()
+        peer.leave()
 
     def lose(self, client: str | None = None) -> None:
         """Evict ``client``'s members from their groups, as a session time-out does; they hear of it by heartbeat."""
@@ -303,17 +331,17 @@ class SimulatedCluster:
         known = sorted({producer.transactional_id for producer in self._producers if producer.transactional_id})
         return _the_one("transactional.id", transactional_id, known)
 
-    def _guest(self, group_id: str) -> Guest:
-        guest = self._guests.get(group_id)
-        if guest is None:
+    def _peer(self, group_id: str) -> PeerMember:
+        peer = self._peers.get(group_id)
+        if peer is None:
             config = self._configs[group_id]
             is_classic = str(config.get("group.protocol", "classic")) == "classic"
             assignor = str(config.get("partition.assignment.strategy", "range")).split(",")[0] if is_classic else None
             topics = {partition.topic for partition in self._all_partitions(group_id)}
-            guest = Guest(f"guest-{group_id}", self.brokers.groups, self.clock, group_id, topics, assignor)
-            self._guests[group_id] = guest
-            self._schedule.add(guest)
-        return guest
+            peer = PeerMember(f"peer-{group_id}", self.brokers.groups, self.clock, group_id, topics, assignor)
+            self._peers[group_id] = peer
+            self._schedule.add(peer)
+        return peer
 
     def _all_partitions(self, group_id: str) -> list[PartitionKey]:
         members = self.brokers.groups.describe(group_id).members.values()

@@ -1,7 +1,7 @@
 """pytest fixtures with a simulated cluster: ``simulated_cluster``, and ``make_simulated_cluster`` for other settings.
 
-A failing test prints the seed of every cluster in use and the last requests; ``--simulation-seed`` runs it again with
-that seed. A scripted fault that no request has met fails the test: it would prove nothing.
+A failing test prints the seed of every cluster in use and the last requests; ``--eos-simulation-seed`` runs it again
+with that seed. A scripted fault that no request has met fails the test: it would prove nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class MakeSimulatedCluster(Protocol):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--simulation-seed``."""
+    """Add ``--eos-simulation-seed``."""
     group = parser.getgroup("eos-client-simulation", "simulated Kafka clusters (eos-client)")
-    group.addoption("--simulation-seed", type=int, default=0, help="seed of simulated clusters (%(default)s)")
+    group.addoption("--eos-simulation-seed", type=int, default=0, help="seed of simulated clusters (%(default)s)")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -49,7 +49,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         for _, cluster in sorted(each for each in _clusters().items() if each[0] not in before):
             last = cluster.history[-_REQUESTS_SHOWN:]
             lines = [f"{each.at_s:10.3f} s  {each.client}  {each.request}: {each.result}" for each in last]
-            title = f"simulated cluster: again with --simulation-seed={cluster.seed}"
+            title = f"simulated cluster: again with --eos-simulation-seed={cluster.seed}"
             report.sections.append((title, "\n".join([repr(cluster), *lines])))
     return report
 
@@ -68,7 +68,7 @@ def make_simulated_cluster(pytestconfig: pytest.Config) -> Iterator[MakeSimulate
     made: list[SimulatedCluster] = []
 
     def make(**options: Any) -> SimulatedCluster:
-        options.setdefault("seed", pytestconfig.getoption("--simulation-seed"))
+        options.setdefault("seed", pytestconfig.getoption("--eos-simulation-seed"))
         made.append(SimulatedCluster(**options))
         return made[-1]
 

@@ -1,4 +1,4 @@
-"""From Arrow columns to records: the hot path of a task."""
+"""Turns Arrow columns into records; the hot path of a task."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def check_slot(batch: pa.RecordBatch, slot: int, slots: int) -> None:
 
 
 def _problem(topic: str, partition: int | None, headers: Sequence[Mapping[str, Any] | None]) -> str:
-    """Return what Spark's own sink would refuse of a row, and librdkafka takes for something else; "" for nothing."""
+    """Return a defect that Spark's own sink refuses and librdkafka would misinterpret; "" for none."""
     if not topic:
         return "its topic is an empty string; null stands for the sink's topic"
     if partition is not None and partition < 0:
@@ -77,13 +77,13 @@ def _problem(topic: str, partition: int | None, headers: Sequence[Mapping[str, A
 class RecordWriter:
     """Hands the rows of Arrow batches to a producer, waiting for room in its queue.
 
-    ``outlet`` is the quick way in; what it raises is repeated with ``produce``, which names what is wrong. ``poll``
-    takes seconds, and frees what was delivered.
+    ``raw_produce`` is the fast path; a record that it refuses is repeated with ``produce``, which names the error.
+    ``poll`` takes seconds, and frees what was delivered.
     """
 
-    def __init__(self, topic: str, produce: Produce, poll: Poll, limit_s: float, *, outlet: Produce) -> None:
+    def __init__(self, topic: str, produce: Produce, poll: Poll, limit_s: float, *, raw_produce: Produce) -> None:
         self._topic = topic
-        self._outlet = outlet
+        self._raw_produce = raw_produce
         self._produce = produce
         self._poll = poll
         self._limit_s = limit_s
@@ -104,20 +104,20 @@ class RecordWriter:
             options: dict[str, Any] = {}
             if partition is not None:
                 options["partition"] = partition
-            place = self._topic if topic is None else topic
-            if problem := _problem(place, partition, headers or ()):
-                raise OutputRefusedError(f"a row for topic {place!r} cannot be written: {problem}. Correct that row.")
+            target = self._topic if topic is None else topic
+            if problem := _problem(target, partition, headers or ()):
+                raise OutputRefusedError(f"a row for topic {target!r} cannot be written: {problem}. Correct that row.")
             if headers is not None:
                 options["headers"] = [(header["key"], header["value"]) for header in headers]
-            self._write_one(place, value, key, options)
+            self._write_one(target, value, key, options)
 
     def _write_plain(self, values: list[bytes | None], keys: list[bytes | None]) -> None:
-        # What was delivered is freed after each stride, so that its memory is used again while it is in the cache.
+        # Free delivered records after each stride, so that their memory is reused while it is in the cache.
         left, left_keys = iter(values), iter(keys)
         while length_hint(left):
             try:
-                deque(map(self._outlet, repeat(self._topic), islice(left, _STRIDE), left_keys), maxlen=0)
-            except Exception:  # noqa: BLE001, PERF203  # the thorough way repeats it and names what is wrong
+                deque(map(self._raw_produce, repeat(self._topic), islice(left, _STRIDE), left_keys), maxlen=0)
+            except Exception:  # noqa: BLE001, PERF203  # the slow path repeats it and names the error
                 failed = -length_hint(left) - 1
                 self._write_one(self._topic, values[failed], keys[failed], {})
             else:

@@ -1,4 +1,4 @@
-"""A folder beside the checkpoint, in whatever file system Spark keeps that; classic Spark only."""
+"""A folder beside the checkpoint, in the checkpoint's own file system (classic Spark only)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 
 class CheckpointFolder:
-    """Small files by name; each is written at once. Raises what the JVM's file system does."""
+    """Small files by name, each written in one go. Raises what the JVM's file system raises."""
 
     def __init__(self, session: SparkSession, path: str) -> None:
         inside: Any = session
@@ -23,7 +23,7 @@ class CheckpointFolder:
         return [str(status.getPath().getName()) for status in self._files.listStatus(self._at)]
 
     def line(self, name: str) -> str | None:
-        """Return the line in a file; None where there is no such file, empty where its writer was broken off."""
+        """Return the line in a file; None where there is no such file, empty where writing it was interrupted."""
         file = self._path_of(self._at, name)
         if not self._files.exists(file):
             return None
@@ -34,7 +34,7 @@ class CheckpointFolder:
             stream.close()
 
     def write(self, name: str, line: str, *, replaces: bool) -> None:
-        """Write a file; unless it ``replaces`` the one of that name, there must be none."""
+        """Write a file. Without ``replaces``, fails if a file of that name exists."""
         stream = self._files.create(self._path_of(self._at, name), replaces)
         try:
             stream.writeBytes(line)

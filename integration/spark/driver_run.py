@@ -1,12 +1,12 @@
-"""One run of one sink on its driver: from the lease to the last batch.
+"""One run of a sink on its driver, from taking the lease to the last batch.
 
-Start: join as the newest driver -> announce the run -> fence every slot -> read the ledger -> make it fit -> leave a
-record of the run beside the checkpoint, in case the ledger expires. Each batch:
-ask the gate -> one Spark job -> ask the gate -> commit the batch-complete marker under the lease, which is the only
-fence for tasks that found their slot written.
+Start: join as the newest driver -> announce the run -> fence every slot -> read the ledger -> initialise, resize or
+adopt it -> leave a record of the run beside the checkpoint, in case the ledger expires.
+Each batch: gate -> one Spark job -> gate -> commit the batch-complete marker under the lease. The marker's commit is
+the only fence for tasks that found their slot written.
 
-A lease that has ended while the ledger's marker still names this run was taken by nobody: the driver starts once more,
-as the next run, and writes the batch again as a restarted query would.
+If the lease ends while the ledger's marker still names this run, no other driver has taken it: the driver takes the
+lease again as the next run, and writes the batch again as a restarted query would.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from eos_client.integration.spark import preflight
 from eos_client.integration.spark.frame_columns import KEY
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.progress import SinkProgress
-from eos_client.integration.spark.rows import distributed, travelling, travelling_columns
+from eos_client.integration.spark.rows import project_columns, projected_columns, repartition_by_slot
 from eos_client.integration.spark.run_records import RunRecords
 from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
 from eos_client.integration.spark.slot_job import SlotJob
@@ -47,10 +47,10 @@ _FENCING_THREADS_MAX = 16
 _RENEWALS_MAX = 3
 """How often the lease is taken again within one batch."""
 _HEARD_WITHIN_S = 10.0
-"""A driver hears of its eviction by its next heartbeat, which may come after its tasks have heard of it."""
+"""A driver learns of its eviction by its next heartbeat, which may be later than its tasks do."""
 _UNRECORDED = (
-    "the end of the run could not be noted beside the checkpoint, so the query needs its ledger when it starts again "
-    "(offsets.retention.minutes). Close the sink before Spark is stopped. {}"
+    "the end of the run could not be recorded beside the checkpoint, so the query needs its ledger when it starts "
+    "again (offsets.retention.minutes). Close the sink before Spark is stopped. {}"
 )
 _REFUSED = CommitRefusedError.__name__  # in the traceback that Spark passes on
 
@@ -81,10 +81,10 @@ class DriverRun:
         self._room = 0
         self._is_closed = False
         self._has_failed = False
-        """Whether the last batch ended with an error: some of its slots may have committed it."""
+        """The last batch ended with an error, so some of its slots may have committed it."""
         self._records: RunRecords | None = None
         self._whole: LedgerEntry | None = None
-        """The marker, while no batch is in hand."""
+        """The marker, while no batch is being written."""
         self._floors: tuple[int, ...] = ()
         self._holders = ("",) * settings.slots
         self._replayed: ReplayedBatch | None = None
@@ -94,26 +94,27 @@ class DriverRun:
     # -- start -------------------------------------------------------------------------------------------------------
 
     def prepare(self, frame: DataFrame, batch_id: int) -> None:
-        """Refuse a query that cannot go on from ``batch_id``, before anything of the driver at work is touched.
+        """Refuse a query that cannot continue at ``batch_id``, before a driver that is running is disturbed.
 
         Raises ConfigurationError, FrameSchemaError, ClusterUnfitError, ClusterUnavailableError, BatchLedgerError.
         """
         settings = self.settings
         admin = preflight.new_admin(settings)
-        self._slot_settings = preflight.check_place(settings, admin)
+        checked = preflight.check_driver_and_cluster(settings, admin)
+        self._slot_settings = checked.settings
         preflight.check_query(self.query)
-        travelling(frame, settings.order_by)
+        project_columns(frame, settings.order_by)
         if not settings.stable_input:
             check_recomputation(frame, self.query)
         preflight.check_executors(frame, settings.slots)
         if self.query.classic and (root := settings.stage_dir or self.query.checkpoint):
-            self._records = RunRecords(frame.sparkSession, root, settings, admin.cluster().cluster_id)
+            self._records = RunRecords(frame.sparkSession, root, settings, checked.cluster_id)
         self._ledger_topic = LedgerTopic(admin, settings.ledger_topic)
-        # Nothing is fenced yet, so an orphan's transaction may hold a stable answer back.
+        # No slot is fenced yet, so an open transaction of a dead task could delay a stable read.
         self._plan(self._ledger_topic.room(), batch_id, self._last_record(), stable=False)
 
     def start(self, batch_id: int) -> None:
-        """Take the sink over, from any driver that had it, for a query whose first batch is ``batch_id``.
+        """Take the sink over from any other driver, for a query whose first batch is ``batch_id``.
 
         Raises ClusterUnfitError, ClusterUnavailableError, BatchLedgerError, RunFencedError.
         """
@@ -122,7 +123,7 @@ class DriverRun:
         if self._ledger_topic is None:
             raise LookupError("a run is prepared before it is started")
         self._room = self._ledger_topic.ensure(settings.slots, timeout_s=settings.start_timeout_s)
-        self._ledger_topic = None  # with its client, which nobody needs from here on
+        self._ledger_topic = None  # frees its admin client
         self._lease.acquire()
         plan = self._take_over(self._present_marker(), batch_id)
         self._hook(
@@ -162,7 +163,7 @@ class DriverRun:
             reader.close()
 
     def _take_over(self, marker: LedgerEntry | None, batch_id: int) -> StartPlan:
-        """Announce the run before fencing: a zombie's tasks look for it before they take a slot."""
+        """Announce the run and fence the slots, in this order: a zombie's tasks check the marker before a slot."""
         before = self._last_record()
         self._run = 1 + max(0 if marker is None else marker.run, 0 if before is None else before.run)
         announced = marker_of(marker, self._identity, self._run)
@@ -185,7 +186,7 @@ class DriverRun:
         return LedgerEntry(next_batch, self._identity, content, run=self._run)
 
     def _fence_slots(self, room: int) -> None:
-        """Take every slot once, also those no longer used: it ends what an older run has left open there."""
+        """Initialise every slot's transactional.id, retired ones too: this ends transactions of older runs."""
         with ThreadPoolExecutor(min(room, _FENCING_THREADS_MAX), "eos-fence") as pool:
             for fenced in [pool.submit(self._fence_slot, slot) for slot in range(room)]:
                 fenced.result()
@@ -237,19 +238,19 @@ class DriverRun:
         return self._attempt(frame, batch_id, clock)
 
     def _attempt(self, frame: DataFrame, batch_id: int, clock: _Clock) -> list[SlotStatus]:
-        snapshot = self._lease.ask(batch_id)
+        snapshot = self._lease.require_membership(batch_id)
         if self._has_failed:
-            # The application goes on after an error: so what stands in the ledger is found out as by a restart.
+            # The application went on after an error: read the ledger as a restarted query would.
             self._take_over(self._present_marker(), batch_id)
         clock.lap("gate")
         rows = self._rows(frame, batch_id)
         clock.lap("rows")
         task = self._task(batch_id, snapshot.group_metadata)
         with own_job(frame, self.query, self._row_bytes):
-            statuses = self._written(rows, travelling_columns(frame, self.settings.order_by), task)
+            statuses = self._written(rows, projected_columns(frame, self.settings.order_by), task)
         clock.lap("job")
         self._announce("job_done", batch_id)
-        self._lease.ask(batch_id)
+        self._lease.require_membership(batch_id)
         marker = self._marker(batch_id + 1, content_of(statuses))
         self._lease.commit({MARKER_PARTITION: marker})
         self._whole = marker
@@ -260,7 +261,7 @@ class DriverRun:
         return not self._is_closed and self._lease.has_ended(within_s=within_s) and not self._lease.is_superseded
 
     def _renew_lease(self, batch_id: int, error: Exception) -> None:
-        """Start once more if no newer driver has announced itself; else raises ``error``."""
+        """Take the lease again unless a newer driver has announced itself; else raises ``error``."""
         if not self._is_ours(self._present_marker()):
             raise error
         reason = self._lease.ended or str(error)
@@ -290,13 +291,15 @@ class DriverRun:
         )
 
     def _rows(self, frame: DataFrame, batch_id: int) -> DataFrame:
-        rows = travelling(frame, self.settings.order_by)
+        rows = project_columns(frame, self.settings.order_by)
         return rows if self._stage is None else self._stage.stable(rows, batch_id)
 
     def _written(self, rows: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
-        """Write each slot that has not committed the batch, but none where a committed one held other rows."""
+        """Write the slots that have not committed the batch; refuse it when a committed slot's rows differ now."""
         replayed = self._replayed
-        spread = distributed(rows, self.settings.slots, keyed=KEY in columns, ordered_by=len(self.settings.order_by))
+        spread = repartition_by_slot(
+            rows, self.settings.slots, keyed=KEY in columns, ordered_by=len(self.settings.order_by)
+        )
         if replayed is None or replayed.batch_id != task.batch_id or not replayed.committed:
             return self._run_job(rows, spread, columns, task)
         refusal = replayed.refusal(contents_by_slot(self._job.count(spread), self.settings.slots))
@@ -309,7 +312,7 @@ class DriverRun:
         slots = self.settings.slots
         found = self._job.run(spread, columns, task)
         if not found and rows.isEmpty():
-            # Spark runs no task at all for a frame that it knows to be empty, but the ledger must move all the same.
+            # Spark runs no task for a frame that it knows to be empty, but the ledger must move all the same.
             found = self._job.run_empty(rows.sparkSession.range(0, slots, 1, slots), task)
         return check_statuses(found, slots)
 
@@ -318,9 +321,9 @@ class DriverRun:
             self._on_driver_step(step, batch_id)
 
     def finish(self) -> None:
-        """Release the lease, for good, and leave word beside the checkpoint of the batch that comes next.
+        """Release the lease for good, then record the next batch beside the checkpoint.
 
-        The lease comes first: from then on no batch begins.
+        In this order, because no batch begins once the lease is released.
         """
         self.close()
         if self._records is None or self._whole is None:
@@ -332,7 +335,7 @@ class DriverRun:
             self._hook(ClientReported(client=self.settings.sink_id, error=_UNRECORDED.format(error)))
 
     def close(self) -> None:
-        """Release the lease, for good."""
+        """Release the lease for good."""
         self._is_closed = True
         self._lease.release()
 
@@ -355,21 +358,25 @@ _SUPERSEDED: deque[RunningQuery] = deque(maxlen=1000)
 _LOCK = threading.Lock()
 
 
+def _key_of(settings: SinkSettings) -> tuple[str, str]:
+    return settings.bootstrap_servers, settings.sink_id
+
+
 def current_run(settings: SinkSettings) -> DriverRun | None:
     """Return this process's run of the sink, if there is one."""
-    return _RUNS.get((settings.bootstrap_servers, settings.sink_id))
+    return _RUNS.get(_key_of(settings))
 
 
-def enter_run(run: DriverRun, settings: SinkSettings, frame: DataFrame, batch_id: int) -> DriverRun:
-    """Start ``run`` as this process's run of the sink. Unless it is refused, the one before it is closed."""
-    key = (settings.bootstrap_servers, settings.sink_id)
+def enter_run(run: DriverRun, frame: DataFrame, batch_id: int) -> None:
+    """Start ``run`` as this process's run of its sink. Unless it is refused, the one before it is closed."""
+    key = _key_of(run.settings)
     with _LOCK:
         before = _RUNS.get(key)
         if before is not None and before.query == run.query:
-            raise _used_already(before.settings)
+            raise _used_already(before)
         if run.query in _SUPERSEDED:
             raise RunFencedError(
-                f"another query of this process has taken sink {settings.sink_id!r} over: let this query end."
+                f"another query of this process has taken sink {run.settings.sink_id!r} over: let this query end."
             )
         run.prepare(frame, batch_id)
         if before is not None:
@@ -382,14 +389,14 @@ def enter_run(run: DriverRun, settings: SinkSettings, frame: DataFrame, batch_id
             run.close()
             raise
         _RUNS[key] = run
-    return run
 
 
-def _used_already(settings: SinkSettings) -> ConfigurationError:
+def _used_already(run: DriverRun) -> ConfigurationError:
+    settings = run.settings
     return ConfigurationError(
         f"sink_id {settings.sink_id!r} is in use by another sink of this query (topic={settings.topic!r}, "
         f"slots={settings.slots}): one ledger cannot count both. Give each sink an id of its own, or close() the other "
-        "one to change its settings."
+        "sink to change its settings."
     )
 
 
@@ -404,6 +411,6 @@ def _called_twice(settings: SinkSettings, batch_id: int) -> ConfigurationError:
 def leave_run(settings: SinkSettings) -> None:
     """Close this process's run of the sink, if there is one."""
     with _LOCK:
-        run = _RUNS.pop((settings.bootstrap_servers, settings.sink_id), None)
+        run = _RUNS.pop(_key_of(settings), None)
     if run is not None:
         run.finish()

@@ -1,6 +1,6 @@
-"""Which column of a frame is which of the sink's: names are matched as Spark itself matches them.
+"""Matches a frame's columns to the sink's, by the rules by which Spark matches names.
 
-Every other column is refused by name. A ``Key`` that was left out would lose the keys of a topic without a word.
+Every other column is refused by name: ignoring a ``Key`` would silently write records without keys.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def matched_columns(frame: DataFrame, order_by: Sequence[str]) -> Mapping[str, s
     """
     names = frame.columns
     known = {*SINK_COLUMNS, *order_by}
-    # Most frames have the very names, and the setting would be asked over py4j for every batch.
+    # Most frames have the exact names; reading the setting is a py4j call in every batch.
     cases_matter = known.issuperset(names) or _cases_matter(frame)
     matched = {wanted: _matching(wanted, names, cases_matter) for wanted in (*SINK_COLUMNS, *order_by)}
     for found in matched.values():
         if len(found) > 1:
-            raise FrameSchemaError(f"columns {_listed(found)} stand for one: rename or drop all but one.")
+            raise FrameSchemaError(f"columns {_listed(found)} match the same column: rename or drop all but one.")
     for name in order_by:
         if not matched[name]:
             raise FrameSchemaError(f"order_by names {name!r}, which the frame does not have: keep that column.")

@@ -1,7 +1,7 @@
-"""The driver's lease on its sink, serviced by a thread of its own while the batch runs.
+"""The driver's lease on its sink, served by a thread of its own while a batch runs.
 
-Only that thread touches the group member: any other one that called it during a poll would hang the process. It asks
-the commit gate too, so callbacks, membership and verdict belong together.
+Only that thread touches the group member: any other one that called it during a poll would hang the process. The gate
+decides in that thread, too, so a decision always sees the callbacks and the membership of the same moment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eos_client.integration.spark.settings import SinkSettings
 from eos_client.ports import MembershipSnapshot
 
 _SERVE_INTERVAL_S = 0.1
-_ASK_LIMIT_S = 10.0
+_CALL_LIMIT_S = 10.0
 
 T = TypeVar("T")
 
@@ -50,22 +50,22 @@ class Lease:
         """Join the group as the newest driver. Raises ClusterUnavailableError within ``start_timeout_s``."""
         self._thread.start()
         limit_s = self._settings.start_timeout_s
-        self._call(lambda: self._join(limit_s), limit_s + _ASK_LIMIT_S)
+        self._call(lambda: self._join(limit_s), limit_s + _CALL_LIMIT_S)
 
-    def ask(self, batch_id: int) -> MembershipSnapshot:
-        """Ask the gate whether ``batch_id`` may be written now; returns the membership that it is written under.
+    def require_membership(self, batch_id: int) -> MembershipSnapshot:
+        """Let the gate decide whether ``batch_id`` may be written now; returns the membership that it is written under.
 
         Raises RunFencedError when the lease is over.
         """
-        return self._call(lambda: self._ask(batch_id), _ASK_LIMIT_S)
+        return self._call(lambda: self._decide(batch_id), _CALL_LIMIT_S)
 
     def commit(self, entries: Mapping[int, LedgerEntry]) -> None:
         """Commit ledger entries by partition; the broker checks that the lease is still ours.
 
-        Tried for as long as the group's session, for the lease may be ours that long without an answer.
+        Retried for the length of the group's session, because the lease may be ours that long without an answer.
         """
         limit_s = self._session_s
-        call_limit_s = limit_s + self._settings.commit_timeout_s + _ASK_LIMIT_S
+        call_limit_s = limit_s + self._settings.commit_timeout_s + _CALL_LIMIT_S
         self._call(lambda: self._commit(entries, limit_s), call_limit_s)
 
     @property
@@ -85,7 +85,7 @@ class Lease:
         self._end("the lease was released")
         self._calls.put(None)
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(_ASK_LIMIT_S)
+            self._thread.join(_CALL_LIMIT_S)
 
     def _call(self, function: Callable[[], T], limit_s: float) -> T:
         self._check()
@@ -116,9 +116,9 @@ class Lease:
             except queue.Empty:
                 call = (Future(), _nothing)
             if self._clock() - served_at > self._session_s and self._member is not None:
-                # Frozen for longer than the session: were callbacks served now, the library would rejoin and fence
-                # the successor.
-                self._end(f"this driver stood still for more than its group session of {self._session_s:g} s")
+                # The process was frozen for longer than the session. Serving callbacks now would let librdkafka
+                # rejoin, and fence the new owner.
+                self._end(f"this driver was stopped for longer than its group session of {self._session_s:g} s")
             if call is None or self.ended is not None:
                 self._refuse(call)
                 break
@@ -144,11 +144,11 @@ class Lease:
             self._end(str(error))
             raise
         self.generation = self._member.snapshot().generation
-        # All of what was assigned stands for the whole ledger: a static member that comes back is given its old
-        # assignment, without the partitions that were added since.
+        # The assigned partitions stand for the whole ledger: a static member that rejoins gets its old assignment,
+        # without partitions that were added since.
         self._held = self.gate.state.assigned
 
-    def _ask(self, batch_id: int) -> MembershipSnapshot:
+    def _decide(self, batch_id: int) -> MembershipSnapshot:
         member = self._our_member()
         snapshot = member.snapshot()
         self._serve_member()
@@ -157,7 +157,7 @@ class Lease:
         attempt = CommitAttempt(dict.fromkeys(self._held, position), snapshot.generation, callbacks_served=True)
         ruling = self.gate.decide(attempt)
         if ruling.decision is not CommitDecision.COMMIT:
-            self._end(f"the commit gate is closed (row {ruling.row}): {ruling.reason}")
+            self._end(f"the commit gate is closed (rule {ruling.rule}): {ruling.reason}")
         elif not snapshot.generation.same_membership(self.generation):
             self._end(f"the membership moved on from {self.generation} to {snapshot.generation}")
         self._check()

@@ -1,12 +1,12 @@
-"""Before the first batch: will this Spark, this query, these executors and this cluster do?
+"""Checks Spark, the query, the executors and the cluster before the first batch.
 
-Everything here would otherwise fail late and far from its cause, or not at all.
+Without them, each of these defects would show late and far from its cause, or not at all.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
@@ -21,40 +21,48 @@ from eos_client.integration.spark.spark_query import RunningQuery
 
 
 def new_admin(settings: SinkSettings) -> ClusterAdmin:
-    """Return what asks the sink's cluster about itself, each question within ``start_timeout_s``."""
+    """Return an admin client of the sink's cluster; each request takes at most ``start_timeout_s``."""
     return ClusterAdmin(settings.bootstrap_servers, settings.config_for_admin, timeout_s=settings.start_timeout_s)
 
 
-def check_place(settings: SinkSettings, admin: ClusterAdmin) -> SinkSettings:
-    """Refuse a driver or a cluster that will not do; needs no query. Returns the settings that suit the cluster."""
+class CheckedCluster(NamedTuple):
+    """The cluster that a sink writes to: the settings within the limits that it grants, and its id."""
+
+    settings: SinkSettings
+    cluster_id: str
+
+
+def check_driver_and_cluster(settings: SinkSettings, admin: ClusterAdmin) -> CheckedCluster:
+    """Refuse an unfit driver or cluster; needs no query."""
     check_driver()
     return check_cluster(settings, admin)
 
 
 def check_driver() -> None:
-    """Refuse a driver without what PySpark's ``mapInArrow`` asks for."""
+    """Refuse a driver without the packages that PySpark's ``mapInArrow`` needs."""
     missing = [name for name in ("pyarrow", "pandas") if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigurationError(
-            f"the driver's Python lacks {' and '.join(missing)}, which PySpark asks for. Install 'eos-client[spark]'."
+            f"the driver's Python lacks {' and '.join(missing)}, which PySpark needs. Install 'eos-client[spark]'."
         )
 
 
 def check_query(query: RunningQuery) -> None:
-    """Refuse executions whose batches are not fixed before they run."""
+    """Refuse execution modes that do not fix a batch's offsets before it runs."""
     if "AsyncProgress" in query.execution:
         raise ConfigurationError(
-            "asyncProgressTrackingEnabled writes a batch's offsets after it has begun, so a re-run may hold other "
-            "rows. Remove the option."
+            "asyncProgressTrackingEnabled writes a batch's offsets after it has begun, so a repeated batch may hold "
+            "other rows. Remove the option."
         )
     if "RealTime" in query.trigger:
         raise ConfigurationError(
-            "real-time mode logs a batch's offsets at its end, so a re-run may hold other rows. Use another trigger."
+            "real-time mode logs a batch's offsets at its end, so a repeated batch may hold other rows. Use another "
+            "trigger."
         )
 
 
 def check_executors(frame: DataFrame, tasks: int) -> None:
-    """Run one small job that says what the executors' Python lacks; raises ConfigurationError naming it."""
+    """Run a small job that finds packages missing on the executors; raises ConfigurationError that names them."""
     session = frame.sparkSession
     probe = F.udf(_probe(), "string", useArrow=False)
     rows = session.range(0, tasks, 1, tasks).select(probe(F.col("id")).alias("lacks")).collect()
@@ -67,7 +75,7 @@ def check_executors(frame: DataFrame, tasks: int) -> None:
 
 
 def _probe() -> Any:
-    # A function within a function travels by value: the executors need not have this package to say that they have not.
+    # A nested function is pickled by value, so executors without this package can run it and report that.
     def lacking(_: int) -> str:
         import importlib  # noqa: PLC0415  # it runs elsewhere
         import sys  # noqa: PLC0415
@@ -83,13 +91,11 @@ def _probe() -> Any:
     return lacking
 
 
-def check_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> SinkSettings:
-    """Refuse a cluster without the output topic, or that does not grant the transaction timeout that was asked for.
-
-    Returns the settings with the timeout that it does grant.
-    """
-    told = admin.broker_settings(next(iter(admin.cluster().brokers)))
-    # 0: the cluster does not tell.
+def check_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> CheckedCluster:
+    """Refuse a cluster without the output topic, or that does not grant the transaction timeout that was asked for."""
+    cluster = admin.cluster()
+    told = admin.broker_settings(next(iter(cluster.brokers)))
+    # 0: the setting cannot be read.
     granted_ms = int(told.get("transaction.max.timeout.ms") or 0)
     settings = wanted.within(granted_ms, int(told.get("transactional.id.expiration.ms") or 0))
     wanted_ms = int(settings.transaction_timeout_s * 1000)
@@ -103,4 +109,4 @@ def check_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> SinkSettings:
         require_output_topics(producer, [settings.topic], settings.start_timeout_s, MONOTONIC_CLOCK)
     finally:
         producer.close()
-    return settings
+    return CheckedCluster(settings, cluster.cluster_id)

@@ -1,4 +1,4 @@
-"""How a sink fares, for the application: totals since its query started, and its last batch."""
+"""The sink's progress for the application: totals since the query started, and the last batch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SinkProgress:
     last: SparkBatchWritten | None = None
 
     def count(self, batch_id: int, statuses: Iterable[SlotStatus], seconds: dict[str, float]) -> SparkBatchWritten:
-        """Take note of a whole batch; returns its event."""
+        """Count a whole batch; returns its event."""
         found = list(statuses)
         skipped = sum(s.outcome in _DONE_ELSEWHERE for s in found)
         longest: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""The frame's columns, as in Spark's own Kafka sink, and how they travel to the slots.
+"""The columns of Spark's own Kafka sink, and how the rows are projected for the slots.
 
 ``value`` is required; ``key``, ``topic``, ``partition`` and ``headers`` are optional. A null value is a tombstone, a
 null topic means the sink's topic, a null partition leaves the choice to the producer.
@@ -40,7 +40,7 @@ _ORDER = "eos_order_"
 _HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 
 
-def travelling(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
+def project_columns(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
     """Return the columns that the sink needs, in their types, with a hash of each row and what it is ordered by.
 
     Raises FrameSchemaError, naming the column, its type and the types that will do.
@@ -57,13 +57,13 @@ def travelling(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
     )
 
 
-def travelling_columns(frame: DataFrame, order_by: Sequence[str]) -> list[str]:
-    """Return the columns that ``frame`` has when it is distributed."""
+def projected_columns(frame: DataFrame, order_by: Sequence[str]) -> list[str]:
+    """Return the columns that the tasks get of ``frame``."""
     return [*sink_columns(frame, order_by), FINGERPRINT]
 
 
-def distributed(frame: DataFrame, slots: int, *, keyed: bool, ordered_by: int = 0) -> DataFrame:
-    """Bring each row of a ``travelling`` frame to the partition of its slot, in order where one was asked for.
+def repartition_by_slot(frame: DataFrame, slots: int, *, keyed: bool, ordered_by: int = 0) -> DataFrame:
+    """Bring each row of a projected frame to the partition of its slot, in order where one was asked for.
 
     ``keyed``: whether it has a column ``key``; ``ordered_by``: how many columns it is ordered by. The caller
     knows both; the frame would be asked over py4j, a millisecond of every batch.
@@ -74,7 +74,7 @@ def distributed(frame: DataFrame, slots: int, *, keyed: bool, ordered_by: int = 
 
 
 def _cast(name: str, wanted: str, found: DataType) -> str:
-    """Return the column in the type that it travels in, as SQL."""
+    """Return the column cast to the type that the tasks expect, as SQL."""
     types = _TYPES[wanted]
     if not any(_fits(found, each) for each in types):
         allowed = " or ".join(_HEADERS_TYPE if isinstance(each, ArrayType) else each.simpleString() for each in types)
@@ -121,9 +121,9 @@ def _is_orderable(found: DataType) -> bool:
 
 
 def _fingerprint(columns: Mapping[str, str]) -> str:
-    """Return a hash of the row, as SQL. xxhash64 passes over nulls, so each column says whether it is one.
+    """Return a hash of the row, as SQL. xxhash64 skips nulls, so each column's nullness is hashed, too.
 
-    A column that the frame does not have is one of nulls: with it the row is the same.
+    A missing column hashes as a column of nulls.
     """
     said = (f"{columns[name]} is null, {columns[name]}" if name in columns else "true" for name in SINK_COLUMNS)
     return f"xxhash64({', '.join(said)})"

@@ -1,8 +1,8 @@
-"""What each run of a sink leaves beside the checkpoint, for the day when the ledger is gone.
+"""Records of each run beside the checkpoint, which are needed once the ledger has expired.
 
-A run has a file of its own, named by its number, and the highest number counts: a driver that was left behind changes
-nothing by what it still writes. The file is there before the run writes its first slot, and says nothing until the run
-is closed with a whole batch.
+Each run writes a file named by its number, and the highest number counts: a file that an older driver still writes
+changes nothing. The file is created before the run writes its first slot; it has a next batch only once the run was
+closed with a whole batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the sink was told, checked once, and carried to the executors as a plain value."""
+"""The sink's settings, checked once and carried to the executors as a plain value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from eos_client.config import CONSUMER_ONLY, PRODUCER_ONLY, check_settings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
-from eos_client.integration.spark.carried import CarriedFunction
+from eos_client.integration.spark.pickled_function import PickledFunction
 
 StepObserver = Callable[[str, int, int], object]
 """Called with step, slot and batch id, on the executor. Must be picklable; a seam for tests."""
@@ -23,7 +23,7 @@ _OURS = ("transactional.id", "group.id", "group.instance.id", "bootstrap.servers
 _TOKEN_SOURCE = "oauth_cb"  # noqa: S105  # the name of a setting
 _TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 _TRANSACTION_TIMEOUT_MS = 60_000
-_TRANSACTION_TIMEOUT_MS_MAX = 900_000  # what brokers grant unless told otherwise
+_TRANSACTION_TIMEOUT_MS_MAX = 900_000  # the brokers' default transaction.max.timeout.ms
 _HANDLE_IDLE_S_MAX = 3600.0
 _SESSION_TIMEOUT_MS, _HEARTBEAT_INTERVAL_MS = 45_000, 3_000  # librdkafka's defaults
 _SLOTS_MAX = 10_000
@@ -50,7 +50,7 @@ class SinkSettings:
     commit_timeout_s: float = 30.0
     sibling_timeout_s: float = 10.0
     handle_idle_s: float = _HANDLE_IDLE_S_MAX
-    """How long the producer of a slot may lie idle and still be used: brokers forget ids that nobody uses."""
+    """How long the producer of a slot may be idle and still be reused: brokers forget unused ids."""
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -71,7 +71,7 @@ class SinkSettings:
                 raise ConfigurationError(f"{name}={getattr(self, name)!r} must be a number of seconds greater than 0.")
         self._check_config()
         self._check_session()
-        self._carry_functions()
+        self._pickle_functions()
 
     def _check_names(self) -> None:
         for name in ("sink_id", "ledger_topic", "topic"):
@@ -99,7 +99,7 @@ class SinkSettings:
         callbacks = [key for key, value in self.config.items() if callable(value) and key != _TOKEN_SOURCE]
         if callbacks:
             raise ConfigurationError(
-                f"config has callbacks ({', '.join(callbacks)}), and no one hears them on executors. Leave them out: "
+                f"config has callbacks ({', '.join(callbacks)}), which nobody hears on executors. Leave them out: "
                 f"{_TOKEN_SOURCE} alone may be a function."
             )
 
@@ -125,15 +125,15 @@ class SinkSettings:
         except (TypeError, ValueError):
             raise ConfigurationError(f"{name}={value!r} must be a whole number of milliseconds.") from None
 
-    def _carry_functions(self) -> None:
+    def _pickle_functions(self) -> None:
         source = self.config.get(_TOKEN_SOURCE)
         if callable(source):
-            config = {**self.config, _TOKEN_SOURCE: CarriedFunction.of(_TOKEN_SOURCE, source)}
+            config = {**self.config, _TOKEN_SOURCE: PickledFunction.of(_TOKEN_SOURCE, source)}
             object.__setattr__(self, "config", config)
 
     @property
     def _unpacked(self) -> dict[str, Any]:
-        return {k: v.function() if isinstance(v, CarriedFunction) else v for k, v in self.config.items()}
+        return {k: v.function() if isinstance(v, PickledFunction) else v for k, v in self.config.items()}
 
     @property
     def kafka(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class SinkSettings:
 
     @property
     def config_for_admin(self) -> dict[str, Any]:
-        """The librdkafka settings for questions about the cluster."""
+        """The librdkafka settings for an admin client."""
         return {k: v for k, v in self._unpacked.items() if k not in CONSUMER_ONLY | PRODUCER_ONLY}
 
     @property

@@ -1,4 +1,4 @@
-"""The sink that a streaming query calls: a plain value that finds this process's run of it, or starts one."""
+"""EosKafkaSink: a plain value that finds this process's run of the sink, or starts one."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class EosKafkaSink:
             run = driver_run.DriverRun(
                 self.settings, query, hook=self._hook, on_step=self._on_step, on_driver_step=self._on_driver_step
             )
-            driver_run.enter_run(run, self.settings, frame, batch_id)
+            driver_run.enter_run(run, frame, batch_id)
         run.write(frame, batch_id)
 
     def check(self) -> None:
@@ -104,7 +104,7 @@ class EosKafkaSink:
         Worth a call before a query that reads from the same cluster is started: Spark's own source takes minutes to
         tell of a broker that cannot be reached. Raises ConfigurationError, ClusterUnavailableError, ClusterUnfitError.
         """
-        preflight.check_place(self.settings, preflight.new_admin(self.settings))
+        preflight.check_driver_and_cluster(self.settings, preflight.new_admin(self.settings))
 
     def progress(self) -> SinkProgress | None:
         """Return how this process's run of the sink fares; None before its first batch, and after ``close()``."""

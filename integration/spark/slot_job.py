@@ -1,8 +1,8 @@
 """The Spark job of a micro-batch: one task for each slot, and how a task learns which batch it is part of.
 
-The function that Spark pickles can carry all of it, everywhere. On classic Spark it is made once for a run instead,
-because making it is 32 calls to the JVM: what differs from batch to batch travels as a property of the job. A property
-is written to Spark's event log, so it holds no settings.
+On Spark Connect the pickled function holds everything. On classic Spark the function is made once for a run, because
+making it takes 32 calls to the JVM: what differs from batch to batch is sent as a property of the job. Properties are
+written to Spark's event log, so this one holds no settings.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ BATCH_PROPERTY = "eos_client.batch"
 
 
 class SlotJob:
-    """Runs the tasks of one run's batches; ``prepared``: the function is made once, which needs classic Spark."""
+    """Runs the tasks of a run's batches; ``prepared``: make the function once, which needs classic Spark."""
 
     def __init__(self, *, prepared: bool) -> None:
         self._prepared = prepared
         self._functions: dict[tuple[str, ...], Any] = {}
 
     def run(self, spread: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
-        """Write each partition of ``spread``, which has ``columns``, as a slot; returns what the tasks told."""
+        """Write each partition of ``spread``, which has ``columns``, as a slot; returns the tasks' reports."""
         mapped = self._mapped(spread, tuple(columns), task) if self._prepared else None
         if mapped is None:
             return _collected(spread.mapInArrow(_function(task), STATUS_SCHEMA))
-        with _batch_told(spread, task):
+        with _batch_property(spread, task):
             return _collected(mapped)
 
     def run_empty(self, anything: DataFrame, task: SlotTask) -> list[SlotStatus]:
-        """Write each partition as a slot without rows; those of ``anything`` only give the tasks a cause."""
+        """Write each partition of ``anything`` as a slot without rows, so that the ledger moves."""
         return _collected(anything.mapInArrow(_function(task, empty=True), STATUS_SCHEMA))
 
     @staticmethod
     def count(spread: DataFrame) -> list[SlotStatus]:
-        """Look at the rows of each partition of ``spread``, and touch nothing."""
+        """Count the rows of each partition of ``spread`` without writing anything."""
         return _collected(spread.mapInArrow(_counting(), STATUS_SCHEMA))
 
     def _mapped(self, spread: Any, columns: tuple[str, ...], task: SlotTask) -> DataFrame | None:
-        """Return the frame of statuses; None where this Spark works otherwise inside: the public way is left then."""
+        """Return the frame of statuses; None where Spark's internals differ and only the public way works."""
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415  # classic Spark only
 
         try:
             if columns not in self._functions:
-                self._functions[columns] = _made_once(_function(task, told=True), columns)
-            # What DataFrame.mapInArrow does with a function that it makes each time.
+                self._functions[columns] = _prepared_function(_function(task, by_property=True), columns)
+            # As DataFrame.mapInArrow does, but with a function that was made before.
             return DataFrame(spread._jdf.mapInArrow(self._functions[columns], False, None), spread.sparkSession)  # noqa: SLF001
         except (AttributeError, TypeError, Py4JError):
             self._prepared = False
@@ -69,19 +69,19 @@ class SlotJob:
 
 
 def batch_part(task: SlotTask) -> str:
-    """Return what differs from batch to batch, as text; nothing in it is a secret."""
+    """Return what differs from batch to batch, as text without secrets."""
     metadata = task.group_metadata.hex()
     part = [task.batch_id, task.run, metadata, task.floors, task.holders, task.accepts]
     return json.dumps(part, separators=(",", ":"))
 
 
 def with_batch_part(task: SlotTask, text: str | None) -> SlotTask:
-    """Return the task of the batch that ``text`` was made for; raises LookupError when there is none.
+    """Return the task of the batch that ``text`` was made for; raises LookupError for None.
 
-    What a function was made with must never stand for a later batch, whose slots would be found written.
+    Without a property the task must fail: with the values of an earlier batch its slots would be found written.
     """
     if text is None:
-        raise LookupError("Spark has not handed the properties of a job to its tasks, so they do not know their batch")
+        raise LookupError("Spark has not passed the job's properties to its tasks, so they do not know their batch")
     batch_id, run, metadata, floors, holders, accepts = json.loads(text)
     return replace(
         task,
@@ -94,14 +94,14 @@ def with_batch_part(task: SlotTask, text: str | None) -> SlotTask:
     )
 
 
-def _made_once(function: SlotFunction, columns: Sequence[str]) -> Any:
+def _prepared_function(function: SlotFunction, columns: Sequence[str]) -> Any:
     make: Any = pandas_udf
     udf = make(function, returnType=STATUS_SCHEMA, functionType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     return udf(*columns)._jc  # noqa: SLF001  # there is no public way
 
 
 @contextmanager
-def _batch_told(frame: DataFrame, task: SlotTask) -> Iterator[None]:
+def _batch_property(frame: DataFrame, task: SlotTask) -> Iterator[None]:
     context = frame.sparkSession.sparkContext
     context.setLocalProperty(BATCH_PROPERTY, batch_part(task))
     try:
@@ -114,14 +114,14 @@ def _collected(mapped: DataFrame) -> list[SlotStatus]:
     return [SlotStatus.decode(row["slot"], row["status"]) for row in mapped.collect()]
 
 
-def _function(task: SlotTask, *, told: bool = False, empty: bool = False) -> SlotFunction:
-    """Return what Spark pickles: nothing in it but a plain value. ``told``: a property says which batch it is."""
+def _function(task: SlotTask, *, by_property: bool = False, empty: bool = False) -> SlotFunction:
+    """Return the function that Spark pickles. ``by_property``: a property of the job says which batch it is."""
 
     def write_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         if context is None:
             raise LookupError("not inside a Spark task")
-        this = with_batch_part(task, context.getLocalProperty(BATCH_PROPERTY)) if told else task
+        this = with_batch_part(task, context.getLocalProperty(BATCH_PROPERTY)) if by_property else task
         rows = iter(()) if empty else batches
         status = this.write(context.partitionId(), rows, first_attempt=context.attemptNumber() == 0)
         shorten_collections()

@@ -1,4 +1,4 @@
-"""Which slot a row goes to: a frozen function of its key, the same in Spark, in Python, and in every later version.
+"""Assigns a row to a slot by a function of its key that never changes, in Spark and in Python alike.
 
 Spark's own partition ids differ from run to run, so they must never decide. The version is kept in the ledger.
 """

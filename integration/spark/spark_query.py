@@ -1,4 +1,4 @@
-"""What the running query says of itself: id, run, checkpoint, and how it is executed.
+"""Reads from the running query its id, run id, checkpoint and kind of execution.
 
 Classic Spark tells all of it. On Spark Connect the function runs in a process of its own, one for each start of the
 query, without the driver's objects: there the id must be given (``query_id``), and the process stands for the run.
@@ -20,8 +20,9 @@ _NOTICES_OTHER_ROWS = (
     "spark.sql.shuffle.orderIndependentChecksum.enabled",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
 )
-"""With these, true by default from Spark 4.2 on, slots never get rows of two runs of the query, whose rows may differ:
-where Spark makes what a lost executor held again, it compares, and does not go on with the tasks that are left."""
+"""With these settings (default true from Spark 4.2 on) slots never mix rows of two runs of a non-deterministic query.
+
+When Spark recomputes the output of a lost executor, it compares checksums and repeats the stage if they differ."""
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 _ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _ARROW_BYTES_DEFAULT, _ARROW_BYTES_ANY = "67108864b", str(2**31 - 1)
@@ -54,14 +55,14 @@ def running_query(frame: DataFrame, given_id: str | None, known: RunningQuery | 
                 "changes whenever the checkpoint is replaced."
             )
         return RunningQuery(given_id, _THIS_PROCESS, classic=False)
-    # Asking for everything takes longer than the ledger does, and Spark names the jobs of a query after its run.
+    # Asking for everything takes longer than the ledger does; Spark's job group is the run id of the query.
     if known is not None and known.execution and known.run_id == context.getLocalProperty("spark.jobGroup.id"):
         return known
     query_id = context.getLocalProperty("sql.streaming.queryId")
     if query_id is None and given_id is None:
         raise ConfigurationError(
-            "the sink was called outside a streaming query, or in a thread of its own inside foreachBatch, where Spark "
-            "does not tell the query: pass it to writeStream.foreachBatch; start such threads as "
+            "the sink was called outside a streaming query, or in another thread inside foreachBatch, where Spark does "
+            "not tell the query: pass the sink to writeStream.foreachBatch; start such threads as "
             "pyspark.InheritableThread, or give a pool functions from pyspark.inheritable_thread_target(session); or "
             "give query_id=..."
         )
@@ -78,13 +79,12 @@ def running_query(frame: DataFrame, given_id: str | None, known: RunningQuery | 
 
 @contextmanager
 def own_job(frame: DataFrame, query: RunningQuery, row_bytes: float) -> Iterator[None]:
-    """Run a job on a query's own micro-batch with the settings that suit it, where the user left them alone.
+    """Run a job on a query's own micro-batch with settings that suit it, except those that the user has changed.
 
-    Spark notices rows that are others when they are made again, whatever the user has said. Adaptive execution is off:
-    there is but one exchange, of fixed size. Rows that were small so far (``row_bytes`` a row on average; 0 when that
-    is not known) are not weighed one by one, which takes Spark as long as passing them on. What the application has put
-    into the frame's plan is left as it is, and so is a session that others may use: a micro-batch's own is a clone for
-    its query.
+    The checksums of recomputed rows are always on. Adaptive execution is off, because there is only one exchange, of
+    fixed size. If rows were small so far (``row_bytes`` on average; 0 when not known), Spark does not measure each one,
+    which takes as long as passing it on. The settings stay as they are where the application has added to the frame's
+    plan, and in a session that others may use; the session of a micro-batch is a clone for its query.
     """
     if not query.execution or not _has_its_own_session(frame):
         yield
@@ -106,18 +106,18 @@ def own_job(frame: DataFrame, query: RunningQuery, row_bytes: float) -> Iterator
 
 
 def check_recomputation(frame: DataFrame, query: RunningQuery) -> None:
-    """Raise ConfigurationError where Spark does not notice that rows are others when they are made again.
+    """Raise ConfigurationError where Spark does not compare recomputed rows with the first ones.
 
-    In a query's own session `own_job` tells it to.
+    In a query's own session `own_job` switches the comparison on.
     """
     if query.execution and _has_its_own_session(frame):
         return
     conf = frame.sparkSession.conf
     if unset := [name for name in _NOTICES_OTHER_ROWS if conf.get(name, "true") == "false"]:
         raise ConfigurationError(
-            "where an executor is lost, this Spark would go on with rows that are others when it makes them again, and "
-            f"some would be lost and some doubled. Set {' and '.join(unset)} to true (the default from Spark 4.2 on), "
-            'or set stable_input="stage".'
+            "after the loss of an executor this Spark would mix recomputed rows with the first ones, although they may "
+            f"differ: rows would be lost and doubled. Set {' and '.join(unset)} to true (the default from Spark 4.2 "
+            'on), or set stable_input="stage".'
         )
 
 

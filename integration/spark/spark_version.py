@@ -1,4 +1,4 @@
-"""Which PySpark will do. This module imports with any of them, so that a refusal says more than an ImportError."""
+"""Refuses unsupported PySpark versions by name; imports with all of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _SPARK_END = (5, 0)
 
 
 def check_spark(version: str = pyspark.__version__) -> None:
-    """Raise ConfigurationError for a PySpark that lacks what the sink stands on."""
+    """Raise ConfigurationError for a PySpark that the sink does not support."""
     known = tuple(int(part) for part in version.split(".")[:2])
     if not _SPARK_MIN <= known < _SPARK_END:
         raise ConfigurationError(
             f"PySpark {version} is installed; the sink needs 4.1 or later, and below 5. Earlier ones (3.5, 4.0) can "
-            "neither place a row in a given partition (repartitionById) nor notice that a lost executor's rows are "
-            "others when they are made again. Install 'eos-client[spark]' on a cluster of such a version."
+            "neither place a row in a given partition (repartitionById) nor notice that recomputed rows of a lost "
+            "executor differ. Install 'eos-client[spark]' on a cluster of a supported version."
         )

@@ -1,8 +1,9 @@
-"""``stable_input="stage"``: a batch is written down before it is used, so that a re-run finds the same rows.
+"""``stable_input="stage"``: writes a batch down before it is used, so that a re-run reads the same rows.
 
-The stage lies beside the checkpoint and is deleted with it. Each attempt writes into a folder of its own, and a file
-beside it names the one that counts: it is made once, whoever comes second uses what the first has written. Spark's own
-``_SUCCESS`` does not do: clusters switch it off, and a driver that was thought dead would overwrite what is being read.
+The stage is beside the checkpoint and is deleted with it. Each attempt writes into a folder of its own, and a file
+beside these folders names the one in force. That file is created once; a second attempt uses the folder of the first.
+Spark's own ``_SUCCESS`` file is no substitute: clusters switch it off, and a driver that was believed dead would
+overwrite files that are being read.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Stage:
         return frame.sparkSession.read.schema(frame.schema).parquet(f"{path}/{chosen}")
 
     def _delete_older(self, frame: DataFrame, batch_id: int) -> None:
-        """Delete the batches before: a driver left behind at one of them must not delete the one at work."""
+        """Delete earlier batches only: an older driver at an earlier batch must not delete the current one."""
         batches = CheckpointFolder(frame.sparkSession, self._root)
         for name in batches.names():
             if name.isdigit() and int(name) < batch_id:
@@ -51,7 +52,7 @@ class Stage:
 
 
 def _choose(batch: CheckpointFolder, attempt: str) -> str:
-    """Let ``attempt`` count for ``batch`` unless another one does already; returns the one that does."""
+    """Put ``attempt`` in force for ``batch`` unless another one is already; returns the one in force."""
     is_broken_off = batch.line(_CHOICE) == ""
     try:
         batch.write(_CHOICE, attempt, replaces=is_broken_off)

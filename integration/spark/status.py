@@ -1,4 +1,4 @@
-"""What a task tells its driver: one row per slot, small, and never an exception where a retry would be in vain."""
+"""What a task reports to the driver: one small row per slot, and no exception where a retry is useless."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class SlotOutcome(Enum):
     WRITTEN = "written"
     SKIPPED = "skipped"
     SIBLING_DONE = "sibling_done"
-    """Another attempt of this very slot and batch has committed it."""
+    """Another attempt at the same slot and batch has committed it."""
     RUN_FENCED = "run_fenced"
     REFUSED = "refused"
     COUNTED = "counted"
-    """Nothing was done but to look at the rows."""
+    """The rows were counted and nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotStatus:
-    """The row of one slot.
+    """The report of one slot.
 
-    ``error``: the class in ``eos_client.errors`` to raise. ``holder``: the handle that holds the slot and can be used
-    again, if there is one. ``seconds``: by step. ``row_bytes``: a row's, on average in the Arrow batch of the largest.
+    ``error``: the class in ``eos_client.errors`` to raise. ``holder``: the name of the producer that holds the slot and
+    can be used again; "" without one. ``seconds``: by step. ``row_bytes``: the largest mean row size of an Arrow batch.
     ``fingerprint``: of the rows, as in SlotContent. ``repeated``: an earlier attempt of the task failed, or lost its
-    executor. ``resolved``: the commit was not answered, and the ledger said what became of it.
+    executor. ``resolved``: the commit was not answered, and the ledger told its outcome.
     """
 
     slot: int
@@ -55,7 +55,7 @@ class SlotStatus:
 
     @property
     def content(self) -> SlotContent | None:
-        """What the slot holds; None where another attempt has done the work."""
+        """The slot's content; None where another attempt has written it."""
         return None if self.outcome is SlotOutcome.SIBLING_DONE else SlotContent(self.rows, self.fingerprint)
 
     def encode(self) -> str:
@@ -108,13 +108,13 @@ def check_statuses(found: Iterable[SlotStatus], slots: int) -> list[SlotStatus]:
 
 
 def contents_by_slot(counted: Iterable[SlotStatus], slots: int) -> dict[int, SlotContent]:
-    """Return what each slot holds; Spark runs no task for a frame that it knows to be empty."""
+    """Return the content of each slot; Spark runs no task for a frame that it knows to be empty."""
     found = {status.slot: status.content for status in counted}
     return {slot: found.get(slot) or SlotContent(0, 0) for slot in range(slots)}
 
 
 def content_of(statuses: Iterable[SlotStatus]) -> SlotContent | None:
-    """Return what a whole batch holds; None where some task cannot tell what its slot does."""
+    """Return the content of a whole batch; None where that of some slot is not known."""
     contents = [status.content for status in statuses]
     known = [content for content in contents if content is not None]
     return joined(known) if len(known) == len(contents) else None

@@ -1,9 +1,9 @@
 """One slot of one micro-batch, on an executor: fence, read the ledger, write, move the ledger, commit.
 
-The order is load-bearing. The slot is fenced (``init_transactions``) before its ledger entry is read, or the entry
-could move afterwards. A handle that is still there from an earlier batch skips both when the driver names it as the
-one that took the slot last in this run: then the entry is what that handle left, or somebody has fenced it since.
-Whoever takes the slot later fences this attempt, and then the ledger tells whether the other one has done the work.
+The order matters. The slot is fenced (``init_transactions``) before its ledger entry is read; otherwise the entry could
+move after it was read. A producer kept from an earlier batch skips both steps if the driver names it as the last holder
+of the slot in this run: the entry is then the one that this producer committed, or another producer has fenced it.
+An attempt that takes the slot later fences this one; the ledger then tells whether that attempt committed the batch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from eos_client.errors import (
     RetriableError,
     UnknownOutcomeError,
 )
-from eos_client.integration.spark.early_rows import taken_in_meanwhile, used_up
+from eos_client.integration.spark.prefetched_rows import drain, prefetch_until
 from eos_client.integration.spark.settings import SinkSettings, StepObserver
 from eos_client.integration.spark.status import SlotOutcome, SlotStatus
 from eos_client.integration.spark.worker_clients import READERS, SLOTS, HeldSlot, cluster_key, new_reader
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 _SIBLING_PAUSE_S = 0.05
 _SIBLING_PAUSE_GROWTH = 1.5
 _ABORT_LIMIT_S = 5.0
-_SLOTS_TO_SPARE = 2  # rows are never spread evenly, and a broker is slower at times
+_SLOTS_TO_SPARE = 2  # margin for uneven slots and a slow broker
 _GLANCE_LIMIT_S = 1.0
-_IN_VAIN = (BatchLedgerError, OutputRefusedError, ClusterUnfitError, ConfigurationError)
+_NOT_REPEATABLE = (BatchLedgerError, OutputRefusedError, ClusterUnfitError, ConfigurationError)
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class SlotTask:
     """What every task of a batch gets from the driver.
 
     ``group_metadata``: the driver's membership; the broker refuses the ledger entry once it is over (KIP-447).
-    ``floors``: by slot, what this run has seen committed. ``holders``: by slot, the handle that took it last, as far
-    as the driver knows; "" where it does not. ``accepts``: a committed slot may hold other rows than the batch has now.
+    ``floors``: by slot, the batch up to which this run has seen commits. ``holders``: by slot, the name of the producer
+    that took it last; "" where the driver does not know. ``accepts``: a committed slot's rows may differ now.
     """
 
     settings: SinkSettings
@@ -78,29 +78,29 @@ class SlotTask:
     def write(self, slot: int, batches: Iterator[pa.RecordBatch], *, first_attempt: bool = True) -> SlotStatus:
         """Write ``batches`` as this batch's part of ``slot``, unless that was done.
 
-        Returns a status where repeating is in vain; raises EosError where Spark should repeat the task.
+        Returns a status where repeating the task cannot help; raises EosError where Spark should repeat it.
         """
         attempt = SlotAttempt(self, slot, first_attempt=first_attempt)
         try:
             return attempt.run(batches)
-        except _IN_VAIN as error:
+        except _NOT_REPEATABLE as error:
             return attempt.status(SlotOutcome.REFUSED, error=error)
         finally:
             attempt.leave()
 
     def question(self, slot: int, entry: LedgerEntry | None, content: SlotContent | None) -> SlotQuestion:
-        """Return the question to put to the ledger's table."""
+        """Return the question for the ledger's table."""
         return SlotQuestion(entry, self.identity, self.batch_id, self.floors[slot], content, self.accepts)
 
 
 def counted(slot: int, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
-    """Look at the rows of ``slot``, and touch nothing."""
+    """Count the rows of ``slot`` without writing anything."""
     content, row_bytes = _content_of(batches)
     return SlotStatus(slot, SlotOutcome.COUNTED, content.rows, row_bytes=row_bytes, fingerprint=content.fingerprint)
 
 
 def _content_of(batches: Iterator[pa.RecordBatch]) -> tuple[SlotContent, float]:
-    """Return what ``batches`` hold, and what a row weighs in the Arrow batch of the largest."""
+    """Return the content of ``batches``, and the largest mean row size of an Arrow batch."""
     from eos_client.integration.spark.arrow_rows import ContentCount  # noqa: PLC0415  # executors only
 
     count = ContentCount()
@@ -133,7 +133,7 @@ class SlotAttempt:
     # -- the protocol ------------------------------------------------------------------------------------------------
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
-        """Do all of it; see ``SlotTask.write``."""
+        """Make the attempt; see ``SlotTask.write``."""
         self._announce("start")
         try:
             fenced, rows = self._take_slot(batches)
@@ -146,7 +146,7 @@ class SlotAttempt:
                 return self._skip(entry, rows)
             return self._write(rows)
         except ProducerFencedError as error:
-            return self._await_sibling(error)
+            return self._await_other_attempt(error)
         except AbortableError as error:
             if is_run_fenced(error, first_attempt=self._first_attempt):
                 return self.status(SlotOutcome.RUN_FENCED, error=error)
@@ -156,14 +156,14 @@ class SlotAttempt:
             raise
 
     def _take_slot(self, batches: Iterator[pa.RecordBatch]) -> tuple[SlotStatus | None, Iterator[pa.RecordBatch]]:
-        """Get a producer that holds the slot: the kept one if the driver vouches for it, else a new one.
+        """Get a producer that holds the slot: the kept one if the driver names it as the holder, else a new one.
 
-        A new one starts while rows come. Returns a status where there is no taking it, and the rows.
+        Rows are prefetched while a new one starts. Returns a status if a newer run has fenced this one, and the rows.
         """
-        SLOTS.let_go(self._is_useless)
+        SLOTS.close_useless(self._is_useless)
         held = SLOTS.take((self._key, self._slot))
-        # What a repeated task finds may have been fenced by the attempt before it, which is not there any more.
-        if held is not None and self._first_attempt and self._is_vouched_for(self._slot, held):
+        # A repeated task starts anew: the failed attempt before it may have fenced the kept producer.
+        if held is not None and self._first_attempt and self._is_known_holder(self._slot, held):
             self._producer = held.producer
             self._kept = held
             return None, batches
@@ -171,9 +171,9 @@ class SlotAttempt:
             held.close()
         with ThreadPoolExecutor(1, "eos-slot") as starter:
             started = starter.submit(self._start_producer)
-            early = taken_in_meanwhile(batches, started)
+            prefetched = prefetch_until(batches, started)
             fenced = started.result()
-        return fenced, chain(used_up(early), batches)
+        return fenced, chain(drain(prefetched), batches)
 
     def _start_producer(self) -> SlotStatus | None:
         settings = self._settings
@@ -190,19 +190,19 @@ class SlotAttempt:
     def _run(self) -> tuple[str, int]:
         return self._task.identity.query_id, self._task.run
 
-    def _is_vouched_for(self, slot: int, held: HeldSlot) -> bool:
+    def _is_known_holder(self, slot: int, held: HeldSlot) -> bool:
         if held.idle_s > self._settings.handle_idle_s:
             return False
         return held.run == self._run and self._task.holders[slot : slot + 1] == (held.producer.name,)
 
     def _is_useless(self, key: tuple[Hashable, int], held: HeldSlot) -> bool:
-        """Whether others have taken the slot of a handle; of what this batch has kept the driver does not know yet."""
+        """Whether another producer has taken the slot since. The driver does not know what this batch has kept yet."""
         cluster, slot = key
         may_be_known = held.run != self._run or held.batch_id < self._task.batch_id
-        return cluster == self._key and may_be_known and not self._is_vouched_for(slot, held)
+        return cluster == self._key and may_be_known and not self._is_known_holder(slot, held)
 
     def _newer_run(self, marker: LedgerEntry | None) -> SlotStatus | None:
-        """Keep out of a newer run's way: taking the slot would cost it a transaction."""
+        """Return RUN_FENCED if a newer run has announced itself: taking the slot would abort its transaction."""
         if marker is None or marker.run <= self._task.run:
             return None
         return self.status(
@@ -226,7 +226,7 @@ class SlotAttempt:
         return self.status(SlotOutcome.SKIPPED)
 
     def _write(self, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
-        first = next(batches, None)  # upstream work is done before the transaction's clock starts
+        first = next(batches, None)  # upstream work comes before the transaction's timeout starts
         self._lap("rows")
         self._own_producer().begin_transaction()
         self._open, self._begun_at = True, time.monotonic()
@@ -244,13 +244,13 @@ class SlotAttempt:
         return time.monotonic() - self._begun_at
 
     def _outlived(self, open_s: float) -> RetriableError:
-        """Return the error of a transaction that brokers have ended because its time was over."""
+        """Return the error of a transaction that exceeded transaction.timeout.ms, so that brokers have ended it."""
         settings = self._settings
         enough = math.ceil(settings.slots * open_s / settings.transaction_timeout_s * _SLOTS_TO_SPARE)
         return RetriableError(
             f"the transaction of slot {self._slot} of batch {self._task.batch_id} was open for {open_s:.1f} s, with "
             f"{self._content.rows} rows handed over; brokers end it after transaction.timeout.ms="
-            f"{settings.transaction_timeout_s * 1000:.0f}. Where that happens again, give the sink more slots (at this "
+            f"{settings.transaction_timeout_s * 1000:.0f}. If it happens again, give the sink more slots (at this "
             f"speed slots={enough} or more would do; slots={settings.slots} now), or smaller batches, or raise "
             "transaction.timeout.ms in config, up to the brokers' transaction.max.timeout.ms."
         )
@@ -282,7 +282,7 @@ class SlotAttempt:
         count = ContentCount()
         limit_s = self._settings.transaction_timeout_s
         writer = RecordWriter(
-            self._settings.topic, producer.produce_named, producer.poll, limit_s, outlet=producer.outlet
+            self._settings.topic, producer.produce_named, producer.poll, limit_s, raw_produce=producer.outlet
         )
         batch = first
         while batch is not None:
@@ -297,8 +297,8 @@ class SlotAttempt:
 
     # -- when it goes wrong ------------------------------------------------------------------------------------------
 
-    def _await_sibling(self, cause: ProducerFencedError) -> SlotStatus:
-        """Another attempt holds the slot now. Taking it back could go on for ever: see whether it gets done."""
+    def _await_other_attempt(self, cause: ProducerFencedError) -> SlotStatus:
+        """Wait for the attempt that has taken the slot to commit. Taking it back could go on for ever."""
         deadline = time.monotonic() + self._settings.sibling_timeout_s
         pause_s = _SIBLING_PAUSE_S
         while True:
@@ -317,7 +317,7 @@ class SlotAttempt:
         try:
             entry, marker = self._read(_GLANCE_LIMIT_S)
         except ClusterUnavailableError:
-            return None  # the other attempt is about to commit
+            return None  # its pending commit delays the stable read
         fenced = self._newer_run(marker)
         if fenced is not None:
             return fenced
@@ -325,11 +325,11 @@ class SlotAttempt:
         return self.status(SlotOutcome.SIBLING_DONE) if skip else None
 
     def _resolve(self, cause: UnknownOutcomeError, open_s: float) -> SlotStatus:
-        """Find out what became of a commit without an answer: fencing its handle ends it, then the ledger knows.
+        """Resolve an unanswered commit: rebuilding the producer ends the transaction, then the ledger tells.
 
-        ``open_s``: for how long its transaction was open until then.
+        ``open_s``: for how long the transaction was open until then.
         """
-        self._open = False  # never aborted from here on, whatever happens
+        self._open = False  # never abort it from here on: it may be committed
         try:
             self._own_producer().rebuild()
             entry, _ = self._read(self._settings.start_timeout_s)
@@ -346,8 +346,8 @@ class SlotAttempt:
         ) from cause
 
     def leave(self) -> None:
-        """Put back what can be used again; end the transaction and the handle that cannot."""
-        self._reader_back()
+        """Return the reader for reuse; abort an open transaction and close a producer that was not kept."""
+        READERS.put(self._key, self._reader)
         producer, self._producer = self._producer, None
         if producer is None:
             return
@@ -359,11 +359,8 @@ class SlotAttempt:
         finally:
             producer.close()
 
-    def _reader_back(self) -> None:
-        READERS.put(self._key, self._reader)
-
     def _keep_producer(self, entry: LedgerEntry | None) -> None:
-        """Keep the handle for the next batch: the slot is ours, nothing is open, and ``entry`` is the ledger's."""
+        """Keep the producer for the next batch: it holds the slot, nothing is open, ``entry`` is in the ledger."""
         if self._own_producer().may_have_sent_twice:
             return
         producer, self._producer = self._own_producer(), None
@@ -376,10 +373,10 @@ class SlotAttempt:
             raise LookupError("the attempt has no producer")
         return self._producer
 
-    # -- telling -----------------------------------------------------------------------------------------------------
+    # -- reporting ---------------------------------------------------------------------------------------------------
 
     def status(self, outcome: SlotOutcome, *, error: EosError | None = None, message: str = "") -> SlotStatus:
-        """Return what the driver is told."""
+        """Return the report to the driver."""
         name = "" if error is None else _public_name(error)
         text = message if error is None else str(error)
         reused = self._kept is not None
@@ -410,7 +407,7 @@ class SlotAttempt:
 
 
 def _public_name(error: EosError) -> str:
-    """Return the class in ``eos_client.errors`` that ``error`` is, so that the driver can raise it too."""
+    """Return the name of the class of ``error`` in ``eos_client.errors``, which the driver can raise."""
     return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == EosError.__module__)
 
 

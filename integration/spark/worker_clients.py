@@ -1,7 +1,7 @@
-"""Clients that outlive a task: starting them would be most of the cost of a small batch.
+"""Keeps clients alive between tasks, because starting them is most of the cost of a small batch.
 
-Each is taken out while it is used, so two attempts in one process never share one, and put back only after its work
-was confirmed. A process that was forked leaves its parent's clients alone: they have lost their threads.
+A client is taken out while it is used, so two attempts in one process never share one, and put back only after its work
+was confirmed. A forked process leaves its parent's clients alone: their threads do not exist there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeVar
 from eos_client.confluent.ledger.ledger_reader import LedgerReader
 from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry
-from eos_client.integration.spark.carried import CarriedFunction
+from eos_client.integration.spark.pickled_function import PickledFunction
 from eos_client.integration.spark.settings import SinkSettings
 
 _KEPT_MAX = min(128, 16 * (os.cpu_count() or 1))
@@ -54,7 +54,7 @@ class Shelf(Generic[K, C]):
             return self._idle.pop(key, None)
 
     def put(self, key: K, client: C) -> None:
-        """Keep ``client`` for the next who asks for ``key``."""
+        """Keep ``client`` for the next ``take`` of ``key``."""
         surplus: list[C] = []
         with self._lock:
             self._leave_parent()
@@ -66,8 +66,8 @@ class Shelf(Generic[K, C]):
         for each in surplus:
             each.close()
 
-    def let_go(self, is_useless: Callable[[K, C], bool]) -> None:
-        """Close the idle clients that nobody will use again."""
+    def close_useless(self, is_useless: Callable[[K, C], bool]) -> None:
+        """Close the idle clients that will not be used again."""
         with self._lock:
             self._leave_parent()
             useless = [key for key, client in self._idle.items() if is_useless(key, client)]
@@ -76,7 +76,7 @@ class Shelf(Generic[K, C]):
             each.close()
 
     def _leave_parent(self) -> None:
-        # Destroying them here would wait for threads that do not exist in this process.
+        # Destroying them in a forked process would wait for threads that do not exist there.
         if self._pid != os.getpid():
             self._left_alone.extend(self._idle.values())
             self._idle.clear()
@@ -111,10 +111,10 @@ READERS: Shelf[Hashable, LedgerReader] = Shelf()
 
 
 def shorten_collections() -> None:
-    """Take the modules that this process has loaded out of garbage collection, whenever there are more of them.
+    """Exclude the loaded modules from garbage collection, again whenever more modules were loaded.
 
-    PySpark's daemon collects after every task (``pyspark/daemon.py``); with pandas and pyarrow loaded that is most of a
-    small task, for what lives as long as the process.
+    PySpark's daemon collects garbage after every task (``pyspark/daemon.py``). With pandas and pyarrow loaded that is
+    most of a small task, for objects that live as long as the process.
     """
     _freeze(len(sys.modules))
 
@@ -133,7 +133,7 @@ def cluster_key(settings: SinkSettings) -> Hashable:
 
 
 def _compared(value: object) -> Hashable:
-    return value if isinstance(value, CarriedFunction) else str(value)
+    return value if isinstance(value, PickledFunction) else str(value)
 
 
 def new_reader(settings: SinkSettings, *, stable: bool = True) -> LedgerReader:

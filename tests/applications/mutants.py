@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from eos_client.clients import gate_attempts, transaction, transaction_block
+from eos_client.clients import transaction, transaction_block
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.input_events import InputEvents
 from eos_client.clients.plain_commit import PlainCommits
@@ -30,6 +30,7 @@ from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import produce_options
 from eos_client.confluent.producer.producer_handle import ProducerHandle
 from eos_client.core import commit_gate
+from eos_client.core.commit_gate import CommitGate, GateEvent, HoldEnded
 from eos_client.core.hand_over import HandOver
 from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import AbortableError, TransformError
@@ -218,23 +219,29 @@ def _paused_records_come_out() -> Patch:
 
 
 def _holds_never_end() -> Patch:
-    return mock.patch.object(gate_attempts, "HELD_TOO_LONG_ROW", None)
+    observe = CommitGate.observe
+
+    def ignoring(self: CommitGate, event: GateEvent) -> None:
+        if not isinstance(event, HoldEnded):
+            observe(self, event)
+
+    return mock.patch.object(CommitGate, "observe", ignoring)
 
 
 @contextlib.contextmanager
 def _commits_of_before_stay_pending() -> Iterator[None]:
-    rule = PlainCommits._rule
+    decide = PlainCommits._decide
     unconfirmed = mock.patch.object(PlainOffsets, "committed", return_value=None)
     unanswered = mock.patch.object(PlainOffsets, "superseded", return_value=None)
 
     def ruled(self: Any, requested: Any) -> Any:
         pending = self._offsets.pending
         older = {partition: pending[partition] for partition in requested if partition in pending}
-        ruling = rule(self, requested)
+        ruling = decide(self, requested)
         pending.update(older)
         return ruling
 
-    with unconfirmed, unanswered, mock.patch.object(PlainCommits, "_rule", ruled):
+    with unconfirmed, unanswered, mock.patch.object(PlainCommits, "_decide", ruled):
         yield
 
 
@@ -256,26 +263,33 @@ def _every_id_is_pinned() -> Patch:
     return mock.patch.object(ProducerHandle, "__init__", built)
 
 
-def _broken_blocks_are_told_the_last_outcome() -> Patch:
-    tell_leaving = TransactionSession._tell_leaving
+@contextlib.contextmanager
+def _broken_blocks_are_told_the_last_outcome() -> Iterator[None]:
+    leave_block, tell_leaving = TransactionSession.leave_block, TransactionSession._tell_leaving
+    before: dict[int, Any] = {}
+
+    def left(self: Any) -> None:
+        before[id(self)] = self.last
+        leave_block(self)
 
     def told(self: Any, leaving: Any) -> None:
         if self.last.reason.startswith(transaction._BROKEN_OFF):
-            self.last = leaving.before
+            self._steps.last = before[id(self)]
         tell_leaving(self, leaving)
 
-    return mock.patch.object(TransactionSession, "_tell_leaving", told)
+    with mock.patch.multiple(TransactionSession, leave_block=left, _tell_leaving=told):
+        yield
 
 
 def _skips_are_told_at_once() -> Patch:
-    settle = FailedRecords.settle
+    settle = FailedRecords.substitutes_for
 
     def settled(self: Any, record: Any, error: Any) -> Any:
         instead = settle(self, record, error)
         self.committed()
         return instead
 
-    return mock.patch.object(FailedRecords, "settle", settled)
+    return mock.patch.object(FailedRecords, "substitutes_for", settled)
 
 
 def _hooks_break_through() -> Patch:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from eos_client.integration.spark.rows import distributed, travelling
+from eos_client.integration.spark.rows import project_columns, repartition_by_slot
 
 MADE, SPREAD, HANDED = "rows made", "and brought to their slots", "and handed to Python"
 STEPS = (MADE, SPREAD, HANDED)
@@ -24,7 +24,7 @@ class Nowhere:
     def __call__(self, batch: DataFrame, _: int) -> None:
         rows = batch
         if self.last != MADE:
-            rows = distributed(travelling(batch, ()), self.slots, keyed=True)
+            rows = repartition_by_slot(project_columns(batch, ()), self.slots, keyed=True)
         if self.last == HANDED:
             rows = rows.mapInArrow(_dropped, "rows int")
         rows.write.format("noop").mode("append").save()

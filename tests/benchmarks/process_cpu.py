@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+
+from eos_client.testing.process_session import living
 
 PARTS = ("JVM", "Python workers", "broker", "driver")
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(broker_pid: int) -> dict[str, float]:
     """Return what each part has used so far, its ended children included."""
-    parents: dict[int, int] = {}
-    used: dict[int, float] = {}
-    commands: dict[int, str] = {}
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            # The name in front may hold anything, but no bracket comes after its last one.
-            fields = (place / "stat").read_text().rpartition(")")[2].split()
-            commands[int(place.name)] = (place / "cmdline").read_text()
-        except OSError:
-            continue  # it has ended
-        parents[int(place.name)] = int(fields[1])
-        used[int(place.name)] = sum(map(int, fields[11:15])) / _TICKS
+    processes = living()
+    parents = {each.pid: each.parent for each in processes}
     found = dict.fromkeys(PARTS, 0.0)
-    for pid, seconds in used.items():
-        if _descends(pid, parents):
-            found[_part(pid, commands[pid], broker_pid)] += seconds
+    for each in processes:
+        if _descends(each.pid, parents):
+            found[_part(each.pid, each.command, broker_pid)] += each.cpu_s
     return found
 
 

@@ -14,6 +14,7 @@ import structlog
 
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import StoredRecord, TopicLoader, read_topic
+from tests.support.waiting import TICK_S, wait_for
 
 START_LIMIT_S = 180.0
 
@@ -57,11 +58,11 @@ class Command:
         return [json.loads(line) for line in self.err.splitlines() if line.startswith("{")]
 
     def wait_for(self, reached: Any, what: str) -> None:
-        deadline = time.monotonic() + START_LIMIT_S
-        while not reached():
+        def still_runs() -> None:
             assert self.process.poll() is None, f"ended before {what}: {self.err}"
-            assert time.monotonic() < deadline, f"no {what}: {self.err}"
-            time.sleep(0.05)
+            time.sleep(TICK_S)
+
+        wait_for(reached, lambda: f"{what}: {self.err}", still_runs, timeout_s=START_LIMIT_S)
 
     def wait_for_event(self, name: str) -> dict[str, Any]:
         self.wait_for(lambda: any(entry.get("event") == name for entry in self.events), name)

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin, GroupDescription, TopicDescription
 from eos_client.confluent.admin.topic_records import GroupOffsets, TopicLoader, read_topic
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, ConfigurationError
-from tests.kafka.kafka_support import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 

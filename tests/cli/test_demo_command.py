@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eos_client.cli.demo.job.invoice import invoice_of
 from eos_client.cli.demo.verdict import Job, Verdict, reach_verdict
-from tests.kafka.kafka_support import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 LINES = [b"one", b"two", b"two", b"three"]

@@ -7,7 +7,7 @@ import pytest
 from eos_client.cli.demo.feed import Feed
 from eos_client.cli.demo.input_file import open_input
 from eos_client.errors import ClusterUnfitError
-from tests.kafka.kafka_support import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 

@@ -18,7 +18,7 @@ from eos_client.observe import (
     TransactionCommitted,
     log_event,
 )
-from tests.kafka.kafka_support import wait_for
+from tests.support.waiting import wait_for
 
 GENERATION = GroupGeneration(5, "member")
 ORDERS_0, ORDERS_1 = InputPartition("orders", 0), InputPartition("orders", 1)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from eos_client.confluent.admin.topic_records import GroupOffsets
-from tests.kafka.kafka_support import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 

@@ -12,7 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 from eos_client import EosProducer
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ClusterUnavailableError, RebuildProducerError
-from tests.confluent.threads import PATIENCE_S, StoppedClock, threads_named, wait_until
+from tests.confluent.threads import PATIENCE_S, StoppedClock, threads_named
+from tests.support.waiting import wait_for
 
 LIMITS = ProducerLimits(recovery_timeout_s=0.0)
 
@@ -86,7 +87,7 @@ def test_its_thread_ends_in_simulated_time_too(handles):
     assert threads_named("eos-producer-dropped")
     del producer
     gc.collect()
-    wait_until(lambda: not threads_named("eos-producer-dropped"))
+    wait_for(lambda: not threads_named("eos-producer-dropped"), "the end of the thread")
     assert not handles[0].purged
 
 

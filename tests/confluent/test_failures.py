@@ -19,7 +19,8 @@ from eos_client.confluent.failures import (
     producer_error,
     with_error,
 )
-from eos_client.core.producer_recovery import OVERDUE, ProducerFailure, TransactionalRequest
+from eos_client.core.error_codes import OVERDUE
+from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest
 
 R = TransactionalRequest
 ABORTABLE = {"txn_requires_abort": True}

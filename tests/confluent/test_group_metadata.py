@@ -55,11 +55,13 @@ class TestAgainstTheInstalledLibrary:
         with consumer(test_mock_num_brokers=1, bootstrap_servers="", group_protocol="consumer") as client:
             client.subscribe(["orders"])
             deadline = time.monotonic() + 60
-            while not (found := known(client.consumer_group_metadata())).is_fenced and time.monotonic() < deadline:
+            while (
+                not (found := known(client.consumer_group_metadata())).is_active_member and time.monotonic() < deadline
+            ):
                 client.poll(0.02)
             assert found.generation_id > 0
             assert found.member_id == client.memberid()
-            assert found.is_fenced
+            assert found.is_active_member
 
     @pytest.mark.parametrize("instance_id", [None, "billing-1", ""])
     @pytest.mark.parametrize("generation_id", [-1, 0, 1, 2**31 - 1])
@@ -130,22 +132,22 @@ class TestReader:
         assert first.same_membership(again)
         assert not first.same_membership(changed)
         assert not first.comparable
-        assert first.is_fenced
+        assert first.is_active_member
         assert changed.generation_id > first.generation_id
 
     @pytest.mark.parametrize("memberid", [None, "", "m-2"])
     def test_unknown_metadata_that_does_not_name_the_member_counts_as_anonymous(self, memberid):
-        assert not GenerationReader().read(b"v3 m-1", lambda: memberid).is_fenced
+        assert not GenerationReader().read(b"v3 m-1", lambda: memberid).is_active_member
 
     def test_unknown_metadata_that_is_not_even_bytes_counts_as_anonymous(self):
         reader = GenerationReader()
-        assert not reader.read("v3 m-1", lambda: "m-1").is_fenced
-        assert not reader.read(None, lambda: "m-1").is_fenced
+        assert not reader.read("v3 m-1", lambda: "m-1").is_active_member
+        assert not reader.read(None, lambda: "m-1").is_active_member
 
     def test_a_member_that_becomes_anonymous_is_noticed_though_the_layout_is_unknown(self):
         reader = GenerationReader()
-        assert reader.read(b"v3 m-1", lambda: "m-1").is_fenced
-        assert not reader.read(b"v3 ", lambda: "m-1").is_fenced
+        assert reader.read(b"v3 m-1", lambda: "m-1").is_active_member
+        assert not reader.read(b"v3 ", lambda: "m-1").is_active_member
 
     def test_going_back_to_older_bytes_is_not_taken_for_the_older_generation(self):
         reader = GenerationReader()

@@ -18,8 +18,9 @@ from eos_client import completion
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent import handle_thread
 from eos_client.confluent.handle_thread import HandleThread, OverdueError
-from tests.confluent.threads import PATIENCE_S, StoppedClock, threads_named, wait_until
+from tests.confluent.threads import PATIENCE_S, StoppedClock, threads_named
 from tests.simulation.broken_off import StepStrike, StrikeError
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_abandoning_a_stuck_handle_does_not_wait_and_destroys_it_once_it_is_free
     assert not destroyed.is_set()
     release.set()
     assert destroyed.wait(PATIENCE_S)
-    wait_until(lambda: not threads_named("stuck"))
+    wait_for(lambda: not threads_named("stuck"), "the end of the thread")
 
 
 def test_a_handle_that_is_abandoned_inside_a_call_is_served_until_it_is_destroyed_and_never_at_once_with_that():
@@ -133,10 +134,11 @@ def test_a_handle_that_is_abandoned_inside_a_call_is_served_until_it_is_destroye
         order.append("destroyed")
 
     handle.abandon(destroy, serve)
-    wait_until(lambda: len(order) >= 3)
+    wait_for(lambda: len(order) >= 3, "three servings")
     assert set(order) == {"served"}
     release.set()
-    wait_until(lambda: not threads_named("served") and not threads_named("served, left behind"))
+    wait_for(lambda: not threads_named("served"), "the end of the thread")
+    wait_for(lambda: not threads_named("served, left behind"), "the end of the thread that served")
     assert [each for each in order if each != "served"] == ["destroying", "destroyed"]
     assert order[-2:] == ["destroying", "destroyed"]
 
@@ -147,7 +149,7 @@ def test_a_handle_that_is_free_when_it_is_abandoned_is_not_served(monkeypatch):
     assert handle.call(lambda: 1, PATIENCE_S) == 1
     monkeypatch.setattr(handle_thread, "_LeftBehind", None)
     handle.abandon(lambda: None, lambda: served.append(1))
-    wait_until(lambda: not threads_named("free"))
+    wait_for(lambda: not threads_named("free"), "the end of the thread")
     assert not threads_named("free, left behind")
     assert served == []
 
@@ -158,14 +160,14 @@ def test_an_abandoned_thread_ends_even_if_destroying_its_handle_fails(clock):
         raise RuntimeError("no")
 
     HandleThread("failing", clock).abandon(fails)
-    wait_until(lambda: not threads_named("failing"))
+    wait_for(lambda: not threads_named("failing"), "the end of the thread")
 
 
 def test_a_thread_that_is_no_longer_needed_ends():
     handle = HandleThread("needless")
     assert handle.call(lambda: 1, PATIENCE_S) == 1
     handle.end()
-    wait_until(lambda: not threads_named("needless"))
+    wait_for(lambda: not threads_named("needless"), "the end of the thread")
 
 
 def test_a_call_behind_one_that_is_still_running_has_its_own_time_after_that_ones(handle):
@@ -211,7 +213,7 @@ def test_where_time_is_simulated_an_abandoned_handle_is_destroyed_before_anythin
     handle = HandleThread("simulated", StoppedClock())
     handle.abandon(lambda: destroyed_by.append(threading.current_thread()))
     assert destroyed_by == [threading.current_thread()]
-    wait_until(lambda: not threads_named("simulated"))
+    wait_for(lambda: not threads_named("simulated"), "the end of the thread")
 
 
 def test_where_time_is_simulated_a_handle_that_is_abandoned_inside_its_own_call_is_destroyed_after_it():
@@ -223,7 +225,7 @@ def test_where_time_is_simulated_a_handle_that_is_abandoned_inside_its_own_call_
         order.append("returned")
 
     handle.call(callback, PATIENCE_S)
-    wait_until(lambda: not threads_named("simulated"))
+    wait_for(lambda: not threads_named("simulated"), "the end of the thread")
     assert order == ["returned", "destroyed"]
 
 
@@ -255,7 +257,7 @@ def test_a_handle_is_gone_as_soon_as_its_owner_drops_it_whatever_its_calls_have_
     with suppress(ValueError):
         handle.call(getattr(client, method), PATIENCE_S)
     del client
-    wait_until(lambda: gone() is None)
+    wait_for(lambda: gone() is None, "the end of the handle")
 
 
 class WaitStrike(StepStrike):

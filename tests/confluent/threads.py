@@ -1,9 +1,8 @@
-"""Short-lived threads that hand back what they got and never outlive their test, and waiting for other threads."""
+"""Short-lived threads that hand back what they got and never outlive their test."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -56,11 +55,3 @@ class StoppedClock:
 def threads_named(name: str = "handle") -> list[threading.Thread]:
     """Return the threads of this name that have not ended."""
     return [each for each in threading.enumerate() if each.name == name]
-
-
-def wait_until(condition: Callable[[], Any]) -> None:
-    """Wait until ``condition`` holds."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to pass"
-        time.sleep(0.002)

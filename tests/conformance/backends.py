@@ -18,6 +18,7 @@ import uuid
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ from eos_client.testing import SimulatedCluster
 from eos_client.testing.simulated_clients.group_metadata import decode
 from eos_client.testing.simulation.model import PartitionKey
 from eos_client.testing.simulation.settings import BrokerSettings
+from tests.support.protocols import CONSUMER, settings_of
+from tests.support.waiting import wait_for
 from tests.verification.answers import settled
 from tests.verification.leaving import leave
 
@@ -41,11 +44,13 @@ HEARTBEAT_S = 0.1
 TRANSACTIONAL_ID_EXPIRATION_S = 15.0
 TRANSACTION_CHECK_S = 1.0
 LIMIT_S = 60.0
-CONSUMER, EAGER, COOPERATIVE = "consumer", "range", "cooperative-sticky"
-PROTOCOLS = (CONSUMER, EAGER, COOPERATIVE)
 _POLL_S = 0.02
 _ADMIN_S = 60.0
 _CLOSE_S = 5.0
+_CLASSIC_TIMES = {
+    "session.timeout.ms": round(SESSION_S * 1000),
+    "heartbeat.interval.ms": round(HEARTBEAT_S * 1000),
+}
 _CALLBACKS = ("on_assign", "on_revoke", "on_lost")
 QUICK = {"reconnect.backoff.ms": 10, "log_level": 0}
 _CALLBACK_SETTINGS = ("on_commit", "on_delivery", "error_cb", "stats_cb", "logger")
@@ -194,15 +199,8 @@ class Backend(ABC):
         polling: Iterable[Any] = (),
     ) -> Any:
         """Poll each of `polling` in turn until `condition` holds; returns what it returned. Fails after `limit_s`."""
-        polled = list(polling)
-        deadline_s = self.clock() + limit_s
-        while not (found := condition()):
-            assert self.clock() < deadline_s, f"not within {limit_s} s: {what}"
-            for client in polled:
-                client.poll(_POLL_S)
-            if not polled:
-                self.wait(_POLL_S)
-        return found
+        polls = [partial(client.poll, _POLL_S) for client in polling] or [partial(self.wait, _POLL_S)]
+        return wait_for(condition, what, *polls, timeout_s=limit_s, clock=self.clock)
 
     def for_a_while(self, seconds: float, *, polling: Iterable[Any] = ()) -> None:
         """Poll each of `polling` in turn for so long."""
@@ -364,7 +362,7 @@ class Member:
     def __init__(
         self, backend: Backend, protocol: str, group: str, topic: str, *, without: Iterable[str] = (), **settings: Any
     ) -> None:
-        by_protocol = {"group.protocol": "consumer"} if protocol == CONSUMER else _classic(protocol)
+        by_protocol = settings_of(protocol) | ({} if protocol == CONSUMER else _CLASSIC_TIMES)
         self.backend = backend
         self.consumer = backend.consumer(
             {
@@ -457,14 +455,6 @@ class Member:
 def dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Keyword arguments as librdkafka's properties; callbacks keep their names."""
     return {key if key in _CALLBACK_SETTINGS else key.replace("_", "."): value for key, value in settings.items()}
-
-
-def _classic(assignor: str) -> dict[str, Any]:
-    return {
-        "partition.assignment.strategy": assignor,
-        "session.timeout.ms": round(SESSION_S * 1000),
-        "heartbeat.interval.ms": round(HEARTBEAT_S * 1000),
-    }
 
 
 class FreezableMember(Member):

@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 
-from eos_client.testing.pytest_plugin import BrokerChoice
+from eos_client.testing.broker_choice import BrokerChoice
 from tests.conformance.backends import BROKER_PROPERTIES, VERSIONS, RealBackend, SimulatedBackend, closing
 
 _BACKENDS = [

@@ -3,7 +3,8 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from tests.conformance.backends import CONSUMER, COOPERATIVE, EAGER, PROTOCOLS, SESSION_S, Member, waits_long
+from tests.conformance.backends import SESSION_S, Member, waits_long
+from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, PROTOCOLS
 
 ALL = [0, 1, 2, 3]
 QUIET_S = 0.3

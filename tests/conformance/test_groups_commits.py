@@ -5,18 +5,9 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.testing.simulated_clients.group_metadata import encode
 from eos_client.testing.simulation.model import Membership
-from tests.conformance.backends import (
-    ASSIGNMENT_EPOCH,
-    CONSUMER,
-    COOPERATIVE,
-    EAGER,
-    LIMIT_S,
-    PROTOCOLS,
-    SESSION_S,
-    Member,
-    waits_long,
-)
+from tests.conformance.backends import ASSIGNMENT_EPOCH, LIMIT_S, SESSION_S, Member, waits_long
 from tests.conformance.test_groups import ALL, PAUSE_S, Stage
+from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, PROTOCOLS
 
 ILLEGAL, UNKNOWN = "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"
 

@@ -3,8 +3,9 @@
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 
-from tests.conformance.backends import CONSUMER, COOPERATIVE, EAGER, LIMIT_S, PROTOCOLS, Member, waits_long
+from tests.conformance.backends import LIMIT_S, Member, waits_long
 from tests.conformance.test_groups import ALL, QUIET_S, Stage
+from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, PROTOCOLS
 
 COUNT = 5
 EVENT_S = 2.0

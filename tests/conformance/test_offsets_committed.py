@@ -3,9 +3,10 @@
 import pytest
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, TopicPartition
 
-from tests.conformance.backends import CONSUMER, LIMIT_S, PROTOCOLS
+from tests.conformance.backends import LIMIT_S
 from tests.conformance.failures import failure_of, failure_once_answered
 from tests.conformance.test_offsets import Bench, error_of
+from tests.support.protocols import PROTOCOLS, settings_of
 
 
 @pytest.fixture
@@ -141,8 +142,7 @@ def test_auto_commit_commits_now_and_then(bench):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_auto_commit_commits_before_a_member_gives_its_partitions_up(bench, protocol):
-    name = "group_protocol" if protocol == CONSUMER else "partition_assignment_strategy"
-    consumer = bench.consumer(enable_auto_commit=True, auto_commit_interval_ms=600_000, **{name: protocol})
+    consumer = bench.consumer(enable_auto_commit=True, auto_commit_interval_ms=600_000, **settings_of(protocol))
     consumer.subscribe([bench.topic])
     bench.take(consumer, 15)
     consumer.unsubscribe()

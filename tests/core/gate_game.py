@@ -1,7 +1,7 @@
 """A game of one group member against its coordinator, with the gate as referee of every commit.
 
 The game knows the truth (who owns what, which callbacks are still queued); the gate is told only what a member is told
-and asked at any moment. What the three protocols show in callbacks is in facts-kafka.md, 3b.
+and asked at any moment. docs/decisions/membership-and-generations.md has what the three protocols show in callbacks.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from enum import Enum, auto
 
 from eos_client.core.commit_gate import (
-    HELD_TOO_LONG_ROW,
     RULES,
     Assigned,
     CommitAttempt,
     CommitDecision,
+    GateRule,
     GateScope,
     GateSettings,
     HoldEnded,
@@ -116,7 +116,7 @@ class Game:
             self._settle()
         elif ruling.decision is CommitDecision.ABORT:
             self._settle()
-            if ruling.row == HELD_TOO_LONG_ROW:
+            if ruling.rule is GateRule.HELD_TOO_LONG:
                 self.gate.observe(HoldEnded())
                 if self.member_epochs:
                     self.held_too_long.add(self.shown)

@@ -11,6 +11,7 @@ from eos_client.core.commit_gate import (
     CommitDecision,
     CommitRuling,
     GateEvent,
+    GateRule,
     GateSettings,
     GateState,
     Question,
@@ -51,7 +52,7 @@ class Ask:
     """One question to the gate, and the answer that the page gives."""
 
     expect: CommitDecision
-    row: int
+    rule: GateRule
     consumed: Mapping[InputPartition, GroupGeneration] = field(default_factory=dict)
     now: GroupGeneration = UNJOINED
     served: bool = False
@@ -110,7 +111,7 @@ def contradictions(scenario: Scenario, gate: VariantGate) -> list[Contradiction]
         if not isinstance(each, Ask):
             gate.observe(each)
             continue
-        expected = f"{each.expect.name} by row {each.row}"
+        expected = f"{each.expect.name} by {each.rule}"
         answered = _answer(gate, each.attempt)
         if answered != expected:
             found.append(Contradiction(scenario.name, step, expected, answered))
@@ -121,5 +122,5 @@ def _answer(gate: VariantGate, attempt: CommitAttempt) -> str:
     try:
         ruling = gate.decide(attempt)
     except LookupError:
-        return "NOTHING by no row"
-    return f"{ruling.decision.name} by row {ruling.row}"
+        return "NOTHING by no rule"
+    return f"{ruling.decision.name} by {ruling.rule}"

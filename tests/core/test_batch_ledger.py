@@ -1,4 +1,4 @@
-"""The ledger's tables: every situation against an independent account of what is right, and no row is idle."""
+"""The ledger's tables: every situation against an independent account of what is right, and no rule is idle."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def test_every_situation_of_a_slot_is_decided_rightly():
     assert {right(q) for q in QUESTIONS} >= {SlotDecision.WRITE, SlotDecision.SKIP, *(r.error for r in SLOT_RULES[:8])}
 
 
-@pytest.mark.parametrize("rule", SLOT_RULES, ids=lambda rule: f"row {rule.row}")
-def test_without_any_row_of_the_slot_table_some_answer_is_wrong(rule):
+@pytest.mark.parametrize("rule", SLOT_RULES, ids=lambda rule: rule.reason[:40])
+def test_without_any_rule_of_the_slot_table_some_answer_is_wrong(rule):
     rest = tuple(each for each in SLOT_RULES if each is not rule)
 
     def wrong(question):
@@ -319,14 +319,19 @@ def start(question, rules=START_RULES):
         return None
 
 
+def start_rule_name(rule):
+    refusal = rule.error or rule.refusal
+    return refusal.__name__ if refusal else rule.decision.value
+
+
 @pytest.mark.parametrize("name", STARTS)
 def test_a_query_starts_as_its_ledger_allows(name):
     question, wanted = STARTS[name]
     assert start(question) == wanted
 
 
-@pytest.mark.parametrize("rule", START_RULES, ids=lambda rule: f"row {rule.row}")
-def test_without_any_row_of_the_start_table_some_start_is_wrong(rule):
+@pytest.mark.parametrize("rule", START_RULES, ids=start_rule_name)
+def test_without_any_rule_of_the_start_table_some_start_is_wrong(rule):
     rest = tuple(each for each in START_RULES if each is not rule)
     assert any(start(question, rest) != wanted for question, wanted in STARTS.values())
 

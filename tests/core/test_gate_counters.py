@@ -11,6 +11,7 @@ from eos_client.core.commit_gate import (
     CommitValidation,
     GateCounters,
     GatePolicy,
+    GateRule,
     GateScope,
     GateSettings,
     RevocationEnded,
@@ -86,10 +87,10 @@ def test_being_sent_to_serve_callbacks_is_neither_a_commit_nor_a_skip_nor_the_en
     ask(gate, NEXT, held_for_s=2.0, served=False)
     counters = gate.counters
     assert (counters.commits, counters.aborts, counters.skips, counters.holds, counters.held_s) == (0, 0, 0, 0, 0.0)
-    assert counters.by_row == {8: 1}
+    assert counters.by_rule == {GateRule.CALLBACKS_PENDING: 1}
 
 
-def test_every_ruling_is_counted_under_its_row():
+def test_every_ruling_is_counted_under_its_rule():
     gate = closed_gate()
     gate.decide(CommitAttempt({}))
     ask(gate, classic(-1))
@@ -97,7 +98,13 @@ def test_every_ruling_is_counted_under_its_row():
     ask(gate)
     ask(gate, held_for_s=6.0)
     ask(gate, NEXT)
-    assert gate.counters.by_row == {1: 1, 2: 1, 6: 2, 7: 1, 9: 1}
+    assert gate.counters.by_rule == {
+        GateRule.OUTPUTS_ONLY: 1,
+        GateRule.NOT_A_MEMBER: 1,
+        GateRule.REVOCATION_GENERATION: 2,
+        GateRule.HELD_TOO_LONG: 1,
+        GateRule.ALWAYS_OURS: 1,
+    }
     assert (gate.counters.commits, gate.counters.aborts, gate.counters.skips) == (2, 2, 2)
 
 
@@ -111,4 +118,4 @@ def test_two_gates_count_apart():
     first, second = CommitGate(), CommitGate()
     first.decide(CommitAttempt({}))
     assert (first.counters.commits, second.counters.commits) == (1, 0)
-    assert second.counters.by_row == {}
+    assert second.counters.by_rule == {}

@@ -1,4 +1,4 @@
-"""Every row and every transition earns its place: take one away, or change their order, and a story ends otherwise."""
+"""Every rule and every transition earns its place: take one away, or change their order, and a story ends otherwise."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from eos_client.core.commit_gate import (
     RULES,
     Assigned,
-    CommitDecision,
     GateEvent,
+    GateRule,
     GateScope,
     GateState,
     HoldEnded,
@@ -26,8 +26,6 @@ from eos_client.core.commit_gate import (
 from eos_client.core.model import InputPartition
 from tests.core.gate_language import Advance, Contradiction, Scenario, VariantGate, contradictions
 from tests.core.gate_scenarios import SCENARIOS
-
-ABORT, SKIP, SERVE = CommitDecision.ABORT, CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS
 
 ARMS: dict[type, tuple[str, ...]] = {
     Assigned: ("assigned", "revocation"),
@@ -52,18 +50,16 @@ class Mutant:
         return VariantGate(scenario.settings, self.rules, self.advance)
 
 
-def without_row(index: int) -> Mutant:
-    rule = RULES[index]
-    name = f"row {rule.row} ({rule.decision.name}) removed"
-    return Mutant(name, RULES[:index] + RULES[index + 1 :])
+def without_rule(index: int) -> Mutant:
+    return Mutant(f"{RULES[index].name} removed", RULES[:index] + RULES[index + 1 :])
 
 
 def swapped(index: int) -> Mutant:
-    """Two rows that both abort differ in the reason they give; that counts, a wrong reason sends people astray."""
+    """Two rules that both abort differ in the reason they give; that counts, a wrong reason sends people astray."""
     first, second = RULES[index], RULES[index + 1]
     rules = (*RULES[:index], second, first, *RULES[index + 2 :])
     differ = first.decision is not second.decision
-    return Mutant(f"rows {first.row} and {second.row} swapped", rules, needs_decision=differ)
+    return Mutant(f"{first.name} and {second.name} swapped", rules, needs_decision=differ)
 
 
 def neutral(arm: type) -> Mutant:
@@ -86,9 +82,9 @@ def transition(name: str, change: Callable[[GateState, GateState, GateEvent], Ga
     return Mutant(name, advance=lambda state, event: change(state, next_state(state, event), event))
 
 
-def predicate(name: str, row: int, decision: CommitDecision, applies: Callable[[Question], bool]) -> Mutant:
-    (index,) = (i for i, rule in enumerate(RULES) if (rule.row, rule.decision) == (row, decision))
-    return Mutant(name, (*RULES[:index], replace(RULES[index], applies=applies), *RULES[index + 1 :]))
+def predicate(does: str, name: GateRule, applies: Callable[[Question], bool]) -> Mutant:
+    (index,) = (i for i, rule in enumerate(RULES) if rule.name is name)
+    return Mutant(f"{name} {does}", (*RULES[:index], replace(RULES[index], applies=applies), *RULES[index + 1 :]))
 
 
 def _tainting_all(state: GateState, after: GateState, event: GateEvent) -> GateState:
@@ -159,7 +155,7 @@ def _closed(question: Question, scope: GateScope) -> bool:
 
 
 MUTANTS = (
-    *(without_row(index) for index in range(len(RULES))),
+    *(without_rule(index) for index in range(len(RULES))),
     *(swapped(index) for index in range(len(RULES) - 1)),
     *(neutral(arm) for arm in ARMS),
     *(leaving(arm, field) for arm, fields in ARMS.items() for field in fields),
@@ -169,21 +165,41 @@ MUTANTS = (
     transition("any assignment undoes a revocation", _undone_by_any),
     transition("a part of its partitions undoes a revocation", _undone_by_part),
     transition("a KIP-848 group undoes a revocation", _undone_at_an_epoch),
-    predicate("row 2 lets an empty member id pass", 2, ABORT, lambda q: q.attempt.snapshot.generation_id <= 0),
-    predicate("row 2 lets epoch 0 pass", 2, ABORT, lambda q: q.attempt.snapshot.generation_id < 0),
-    predicate("row 2 asks for a member id only", 2, ABORT, lambda q: not q.attempt.snapshot.member_id),
-    predicate("row 4 forgets failed revocations", 4, ABORT, lambda q: not q.state.assigned.issuperset(_names(q))),
-    predicate("row 4 forgets what was never ours", 4, ABORT, lambda q: q.names_any(q.state.revoked_work)),
-    predicate("row 8 aborts in classic callbacks too", 8, ABORT, lambda q: q.state.revoking and q.moved_unserved),
-    predicate("row 8 aborts outside callbacks too", 8, ABORT, lambda q: _is_epoch(q) and q.moved_unserved),
-    predicate("row 8 aborts though all is served", 8, ABORT, lambda q: q.state.revoking and _moved(q) and _is_epoch(q)),
-    predicate("row 6 compares numbers only", 6, SKIP, lambda q: _closed_by_number(q) and _held(q)),
-    predicate("row 6 has no limit", 6, SKIP, lambda q: q.on_revocation_generation),
-    predicate("row 6 ends at the limit", 6, SKIP, lambda q: q.on_revocation_generation and not _at_limit(q)),
-    predicate("row 6 ignores scope partition", 6, SKIP, lambda q: _closed(q, GateScope.MEMBER) and _held(q)),
-    predicate("row 6 ignores scope member", 6, SKIP, lambda q: _closed(q, GateScope.PARTITION) and _held(q)),
-    predicate("row 8 looks for one fresh record", 8, SERVE, lambda q: _all_moved(q) and not q.attempt.callbacks_served),
-    predicate("row 8 serves for ever", 8, SERVE, _moved),
+    predicate("lets an empty member id pass", GateRule.NOT_A_MEMBER, lambda q: q.attempt.snapshot.generation_id <= 0),
+    predicate("lets epoch 0 pass", GateRule.NOT_A_MEMBER, lambda q: q.attempt.snapshot.generation_id < 0),
+    predicate("asks for a member id only", GateRule.NOT_A_MEMBER, lambda q: not q.attempt.snapshot.member_id),
+    predicate("forgets failed revocations", GateRule.NOT_OURS, lambda q: not q.state.assigned.issuperset(_names(q))),
+    predicate("forgets what was never ours", GateRule.NOT_OURS, lambda q: q.names_any(q.state.revoked_work)),
+    predicate(
+        "aborts in classic callbacks too",
+        GateRule.EPOCH_MOVED_BEFORE_REVOKE,
+        lambda q: q.state.revoking and q.moved_unserved,
+    ),
+    predicate(
+        "aborts outside callbacks too", GateRule.EPOCH_MOVED_BEFORE_REVOKE, lambda q: _is_epoch(q) and q.moved_unserved
+    ),
+    predicate(
+        "aborts though all is served",
+        GateRule.EPOCH_MOVED_BEFORE_REVOKE,
+        lambda q: q.state.revoking and _moved(q) and _is_epoch(q),
+    ),
+    predicate("compares numbers only", GateRule.REVOCATION_GENERATION, lambda q: _closed_by_number(q) and _held(q)),
+    predicate("has no limit", GateRule.REVOCATION_GENERATION, lambda q: q.on_revocation_generation),
+    predicate(
+        "ends at the limit", GateRule.REVOCATION_GENERATION, lambda q: q.on_revocation_generation and not _at_limit(q)
+    ),
+    predicate(
+        "ignores scope partition", GateRule.REVOCATION_GENERATION, lambda q: _closed(q, GateScope.MEMBER) and _held(q)
+    ),
+    predicate(
+        "ignores scope member", GateRule.REVOCATION_GENERATION, lambda q: _closed(q, GateScope.PARTITION) and _held(q)
+    ),
+    predicate(
+        "looks for one fresh record",
+        GateRule.CALLBACKS_PENDING,
+        lambda q: _all_moved(q) and not q.attempt.callbacks_served,
+    ),
+    predicate("serves for ever", GateRule.CALLBACKS_PENDING, _moved),
 )
 
 
@@ -204,7 +220,7 @@ def test_every_mutant_of_the_gate_is_caught(capsys):
     for mutant, found in verdicts:
         first = found[0] if found else None
         what = f"{first.answered}, not {first.expected} | {first.scenario}, step {first.step}" if first else "MISSED"
-        print(f"{mutant.name:<46} {len(found):>3} x | {what}")
+        print(f"{mutant.name:<60} {len(found):>3} x | {what}")
     with capsys.disabled():
         print(f"\nmutants of the commit gate caught: {caught} of {len(MUTANTS)} (pytest -rP shows the table)")
     assert caught == len(MUTANTS)

@@ -54,34 +54,34 @@ class World:
     scope: str
 
 
-def as_the_page_says(world: World) -> tuple[str, int]:  # noqa: PLR0911  one return for each row
-    """design.md, section 3, from top to bottom."""
+def as_the_page_says(world: World) -> tuple[str, str]:  # noqa: PLR0911  one return for each rule
+    """Decide as the gate must: the rules once more, written down independently, from top to bottom."""
     names = list(world.consumed)
     generation, member = world.now
     moved = any(at != world.now for at in world.consumed.values())
     if not names:
-        return "COMMIT", 1
+        return "COMMIT", "outputs_only"
     if generation < 0 or member == "" or generation == 0:
-        return "ABORT", 2
+        return "ABORT", "not_a_member"
     if any("lost" in world.fates[name] or "both" in world.fates[name] for name in names):
-        return "ABORT", 3
+        return "ABORT", "lost_work"
     if any("revoked" in world.fates[name] or world.fates[name] == "foreign" for name in names):
-        return "ABORT", 4
+        return "ABORT", "not_ours"
     if world.revoking:
-        # Callbacks cannot be served inside a callback: where only they could tell, the page's row 8 must refuse.
+        # Callbacks cannot be served inside a callback: where only they could tell, the answer must be a refusal.
         if world.kip848 and moved and not world.served:
-            return "ABORT", 8
-        return "COMMIT", 5
+            return "ABORT", "epoch_moved_before_revoke"
+        return "COMMIT", "inside_revoke"
     if world.revocation is not None and world.revocation[0] == world.now:
         touched = any(name in world.revocation[1] for name in names)
         if world.scope == "member" or touched:
-            return ("ABORT", 7) if world.held_for_s > LIMIT_S else ("SKIP", 6)
+            return ("ABORT", "held_too_long") if world.held_for_s > LIMIT_S else ("SKIP", "revocation_generation")
     if moved and not world.served:
-        return "SERVE_CALLBACKS", 8
-    return "COMMIT", 9
+        return "SERVE_CALLBACKS", "callbacks_pending"
+    return "COMMIT", "always_ours"
 
 
-def as_the_gate_says(world: World) -> tuple[str, int]:
+def as_the_gate_says(world: World) -> tuple[str, str]:
     """The same world in the gate's own terms."""
 
     def named(word: str) -> frozenset[InputPartition]:
@@ -101,7 +101,7 @@ def as_the_gate_says(world: World) -> tuple[str, int]:
     attempt = CommitAttempt(positions, membership(world.now), world.served, world.held_for_s)
     settings = GateSettings(scope=GateScope(world.scope), hold_limit_s=LIMIT_S)
     ruling = decide(Question(state, attempt, settings))
-    return ruling.decision.name, ruling.row
+    return ruling.decision.name, ruling.rule.value
 
 
 def _revocation(world, membership):
@@ -119,7 +119,7 @@ def all_worlds():
             (False, True), (False, True), (False, True), (0.0, LIMIT_S, LIMIT_S + 0.001)
         ):
             if held_for_s and (revocation is None or revoking):
-                continue  # a hold begins with a skip, and never lasts into a question that rows 1 to 5 answer anyway
+                continue  # a hold begins with a skip: no rule before that one looks at its length
             if (consumed[0] is None and fate_a != "ours") or (consumed[1] is None and fate_b != "ours"):
                 continue  # nobody asks about it
             yield World(
@@ -136,10 +136,10 @@ def all_worlds():
 
 
 def test_in_every_small_world_the_gate_answers_as_the_page_does():
-    reached: Counter[tuple[str, int]] = Counter()
+    reached: Counter[tuple[str, str]] = Counter()
     for world in all_worlds():
         expected = as_the_page_says(world)
         assert as_the_gate_says(world) == expected, world
         reached[expected] += 1
-    assert set(reached) == {(rule.decision.name, rule.row) for rule in RULES}
+    assert set(reached) == {(rule.decision.name, rule.name.value) for rule in RULES}
     assert min(reached.values()) > 50, reached

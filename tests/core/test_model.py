@@ -18,15 +18,15 @@ from eos_client.core.model import (
 
 
 @pytest.mark.parametrize(
-    ("generation_id", "member_id", "fenced"),
+    ("generation_id", "member_id", "active"),
     [(1, "m", True), (2**31 - 1, "m", True), (0, "m", False), (-1, "m", False), (-1, "", False), (7, "", False)],
 )
-def test_only_a_member_at_a_positive_generation_is_fenced(generation_id, member_id, fenced):
-    assert GroupGeneration(generation_id, member_id).is_fenced is fenced
+def test_only_a_member_id_at_a_positive_generation_is_an_active_member(generation_id, member_id, active):
+    assert GroupGeneration(generation_id, member_id).is_active_member is active
 
 
-def test_nobody_is_unfenced():
-    assert not UNJOINED.is_fenced
+def test_a_client_that_has_not_joined_is_no_active_member():
+    assert not UNJOINED.is_active_member
 
 
 def test_a_membership_is_its_number_and_its_member_id_and_nothing_else():

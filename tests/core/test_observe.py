@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from eos_client import observe
+from eos_client.core.commit_gate import GateRule
 from eos_client.core.model import GroupGeneration, InputPartition
 from eos_client.observe import Counters, Event, log_event
 
@@ -39,8 +40,12 @@ EXAMPLES = [
         "commit_skipped",
         "info",
     ),
-    (observe.CommitRefused(partitions=PARTITIONS, row=4, reason="gone"), "commit_refused", "warning"),
-    (observe.TransactionAborted(reason="gone", row=3, records_in=7), "transaction_aborted", "warning"),
+    (observe.CommitRefused(partitions=PARTITIONS, rule=GateRule.NOT_OURS, reason="gone"), "commit_refused", "warning"),
+    (
+        observe.TransactionAborted(reason="gone", rule=GateRule.LOST_WORK, records_in=7),
+        "transaction_aborted",
+        "warning",
+    ),
     (observe.OutcomeResolved(outcome="committed", reason="no answer"), "outcome_resolved", "warning"),
     (
         observe.ProducerRebuilt(

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
+from eos_client.core.error_codes import OVERDUE
 from eos_client.core.producer_recovery import (
-    OVERDUE,
     RECOVERY_RULES,
     ProducerFailure,
     RecoveryAction,
@@ -19,7 +19,7 @@ from eos_client.core.producer_recovery import (
 R, A = TransactionalRequest, RecoveryAction
 TWICE = {"may_have_been_sent_twice": True}
 
-# What was seen (facts-kafka.md 3c): the request, the error, its flags; and what must be done.
+# What was seen on librdkafka 2.16: the request, the error, its flags; and what must be done.
 SEEN = [
     # producing and delivery
     (R.FLUSH, "UNKNOWN_PRODUCER_ID", {"abortable": True}, A.ABORT_AND_CONTINUE),

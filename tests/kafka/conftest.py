@@ -41,19 +41,6 @@ def create_topic(unique_name):
 
 
 @pytest.fixture
-def eventually():
-    """A function that waits for a condition, and fails naming it if it does not come true in time."""
-
-    def wait(condition, what, timeout_s=WAIT_S):
-        deadline = time.monotonic() + timeout_s
-        while not condition():
-            assert time.monotonic() < deadline, f"after {timeout_s} s still not true: {what}"
-            time.sleep(0.05)
-
-    return wait
-
-
-@pytest.fixture
 def asked_in_vain(monkeypatch):
     """A function for a module that starts brokers: its start limit is over once no group was served some times.
 

@@ -24,6 +24,7 @@ from eos_client import EosConsumer, EosProducer, Outcome
 from eos_client.core.commit_gate import GateSettings, RevocationEnded
 from eos_client.core.model import ProducerLimits
 from eos_client.observe import Event
+from tests.support.waiting import WAIT_S, wait_for
 from tests.verification.answers import settled
 from tests.verification.leaving import leave
 from tests.verification.protocols import GroupProtocol
@@ -32,7 +33,6 @@ from tests.verification.topics import await_stable_end, committed, create_topics
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-WAIT_S = 120.0
 _CALLBACKS = frozenset({"error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger"})
 _ROOT = Path(__file__).parents[2]
 SESSION_S = 45.0
@@ -42,16 +42,6 @@ LIMITS = ProducerLimits(commit_timeout_s=20.0, start_timeout_s=60.0, recovery_ti
 """Limits that nothing reaches on a busy machine; what is about a limit has its own."""
 PATIENT_TRANSACTION_MS = round((WAIT_S + LIMITS.commit_timeout_s) * 1000)
 PROTOCOLS = tuple(GroupProtocol)
-
-
-def wait_for(condition: Callable[[], Any], what: str, *work: Callable[[], Any], timeout_s: float = WAIT_S) -> Any:
-    """Do `work` over and over until `condition` holds; fails with `what` when it does not in time."""
-    deadline_s = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline_s, f"not within {timeout_s} s: {what}"
-        for step in work or (lambda: time.sleep(0.02),):
-            step()
-    return found
 
 
 def dotted(settings: dict[str, Any]) -> dict[str, Any]:

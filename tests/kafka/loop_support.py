@@ -26,30 +26,22 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by i
 )
 
 from eos_client import EosConfig, ExactlyOnceLoop
+from tests.support import protocols
+from tests.support.waiting import TICK_S, WAIT_S, wait_for
 from tests.verification.answers import settled
 from tests.verification.checker import History, Status, Stored, check
 from tests.verification.topics import await_topics, loader_settings
 
 REPOSITORY = Path(__file__).parents[2]
 ANSWER_S = 60.0
-WAIT_S = 120.0
-TICK_S = 0.02
 
 # Limits that nothing reaches on a busy machine; what is about a limit has its own.
 PATIENT = {"commit_timeout_s": 20.0, "start_timeout_s": 60.0}
 
-KIP_848 = {"group.protocol": "consumer"}
-COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky", "heartbeat.interval.ms": 300}
-EAGER = {"partition.assignment.strategy": "range", "heartbeat.interval.ms": 300}
+KIP_848 = protocols.settings_of(protocols.CONSUMER)
+COOPERATIVE = {**protocols.settings_of(protocols.COOPERATIVE), "heartbeat.interval.ms": 300}
+EAGER = {**protocols.settings_of(protocols.EAGER), "heartbeat.interval.ms": 300}
 PROTOCOLS = {"kip848": KIP_848, "cooperative": COOPERATIVE, "eager": EAGER}
-
-
-def await_true(condition, what, timeout_s=WAIT_S):
-    """Poll until `condition` holds; fails naming it when it does not in time."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"after {timeout_s:g} s still not true: {what}"
-        time.sleep(TICK_S)
 
 
 def copy(record):
@@ -74,7 +66,9 @@ class EventLog:
         return [e for e in self.events if isinstance(e, kind) and all(getattr(e, k) == v for k, v in fields.items())]
 
     def wait_for(self, kind, count=1, timeout_s=WAIT_S, **fields):
-        await_true(lambda: len(self.of(kind, **fields)) >= count, f"{count} {kind.__name__} {fields}", timeout_s)
+        wait_for(
+            lambda: len(self.of(kind, **fields)) >= count, f"{count} {kind.__name__} {fields}", timeout_s=timeout_s
+        )
         return self.of(kind, **fields)
 
 
@@ -158,7 +152,7 @@ class LoopProcess:
             assert len(self.of(what)) >= count or self._process.poll() is None, f"it ended early: {self.said[-3:]}"
             return len(self.of(what)) >= count
 
-        await_true(heard, f"the process says {what!r}", timeout_s)
+        wait_for(heard, f"the process says {what!r}", timeout_s=timeout_s)
         return self.of(what)
 
     def signal(self, number=signal.SIGTERM):
@@ -311,7 +305,7 @@ class Job:
                     raise AssertionError("the loop has failed") from each.error
             return self.committed() >= wanted
 
-        await_true(done, f"{wanted} inputs committed", timeout_s)
+        wait_for(done, f"{wanted} inputs committed", timeout_s=timeout_s)
 
     def log_ends(self, topic, isolation=IsolationLevel.READ_UNCOMMITTED):
         spec = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(self.partitions)}
@@ -337,7 +331,7 @@ class Job:
 
     def await_settled(self, *topics, timeout_s=WAIT_S):
         for topic in topics or (self.sink,):
-            await_true(lambda topic=topic: self.is_settled(topic), f"no open transaction on {topic}", timeout_s)
+            wait_for(lambda topic=topic: self.is_settled(topic), f"no open transaction on {topic}", timeout_s=timeout_s)
 
     def messages(self, topic=None, *, isolation="read_committed"):
         """Every record of a topic whose transactions have all ended, by a reader of its own."""

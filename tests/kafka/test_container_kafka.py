@@ -14,8 +14,8 @@ from tests.kafka.round_trips import read_committed, write_in_transaction
 @pytest.fixture(scope="module")
 def engine(pytestconfig):
     """A Docker engine; only where the run was told to use containers is a missing one an error."""
-    if engine_version() is None and pytestconfig.getoption("--kafka") != "container":
-        pytest.skip("no Docker engine answers; --kafka=container makes that an error")
+    if engine_version() is None and pytestconfig.getoption("--eos-kafka") != "container":
+        pytest.skip("no Docker engine answers; --eos-kafka=container makes that an error")
     client = from_env()
     yield client
     client.close()
@@ -128,4 +128,4 @@ def test_auto_takes_a_container_where_an_engine_answers_and_says_so(engine, run_
     exit_code, said = run_pytest("def test_one(kafka_broker): print('kind', kafka_broker.kind)")
     assert exit_code == 0, said
     assert "kind container" in said
-    assert f"(--kafka=auto: Docker engine {engine_version()} answers)" in said
+    assert f"(--eos-kafka=auto: Docker engine {engine_version()} answers)" in said

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
-from tests.kafka.kafka_support import WAIT_S, values, wait_for
+from tests.kafka.kafka_support import values
+from tests.support.waiting import WAIT_S, wait_for
 
 
 def test_poll_and_consume_deliver_every_record_in_order_and_none_twice(stage):

@@ -15,7 +15,7 @@ from eos_client.errors import (
     WrongThreadError,
 )
 from eos_client.testing.free_ports import free_ports
-from tests.kafka.kafka_support import WAIT_S, wait_for
+from tests.support.waiting import WAIT_S, wait_for
 
 
 @pytest.fixture

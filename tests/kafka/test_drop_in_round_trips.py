@@ -19,7 +19,8 @@ from confluent_kafka import (
 import eos_client
 from eos_client import EosConsumer, EosProducer
 from eos_client.errors import AbortableError, RebuildProducerError
-from tests.kafka.kafka_support import LIMITS, WAIT_S, wait_for
+from tests.kafka.kafka_support import LIMITS
+from tests.support.waiting import WAIT_S, wait_for
 
 THEIRS = (confluent_kafka.Consumer, confluent_kafka.Producer)
 OURS = (eos_client.EosConsumer, functools.partial(eos_client.EosProducer, limits=LIMITS))

@@ -9,7 +9,7 @@ from eos_client import EosProducer
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ClusterUnavailableError
 from eos_client.testing.free_ports import free_ports
-from tests.kafka.kafka_support import WAIT_S
+from tests.support.waiting import WAIT_S
 from tests.verification.proxy import KafkaProxy
 
 RESTARTS = 3

@@ -20,8 +20,8 @@ from eos_client.testing import EmbeddedKafkaCluster
 from eos_client.testing import embedded_cluster as embedded_cluster_module
 from eos_client.testing.free_ports import free_ports
 from eos_client.testing.readiness import serves_clients
-from tests.kafka.kafka_support import WAIT_S, wait_for
 from tests.kafka.round_trips import read_committed, write_in_transaction
+from tests.support.waiting import WAIT_S, wait_for
 from tests.verification.answers import settled
 
 STARTS_A_CLUSTER = """
@@ -155,7 +155,7 @@ def test_stop_leaves_no_process_and_no_file_and_the_logs_can_still_be_asked_for(
     cluster.stop()
 
 
-def test_ends_with_its_starter_and_leaves_nothing(alive, eventually):
+def test_ends_with_its_starter_and_leaves_nothing(alive):
     starter = subprocess.Popen(
         [sys.executable, "-c", STARTS_A_CLUSTER], stdout=subprocess.PIPE, text=True, env={**os.environ}
     )
@@ -165,8 +165,8 @@ def test_ends_with_its_starter_and_leaves_nothing(alive, eventually):
     assert all(alive(pid) for pid, _ in started)
     starter.send_signal(signal.SIGKILL)
     starter.wait()
-    eventually(lambda: not any(alive(pid) for pid, _ in started), "the brokers have ended")
-    eventually(lambda: not any(Path(directory).exists() for _, directory in started), "their directories are removed")
+    wait_for(lambda: not any(alive(pid) for pid, _ in started), "the brokers have ended")
+    wait_for(lambda: not any(Path(directory).exists() for _, directory in started), "their directories are removed")
 
 
 @pytest.mark.timeout(250)  # of those that are still being made ready nobody is waited for

@@ -19,6 +19,7 @@ from eos_client.testing import embedded_kafka as embedded_kafka_module
 from eos_client.testing.free_ports import free_ports, is_free
 from eos_client.testing.readiness import serve_groups, serves_clients
 from tests.kafka.round_trips import read_committed, write_in_transaction
+from tests.support.waiting import wait_for
 
 VERSIONS = ["4.3.1", "4.2.1", "4.1.2", "4.0.0"]
 CLEAN_SHUTDOWN_S = 60.0  # what is not over by then is ended by force
@@ -76,12 +77,12 @@ def test_runs_transactions_and_both_group_protocols_on_every_supported_version(v
         assert version in "".join(broker.log_path.read_text().splitlines()[:2000])
 
 
-def test_ready_means_that_a_topic_can_be_created_at_once(create_topic, eventually):
+def test_ready_means_that_a_topic_can_be_created_at_once(create_topic):
     with EmbeddedKafka() as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         topic = create_topic(broker, partitions=3)
         # Another client was answered by the controller; the broker applies what it decided a moment later.
-        eventually(
+        wait_for(
             lambda: len(admin.list_topics(topic, ANSWER_S).topics[topic].partitions) == 3, "its partitions are known"
         )
 
@@ -101,14 +102,14 @@ def test_another_cluster_at_the_port_is_not_taken_for_ours(broker):
     assert not serves_clients("127.0.0.1", broker.port, "AAAAAAAAAAAAAAAAAAAAAQ", timeout_s=ANSWER_S)
 
 
-def test_stop_leaves_no_process_and_no_file(alive, eventually):
+def test_stop_leaves_no_process_and_no_file(alive):
     broker = EmbeddedKafka().start()
     pid, keeper_pid, directory = broker.pid, keeper_of(broker.pid), broker.log_path.parent
     assert alive(pid)
     assert alive(keeper_pid)
     broker.stop(CLEAN_SHUTDOWN_S)
     assert not alive(pid)
-    eventually(lambda: not alive(keeper_pid), "the keeper has ended")
+    wait_for(lambda: not alive(keeper_pid), "the keeper has ended")
     assert not directory.exists()
     assert not broker.running
     assert "App info kafka.server for 1 unregistered" in broker.log_tail(1)
@@ -120,17 +121,17 @@ def test_stop_leaves_no_process_and_no_file(alive, eventually):
     [("time.sleep(600)", signal.SIGKILL), ("time.sleep(600)", signal.SIGTERM), ("os._exit(3)", None)],
     ids=["SIGKILL", "SIGTERM", "exit without stop"],
 )
-def test_ends_with_its_starter_and_leaves_nothing(then, signum, alive, eventually):
+def test_ends_with_its_starter_and_leaves_nothing(then, signum, alive):
     starter, pid, _, directory = start_in_another_process(then)
     if signum is not None:
         assert alive(pid)
         starter.send_signal(signum)
     starter.wait()
-    eventually(lambda: not alive(pid), "the broker has ended")
-    eventually(lambda: not directory.exists(), "its directory is removed")
+    wait_for(lambda: not alive(pid), "the broker has ended")
+    wait_for(lambda: not directory.exists(), "its directory is removed")
 
 
-def test_ends_with_its_starter_though_a_forked_child_holds_the_same_files(alive, eventually):
+def test_ends_with_its_starter_though_a_forked_child_holds_the_same_files(alive):
     fork_a_child = (
         "child = os.fork()\nif child == 0: time.sleep(60); os._exit(0)\nprint(child, flush=True); time.sleep(600)"
     )
@@ -138,42 +139,42 @@ def test_ends_with_its_starter_though_a_forked_child_holds_the_same_files(alive,
     child_pid = int(next_line(starter))
     starter.kill()
     try:
-        eventually(lambda: not alive(pid), "the broker has ended")
-        eventually(lambda: not directory.exists(), "its directory is removed")
+        wait_for(lambda: not alive(pid), "the broker has ended")
+        wait_for(lambda: not directory.exists(), "its directory is removed")
         assert alive(child_pid)
     finally:
         os.kill(child_pid, signal.SIGKILL)
         starter.wait()
 
 
-def test_a_starter_killed_while_it_starts_a_broker_leaves_nothing(tmp_path, eventually):
+def test_a_starter_killed_while_it_starts_a_broker_leaves_nothing(tmp_path):
     starter = subprocess.Popen([sys.executable, "-c", STARTS_A_BROKER], env={**os.environ, "TMPDIR": str(tmp_path)})
     # Mostly the storage is being formatted then, but whoever looks late finds the broker itself.
-    eventually(lambda: commands_with(str(tmp_path)), "its storage is formatted, or it starts")
+    wait_for(lambda: commands_with(str(tmp_path)), "its storage is formatted, or it starts")
     starter.kill()
     starter.wait()
-    eventually(lambda: not list(tmp_path.iterdir()), "the directory is removed")
-    eventually(lambda: not commands_with(str(tmp_path)), "no process is left")
+    wait_for(lambda: not list(tmp_path.iterdir()), "the directory is removed")
+    wait_for(lambda: not commands_with(str(tmp_path)), "no process is left")
 
 
-def test_a_dead_brokers_directory_goes_with_its_starter_too(alive, eventually):
+def test_a_dead_brokers_directory_goes_with_its_starter_too(alive):
     starter, pid, _, directory = start_in_another_process("broker.kill(); print('killed', flush=True); time.sleep(600)")
     assert next_line(starter) == "killed\n"
     assert not alive(pid)
     assert directory.exists()
     starter.kill()
     starter.wait()
-    eventually(lambda: not directory.exists(), "its directory is removed")
+    wait_for(lambda: not directory.exists(), "its directory is removed")
 
 
-def test_ends_when_the_process_that_keeps_it_is_killed(alive, eventually):
+def test_ends_when_the_process_that_keeps_it_is_killed(alive):
     with EmbeddedKafka() as broker:
         os.kill(keeper_of(broker.pid), signal.SIGKILL)
-        eventually(lambda: not alive(broker.pid), "the broker has ended")
-        eventually(lambda: not broker.running, "its starter knows")
+        wait_for(lambda: not alive(broker.pid), "the broker has ended")
+        wait_for(lambda: not broker.running, "its starter knows")
 
 
-def test_an_interrupt_from_the_terminal_is_for_the_application_alone(alive, eventually):
+def test_an_interrupt_from_the_terminal_is_for_the_application_alone(alive):
     goes_on = "import signal; signal.signal(signal.SIGINT, lambda *_: print('interrupted', flush=True))\n"
     starter, pid, bootstrap_servers, directory = start_in_another_process(
         f"{goes_on}print('ready', flush=True)\nwhile True: time.sleep(600)"
@@ -187,7 +188,7 @@ def test_an_interrupt_from_the_terminal_is_for_the_application_alone(alive, even
     finally:
         starter.kill()
         starter.wait()
-    eventually(lambda: not directory.exists(), "its directory is removed")
+    wait_for(lambda: not directory.exists(), "its directory is removed")
 
 
 def test_outlives_the_thread_that_started_it(alive):

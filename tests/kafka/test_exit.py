@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.kafka.kafka_support import wait_for
 from tests.kafka.loop_support import Job
+from tests.support.waiting import wait_for
 
 ANSWER_S = 90.0
 

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
-from tests.kafka.kafka_support import wait_for
+from tests.support.waiting import wait_for
 
 RECORDS = 4
 

@@ -9,12 +9,14 @@ import threading
 import zipfile
 
 import pytest
+from filelock import FileLock
 
 from eos_client.errors import EmbeddedKafkaError
 from eos_client.testing import jar_resolvers
+from eos_client.testing import kafka_jars as kafka_jars_module
 from eos_client.testing.java_runtime import find_java
 from eos_client.testing.kafka_jars import cache_root, is_whole, kafka_jars
-from tests.kafka.kafka_support import WAIT_S, wait_for
+from tests.support.waiting import WAIT_S, wait_for
 
 VERSION = "4.9.1"
 ARTIFACTS = [("org.apache.kafka", "kafka_2.13", VERSION), ("org.slf4j", "slf4j-simple", "1.7.36")]
@@ -152,6 +154,23 @@ def test_two_processes_at_once_download_one_copy(repository, cache):
     assert [lines[-1] for lines in said] == [str(cache / f"kafka-{VERSION}")] * 2
     assert repository.requested.count(repository.jar_path()) == 1
     assert not [line for lines in said for line in lines if "waiting for it" in line]
+
+
+@pytest.mark.usefixtures("repository")
+def test_a_download_that_does_not_end_is_named_by_those_that_wait_for_it(cache, monkeypatch, download):
+    monkeypatch.setattr(kafka_jars_module, "_LOCK_TIMEOUT_S", 0.1)
+    cache.mkdir(parents=True)
+    with FileLock(cache / f"kafka-{VERSION}.lock"), pytest.raises(EmbeddedKafkaError, match=r"has held .*\.lock for"):
+        download()
+    assert download.progress == ["another process is downloading the same jars: waiting for it"]
+    assert is_whole(download())
+
+
+@pytest.mark.usefixtures("repository")
+def test_without_filelock_the_way_to_get_it_is_named(monkeypatch, download):
+    monkeypatch.setitem(sys.modules, "filelock", None)
+    with pytest.raises(EmbeddedKafkaError, match=r"pip install 'eos-client\[test\]'"):
+        download()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import time
 
 from eos_client import ExactlyOnceLoop, OutputRecord
 from eos_client.observe import ClientReported, LoopStarted, LoopStopped, TransactionCommitted
-from tests.kafka.loop_support import EventLog, Job, await_true
+from tests.kafka.loop_support import EventLog, Job
+from tests.support.waiting import wait_for
 from tests.verification.topics import delete_topics
 
 REFRESH_OFTEN = {"topic.metadata.refresh.interval.ms": 300}
@@ -13,7 +14,7 @@ REFRESH_OFTEN = {"topic.metadata.refresh.interval.ms": 300}
 def await_report(running, topic):
     """Wait until the loop has told of an error with that topic, or has ended by one."""
     reports = running.events.of
-    await_true(lambda: running.error or any(topic in e.error for e in reports(ClientReported)), f"a report of {topic}")
+    wait_for(lambda: running.error or any(topic in e.error for e in reports(ClientReported)), f"a report of {topic}")
 
 
 def test_every_input_becomes_exactly_one_output_through_run_and_stop(kafka_broker):
@@ -70,7 +71,7 @@ def test_what_is_open_is_committed_when_the_loop_stops(kafka_broker):
 
         running = job.start(transform, commit_interval_s=60)
         running.events.wait_for(LoopStarted)
-        await_true(lambda: len(seen) == 200, "all records are in the open transaction")
+        wait_for(lambda: len(seen) == 200, "all records are in the open transaction")
         assert job.committed() == 0
         running.stop()
         job.assert_exactly_once()

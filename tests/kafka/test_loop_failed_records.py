@@ -7,7 +7,8 @@ import pytest
 from eos_client import ExactlyOnceLoop, OutputRecord
 from eos_client.errors import OutputRefusedError, TransformError
 from eos_client.observe import RecordDeadLettered, RecordSkipped, TransactionAborted
-from tests.kafka.loop_support import EventLog, Job, await_true, copy
+from tests.kafka.loop_support import EventLog, Job, copy
+from tests.support.waiting import wait_for
 
 BAD = b"7"
 TOO_LARGE = b"x" * 2_000_000
@@ -37,7 +38,7 @@ def test_stop_ends_the_loop_with_the_record_named_and_nothing_of_its_transaction
         def transform(record):
             seen.append(record)
             if record.value() == BAD:
-                await_true(job.written, "an output of the open transaction is in the log")
+                wait_for(job.written, "an output of the open transaction is in the log")
             return refuse_bad(record)
 
         running = job.start(transform, commit_interval_s=60)
@@ -62,7 +63,7 @@ def test_what_was_committed_before_the_failure_stays_and_a_corrected_transform_g
         assert job.committed() == 5
         assert job.values() == [b"%d" % n for n in range(5)]
         corrected = job.start()
-        await_true(lambda: job.committed() == 20, "all inputs committed")
+        wait_for(lambda: job.committed() == 20, "all inputs committed")
         corrected.stop()
         job.assert_exactly_once()
 
@@ -112,7 +113,7 @@ def test_a_dead_letter_is_in_the_same_transaction_as_everything_else(kafka_broke
             return refuse_bad(record)
 
         ending = job.start(transform, on_error="dead_letter", dead_letter_topic=dead, commit_interval_s=60)
-        await_true(lambda: job.written(dead) and job.written() >= 11, "the outputs before are in the log")
+        wait_for(lambda: job.written(dead) and job.written() >= 11, "the outputs before are in the log")
         job.load(8)
         assert isinstance(ending.ended(), SystemExit)
         assert job.values(dead, isolation="read_uncommitted") == [BAD]
@@ -120,7 +121,7 @@ def test_a_dead_letter_is_in_the_same_transaction_as_everything_else(kafka_broke
         assert job.values(dead) == []
         assert job.values() == []
         running = job.start(refuse_bad, on_error="dead_letter", dead_letter_topic=dead)
-        await_true(lambda: job.committed() == 20, "all inputs committed")
+        wait_for(lambda: job.committed() == 20, "all inputs committed")
         running.stop()
         assert job.values(dead) == [BAD]
         assert job.values() == all_but_bad(20)
@@ -343,4 +344,4 @@ def test_skipped_records_stay_skipped_when_their_transaction_is_aborted_later(ka
         job.await_committed()
         running.stop()
         assert job.values() == [b"%d" % n for n in range(10) if n not in (3, 7)]
-        await_true(lambda: running.loop.counters.aborted == 1, "one abort")
+        wait_for(lambda: running.loop.counters.aborted == 1, "one abort")

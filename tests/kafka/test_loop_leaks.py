@@ -7,8 +7,9 @@ import pytest
 
 from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.errors import ClusterUnavailableError, ConfigurationError
-from tests.kafka.loop_support import EventLog, Job, await_true
+from tests.kafka.loop_support import EventLog, Job
 from tests.kafka.own_process import OWN, handles, threads
+from tests.support.waiting import wait_for
 
 # The tests' own clients open and close connections as they like; one leaked loop leaves at least four threads.
 SLACK = 3
@@ -24,10 +25,10 @@ class Opened:
         self._known = set(threading.enumerate())
 
     def await_closed(self):
-        await_true(
+        wait_for(
             self._is_closed,
             f"no more than {self._threads} threads and {self._handles} handles",
-            30,
+            timeout_s=30,
         )
 
     def _is_closed(self):
@@ -40,7 +41,7 @@ def work_once(job):
     running = job.start()
     job.await_committed()
     running.stop()
-    await_true(lambda: job.members() == 0, "the group to be empty, long before a session ends", 20)
+    wait_for(lambda: job.members() == 0, "the group to be empty, long before a session ends", timeout_s=20)
 
 
 def test_loops_that_worked_leave_no_thread_and_no_connection(kafka_broker):

@@ -4,7 +4,8 @@ import pytest
 from confluent_kafka import Consumer
 
 from eos_client.observe import CommitSkipped, PartitionsAssigned, PartitionsRevoked, TransactionCommitted
-from tests.kafka.loop_support import COOPERATIVE, PROTOCOLS, TICK_S, Job, await_true
+from tests.kafka.loop_support import COOPERATIVE, PROTOCOLS, Job
+from tests.support.waiting import TICK_S, wait_for
 from tests.verification.leaving import leave
 
 STORM_JOINS = 3
@@ -27,8 +28,8 @@ def test_open_work_is_committed_inside_the_revoke_callback_when_a_second_loop_jo
             commit_interval_s=60,
         )
         first.events.wait_for(PartitionsAssigned)
-        job.load(400)  # now: an epoch that moves after the first record lets the revocation abort (row 8)
-        await_true(lambda: len(seen) == 400, "the first loop has processed everything")
+        job.load(400)  # now: an epoch that moves after the first record lets the revocation abort
+        wait_for(lambda: len(seen) == 400, "the first loop has processed everything")
         assert job.committed() == 0
         second = job.start(kafka=PROTOCOLS[protocol])
         (commit,) = first.events.wait_for(TransactionCommitted, inside_revoke=True)
@@ -36,7 +37,7 @@ def test_open_work_is_committed_inside_the_revoke_callback_when_a_second_loop_jo
         job.await_committed()
         second.events.wait_for(PartitionsAssigned)
         job.load(40)
-        await_true(lambda: second.loop.counters.records_in > 0, "the second loop has its share")
+        wait_for(lambda: second.loop.counters.records_in > 0, "the second loop has its share")
         first.stop()
         job.await_committed()
         second.stop()
@@ -60,7 +61,7 @@ def test_every_policy_keeps_exactly_once_while_loops_join_and_leave(kafka_broker
                 job.load(20)
                 return guest.loop.counters.records_in
 
-            await_true(guest_works, "the guest has its share")
+            wait_for(guest_works, "the guest has its share")
             guest.stop()
         job.await_committed()
         steady.stop()
@@ -76,9 +77,9 @@ def test_sends_no_commit_between_a_revocation_and_the_next_generation(kafka_brok
         guest = Consumer(job.config(kafka=COOPERATIVE).consumer_config())
         try:
             guest.subscribe([job.source])
-            await_true(lambda: job.load(4) and len(steady.events.of(CommitSkipped)) >= SKIPS, "commits are skipped")
+            wait_for(lambda: job.load(4) and len(steady.events.of(CommitSkipped)) >= SKIPS, "commits are skipped")
             so_far = list(steady.events.events)
-            await_true(lambda: guest.poll(TICK_S) or guest.assignment(), "the guest has its share")
+            wait_for(lambda: guest.poll(TICK_S) or guest.assignment(), "the guest has its share")
         finally:  # a consumer that is dropped open may hang in its destruction, in whatever test collects it
             leave(guest)
         job.await_committed()

@@ -6,7 +6,8 @@ import time
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.observe import ProducerRebuilt, TransactionCommitted
-from tests.kafka.loop_support import EventLog, Job, await_true, is_open_soon
+from tests.kafka.loop_support import EventLog, Job, is_open_soon
+from tests.support.waiting import wait_for
 from tests.verification.conclusive import conclusive
 from tests.verification.topics import read_all
 
@@ -86,7 +87,7 @@ def test_a_transform_that_always_outlives_the_open_transaction_gets_through(kafk
         def slow(record):
             yield record.value()
             if record.value() == b"3":
-                await_true(are_markers_written, "the markers of the commits before")
+                wait_for(are_markers_written, "the markers of the commits before")
                 outlived.append(is_open_soon(job))
                 job.await_settled()
 
@@ -108,7 +109,7 @@ def test_sigterm_while_the_broker_is_down_ends_within_the_shutdown_budget(make_k
         for wait_s, job in jobs.items():
             job.load(20_000)
             processes[wait_s] = job.start_process("slow", shutdown_timeout_s=3, **QUICK)
-            await_true(job.committed, "it is in the middle of its work")
+            wait_for(job.committed, "it is in the middle of its work")
         broker.kill()
         for wait_s, process in processes.items():
             time.sleep(wait_s)  # after 5 s commit and abort have failed: it waits for the broker
@@ -143,7 +144,7 @@ def test_a_rewind_that_meets_a_rebalance_is_tried_again(kafka_broker):
         loop = job.loop(lambda record: [record.value(), b"x" * refused_once(record)], events=events, on_error="skip")
         loop._consumer._library.raw = seeks = OutdatedSeeks(loop._consumer._library.raw, 2)
         running = job.start_loop(loop, events)
-        await_true(lambda: job.committed() == 20 or not running.running, "all inputs committed")
+        wait_for(lambda: job.committed() == 20 or not running.running, "all inputs committed")
         running.stop()
         assert seeks.left == 0
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.loop_support import PROTOCOLS, EventLog, Job, await_true
+from tests.kafka.loop_support import PROTOCOLS, EventLog, Job
+from tests.support.waiting import wait_for
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -14,14 +15,14 @@ def test_sigterm_finishes_what_is_open_leaves_the_group_at_once_and_run_returns(
     with Job(kafka_broker) as job:
         job.load(500)
         process = job.start_process(kafka=PROTOCOLS[protocol], commit_interval_s=60)
-        await_true(lambda: job.written() >= 500, "its transaction is open")
+        wait_for(lambda: job.written() >= 500, "its transaction is open")
         assert job.committed() == 0
         process.signal(signal.SIGTERM)
         assert process.ended() == 0
         assert process.of("returned") == [{"said": "returned", "records_in": 500}]
         assert process.of("loop_stopped")[0]["reason"] == "SIGTERM"
         # A member that only went away would stay for the session timeout: 45 s.
-        await_true(lambda: job.members() == 0, "the group is empty", 20)
+        wait_for(lambda: job.members() == 0, "the group is empty", timeout_s=20)
         job.assert_exactly_once()
 
 
@@ -31,11 +32,11 @@ def test_leaving_the_block_while_another_thread_runs_the_loop_ends_its_transacti
         events = EventLog()
         with job.loop(events=events, commit_interval_s=60) as loop:
             running = job.start_loop(loop, events)
-            await_true(lambda: job.written() >= 50, "its transaction is open")
+            wait_for(lambda: job.written() >= 50, "its transaction is open")
         assert not running.running or running.ended() is None
         assert running.error is None
         job.await_settled(timeout_s=20)  # left to its time-out, it would be open for more than a minute
-        await_true(lambda: job.members() == 0, "the group is empty", 20)
+        wait_for(lambda: job.members() == 0, "the group is empty", timeout_s=20)
         job.await_committed()
         job.assert_exactly_once()
 
@@ -54,7 +55,7 @@ def test_sigterm_in_the_middle_of_a_backlog_loses_and_doubles_nothing(kafka_brok
     with Job(kafka_broker) as job:
         job.load(4000)  # twenty seconds of work
         process = job.start_process("slow")
-        await_true(job.committed, "it is in the middle of its work")
+        wait_for(job.committed, "it is in the middle of its work")
         process.signal(signal.SIGTERM)
         assert process.ended() == 0
         assert 0 < job.committed() < 4000
@@ -87,7 +88,7 @@ def test_a_killed_loop_with_a_pinned_id_leaves_no_transaction_that_its_successor
         soon_dead = {"session.timeout.ms": 1000, "heartbeat.interval.ms": 200}
         process = job.start_process(commit_interval_s=60, kafka=soon_dead, **pinned)
         # A process that was starved for a second may have lost its session, and begins anew.
-        await_true(lambda: job.written() >= 100 and not job.is_settled(), "its transaction is open")
+        wait_for(lambda: job.written() >= 100 and not job.is_settled(), "its transaction is open")
         process.signal(signal.SIGKILL)
         process.ended()
         assert not job.is_settled()

@@ -1,8 +1,5 @@
 """An application team's own tests get real brokers from our fixtures, and the terminal says which."""
 
-import subprocess
-import sys
-
 USES_A_BROKER = """
 from confluent_kafka.admin import AdminClient
 
@@ -24,36 +21,27 @@ def test_which_stop_with_the_test():
 
 
 def test_process_is_what_was_asked_for(run_pytest):
-    exit_code, said = run_pytest(USES_A_BROKER, "--kafka=process", "--kafka-version=4.1.2")
+    exit_code, said = run_pytest(USES_A_BROKER, "--eos-kafka=process", "--eos-kafka-version=4.1.2")
     assert exit_code == 0, said
     assert "kind process version 4.1.2" in said
-    assert said.count("kafka: process, Kafka 4.1.2 (--kafka=process)") == 2, "at the start and in the summary"
+    assert said.count("kafka: process, Kafka 4.1.2 (--eos-kafka=process)") == 2, "at the start and in the summary"
 
 
 def test_auto_takes_a_process_where_no_engine_answers_and_says_so(run_pytest, tmp_path):
     exit_code, said = run_pytest(USES_A_BROKER, "-k", "test_one", DOCKER_HOST=f"unix://{tmp_path}/nowhere.sock")
     assert exit_code == 0, said
-    assert "kafka: process, Kafka 4.3.1 (--kafka=auto: no Docker engine answers)" in said
+    assert "kafka: process, Kafka 4.3.1 (--eos-kafka=auto: no Docker engine answers)" in said
 
 
 def test_container_without_an_engine_is_an_error_and_no_skip(run_pytest, tmp_path):
     nowhere = f"unix://{tmp_path}/nowhere.sock"
-    exit_code, said = run_pytest(USES_A_BROKER, "--kafka=container", "-k", "test_one", DOCKER_HOST=nowhere)
+    exit_code, said = run_pytest(USES_A_BROKER, "--eos-kafka=container", "-k", "test_one", DOCKER_HOST=nowhere)
     assert exit_code == 1, said
     assert "1 error" in said
     assert "no Docker engine answers" in said
 
 
 def test_a_session_without_brokers_hears_nothing_of_kafka(run_pytest):
-    exit_code, said = run_pytest("def test_nothing(): pass", "--kafka=container")
+    exit_code, said = run_pytest("def test_nothing(): pass", "--eos-kafka=container")
     assert exit_code == 0, said
     assert "kafka:" not in said
-
-
-def test_the_plugin_imports_no_optional_dependency_before_a_broker_is_wanted():
-    script = (
-        "import sys, eos_client.testing.pytest_plugin; "
-        "print([name for name in ('docker', 'testcontainers', 'pyspark') if name in sys.modules])"
-    )
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-    assert said == "[]\n"

@@ -15,7 +15,8 @@ from eos_client import EosConsumer, Outcome
 from eos_client.confluent.consumer import safe_close
 from eos_client.testing import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
-from tests.kafka.kafka_support import PROTOCOLS, WAIT_S, Stage, wait_for
+from tests.kafka.kafka_support import PROTOCOLS, Stage
+from tests.support.waiting import WAIT_S, wait_for
 from tests.verification import frames
 from tests.verification.protocols import GroupProtocol
 from tests.verification.proxy import KafkaProxy

@@ -7,7 +7,8 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
-from tests.kafka.kafka_support import PATIENT, PROTOCOLS, Stage, copy_and_hold, values, wait_for
+from tests.kafka.kafka_support import PATIENT, PROTOCOLS, Stage, copy_and_hold, values
+from tests.support.waiting import wait_for
 
 NUMBER = 300
 

@@ -8,15 +8,8 @@ from confluent_kafka import TopicPartition
 from eos_client import Outcome
 from eos_client.core.model import InputPartition
 from eos_client.errors import ClusterUnfitError
-from tests.kafka.kafka_support import (
-    PATIENT,
-    PROTOCOLS,
-    Stage,
-    copy_and_hold,
-    settle,
-    values,
-    wait_for,
-)
+from tests.kafka.kafka_support import PATIENT, PROTOCOLS, Stage, copy_and_hold, settle, values
+from tests.support.waiting import wait_for
 from tests.verification.protocols import GroupProtocol
 
 
@@ -213,7 +206,7 @@ def test_after_a_revocation_nothing_is_committed_on_its_generation(stage):
         assert event.generation.same_membership(event.revocation_generation)
     for event in stage.named("transaction_aborted"):
         # Never by the gate; the broker may refuse a commit whose generation moved while it was on its way.
-        assert (event.row, event.reason.partition(" ")[0]) == (0, "send_offsets_to_transaction")
+        assert (event.rule, event.reason.partition(" ")[0]) == (None, "send_offsets_to_transaction")
 
 
 def test_offsets_of_partitions_that_left_unassigned_are_never_dropped(stage):

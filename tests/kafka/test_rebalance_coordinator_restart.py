@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 
 from eos_client.core.commit_gate import GatePolicy, GateSettings
-from tests.kafka.kafka_support import Member, Stage, wait_for
+from tests.kafka.kafka_support import Member, Stage
+from tests.support.waiting import wait_for
 from tests.verification.conclusive import conclusive
 from tests.verification.protocols import GroupProtocol
 

@@ -7,7 +7,8 @@ here it is made to on every assignment.
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.kafka.kafka_support import WAIT_S, intercepting, values
+from tests.kafka.kafka_support import intercepting, values
+from tests.support.waiting import WAIT_S
 
 
 def subscribe_and_forget_the_offsets(raw, topics, on_assign, **callbacks):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import TopicPartition
 
-from tests.kafka.kafka_support import Stage, wait_for
+from tests.kafka.kafka_support import Stage
+from tests.support.waiting import wait_for
 from tests.verification.protocols import GroupProtocol
 
 

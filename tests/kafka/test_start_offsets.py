@@ -7,7 +7,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from eos_client.errors import InputPositionError
-from tests.kafka.kafka_support import WAIT_S, values, wait_for
+from tests.kafka.kafka_support import values
+from tests.support.waiting import WAIT_S, wait_for
 
 
 def delete_records_before(stage, offset):

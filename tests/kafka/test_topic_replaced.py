@@ -9,8 +9,9 @@ from confluent_kafka.cimpl import NewTopic
 from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.confluent.consumer.topic_identities import TopicIdentities
 from eos_client.errors import InputPositionError
-from tests.kafka.kafka_support import WAIT_S, values, wait_for
+from tests.kafka.kafka_support import values
 from tests.kafka.loop_support import LoopThread
+from tests.support.waiting import WAIT_S, wait_for
 from tests.verification.answers import settled
 
 OLD, NEW = 10, 30  # more than before, so that the old position exists in the new topic

@@ -6,9 +6,10 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import EosProducer, Outcome
-from eos_client.core.commit_gate import GatePolicy, GateSettings
+from eos_client.core.commit_gate import GatePolicy, GateRule, GateSettings
 from eos_client.errors import FatalClientError, TransactionStateError
-from tests.kafka.kafka_support import PATIENT, WAIT_S, close_the_gate, settle, values, wait_for
+from tests.kafka.kafka_support import PATIENT, close_the_gate, settle, values
+from tests.support.waiting import WAIT_S, wait_for
 from tests.verification.protocols import GroupProtocol
 
 
@@ -178,7 +179,7 @@ def test_a_hold_ends_with_an_abort_at_its_limit(stage):
 
     wait_for(lambda: outcomes[-1] is not Outcome.SKIPPED, "the hold to end", try_again)
     assert outcomes[-1] is Outcome.ABORTED
-    assert stage.named("transaction_aborted")[0].row == 7
+    assert stage.named("transaction_aborted")[0].rule is GateRule.HELD_TOO_LONG
     assert stage.outputs() == []
     assert sorted(values(stage.collect(consumer, 6))) == sorted(written)
 

@@ -5,7 +5,8 @@ import time
 import pytest
 from confluent_kafka import TopicPartition
 
-from tests.kafka.kafka_support import values, wait_for
+from tests.kafka.kafka_support import values
+from tests.support.waiting import wait_for
 
 
 def places(stage, partitions):

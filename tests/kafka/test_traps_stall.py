@@ -4,7 +4,8 @@ import signal
 
 import pytest
 
-from tests.kafka.kafka_support import PROTOCOLS, SHORT_SESSION_S, Member, Stage, wait_for
+from tests.kafka.kafka_support import PROTOCOLS, SHORT_SESSION_S, Member, Stage
+from tests.support.waiting import wait_for
 
 PROLOGUE = """
 from eos_client import EosConsumer, EosProducer

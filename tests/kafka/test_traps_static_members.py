@@ -3,7 +3,8 @@
 import signal
 from functools import partial
 
-from tests.kafka.kafka_support import Member, Stage, wait_for
+from tests.kafka.kafka_support import Member, Stage
+from tests.support.waiting import wait_for
 from tests.verification.protocols import GroupProtocol
 
 PARTITIONS = {0, 1, 2}

@@ -13,7 +13,8 @@ from eos_client.errors import (
     ProducerFencedError,
     TransformError,
 )
-from tests.kafka.loop_support import COOPERATIVE, EAGER, EventLog, Job, await_true
+from tests.kafka.loop_support import COOPERATIVE, EAGER, EventLog, Job
+from tests.support.waiting import wait_for
 
 SECONDS = 30.0  # on a machine with other things to do; a call without its limit never ends
 
@@ -117,7 +118,7 @@ def test_an_assignor_that_the_group_does_not_share_is_named_by_the_loop_and_by_a
     with Job(kafka_broker) as job:
         job.load(4)
         first = job.start(kafka=EAGER)
-        await_true(lambda: job.committed() == 4, "the first member works")
+        wait_for(lambda: job.committed() == 4, "the first member works")
         error = job.start(kafka=COOPERATIVE).ended()
         assert isinstance(error, ClusterUnfitError), repr(error)
         assert "INCONSISTENT_GROUP_PROTOCOL" in str(error)
@@ -230,7 +231,7 @@ def test_of_two_processes_with_one_pinned_id_the_older_stops_and_the_newer_goes_
         pinned = f"pinned-{job.group}"
         older = job.start_process("slow", transactional_id=pinned)
         older.wait_for("loop_started")
-        await_true(job.committed, "the older one works")
+        wait_for(job.committed, "the older one works")
         newer = job.start_process("slow", transactional_id=pinned)
         newer.wait_for("loop_started")
         job.load(400)  # an idle loop would not notice

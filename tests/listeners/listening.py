@@ -67,7 +67,7 @@ class OpenWork:
         if self.commit_succeeds and not partitions.isdisjoint(self.positions):
             self._settle()
 
-    def abort_before_revoke(self, partitions: frozenset[InputPartition], reason: str) -> None:
+    def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         self._diary.append(f"work: abort because {reason}")
         if self.abort_raises is not None:
             raise self.abort_raises

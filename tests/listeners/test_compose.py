@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eos_client.core.commit_gate import Assigned, CommitAttempt, CommitDecision
+from eos_client.core.commit_gate import Assigned, CommitAttempt, CommitDecision, GateRule
 from eos_client.core.model import InputPosition
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from tests.listeners.listening import Story, ours, theirs
@@ -99,7 +99,7 @@ def test_a_commit_of_theirs_inside_on_revoke_passes_the_gate(story):
         rulings.append(story.gate.decide(CommitAttempt(positions, story.work.generation)))
 
     composed(story, on_revoke=on_revoke).on_revoked(theirs(1))
-    assert [(ruling.decision, ruling.row) for ruling in rulings] == [(CommitDecision.COMMIT, 5)]
+    assert [(ruling.decision, ruling.rule) for ruling in rulings] == [(CommitDecision.COMMIT, GateRule.INSIDE_REVOKE)]
 
 
 def test_theirs_hears_of_an_empty_revocation_and_the_gate_stays_open(story):

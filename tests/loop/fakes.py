@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from eos_client import EosConfig, ExactlyOnceLoop
-from eos_client.clients.transaction import Ending, TransactionSession
+from eos_client.clients.transaction import TransactionSession
+from eos_client.clients.transaction_steps import Ending
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import InputPartition, Outcome, ProducerLimits
+from eos_client.core.transaction_lifecycle import Event
 from eos_client.loop import exactly_once_loop
 
 ENDLESS_S = 10_000.0
@@ -164,7 +166,8 @@ class ScriptedSession(TransactionSession):
             consumer.rewind()
         if outcome is not Outcome.SKIPPED:
             consumer.taken.clear()
-            self._settled()
+            self._steps.lifecycle.on(Event.GIVEN_UP)
+            self._steps.settled()
         return Ending(outcome, "as scripted")
 
     def abort(self, reason):

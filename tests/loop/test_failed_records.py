@@ -27,7 +27,7 @@ class Failures:
         self.records = FailedRecords(config(**options), self.events.append, self.counters, self.clock)
 
     def settled(self, record, error) -> Any:
-        return self.records.settle(record, error)
+        return self.records.substitutes_for(record, error)
 
 
 def fails_until(attempts, *, then):
@@ -46,7 +46,7 @@ def fails_until(attempts, *, then):
 def test_stop_raises_with_the_place_and_keeps_the_cause():
     failures, cause = Failures(), KeyError("customer")
     with pytest.raises(TransformError) as caught:
-        failures.records.settle(FakeRecord(7), cause)
+        failures.records.substitutes_for(FakeRecord(7), cause)
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("orders", 2, 7)
     assert caught.value.__cause__ is cause
     assert (failures.events, failures.counters.records_failed) == ([], 0)
@@ -54,7 +54,7 @@ def test_stop_raises_with_the_place_and_keeps_the_cause():
 
 def test_skip_writes_nothing_and_says_which_record_and_why():
     failures = Failures(on_error="skip")
-    assert failures.records.settle(FakeRecord(7), ValueError("bad")) == []
+    assert failures.records.substitutes_for(FakeRecord(7), ValueError("bad")) == []
     failures.records.committed()
     assert failures.events == [RecordSkipped(topic="orders", partition=2, offset=7, error="ValueError: bad")]
     assert failures.counters.records_failed == 1
@@ -91,7 +91,7 @@ def test_stop_calls_the_transform_itself_because_an_abort_takes_half_an_output_o
     def transform(record):
         return [b"out"]
 
-    assert Failures().records.guarding(transform) is transform
+    assert Failures().records.guard(transform) is transform
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_stop_calls_the_transform_itself_because_an_abort_takes_half_an_output_o
 )
 def test_elsewhere_a_transform_that_fails_half_way_gives_nothing(options):
     transform, tried = fails_until(9, then=b"whole")
-    guarded = Failures(**options).records.guarding(transform)
+    guarded = Failures(**options).records.guard(transform)
     with pytest.raises(ValueError, match="attempt"):
         guarded(FakeRecord())
     assert len(tried) == options.get("transform_attempts_max", 1)
@@ -107,7 +107,7 @@ def test_elsewhere_a_transform_that_fails_half_way_gives_nothing(options):
 
 def test_a_transform_is_tried_again_and_only_the_last_attempt_s_outputs_count():
     transform, tried = fails_until(3, then=b"whole")
-    guarded = Failures(transform_attempts_max=3, transform_backoff_s=SHORT_S).records.guarding(transform)
+    guarded = Failures(transform_attempts_max=3, transform_backoff_s=SHORT_S).records.guard(transform)
     assert guarded(FakeRecord()) == [b"half", b"whole"]
     assert len(tried) == 3
 
@@ -120,12 +120,12 @@ def test_what_is_no_failure_of_the_record_is_not_tried_again():
         raise SystemExit
 
     with pytest.raises(SystemExit):
-        Failures(transform_attempts_max=3, transform_backoff_s=SHORT_S).records.guarding(transform)(FakeRecord())
+        Failures(transform_attempts_max=3, transform_backoff_s=SHORT_S).records.guard(transform)(FakeRecord())
     assert len(tried) == 1
 
 
 def test_a_transform_that_gives_none_gives_no_outputs():
-    assert Failures(on_error="skip").records.guarding(lambda record: None)(FakeRecord()) == []
+    assert Failures(on_error="skip").records.guard(lambda record: None)(FakeRecord()) == []
 
 
 def test_each_dead_letter_is_smaller_than_the_one_before_and_all_have_their_origin():
@@ -153,7 +153,7 @@ def test_an_error_whose_text_is_no_unicode_does_not_keep_its_record_from_being_d
 
 def test_a_remembered_record_fails_at_once_when_it_comes_again_and_no_other_does():
     failures = Failures(on_error="skip")
-    guarded = failures.records.guarding(lambda record: [record.value()])
+    guarded = failures.records.guard(lambda record: [record.value()])
     failures.records.remember(FakeRecord(7), ValueError("too large"))
     for _ in range(2):
         with pytest.raises(KnownFailureError, match="ValueError: too large"):
@@ -185,10 +185,10 @@ def test_a_failure_is_forgotten_once_it_is_committed_and_kept_when_its_transacti
     failures = Failures(on_error="skip")
     failures.records.remember(FakeRecord(7), ValueError("too large"))
     failures.records.remember(FakeRecord(9), ValueError("too large"))
-    failures.records.settle(FakeRecord(7), KnownFailureError("ValueError: too large"))
+    failures.records.substitutes_for(FakeRecord(7), KnownFailureError("ValueError: too large"))
     failures.records.aborted({InputPartition("orders", 2)})
     assert len(failures.records) == 2
-    failures.records.settle(FakeRecord(7), KnownFailureError("ValueError: too large"))
+    failures.records.substitutes_for(FakeRecord(7), KnownFailureError("ValueError: too large"))
     failures.records.committed()
     assert len(failures.records) == 1, "9 has not come again yet"
     failures.records.aborted({InputPartition("orders", 1)})

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from eos_client.clients.gate_attempts import GateAttempts
-from eos_client.core.commit_gate import Assigned, CommitDecision, CommitGate, CommitRuling, GateSettings
+from eos_client.core.commit_gate import Assigned, CommitDecision, CommitGate, CommitRuling, GateRule, GateSettings
 from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, InputPosition
 from eos_client.ports import MembershipSnapshot
 
@@ -39,14 +39,14 @@ def test_a_generation_that_keeps_moving_is_a_skip_and_ends_at_the_hold_limit():
     attempts = GateAttempts(consumer, lambda _: None, lambda: now.s)
     positions = {ORDERS: InputPosition(0, 1, GroupGeneration(1, "m"))}
 
-    ruling, snapshot = attempts.verdict(lambda: positions, lambda: True)
+    ruling, snapshot = attempts.decide_after_callbacks(lambda: positions, lambda: True)
     assert ruling.decision is CommitDecision.SERVE_CALLBACKS
     assert consumer.served > 0
     attempts.skipped(ruling, snapshot)
 
     now.s = LIMIT_S + 0.1
-    ruling, _ = attempts.verdict(lambda: positions, lambda: True)
-    assert (ruling.decision, ruling.row) == (CommitDecision.ABORT, 7)
+    ruling, _ = attempts.decide_after_callbacks(lambda: positions, lambda: True)
+    assert (ruling.decision, ruling.rule) == (CommitDecision.ABORT, GateRule.HELD_TOO_LONG)
 
 
 @pytest.mark.parametrize("end", [CommitDecision.COMMIT, CommitDecision.ABORT])
@@ -56,10 +56,10 @@ def test_work_is_held_from_its_first_skip_to_its_end_and_the_next_work_anew(hold
     consumer: Any = RestlessConsumer()
     attempts = GateAttempts(consumer, lambda _: None, lambda: now.s)
     for expected_s in (0.0, 1.0, 2.0):
-        attempts.note(CommitRuling(hold, 6, "held"), consumer.snapshot())
+        attempts.record(CommitRuling(hold, GateRule.REVOCATION_GENERATION, "held"), consumer.snapshot())
         assert (attempts.is_held, attempts.held_for_s) == (True, expected_s)
         now.s += 1.0
-    attempts.note(CommitRuling(end, 9, "over"), consumer.snapshot())
+    attempts.record(CommitRuling(end, GateRule.ALWAYS_OURS, "over"), consumer.snapshot())
     assert (attempts.is_held, attempts.held_for_s) == (False, 0.0)
-    attempts.note(CommitRuling(hold, 6, "held"), consumer.snapshot())
+    attempts.record(CommitRuling(hold, GateRule.REVOCATION_GENERATION, "held"), consumer.snapshot())
     assert attempts.held_for_s == 0.0

@@ -11,7 +11,7 @@ from eos_client import EosConsumer, EosProducer, ExactlyOnceLoop
 from eos_client.confluent import diagnosis
 from eos_client.confluent.admin.preflight import require_output_topics, require_topics
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
-from eos_client.core.commit_gate import CommitDecision, CommitRuling
+from eos_client.core.commit_gate import CommitDecision, CommitRuling, GateRule
 from eos_client.core.model import UNJOINED, InputPartition, ProducerLimits
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, FatalClientError
 from eos_client.loop.record_failures import FailedRecords
@@ -99,7 +99,7 @@ def test_a_seek_is_repeated_on_the_given_clock(clock, passed):
 
 
 def ruling(decision):
-    return lambda attempt: CommitRuling(decision, 1, "as scripted")
+    return lambda attempt: CommitRuling(decision, GateRule.OUTPUTS_ONLY, "as scripted")
 
 
 def test_committed_offsets_are_read_again_on_the_given_clock(clock, passed):
@@ -150,7 +150,7 @@ def test_a_transform_is_tried_again_after_its_back_off_on_the_given_clock(clock,
     patient = config(transform_attempts_max=3, transform_backoff_s=100)
     records = FailedRecords(patient, lambda event: None, Counters(), clock)
     with pytest.raises(ZeroDivisionError):
-        records.guarding(lambda record: [b"%d" % (1 // 0)])(FakeRecord())
+        records.guard(lambda record: [b"%d" % (1 // 0)])(FakeRecord())
     assert passed() == 2 * 100
 
 

@@ -233,7 +233,7 @@ def test_an_output_that_is_refused_only_once_blames_nobody():
 
     writing = Writing(transform, **LETTERS)
     writing.session.refused = {b"large"}
-    with pytest.raises(AbortableError, match="not when it was made once more"):
+    with pytest.raises(AbortableError, match="not when it was written again"):
         writing.write(3)
     writing.session.written.clear()
     assert writing.write(3) == [b"small"] * 3

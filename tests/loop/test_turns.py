@@ -7,7 +7,7 @@ import pytest
 
 from eos_client.core.model import InputPartition, Outcome
 from eos_client.errors import ClusterUnavailableError, FatalClientError
-from eos_client.loop.aborts_in_a_row import AbortsInARow
+from eos_client.loop.repeated_aborts import RepeatedAborts
 from tests.loop.fakes import Bench
 
 INTERVAL_S = 1.0
@@ -125,7 +125,7 @@ def test_aborts_in_a_row_come_slower_and_end_the_loop_after_the_recovery_timeout
     _, bench = on_bench(recovery_timeout_s=10, max_records=1)
     bench.session.script = [Outcome.ABORTED] * 1000
     bench.load(1)
-    with pytest.raises(ClusterUnavailableError, match="without a commit in between"):
+    with pytest.raises(ClusterUnavailableError, match="without a commit"):
         bench.loop.run()
     waited = [round(after - before, 2) for before, after in itertools.pairwise(bench.session.ended_at)]
     assert waited[:7] == [0.0, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0]
@@ -142,7 +142,7 @@ def test_a_commit_between_aborts_starts_their_count_anew(on_bench):
 
 
 def test_evictions_count_in_a_row_although_their_work_went_elsewhere_meanwhile():
-    aborts = AbortsInARow()
+    aborts = RepeatedAborts()
     for _ in range(3):
         aborts.aborted({InputPartition("orders", 0)}, frozenset(), 8.0)
         aborts.evicted()

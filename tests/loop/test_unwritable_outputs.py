@@ -180,7 +180,7 @@ def test_a_record_that_takes_longer_than_the_group_waits_for_a_poll_gets_through
     if protocol == "consumer":
         assert work.run(numbers(5)) == numbers(5)
         return
-    with pytest.raises(FatalClientError, match=r"max\.poll\.interval\.ms is 6000"):
+    with pytest.raises(FatalClientError, match=r"max\.poll\.interval\.ms=6000"):
         work.run(numbers(5))
     assert simulated_cluster.values("invoices") == numbers(3)
     assert len(work.aborts()) <= 5

@@ -12,8 +12,9 @@ from confluent_kafka import ElectionType, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.kafka.loop_support import ANSWER_S, Job, await_true
+from tests.kafka.loop_support import ANSWER_S, Job
 from tests.kafka.round_trips import read_committed, write_in_transaction
+from tests.support.waiting import wait_for
 from tests.verification.answers import settled
 
 _METADATA_S = 1.0
@@ -56,7 +57,7 @@ class Coordinators:
         return self._partitions(place.topic)[place.partition].replicas[0]
 
     def await_moved(self, place, node):
-        await_true(lambda: self.leader(place) not in {node, -1}, f"{place} is led by another than broker {node}")
+        wait_for(lambda: self.leader(place) not in {node, -1}, f"{place} is led by another than broker {node}")
 
     def create_internal_topics(self):
         """They come into being with the first transaction and the first group."""
@@ -75,7 +76,7 @@ class Coordinators:
         for broker in self.cluster.brokers.values():
             # A new client asks the broker that it is given, and no other.
             asking = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
-            await_true(
+            wait_for(
                 lambda asking=asking: set(names) <= settled(lambda: asking.list_topics(timeout=ANSWER_S)).topics.keys(),
                 f"{names} are known to {broker.bootstrap_servers}",
             )
@@ -87,7 +88,7 @@ class Coordinators:
             partitions = [p for topic in self._topics().values() for p in topic.partitions.values()]
             return all(set(p.replicas) == set(p.isrs) for p in partitions)
 
-        await_true(in_sync, "all replicas are in sync", 2 * ANSWER_S)
+        wait_for(in_sync, "all replicas are in sync", timeout_s=2 * ANSWER_S)
 
     def elect_preferred(self, *places):
         """Let the preferred replicas lead, those of all internal topics by default."""
@@ -100,7 +101,7 @@ class Coordinators:
         partitions = [TopicPartition(*place) for place in chosen]
         settled(lambda: self._admin.elect_leaders(ElectionType.PREFERRED, partitions).result(ANSWER_S))
         for place in chosen:
-            await_true(
+            wait_for(
                 lambda place=place: self.leader(place) == self.preferred(place), f"{place} is led by the preferred"
             )
 

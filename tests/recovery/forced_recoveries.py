@@ -17,9 +17,10 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eos_client.observe import Event, ProducerRebuilt, ProducerRecovered
 from tests.kafka.kafka_support import Intercepted
-from tests.kafka.loop_support import Job, LoopThread, await_true
+from tests.kafka.loop_support import Job, LoopThread
 from tests.kafka.own_process import handles, resident_mb, threads
 from tests.recovery.forced_support import await_state, coordinator
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -203,8 +204,10 @@ class ForcedRecoveries:
         """Wait until both have partitions and commit."""
         for worker in self.workers:
             before = worker.running.loop.counters.committed
-            await_true(
-                lambda w=worker, b=before: w.running.loop.counters.committed > b, "each of them commits", RECOVERY_S
+            wait_for(
+                lambda w=worker, b=before: w.running.loop.counters.committed > b,
+                "each of them commits",
+                timeout_s=RECOVERY_S,
             )
 
     def one(self, name: str, cause: Callable[[Worker], None]) -> None:
@@ -222,7 +225,7 @@ class ForcedRecoveries:
                 raise AssertionError(f"after {name}") from worker.running.error
             return len(worker.recovered) > before
 
-        await_true(recovered, f"recovered: {name}", RECOVERY_S)
+        wait_for(recovered, f"recovered: {name}", timeout_s=RECOVERY_S)
 
     def expire(self) -> None:
         """Nobody writes until both ids have expired."""

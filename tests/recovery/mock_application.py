@@ -14,8 +14,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eos_client import EosProducer, errors
+from eos_client.core.error_codes import OVERDUE
 from eos_client.core.model import ProducerLimits
-from eos_client.core.producer_recovery import OVERDUE, ProducerFailure, TransactionalRequest
+from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest
 from tests.recovery.mock_cluster import MockCluster, mock_cluster
 
 SOURCE, SINK = "source", "sink"

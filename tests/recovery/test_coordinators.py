@@ -5,8 +5,9 @@ import pytest
 from eos_client.observe import OutcomeResolved, ProducerRebuilt, TransactionAborted, TransactionCommitted
 from eos_client.testing import EmbeddedKafkaCluster
 from tests.kafka.kafka_support import Intercepted
-from tests.kafka.loop_support import COOPERATIVE, EAGER, KIP_848, await_true
+from tests.kafka.loop_support import COOPERATIVE, EAGER, KIP_848
 from tests.recovery.cluster_support import Coordinators, SpreadJob
+from tests.support.waiting import wait_for
 from tests.verification.conclusive import conclusive
 
 pytestmark = pytest.mark.kafka
@@ -42,7 +43,7 @@ def await_commits(running, count=3):
             raise AssertionError("the loop has failed") from running.error
         return len(running.events.of(TransactionCommitted)) >= committed + count
 
-    await_true(come, f"{count} more commits", RECOVERY_S)
+    wait_for(come, f"{count} more commits", timeout_s=RECOVERY_S)
 
 
 def handles_replaced(running):
@@ -51,7 +52,7 @@ def handles_replaced(running):
 
 def await_replaced(running, before):
     """Wait until one more handle was replaced: the connection to a coordinator that has moved is lost."""
-    await_true(lambda: handles_replaced(running) > before, "the producer's handle is replaced", RECOVERY_S)
+    wait_for(lambda: handles_replaced(running) > before, "the producer's handle is replaced", timeout_s=RECOVERY_S)
 
 
 def disturbances(running):
@@ -81,7 +82,7 @@ def before_its_next(call, running, strike):
 
     producer = running.loop._producer
     producer._raw = Intercepted(producer._raw, {call: striking})
-    await_true(lambda: struck, f"the producer calls {call}")
+    wait_for(lambda: struck, f"the producer calls {call}")
 
 
 def survives_the_death_of(kind, coordinators, *, moments=(None,), pinned=True, **options):

@@ -10,8 +10,9 @@ import pytest
 
 from eos_client import Outcome
 from eos_client.errors import ProducerFencedError
-from tests.kafka.kafka_support import WAIT_S, Stage
+from tests.kafka.kafka_support import Stage
 from tests.recovery.forced_support import LAST_EPOCH, await_state, coordinator
+from tests.support.waiting import WAIT_S
 
 pytestmark = pytest.mark.kafka
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tests.kafka.loop_support import Job, await_true
+from tests.kafka.loop_support import Job
 from tests.recovery.forced_recoveries import BROKER, QUICK, RECOVERY_S, SLOW, ForcedRecoveries, opened
+from tests.support.waiting import wait_for
 
 SLACK = 6
 
@@ -24,7 +25,9 @@ def test_after_every_cause_the_loops_go_on_by_themselves_and_each_record_counts_
             forced.one(name, cause)
         forced.await_work()
         # Handles that were left behind are still on their way out.
-        await_true(lambda: opened_since(before) <= SLACK, f"few more threads and handles than {before}", RECOVERY_S)
+        wait_for(
+            lambda: opened_since(before) <= SLACK, f"few more threads and handles than {before}", timeout_s=RECOVERY_S
+        )
         forced.finish()
         job.assert_exactly_once()
     for worker in forced.workers:

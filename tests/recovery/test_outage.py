@@ -12,7 +12,8 @@ import pytest
 from eos_client import Outcome
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import AbortableError, ClusterUnavailableError, RebuildProducerError
-from tests.kafka.kafka_support import Stage, wait_for
+from tests.kafka.kafka_support import Stage
+from tests.support.waiting import wait_for
 from tests.verification.conclusive import conclusive
 
 PATIENT = ProducerLimits(commit_timeout_s=25.0, start_timeout_s=20.0, recovery_timeout_s=30.0)

@@ -8,8 +8,9 @@ import pytest
 from eos_client.errors import ProducerFencedError
 from eos_client.observe import LoopStarted, PartitionsAssigned, ProducerRebuilt, TransactionCommitted
 from tests.kafka.kafka_support import Intercepted
-from tests.kafka.loop_support import KIP_848, EventLog, Job, await_true, copy, is_open_soon
+from tests.kafka.loop_support import KIP_848, EventLog, Job, copy, is_open_soon
 from tests.recovery.forced_support import await_state, coordinator
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -122,7 +123,7 @@ class Pair:
             assert remaining.running, f"it has stopped, too: {remaining.error!r}"
             return self.job.committed() == self.job.loaded
 
-        await_true(done, "all inputs committed")
+        wait_for(done, "all inputs committed")
 
 
 @pytest.fixture
@@ -216,7 +217,7 @@ def test_an_older_loop_that_stood_still_beyond_its_transactions_time_out_takes_t
     assert stall.door.reached.wait(GATE_S)
     newer = pair.start(**short)
     began_at = older.loop._producer._began_at
-    await_true(
+    wait_for(
         lambda: older.loop._producer._clock() - began_at > older.loop._producer.transaction_timeout_s,
         "the older transaction to be older than its time-out",
     )

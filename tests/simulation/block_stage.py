@@ -15,7 +15,8 @@ from eos_client.testing.simulated_cluster import SimulatedCluster
 from eos_client.testing.simulation.model import PartitionKey
 from eos_client.testing.simulation.settings import BrokerSettings
 from tests.kafka.kafka_support import close_the_gate
-from tests.simulation.simulated_member import CONSUMER
+from tests.support.protocols import CONSUMER, settings_of
+from tests.support.waiting import wait_for
 
 SOURCE, SINK, GROUP = "orders", "invoices", "billing"
 WAIT_S = 60.0
@@ -54,9 +55,7 @@ class BlockStage:
     @property
     def group_settings(self) -> dict[str, Any]:
         """What makes a consumer speak the stage's protocol."""
-        if self.protocol == CONSUMER:
-            return {"group.protocol": "consumer"}
-        return {"partition.assignment.strategy": self.protocol}
+        return dict(settings_of(self.protocol))
 
     def consumer(
         self, *, hook: Any = None, gate: GateSettings | None = None, factory: Any = None, **settings: Any
@@ -99,10 +98,7 @@ class BlockStage:
 
     def wait_for(self, done: Callable[[], Any], turn: Callable[[], Any]) -> None:
         """Take turns until ``done``; fails after a minute of simulated time."""
-        until_s = self.cluster.clock() + WAIT_S
-        while not done():
-            assert self.cluster.clock() < until_s, "it did not happen within a simulated minute"
-            turn()
+        wait_for(done, "it did not happen in simulated time", turn, timeout_s=WAIT_S, clock=self.cluster.clock)
 
     def read_in_blocks(self, producer: EosProducer, consumer: EosConsumer) -> None:
         """Enter block after block and read in each, until one raises; fails after a minute of simulated time."""

@@ -1,7 +1,7 @@
 """A client library that rejoins a KIP-848 group before the application has heard of its loss.
 
 librdkafka 2.16 waits with that until ``on_lost`` has run, and drops what it had fetched; nothing in the protocol asks
-for either. The gate's row 8 is there for clients that do not wait.
+for either. The gate's rule EPOCH_MOVED_BEFORE_REVOKE is there for clients that do not wait.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from unittest import mock
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from eos_client.clients import transaction, unknown_outcome
+from eos_client.clients import transaction_steps, unknown_outcome
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.consumer import (
     confluent_consumer,
@@ -30,8 +30,9 @@ from eos_client.confluent.consumer import (
 )
 from eos_client.confluent.producer import confluent_producer, producer_handle
 from eos_client.core import batch_ledger, commit_gate, producer_recovery
-from eos_client.core.commit_gate import CommitDecision, CommitGate, CommitRuling
+from eos_client.core.commit_gate import CommitDecision, CommitGate, CommitRuling, GateRule
 from eos_client.core.model import Outcome
+from eos_client.core.transaction_lifecycle import Event
 from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import EosError
 from eos_client.listeners import RevocationListener
@@ -52,14 +53,15 @@ class Mutant:
     story: int = 0
 
 
-def _without_rows(*rows: int) -> Patch:
-    kept = tuple(rule for rule in commit_gate.RULES if rule.row not in rows)
+def _without(*removed: GateRule) -> Patch:
+    remaining = tuple(rule for rule in commit_gate.RULES if rule.name not in removed)
     decide = commit_gate.decide
-    return mock.patch.object(commit_gate, "decide", lambda question, rules=kept: decide(question, rules))
+    return mock.patch.object(commit_gate, "decide", lambda question, rules=remaining: decide(question, rules))
 
 
 def _gate_off() -> Patch:
-    return mock.patch.object(CommitGate, "decide", return_value=CommitRuling(CommitDecision.COMMIT, 9, "gate off"))
+    off = CommitRuling(CommitDecision.COMMIT, GateRule.ALWAYS_OURS, "gate off")
+    return mock.patch.object(CommitGate, "decide", return_value=off)
 
 
 def _gate_stays_closed() -> Patch:
@@ -114,7 +116,7 @@ def _aborts_unanswered_commit() -> Patch:
         handle._finished = None
         return Outcome.ABORTED
 
-    return mock.patch.object(transaction, "ask_the_log", ask)
+    return mock.patch.object(transaction_steps, "ask_the_log", ask)
 
 
 def _unknown_is_aborted() -> Patch:
@@ -125,7 +127,7 @@ def _unknown_is_aborted() -> Patch:
             ask(*arguments)
         return Outcome.ABORTED
 
-    return mock.patch.object(transaction, "ask_the_log", asked)
+    return mock.patch.object(transaction_steps, "ask_the_log", asked)
 
 
 def _off_by(distance: int) -> Patch:
@@ -184,11 +186,14 @@ def _sends_no_offsets() -> Patch:
 
 
 def _commits_before_the_outputs() -> Patch:
-    return mock.patch.object(TransactionSession, "_flush", return_value=None)
+    def flushed(_: Any, attempt: Any) -> Event:
+        return Event.FLUSHED_IN_CALLBACK if attempt.inside_revoke else Event.FLUSHED
+
+    return mock.patch.object(transaction_steps.TransactionSteps, "_flush", flushed)
 
 
 def _forgives_unanswered_requests() -> Patch:
-    return mock.patch.object(producer_recovery, "_UNANSWERED", frozenset())
+    return mock.patch.object(producer_recovery, "UNANSWERED", frozenset())
 
 
 def _no_commit_in_revoke() -> Patch:
@@ -218,8 +223,12 @@ def _reads_uncommitted() -> Patch:
 MUTANTS = (
     Mutant("gate off: every commit is sent", _gate_off, story=4),
     Mutant("gate never opens again", _gate_stays_closed),
-    Mutant("lost and revoked work is committed (rows 3 and 4 gone)", lambda: _without_rows(3, 4), story=4),
-    Mutant("a moved generation is not looked into (row 8 gone)", lambda: _without_rows(8), story=25),
+    Mutant("lost and revoked work is committed", lambda: _without(GateRule.LOST_WORK, GateRule.NOT_OURS), story=4),
+    Mutant(
+        "a moved generation is not looked into",
+        lambda: _without(GateRule.EPOCH_MOVED_BEFORE_REVOKE, GateRule.CALLBACKS_PENDING),
+        story=25,
+    ),
     Mutant("anonymous group metadata", _anonymous_metadata),
     Mutant("offsets committed outside the transaction", _offsets_outside),
     Mutant("offsets not committed at all", _sends_no_offsets),
@@ -237,7 +246,11 @@ MUTANTS = (
     Mutant("a producer whose request was sent twice is kept", _never_renews, story=2),
     Mutant("a producer whose request was not answered is kept", _forgives_unanswered_requests, story=45),
     Mutant("no commit in the revoke callback", _no_commit_in_revoke, story=27),
-    Mutant("a closed gate lets commits pass (rows 6 and 7 gone)", lambda: _without_rows(6, 7), story=8),
+    Mutant(
+        "a closed gate lets commits pass",
+        lambda: _without(GateRule.REVOCATION_GENERATION, GateRule.HELD_TOO_LONG),
+        story=8,
+    ),
     Mutant("a new partition may start anywhere", _starts_anywhere, story=16),
     Mutant("Spark sink ignores batch ids", _ignores_batch_ids, story=5),
     Mutant("the verifier reads uncommitted records", _reads_uncommitted),

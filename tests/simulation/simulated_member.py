@@ -4,9 +4,7 @@ from typing import Any
 
 from eos_client.testing.simulated_clients.group_metadata import decode
 from eos_client.testing.simulated_cluster import SimulatedCluster
-
-CONSUMER, EAGER, COOPERATIVE = "consumer", "range", "cooperative-sticky"
-PROTOCOLS = (CONSUMER, EAGER, COOPERATIVE)
+from tests.support.protocols import settings_of
 
 
 def filled_cluster(seed=5, partitions=4):
@@ -22,9 +20,6 @@ class Member:
     """A subscribed consumer and what its callbacks saw: (kind, partitions, generation in it)."""
 
     def __init__(self, cluster, protocol, *, without=(), subscribe=True, **settings):
-        by_protocol = (
-            {"group.protocol": "consumer"} if protocol == CONSUMER else {"partition.assignment.strategy": protocol}
-        )
         given = {k.replace("_", "."): v for k, v in settings.items()}
         self.cluster = cluster
         self.consumer = cluster.consumer(
@@ -33,7 +28,7 @@ class Member:
                 "group.id": "g",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                **by_protocol,
+                **settings_of(protocol),
                 **given,
             }
         )

@@ -12,7 +12,7 @@ from eos_client.core.model import ProducerLimits
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from tests.interruption import BrokenOffError
 from tests.simulation.block_stage import QUIET
-from tests.simulation.simulated_member import CONSUMER, PROTOCOLS
+from tests.support.protocols import CONSUMER, PROTOCOLS, settings_of
 
 TOPIC, ID, GROUP = "orders", "billing-0", "billing"
 REQUEST_S = 1.0
@@ -41,10 +41,11 @@ class Stage:
         )
 
     def consumer(self, protocol: str) -> Any:
-        kind = {"group.protocol": CONSUMER} if protocol == CONSUMER else {"partition.assignment.strategy": protocol}
         base = {"group.id": GROUP, "auto.offset.reset": "earliest", "enable.auto.commit": False}
         return self.cluster.consumer(
-            {**base, **kind, "session.timeout.ms": 6000} if protocol != CONSUMER else base | kind
+            {**base, **settings_of(protocol), "session.timeout.ms": 6000}
+            if protocol != CONSUMER
+            else base | settings_of(protocol)
         )
 
     def heard(self, client: str, request: str | None = None) -> int:

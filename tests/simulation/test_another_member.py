@@ -17,7 +17,7 @@ from eos_client.testing.simulation.model import Membership, OffsetAndMetadata, P
 from tests.kafka.kafka_support import intercepting
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
 from tests.simulation.broken_off import CallStrike, StepStrike, StrikeError
-from tests.simulation.simulated_member import CONSUMER, PROTOCOLS
+from tests.support.protocols import CONSUMER, PROTOCOLS
 
 LATE_S = 12.0
 EVERY_STEP = 53

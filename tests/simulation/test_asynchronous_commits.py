@@ -12,7 +12,7 @@ from eos_client.observe import CommitRefused
 from eos_client.testing import SimulatedCluster
 from eos_client.testing.simulation.model import PartitionKey
 from tests.simulation.block_stage import GROUP, SOURCE, BlockStage
-from tests.simulation.simulated_member import CONSUMER, PROTOCOLS
+from tests.support.protocols import CONSUMER, PROTOCOLS
 
 PLACE = PartitionKey("orders", 0)
 REFUSAL = "REBALANCE_IN_PROGRESS"

@@ -14,7 +14,7 @@ from eos_client.errors import (
     ProducerFencedError,
 )
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
-from tests.simulation.simulated_member import EAGER, PROTOCOLS
+from tests.support.protocols import EAGER, PROTOCOLS
 
 TOO_LARGE = b"x" * 2_000_000
 

@@ -7,7 +7,7 @@ import pytest
 from eos_client import Outcome
 from eos_client.errors import AbortableError, EosError
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
-from tests.simulation.simulated_member import PROTOCOLS
+from tests.support.protocols import PROTOCOLS
 
 
 @pytest.fixture(params=PROTOCOLS)

@@ -9,9 +9,7 @@ import pytest
 from eos_client import Outcome
 from eos_client.errors import ProducerFencedError
 from tests.simulation.block_stage import SINK, BlockStage
-from tests.simulation.simulated_member import CONSUMER
-
-PROTOCOLS = ("range", "cooperative-sticky", CONSUMER)
+from tests.support.protocols import PROTOCOLS
 
 
 @pytest.fixture(params=PROTOCOLS)

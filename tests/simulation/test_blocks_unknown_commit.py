@@ -19,7 +19,7 @@ from eos_client.observe import Event
 from tests.interruption import BrokenOffError
 from tests.kafka.kafka_support import close_the_gate, intercepting
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
-from tests.simulation.simulated_member import COOPERATIVE, EAGER, PROTOCOLS
+from tests.support.protocols import COOPERATIVE, EAGER, PROTOCOLS
 
 RECOVERY_S = 6.0
 REQUEST_S = 10.0
@@ -90,7 +90,7 @@ def test_offsets_that_could_not_be_read_are_read_by_the_next_call(stage, arrives
 
 @BOTH_WAYS
 @pytest.mark.parametrize("flushes", [False, True], ids=["all acknowledged", "outputs on their way"])
-@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])  # under KIP-848 the gate aborts here (row 8)
+@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])  # KIP-848: EPOCH_MOVED_BEFORE_REVOKE aborts here
 def test_a_rebalance_in_the_end_of_a_block_may_leave_its_commit_unknown(protocol, arrives, flushes):
     stage = BlockStage(protocol, request_timeout_s=REQUEST_S)
     producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()

@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition
 from eos_client import Outcome
 from eos_client.confluent.thread_ownership import is_in_call
 from tests.simulation.block_stage import SINK, SOURCE, BlockStage
-from tests.simulation.simulated_member import PROTOCOLS
+from tests.support.protocols import PROTOCOLS
 
 
 @pytest.fixture(params=PROTOCOLS)

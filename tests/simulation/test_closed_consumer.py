@@ -15,7 +15,6 @@ from eos_client.errors import AbortableError, ClientClosedError
 from tests.interruption import BrokenOffError
 from tests.simulation.block_stage import SINK, SOURCE, BlockStage
 from tests.simulation.broken_off import StepStrike, StrikeError
-from tests.simulation.simulated_member import COOPERATIVE, EAGER, PROTOCOLS
 from tests.simulation.test_blocks_unknown_commit import (
     BOTH_WAYS,
     RECOVERY_S,
@@ -23,6 +22,7 @@ from tests.simulation.test_blocks_unknown_commit import (
     next_commit_is_unanswered,
     resolved,
 )
+from tests.support.protocols import COOPERATIVE, EAGER, PROTOCOLS
 
 CLOSED = "Consumer closed"
 EVERY_STEP = 7

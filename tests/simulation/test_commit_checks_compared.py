@@ -19,15 +19,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from eos_client.testing.simulation.consumer_group import ConsumerGroup, GroupRecord
 from eos_client.testing.simulation.group_requests import ConsumerHeartbeat
 from eos_client.testing.simulation.model import BrokerError, Membership, PartitionKey
-from eos_client.testing.simulation.settings import BrokerSettings, CommitValidation
+from eos_client.testing.simulation.settings import BrokerSettings, CommitCheck
 from eos_client.testing.simulation.target_assignment import MemberRecord
 from tests.verification.tables import table
 
 ORDERS = frozenset({"orders"})
-EXACT = CommitValidation.EXACT
-MEMBER_LEVEL = CommitValidation.REVOCATION_EPOCH_MEMBER
-PARTITION_LEVEL = CommitValidation.REVOCATION_EPOCH_PARTITION
-ASSIGNMENT = CommitValidation.ASSIGNMENT_EPOCH
+EXACT = CommitCheck.EXACT
+MEMBER_LEVEL = CommitCheck.REVOCATION_EPOCH_MEMBER
+PARTITION_LEVEL = CommitCheck.REVOCATION_EPOCH_PARTITION
+ASSIGNMENT = CommitCheck.ASSIGNMENT_EPOCH
 CLIENTS = 3
 
 
@@ -97,7 +97,7 @@ class GroupStory:
         self.ended = 0
         self.flying: list[Commit] = []
         self.arrived = 0
-        self.refused: Counter[tuple[CommitValidation, str]] = Counter()
+        self.refused: Counter[tuple[CommitCheck, str]] = Counter()
 
     def new_group(self):
         return ConsumerGroup("billing", lambda topic: self.counts.get(topic, 0), BrokerSettings(), Random(7))
@@ -256,7 +256,7 @@ class CommitChecks(RuleBasedStateMachine):
                 set(),
                 {PARTITION_LEVEL, ASSIGNMENT},
                 {MEMBER_LEVEL, PARTITION_LEVEL, ASSIGNMENT},
-                set(CommitValidation),
+                set(CommitCheck),
             ), f"{commit}: exact implies all, member level implies partition level, got {accepted}"
             if not still:
                 assert not accepted, f"{commit} is a zombie's"
@@ -334,8 +334,8 @@ def test_of_harmless_commits_the_partition_level_refuses_none_and_the_member_lev
     """P1: strict refuses harmless commits; result of the client recipe: zero refused commits."""
     story = churn(11, 6_000)
     heads = ["ungated", "ungated, harmless", "gated", "gated, harmless"]
-    counts = {head: {check: story.refused[check, head] for check in CommitValidation} for head in heads}
-    rows = [[check.value, *[counts[head][check] for head in heads]] for check in CommitValidation]
+    counts = {head: {check: story.refused[check, head] for check in CommitCheck} for head in heads}
+    rows = [[check.value, *[counts[head][check] for head in heads]] for check in CommitCheck]
     print(table([f"refused of {story.arrived}", *heads], rows))
     harmless, gated = counts["ungated, harmless"], counts["gated, harmless"]
     assert harmless[EXACT] > harmless[MEMBER_LEVEL] > harmless[PARTITION_LEVEL] == harmless[ASSIGNMENT] == 0

@@ -6,16 +6,16 @@ import pytest
 
 from eos_client.testing.simulation.commit_validation import CommitEpochs, accepts, refusal_code, verdicts
 from eos_client.testing.simulation.model import PartitionKey
-from eos_client.testing.simulation.settings import CommitValidation
+from eos_client.testing.simulation.settings import CommitCheck
 
 P1, P2, P3, FOREIGN = (PartitionKey("orders", number) for number in range(4))
 # P1 was taken away at epoch 4, P2 is kept since epoch 2, P3 came at epoch 6; the member is at epoch 7.
 MEMBER = CommitEpochs(7, {P2: 2, P3: 6}, revocation_epoch=4, revocation_epochs={P1: 4})
 
-EXACT = CommitValidation.EXACT
-MEMBER_LEVEL = CommitValidation.REVOCATION_EPOCH_MEMBER
-PARTITION_LEVEL = CommitValidation.REVOCATION_EPOCH_PARTITION
-ASSIGNMENT = CommitValidation.ASSIGNMENT_EPOCH
+EXACT = CommitCheck.EXACT
+MEMBER_LEVEL = CommitCheck.REVOCATION_EPOCH_MEMBER
+PARTITION_LEVEL = CommitCheck.REVOCATION_EPOCH_PARTITION
+ASSIGNMENT = CommitCheck.ASSIGNMENT_EPOCH
 RELAXED = (MEMBER_LEVEL, PARTITION_LEVEL, ASSIGNMENT)
 
 
@@ -59,19 +59,19 @@ def test_the_assignment_check_refuses_a_partition_that_is_gone_at_every_older_ep
     assert epochs_accepted(ASSIGNMENT, FOREIGN) == [7]
 
 
-@pytest.mark.parametrize("validation", CommitValidation)
+@pytest.mark.parametrize("validation", CommitCheck)
 def test_no_check_asks_for_ownership_at_an_equal_epoch(validation):
     """P1: a partition never owned at that epoch is a client bug; brokers do not catch it at an equal epoch."""
     assert accepts(validation, MEMBER, 7, [P1, FOREIGN])
 
 
-@pytest.mark.parametrize("validation", CommitValidation)
+@pytest.mark.parametrize("validation", CommitCheck)
 def test_no_check_accepts_an_epoch_that_the_broker_has_not_reached(validation):
     """P1: client <= broker."""
     assert not accepts(validation, MEMBER, 8, [P2])
 
 
-@pytest.mark.parametrize("validation", CommitValidation)
+@pytest.mark.parametrize("validation", CommitCheck)
 @pytest.mark.parametrize("sent", [-1, 0])
 def test_no_check_accepts_an_epoch_at_which_nobody_is_a_member(validation, sent):
     """P1: revocation < client, and it starts at 0."""

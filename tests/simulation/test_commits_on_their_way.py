@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition
 from eos_client import Outcome
 from tests.kafka.kafka_support import close_the_gate
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
-from tests.simulation.simulated_member import PROTOCOLS
+from tests.support.protocols import PROTOCOLS
 
 SHORT_S, LONG_S = 1.0, 30.0
 

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from eos_client.testing.simulation.consumer_group import ConsumerGroup
 from eos_client.testing.simulation.group_requests import ConsumerHeartbeat
 from eos_client.testing.simulation.model import BrokerError, Membership, PartitionKey
-from eos_client.testing.simulation.settings import BrokerSettings, CommitValidation
+from eos_client.testing.simulation.settings import BrokerSettings, CommitCheck
 from eos_client.testing.simulation.target_assignment import assign
 
 PARTITIONS = tuple(PartitionKey("orders", number) for number in range(4))
 P0, P1, P2, P3 = PARTITIONS
 ORDERS = frozenset({"orders"})
 
-EXACT = CommitValidation.EXACT
-MEMBER_LEVEL = CommitValidation.REVOCATION_EPOCH_MEMBER
-PARTITION_LEVEL = CommitValidation.REVOCATION_EPOCH_PARTITION
-ASSIGNMENT = CommitValidation.ASSIGNMENT_EPOCH
+EXACT = CommitCheck.EXACT
+MEMBER_LEVEL = CommitCheck.REVOCATION_EPOCH_MEMBER
+PARTITION_LEVEL = CommitCheck.REVOCATION_EPOCH_PARTITION
+ASSIGNMENT = CommitCheck.ASSIGNMENT_EPOCH
 
 
 class Client:
@@ -333,7 +333,7 @@ def test_a_commit_of_a_revoked_partition_at_the_old_epoch_is_refused_by_every_ch
     """P1: a zombie commit names a partition owned at the epoch sent and reassigned since; no variant accepts it."""
     _, a, b = two_members()
     assert P3 in b.owned
-    assert refused_codes(a, [P3], epoch=1) == set(CommitValidation)
+    assert refused_codes(a, [P3], epoch=1) == set(CommitCheck)
 
 
 def test_an_earlier_revocation_is_remembered_after_a_later_one():
@@ -343,8 +343,8 @@ def test_an_earlier_revocation_is_remembered_after_a_later_one():
     a.settle()
     assert P1 not in a.owned
     for sent in (1, 2):
-        assert refused_codes(a, [P1], epoch=sent) == set(CommitValidation)
-    assert refused_codes(a, [P3], epoch=1) == set(CommitValidation)
+        assert refused_codes(a, [P1], epoch=sent) == set(CommitCheck)
+    assert refused_codes(a, [P3], epoch=1) == set(CommitCheck)
     assert PARTITION_LEVEL not in refused_codes(a, [P3], epoch=2)
 
 
@@ -402,7 +402,7 @@ def test_a_plain_commit_is_refused_as_stale():
         group.validate_commit(Membership(1, "a"), [P3], transactional=False)
 
 
-@pytest.mark.parametrize("validation", CommitValidation)
+@pytest.mark.parametrize("validation", CommitCheck)
 def test_the_switch_chooses_the_check(validation):
     """P1: the simulated cluster has all variants."""
     group = new_group(commit_validation=validation)
@@ -591,7 +591,7 @@ def test_a_member_back_under_its_old_id_cannot_be_harmed_by_its_old_commits():
     group.evict("a")
     b.settle()
     a.join()
-    assert refused_codes(a, [P0], epoch=2, member_id="a") == set(CommitValidation)
+    assert refused_codes(a, [P0], epoch=2, member_id="a") == set(CommitCheck)
 
 
 def test_an_instance_in_use_cannot_be_taken_over():
@@ -651,7 +651,7 @@ def test_a_static_member_that_leaves_while_revoking_cannot_commit_those_partitio
     a.beat(epoch=-2)
     assert b.settle().owned == {P2, P3}
     a.join()
-    assert refused_codes(a, [P3], epoch=1) == set(CommitValidation)
+    assert refused_codes(a, [P3], epoch=1) == set(CommitCheck)
 
 
 def test_a_static_member_cannot_commit_later_what_it_lost_while_it_was_away():
@@ -666,7 +666,7 @@ def test_a_static_member_cannot_commit_later_what_it_lost_while_it_was_away():
     assert P0 not in b.settle().owned
     a.join()
     assert P0 in b.settle().owned
-    assert refused_codes(a, [P0], epoch=2) == set(CommitValidation)
+    assert refused_codes(a, [P0], epoch=2) == set(CommitCheck)
 
 
 def test_a_pin_follows_a_static_member_to_its_new_process():
@@ -708,7 +708,7 @@ def test_a_coordinator_restart_in_the_middle_of_a_revocation_still_waits_for_it(
     assert b.beat(owned=frozenset()).assigned == frozenset()
     a.beat(owned=frozenset({P0, P1}))
     assert b.beat().assigned == {P2, P3}
-    assert refused_codes(a, [P3], epoch=1) == set(CommitValidation)
+    assert refused_codes(a, [P3], epoch=1) == set(CommitCheck)
 
 
 def test_a_coordinator_restart_keeps_what_it_knows_of_members_that_left():
@@ -717,7 +717,7 @@ def test_a_coordinator_restart_keeps_what_it_knows_of_members_that_left():
     group.evict("a")
     a.group = restarted(group)
     a.join()
-    assert refused_codes(a, [P0], epoch=2) == set(CommitValidation)
+    assert refused_codes(a, [P0], epoch=2) == set(CommitCheck)
 
 
 def test_a_coordinator_restart_begins_every_session_anew():

@@ -9,7 +9,7 @@ from eos_client import EosConfig, EosConsumer, ExactlyOnceLoop
 from eos_client.errors import FatalClientError
 from tests.simulation.block_stage import GROUP, QUIET, SINK, SOURCE, BlockStage
 from tests.simulation.broken_off import CallStrike, StrikeError
-from tests.simulation.simulated_member import COOPERATIVE, EAGER
+from tests.support.protocols import COOPERATIVE, EAGER
 
 GIVEN_UP = "the consumer cannot go on"
 

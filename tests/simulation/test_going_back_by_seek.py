@@ -11,7 +11,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, KafkaException, Top
 from eos_client import Outcome
 from tests.kafka.kafka_support import close_the_gate
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
-from tests.simulation.simulated_member import PROTOCOLS
+from tests.support.protocols import PROTOCOLS
 
 RECORDS = 3
 

@@ -30,7 +30,7 @@ from eos_client.testing.simulation.model import (
     PartitionKey,
     ProducerIdentity,
 )
-from eos_client.testing.simulation.settings import BrokerSettings, CommitValidation
+from eos_client.testing.simulation.settings import BrokerSettings, CommitCheck
 
 GROUP = "billing"
 TOPICS = frozenset({"orders"})
@@ -359,7 +359,7 @@ def test_a_consumer_group_learns_what_it_owns_by_heartbeats_and_is_fenced_by_epo
     assert refusal(world.heartbeat, "a", a.member_epoch + 5, topics=None) == "FENCED_MEMBER_EPOCH"
 
 
-@pytest.mark.parametrize("check", [CommitValidation.EXACT, CommitValidation.ASSIGNMENT_EPOCH])
+@pytest.mark.parametrize("check", [CommitCheck.EXACT, CommitCheck.ASSIGNMENT_EPOCH])
 def test_a_silent_bump_makes_only_the_exact_check_refuse_the_epoch_before(check):
     world = World(BrokerSettings(commit_validation=check))
     a = world.heartbeat("a")
@@ -367,7 +367,7 @@ def test_a_silent_bump_makes_only_the_exact_check_refuse_the_epoch_before(check)
     bumped = world.heartbeat("a", a.member_epoch, topics=None)
     assert bumped.member_epoch > a.member_epoch
     sent = Membership(a.member_epoch, "a")
-    if check is CommitValidation.EXACT:
+    if check is CommitCheck.EXACT:
         assert refusal(world.groups.commit_offsets, GROUP, sent, at(5, 0)) == "STALE_MEMBER_EPOCH"
         assert refusal(stage, world, sent, at(5, 0)) == "ILLEGAL_GENERATION"
     else:

@@ -61,7 +61,7 @@ class OwnCallStrike(HandlerStrike):
 class EntryStrike(OwnCallStrike):
     """Strikes where that way begins: there, a call of the same name cannot be told from the session's own."""
 
-    _WHERE: ClassVar = {"_call"}
+    _WHERE: ClassVar = {"own_call"}
 
 
 class Application:

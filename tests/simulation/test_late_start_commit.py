@@ -10,7 +10,7 @@ import pytest
 from eos_client import EosConfig, ExactlyOnceLoop, Outcome
 from eos_client.errors import ClusterUnfitError, ProducerFencedError
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
-from tests.simulation.simulated_member import PROTOCOLS
+from tests.support.protocols import PROTOCOLS
 
 ANSWER_S = 5.0
 LATE_S = 12.0

@@ -8,7 +8,7 @@ from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.errors import ClusterUnfitError
 from eos_client.testing.simulation.settings import BrokerSettings
 from tests.simulation.block_stage import GROUP, SOURCE, BlockStage
-from tests.simulation.simulated_member import COOPERATIVE, EAGER
+from tests.support.protocols import COOPERATIVE, EAGER
 
 TOO_LONG, TOO_SHORT = 1_800_001, 5_999
 

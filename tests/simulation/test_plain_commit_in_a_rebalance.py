@@ -13,7 +13,7 @@ from eos_client.errors import CommitRefusedError
 from eos_client.observe import CommitRefused
 from eos_client.testing.simulation.model import PartitionKey
 from tests.simulation.block_stage import GROUP, SOURCE, BlockStage
-from tests.simulation.simulated_member import COOPERATIVE, PROTOCOLS
+from tests.support.protocols import COOPERATIVE, PROTOCOLS
 
 Request = Callable[[EosConsumer, list[Any]], dict[str, Any]]
 

@@ -14,7 +14,7 @@ from eos_client import EosConsumer, Outcome
 from eos_client.errors import TransactionStateError
 from tests.kafka.kafka_support import close_the_gate
 from tests.simulation.block_stage import SINK, SOURCE, BlockStage
-from tests.simulation.simulated_member import CONSUMER, PROTOCOLS
+from tests.support.protocols import CONSUMER, PROTOCOLS
 
 ANSWER_S = 5.0
 LATE_S = 12.0

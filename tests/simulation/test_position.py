@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID
 
 from tests.simulation.block_stage import BlockStage
-from tests.simulation.simulated_member import PROTOCOLS
+from tests.support.protocols import PROTOCOLS
 
 RECORDS = 3
 

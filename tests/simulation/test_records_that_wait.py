@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
-from tests.simulation.simulated_member import EAGER, PROTOCOLS
+from tests.support.protocols import EAGER, PROTOCOLS
 
 RECORDS = 12
 PLACE = TopicPartition(SOURCE, 0)

@@ -10,13 +10,11 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.testing import SimulatedCluster
 from eos_client.testing.simulation.model import BrokerError
+from tests.support import protocols
+from tests.support.protocols import CONSUMER, EAGER, settings_of
 
 GROUP = "billing"
-PROTOCOLS = [
-    {"group.protocol": "classic", "partition.assignment.strategy": "range"},
-    {"group.protocol": "classic", "partition.assignment.strategy": "cooperative-sticky"},
-    {"group.protocol": "consumer"},
-]
+PROTOCOLS = [settings_of(protocol) for protocol in protocols.PROTOCOLS]
 
 
 class Rebalances:
@@ -76,10 +74,10 @@ def test_a_revoked_partition_leaves_and_comes_back(cluster: SimulatedCluster, pr
     rebalances = Rebalances()
     consumer = member(cluster, rebalances, **protocol)
     assert rebalances.of("assign") == [[0, 1]]
-    guest = cluster.revoke(("orders", 1))
+    peer = cluster.revoke(("orders", 1))
     poll(consumer, 12)
     assert {p.partition for p in consumer.assignment()} == {0}
-    assert {p.partition for p in guest.owned} == {1}
+    assert {p.partition for p in peer.owned} == {1}
     assert 1 in rebalances.of("revoke")[0]
     cluster.give_back()
     poll(consumer, 12)
@@ -92,9 +90,9 @@ def test_partitions_come_back_from_an_instance_that_was_evicted(
     cluster: SimulatedCluster, protocol: dict[str, str]
 ) -> None:
     consumer = member(cluster, Rebalances(), **protocol)
-    guest = cluster.revoke(("orders", 1))
+    peer = cluster.revoke(("orders", 1))
     poll(consumer, 12)
-    cluster.brokers.groups.evict(GROUP, guest.member_id)
+    cluster.brokers.groups.evict(GROUP, peer.member_id)
     cluster.give_back()
     poll(consumer, 12)
     assert {p.partition for p in consumer.assignment()} == {0, 1}
@@ -111,7 +109,7 @@ def test_a_rebalance_moves_the_generation_and_nobody_loses_a_partition(
     poll(consumer, 12)
     assert generation(consumer) > before
     assert {p.partition for p in consumer.assignment()} == {0, 1}
-    if protocol != PROTOCOLS[0]:
+    if protocol != settings_of(EAGER):
         assert rebalances.of("revoke") == []
 
 
@@ -199,7 +197,9 @@ def test_only_what_is_revoked_moves_and_afterwards_everything_is_shared_again(
 
 def test_whoever_is_not_named_is_not_lost(cluster: SimulatedCluster) -> None:
     lost, kept = Rebalances(), Rebalances()
-    consumer, other = (member(cluster, heard, name, **PROTOCOLS[2]) for heard, name in ((lost, "a"), (kept, "b")))
+    consumer, other = (
+        member(cluster, heard, name, **settings_of(CONSUMER)) for heard, name in ((lost, "a"), (kept, "b"))
+    )
     poll(consumer, 12)
     poll(other, 12)
     cluster.lose("a")
@@ -219,7 +219,7 @@ def test_a_restart_begins_both_coordinators_anew(cluster: SimulatedCluster) -> N
 
 
 def test_a_restart_of_the_coordinators_keeps_the_group_and_its_offsets(cluster: SimulatedCluster) -> None:
-    consumer = member(cluster, Rebalances(), **PROTOCOLS[2])
+    consumer = member(cluster, Rebalances(), **settings_of(CONSUMER))
     consumer.commit(offsets=[TopicPartition("orders", 0, 7)], asynchronous=False)
     before = generation(consumer)
     cluster.restart_coordinator()

@@ -6,16 +6,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eos_client.testing.simulation.model import Membership
-from tests.simulation.simulated_member import (
-    CONSUMER,
-    COOPERATIVE,
-    EAGER,
-    PROTOCOLS,
-    Member,
-    filled_cluster,
-    pump,
-    settle,
-)
+from tests.simulation.simulated_member import Member, filled_cluster, pump, settle
+from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, PROTOCOLS
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPar
 
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from eos_client.testing.simulation.model import PartitionKey
-from tests.simulation.simulated_member import CONSUMER, COOPERATIVE, EAGER, Member, filled_cluster, pump, settle
+from tests.simulation.simulated_member import Member, filled_cluster, pump, settle
+from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, settings_of
 
 FIRST, SECOND = TopicPartition("in", 0), TopicPartition("in", 1)
 
@@ -19,11 +20,8 @@ def cluster():
 
 def consumer_of(cluster, protocol=EAGER, **settings):
     given = {k.replace("_", ".") if k != "on_commit" else k: v for k, v in settings.items()}
-    by_protocol = (
-        {"group.protocol": "consumer"} if protocol == CONSUMER else {"partition.assignment.strategy": protocol}
-    )
     base = {"bootstrap.servers": "simulated", "group.id": "g", "auto.offset.reset": "earliest"}
-    return cluster.consumer({**base, "enable.auto.commit": False, **by_protocol, **given})
+    return cluster.consumer({**base, "enable.auto.commit": False, **settings_of(protocol), **given})
 
 
 def member_of(cluster, protocol=EAGER, number=20, **settings):

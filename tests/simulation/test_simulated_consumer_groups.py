@@ -6,16 +6,8 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPar
 from eos_client.testing.simulated_clients.group_metadata import decode, encode
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from eos_client.testing.simulation.model import Membership, OffsetAndMetadata, PartitionKey
-from tests.simulation.simulated_member import (
-    CONSUMER,
-    COOPERATIVE,
-    EAGER,
-    PROTOCOLS,
-    Member,
-    filled_cluster,
-    pump,
-    settle,
-)
+from tests.simulation.simulated_member import Member, filled_cluster, pump, settle
+from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, PROTOCOLS
 
 FIRST = TopicPartition("in", 0)
 

@@ -46,11 +46,11 @@ def test_an_acknowledgement_whose_answer_is_lost_is_repeated_in_full_and_fences_
     consumer = member(cluster)
     consumer.subscribe(["orders"], on_revoke=on_revoke, on_lost=lambda *_: told.append("lost"))
     poll(consumer, 3)
-    guest = cluster.revoke(("orders", 1))
+    peer = cluster.revoke(("orders", 1))
     poll(consumer, 5)
     assert told == ["revoked"]
     assert {p.partition for p in consumer.assignment()} == {0}
-    assert {p.partition for p in guest.owned} == {1}
+    assert {p.partition for p in peer.owned} == {1}
     assert set(heartbeats(cluster)) == {"ok"}
 
 

@@ -23,9 +23,11 @@ def test_one(simulated_cluster):
 
 def test_a_failure_prints_the_seed_and_the_last_requests(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(FAILING)
-    result = pytester.runpytest_subprocess("--simulation-seed=17", "-p", "no:cacheprovider")
+    result = pytester.runpytest_subprocess("--eos-simulation-seed=17", "-p", "no:cacheprovider")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*again with --simulation-seed=17*", "*SimulatedCluster(seed=17*", "*Produce: ok*"])
+    result.stdout.fnmatch_lines(
+        ["*again with --eos-simulation-seed=17*", "*SimulatedCluster(seed=17*", "*Produce: ok*"]
+    )
 
 
 def test_a_scripted_fault_that_no_request_has_met_fails_the_test(pytester: pytest.Pytester) -> None:

@@ -48,13 +48,6 @@ def test_the_page_has_the_three_stories_in_twenty_lines_each() -> None:
     assert all(len(story.splitlines()) <= LINES_MAX for story in STORIES)
 
 
-def test_the_readmes_story_holds() -> None:
-    story = re.findall(
-        r"## Test your own code\n\n```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL
-    )[0]
-    exec(compile(story, "README.md", "exec"), names())
-
-
 def test_the_example_survives_its_rebalance() -> None:
     program = REPOSITORY / "examples" / "survive_a_rebalance.py"
     run = subprocess.run([sys.executable, program, "--seed", "3"], capture_output=True, text=True, check=False)

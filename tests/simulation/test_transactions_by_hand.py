@@ -17,7 +17,7 @@ from eos_client.errors import (
     TransactionStateError,
 )
 from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
-from tests.simulation.simulated_member import PROTOCOLS
+from tests.support.protocols import PROTOCOLS
 
 RECORDS = 4
 

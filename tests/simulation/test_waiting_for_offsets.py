@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from tests.simulation.block_stage import BlockStage
-from tests.simulation.simulated_member import PROTOCOLS
+from tests.support.protocols import PROTOCOLS
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from eos_client.observe import SparkBatchWritten
-from tests.kafka.kafka_support import wait_for
 from tests.spark.local_stage import STREAM_LIMIT_S, refusing_slot_1
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 

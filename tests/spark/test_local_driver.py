@@ -20,8 +20,8 @@ from eos_client.integration.spark.driver_run import DriverRun
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.spark_query import RunningQuery
 from eos_client.observe import SparkBatchWritten, SparkLeaseRenewed, SparkRunFenced, SparkRunStarted
-from tests.kafka.kafka_support import wait_for
 from tests.spark.local_stage import each_once
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_driver_whose_lease_ended_takes_it_again_where_no_newer_one_has_come(l
     renewals = names_of(local.events, SparkLeaseRenewed)
     assert [(event.run, event.batch_id) for event in renewals] == [(2, 0), (3, 0)]
     assert losers[0].progress.leases_renewed == 2
-    assert "row 3" in renewals[0].reason
+    assert "lost_work" in renewals[0].reason
     assert [event.slots_skipped for event in names_of(local.events, SparkBatchWritten)] == [2, 0]
     assert not names_of(local.events, SparkRunFenced)
     assert local.values() == each_once(0, 40)
@@ -125,7 +125,7 @@ def test_a_driver_whose_lease_ends_again_and_again_ends(local, driver):
     losers, lose = losing_its_lease(100)
     losers.append(driver("a", on_driver_step=lose))
     start(losers[0], local.numbers(0, 20), 0)
-    with pytest.raises(RunFencedError, match="row 3"):
+    with pytest.raises(RunFencedError, match="lost_work"):
         losers[0].write(local.numbers(0, 20), 0)
     assert len(names_of(local.events, SparkLeaseRenewed)) == 3
     assert len(names_of(local.events, SparkRunFenced)) == 1
@@ -147,7 +147,7 @@ def test_a_driver_that_was_closed_or_that_knows_of_a_newer_one_never_takes_the_l
             run.write(local.numbers(0, 20), 0)
         assert not names_of(local.events, SparkLeaseRenewed)
         if ends == "superseded":
-            newer.ask(0)
+            newer.require_membership(0)
     finally:
         newer.release()
 
@@ -155,19 +155,19 @@ def test_a_driver_that_was_closed_or_that_knows_of_a_newer_one_never_takes_the_l
 def test_a_batch_whose_tasks_were_refused_under_a_lease_that_is_over_is_written_under_the_next_one(local, driver):
     run = driver("a")
     start(run, local.numbers(0, 20), 0)
-    ask = run._lease.ask
+    require_membership = run._lease.require_membership
 
     def with_a_stale_generation(batch_id):
-        snapshot, gate = ask(batch_id), run._lease.gate
+        snapshot, gate = require_membership(batch_id), run._lease.gate
         held = gate.state.assigned
         gate.observe(Lost(held, uncommitted=held))
-        run._lease._calls.put((Future(), lambda: ask_in_its_thread(batch_id)))
+        run._lease._calls.put((Future(), lambda: decide_in_its_thread(batch_id)))
         metadata = snapshot.group_metadata
         known = struct.pack("=i", snapshot.generation.generation_id)
         return replace(snapshot, group_metadata=metadata.replace(known, struct.pack("=i", 999), 1))
 
-    ask_in_its_thread = run._lease._ask
-    run._lease.ask = with_a_stale_generation
+    decide_in_its_thread = run._lease._decide
+    run._lease.require_membership = with_a_stale_generation
     run.write(local.numbers(0, 20), 0)
     assert [event.run for event in names_of(local.events, SparkLeaseRenewed)] == [2]
     assert local.values() == each_once(0, 20)

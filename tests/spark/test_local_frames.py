@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from eos_client import errors
 from eos_client.errors import ConfigurationError, FrameSchemaError
 from eos_client.integration.spark import EosKafkaSink
-from eos_client.integration.spark.rows import FINGERPRINT, distributed, travelling
+from eos_client.integration.spark.rows import FINGERPRINT, project_columns, repartition_by_slot
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.slots import SLOT_FUNCTION_VERSION, slot_expression, slot_of
 from eos_client.observe import log_event
@@ -51,7 +51,7 @@ def test_the_slot_function_is_frozen():
 def test_rows_go_to_the_partition_of_their_slot_whatever_their_order(spark):
     frame = spark.range(200).selectExpr("cast(id % 13 as string) as key", "cast(id as string) as value")
     for partitions in (1, 5):
-        spread = distributed(travelling(frame.repartition(partitions), ()), 4, keyed=True)
+        spread = repartition_by_slot(project_columns(frame.repartition(partitions), ()), 4, keyed=True)
         placed = spread.select("key", F.spark_partition_id().alias("at")).distinct().collect()
         assert {(bytes(row.key), row["at"]) for row in placed} == {
             (str(n).encode(), slot_of(str(n).encode(), None, 4)) for n in range(13)
@@ -61,7 +61,7 @@ def test_rows_go_to_the_partition_of_their_slot_whatever_their_order(spark):
 def test_the_fingerprint_tells_a_null_from_its_neighbour(spark):
     rows = [(None, "a"), ("a", None), ("", "a"), ("a", ""), (None, None), ("a", "a")]
     frame = spark.createDataFrame(rows, "key string, value string")
-    found = [row[FINGERPRINT] for row in travelling(frame, ()).collect()]
+    found = [row[FINGERPRINT] for row in project_columns(frame, ()).collect()]
     assert len(set(found)) == len(rows)
 
 
@@ -98,7 +98,7 @@ def test_headers_an_explicit_partition_and_topic_are_honoured(local):
 def test_a_column_that_the_sink_does_not_know_is_refused_by_name(spark):
     frame = spark.createDataFrame([], "value string, offset bigint, header string, `odd name` int")
     with pytest.raises(FrameSchemaError, match=r"columns 'header', 'odd name'.*drop them"):
-        travelling(frame, ("offset",))
+        project_columns(frame, ("offset",))
 
 
 @pytest.fixture
@@ -120,16 +120,16 @@ def test_column_names_are_matched_as_spark_matches_them(local):
 
 def test_a_name_in_another_case_is_refused_where_cases_matter(spark, cases_matter):
     with pytest.raises(FrameSchemaError, match=r"column 'Key'.*'key' is meant.*spark.sql.caseSensitive"):
-        travelling(spark.createDataFrame([], "Key string, value string"), ())
+        project_columns(spark.createDataFrame([], "Key string, value string"), ())
     with pytest.raises(FrameSchemaError, match="order_by names 'Offset'"):
-        travelling(spark.createDataFrame([], "value string, offset bigint"), ("Offset",))
+        project_columns(spark.createDataFrame([], "value string, offset bigint"), ("Offset",))
 
 
 def test_two_columns_for_one_are_refused(spark, cases_matter):
     frame = spark.createDataFrame([], "key string, KEY string, value string")
     spark.conf.set("spark.sql.caseSensitive", "false")
     with pytest.raises(FrameSchemaError, match=r"columns 'key', 'KEY'.*rename or drop"):
-        travelling(frame, ())
+        project_columns(frame, ())
 
 
 def test_the_rows_of_a_key_keep_the_order_that_was_asked_for(local):
@@ -164,18 +164,18 @@ def test_a_batch_without_rows_moves_the_ledger_of_every_slot(local):
 )
 def test_a_wrong_column_is_named_with_the_types_that_will_do(spark, schema, words):
     with pytest.raises(FrameSchemaError, match=words.replace("(", r"\(")):
-        travelling(spark.createDataFrame([], schema), ())
+        project_columns(spark.createDataFrame([], schema), ())
 
 
 def test_an_order_by_column_must_be_there(spark):
     with pytest.raises(FrameSchemaError, match="order_by names 'offset'"):
-        travelling(spark.createDataFrame([], "value string"), ("offset",))
+        project_columns(spark.createDataFrame([], "value string"), ("offset",))
 
 
 @pytest.mark.parametrize("kind", ["map<string,int>", "variant", "array<map<int,int>>", "struct<a:int,b:variant>"])
 def test_an_order_by_column_must_be_of_a_type_that_has_an_order(spark, kind):
     with pytest.raises(FrameSchemaError, match="order_by names 'At', which is of type"):
-        travelling(spark.sql(f"select 'v' as value, cast(null as {kind}) as at"), ("At",))
+        project_columns(spark.sql(f"select 'v' as value, cast(null as {kind}) as at"), ("At",))
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,13 @@ TASK = SlotTask(SETTINGS, SinkIdentity("q", 2, 1, "out"), 7, 3, b"CGMDv2:\x00\xf
 def made(monkeypatch):
     """The columns of each function that was made."""
     seen = []
-    make = slot_job._made_once
+    make = slot_job._prepared_function
 
     def noting(function, columns):
         seen.append(columns)
         return make(function, columns)
 
-    monkeypatch.setattr(slot_job, "_made_once", noting)
+    monkeypatch.setattr(slot_job, "_prepared_function", noting)
     return seen
 
 
@@ -83,7 +83,7 @@ def test_a_spark_that_works_otherwise_inside_is_used_the_public_way(local, told,
         asked.append(True)
         raise AttributeError("_jc")
 
-    monkeypatch.setattr(slot_job, "_made_once", gone)
+    monkeypatch.setattr(slot_job, "_prepared_function", gone)
     assert local.stream(local.sink(), 3) is None
     assert local.values() == each_once(0, 120)
     assert (asked, told) == ([True], [])
@@ -91,7 +91,7 @@ def test_a_spark_that_works_otherwise_inside_is_used_the_public_way(local, told,
 
 def test_nothing_is_left_in_the_thread_when_a_job_has_failed(spark):
     context = spark.sparkContext
-    with suppress(ZeroDivisionError), slot_job._batch_told(spark.range(1), TASK):
+    with suppress(ZeroDivisionError), slot_job._batch_property(spark.range(1), TASK):
         assert context.getLocalProperty(BATCH_PROPERTY) == batch_part(TASK)
         raise ZeroDivisionError
     assert context.getLocalProperty(BATCH_PROPERTY) is None

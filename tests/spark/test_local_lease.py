@@ -23,7 +23,8 @@ from eos_client.core.commit_gate import CommitGate, Lost
 from eos_client.errors import ClusterUnavailableError, RunFencedError
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.settings import SinkSettings
-from tests.kafka.kafka_support import Intercepted, wait_for
+from tests.kafka.kafka_support import Intercepted
+from tests.support.waiting import wait_for
 
 MARKER = {0: LedgerEntry(1, SinkIdentity("q", 2, 1, "out"), run=1)}
 SESSION_S = 45.0  # a process that stands still for so long has lost its lease: longer than any test takes
@@ -61,8 +62,8 @@ def make_lease(settings):
 
 
 def test_the_lease_names_a_fenced_membership_with_the_sinks_instance_id(make_lease, settings):
-    snapshot = make_lease().ask(0)
-    assert snapshot.generation.is_fenced
+    snapshot = make_lease().require_membership(0)
+    assert snapshot.generation.is_active_member
     assert snapshot.generation.group_instance_id == settings.sink_id
     assert isinstance(snapshot.group_metadata, bytes)
 
@@ -72,7 +73,7 @@ def test_the_newest_driver_wins_and_the_older_one_never_comes_back(make_lease):
     older.commit(MARKER)
     began_at = time.monotonic()
     newer = make_lease()
-    newer.ask(0)
+    newer.require_membership(0)
     assert time.monotonic() - began_at < SESSION_S - 5
     with pytest.raises(RunFencedError):
         older.commit(MARKER)
@@ -80,10 +81,10 @@ def test_the_newest_driver_wins_and_the_older_one_never_comes_back(make_lease):
     assert older.is_superseded
     for _ in range(3):
         with pytest.raises(RunFencedError, match="let this query end"):
-            older.ask(1)
+            older.require_membership(1)
     newer.commit(MARKER)
     time.sleep(1.0)
-    newer.ask(1)
+    newer.require_membership(1)
     newer.commit(MARKER)
 
 
@@ -97,7 +98,7 @@ def test_a_fenced_driver_learns_it_from_its_heartbeat_too(make_lease):
 def test_the_lease_survives_a_batch_that_takes_longer_than_the_session(make_lease, session_s):
     lease = make_lease()
     time.sleep(session_s + 1.0)
-    lease.ask(1)
+    lease.require_membership(1)
     lease.commit(MARKER)
 
 
@@ -109,16 +110,18 @@ def test_a_driver_that_stood_still_for_longer_than_its_session_ends_before_any_c
         now[0] += SESSION_S + 1
         time.sleep(0.3)
 
-    assert "stood still" in wait_for(lambda: lease.ended, "the end of the lease", stand_still, timeout_s=20.0)
+    assert "was stopped for longer" in wait_for(
+        lambda: lease.ended, "the end of the lease", stand_still, timeout_s=20.0
+    )
     with pytest.raises(RunFencedError):
-        lease.ask(0)
+        lease.require_membership(0)
 
 
 def test_a_released_lease_is_over(make_lease):
     lease = make_lease()
     lease.release()
     with pytest.raises(RunFencedError, match="was released"):
-        lease.ask(0)
+        lease.require_membership(0)
 
 
 def test_a_closed_gate_ends_the_lease(make_lease):
@@ -126,8 +129,8 @@ def test_a_closed_gate_ends_the_lease(make_lease):
     assigned = lease.gate.state.assigned
     assert len(assigned) == 3
     lease.gate.observe(Lost(assigned, uncommitted=assigned))
-    with pytest.raises(RunFencedError, match=r"commit gate is closed \(row 3\)"):
-        lease.ask(0)
+    with pytest.raises(RunFencedError, match=r"commit gate is closed \(rule lost_work\)"):
+        lease.require_membership(0)
 
 
 FROZEN_DRIVER = """
@@ -181,7 +184,7 @@ def test_a_thawed_driver_does_not_take_the_lease_back(settings, make_lease, driv
         driver.stdin.write("go\n")
         driver.stdin.flush()
         assert driver.stdout.readline().startswith("fenced")
-        successor.ask(1)
+        successor.require_membership(1)
         successor.commit(MARKER)
         time.sleep(1.0)
         successor.commit(MARKER)

@@ -22,8 +22,8 @@ from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.errors import AbortableError, BatchLedgerError, EosError, RetriableError, UnknownOutcomeError
 from eos_client.integration.spark import arrow_rows
 from eos_client.integration.spark.arrow_rows import RecordWriter
-from eos_client.integration.spark.early_rows import taken_in_meanwhile
 from eos_client.integration.spark.lease import Lease
+from eos_client.integration.spark.prefetched_rows import prefetch_until
 from eos_client.integration.spark.rows import FINGERPRINT
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.slots import slot_of
@@ -79,7 +79,7 @@ class Driver:
 
     def task(self, batch_id, **changes):
         """`holder`: whom the driver names; by default the handle that this process has kept."""
-        metadata = changes.pop("group_metadata", None) or self.lease.ask(batch_id).group_metadata
+        metadata = changes.pop("group_metadata", None) or self.lease.require_membership(batch_id).group_metadata
         holder = changes.pop("holder", None)
         if holder is None:
             holder = kept_name(self)
@@ -315,7 +315,7 @@ def test_what_an_attempt_that_died_has_left_open_is_ended_by_the_next(driver, lo
     if reached >= 3:
         entry = LedgerEntry(1, IDENTITY, SlotContent(1, 1), 1)
         at = TopicPartition(settings.ledger_topic, 1, 1, metadata=entry.encode())
-        dead.send_offsets_to_transaction([at], driver.lease.ask(0).group_metadata, 60)
+        dead.send_offsets_to_transaction([at], driver.lease.require_membership(0).group_metadata, 60)
     began_at = time.monotonic()
     assert driver.task(0).write(0, arrow(0, 10)).outcome is WRITTEN
     assert time.monotonic() - began_at < 30
@@ -458,19 +458,19 @@ def test_rows_that_come_while_the_producer_starts_are_written_before_those_that_
     assert [m.value() for m in local.read()] == [b"%d" % n for n in range(3000)]
 
 
-@pytest.mark.parametrize(("size", "taken"), [(0, 5), (4_000_000, 4), (20_000_000, 1)])
-def test_rows_are_taken_in_while_a_producer_starts_up_to_a_bound(size, taken):
+@pytest.mark.parametrize(("size", "count"), [(0, 5), (4_000_000, 4), (20_000_000, 1)])
+def test_rows_are_prefetched_while_a_producer_starts_up_to_a_bound(size, count):
     rows = [pa.RecordBatch.from_pydict({"value": [b"%d" % n, bytes(size)]}) for n in range(5)]
     coming = iter(rows)
-    early = taken_in_meanwhile(coming, Future())
-    assert [*early, *coming] == rows
-    assert len(early) == taken
+    prefetched = prefetch_until(coming, Future())
+    assert [*prefetched, *coming] == rows
+    assert len(prefetched) == count
 
 
-def test_no_row_is_taken_in_once_the_producer_has_started():
+def test_no_row_is_prefetched_once_the_producer_has_started():
     started: Future[None] = Future()
     started.set_result(None)
-    assert not taken_in_meanwhile(iter([pa.RecordBatch.from_pydict({"value": [b"v"]})]), started)
+    assert not prefetch_until(iter([pa.RecordBatch.from_pydict({"value": [b"v"]})]), started)
 
 
 class Outlet:
@@ -494,7 +494,7 @@ def test_rows_that_the_queue_has_no_room_for_are_written_once_and_in_their_place
     monkeypatch.setattr(arrow_rows, "_STRIDE", stride)
     outlet = Outlet(refused)
     rows = pa.RecordBatch.from_pydict({"value": [b"%d" % n for n in range(10)], "key": [b"k%d" % n for n in range(10)]})
-    RecordWriter("t", outlet.thorough, lambda _timeout_s: None, 1.0, outlet=outlet.quick).write(rows)
+    RecordWriter("t", outlet.thorough, lambda _timeout_s: None, 1.0, raw_produce=outlet.quick).write(rows)
     assert outlet.written == [("t", b"%d" % n, b"k%d" % n) for n in range(10)]
 
 
@@ -505,7 +505,7 @@ def test_a_queue_without_room_is_waited_for_and_then_told():
     waited: list[float] = []
     rows = pa.RecordBatch.from_pydict({"value": [b"v"]})
     with pytest.raises(RetriableError, match=r"stayed full for 0\.05 s"):
-        RecordWriter("t", full, waited.append, 0.05, outlet=full).write(rows)
+        RecordWriter("t", full, waited.append, 0.05, raw_produce=full).write(rows)
     assert set(waited) == {0.05}
 
 
@@ -517,7 +517,7 @@ def test_what_serving_reports_raises_is_not_taken_for_a_row_that_failed(monkeypa
     outlet = Outlet(set())
     rows = pa.RecordBatch.from_pydict({"value": [b"1", b"2", b"3"]})
     with pytest.raises(LookupError):
-        RecordWriter("t", outlet.thorough, broken, 1.0, outlet=outlet.quick).write(rows)
+        RecordWriter("t", outlet.thorough, broken, 1.0, raw_produce=outlet.quick).write(rows)
     assert outlet.written == [("t", b"1", None), ("t", b"2", None)]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from eos_client.observe import SparkBatchWritten
-from tests.kafka.kafka_support import wait_for
 from tests.recovery.forced_support import await_state, coordinator
 from tests.spark.local_stage import each_once
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 

@@ -30,6 +30,7 @@ from eos_client.core.commit_gate import (
     CommitAttempt,
     CommitRuling,
     GatePolicy,
+    GateRule,
     GateScope,
     GateSettings,
     Lost,
@@ -248,7 +249,7 @@ def ask_the_gate() -> str:
     ruling = gate.decide(CommitAttempt({partition: InputPosition(3, 9, now)}, now, held_for_s=0.2))
     assert_type(ruling, CommitRuling)
     assert_type(ruling.decision, CommitDecision)
-    assert_type((ruling.row, ruling.reason), tuple[int, str])
+    assert_type((ruling.rule, ruling.reason), tuple[GateRule, str])
     assert_type(gate.counters.skips_needed, int)
     if ruling.decision is CommitDecision.COMMIT:
         return "send"

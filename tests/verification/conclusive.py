@@ -1,4 +1,4 @@
-"""Stories on real brokers that may themselves break atomicity (facts-kafka.md): then the story is told again."""
+"""Repeats stories in which the broker itself broke atomicity (docs/decisions/fault-runs.md)."""
 
 from __future__ import annotations
 

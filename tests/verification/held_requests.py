@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 
+from tests.support.waiting import wait_for
 from tests.verification.wire import (
     REQUEST_HEAD_BYTES,
     RESPONSE_HEAD_BYTES,
@@ -27,7 +27,6 @@ from tests.verification.wire import (
 
 WAIT_S = 60.0
 _SIZE_BYTES = 4
-_LOOK_S = 0.005
 
 Matches = Callable[[RequestFields], bool]
 
@@ -87,11 +86,11 @@ class HeldRequest:
     def wait_until_followed(self, count: int, timeout_s: float = WAIT_S) -> None:
         """Wait until its client has sent that many more requests of its kind behind it; raises TimeoutError."""
         self.wait_until_caught(timeout_s)
-        deadline_s = time.monotonic() + timeout_s
-        while self._passage is not None and self._passage.count_behind(self.api) < count:
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"no {count} {self.api.name} came behind the held one within {timeout_s} s")
-            time.sleep(_LOOK_S)
+        wait_for(
+            lambda: self._passage is None or self._passage.count_behind(self.api) >= count,
+            f"{count} {self.api.name} behind the held one",
+            timeout_s=timeout_s,
+        )
 
     def deliver(self) -> None:
         """Let it go on to the broker, and after it what its client has sent since."""

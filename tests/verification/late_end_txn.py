@@ -17,7 +17,8 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from eos_client import EosConsumer, EosProducer, Outcome
 from eos_client.clients.transaction_block import Transaction
 from eos_client.core.model import ProducerLimits
-from tests.kafka.kafka_support import Stage, wait_for
+from tests.kafka.kafka_support import Stage
+from tests.support.waiting import wait_for
 from tests.verification.held_requests import HeldRequest
 from tests.verification.proxy import KafkaProxy
 from tests.verification.wire import Api, RequestFields

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 
+from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, settings_of
+
 SESSION_TIMEOUT_S = 3.0
 LONG_SESSION_S = 45.0
 HEARTBEAT_INTERVAL_S = 0.5
@@ -25,11 +27,9 @@ class GroupProtocol(enum.Enum):
     def consumer_config(self) -> Mapping[str, str]:
         """librdkafka's settings for it; under KIP-848 the session belongs to the broker."""
         if self is GroupProtocol.KIP_848:
-            return {"group.protocol": "consumer"}
-        assignor = "cooperative-sticky" if self is GroupProtocol.COOPERATIVE else "range"
+            return settings_of(CONSUMER)
         return {
-            "group.protocol": "classic",
-            "partition.assignment.strategy": assignor,
+            **settings_of(COOPERATIVE if self is GroupProtocol.COOPERATIVE else EAGER),
             "session.timeout.ms": str(int(SESSION_TIMEOUT_S * 1000)),
             "heartbeat.interval.ms": str(int(HEARTBEAT_INTERVAL_S * 1000)),
         }

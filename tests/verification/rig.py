@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support.waiting import TICK_S, wait_for
 from tests.verification.brokers import RunningBroker
 from tests.verification.checker import Status, Verdict, check
 from tests.verification.commands import Contender, Job
@@ -105,13 +106,17 @@ class Rig:
 
     def await_outputs(self) -> None:
         """Until every output partition has visible records. Raises TimeoutError with the workers' own words."""
-        deadline_s = time.monotonic() + FIRST_OUTPUT_TIMEOUT_S
-        while len({seen.partition for seen in self._watcher.seen}) < self._load.partitions:
-            self.pool.supervise()
-            if time.monotonic() > deadline_s:
-                tails = "\n".join(f"worker {slot}: {self.pool.log_tail(slot)}" for slot in STEADY_SLOTS)
-                raise TimeoutError(f"no outputs within {FIRST_OUTPUT_TIMEOUT_S} s of the start; {tails}")
-            time.sleep(0.05)
+
+        def tails() -> str:
+            return "\n".join(f"worker {slot}: {self.pool.log_tail(slot)}" for slot in STEADY_SLOTS)
+
+        wait_for(
+            lambda: len({seen.partition for seen in self._watcher.seen}) >= self._load.partitions,
+            lambda: f"the first outputs; {tails()}",
+            self.pool.supervise,
+            lambda: time.sleep(TICK_S),
+            timeout_s=FIRST_OUTPUT_TIMEOUT_S,
+        )
 
     def judge(self) -> Judgement:
         """End the load, let the workers drain and leave, read everything back and check it."""

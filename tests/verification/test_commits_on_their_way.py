@@ -11,7 +11,8 @@ import pytest
 from eos_client import Outcome
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
-from tests.kafka.kafka_support import Stage, wait_for
+from tests.kafka.kafka_support import Stage
+from tests.support.waiting import wait_for
 from tests.verification.protocols import GroupProtocol
 from tests.verification.proxy import KafkaProxy
 from tests.verification.wire import Api

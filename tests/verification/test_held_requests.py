@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.waiting import wait_for
 from tests.verification import frames
 from tests.verification.held_requests import FrameValve
 from tests.verification.proxy import KafkaProxy
-from tests.verification.test_proxy import ScriptedBroker, read_exactly, wait_for
+from tests.verification.test_proxy import ScriptedBroker, read_exactly
 from tests.verification.wire import REQUEST_HEAD_BYTES, Api, RequestFields, ResponseFields, request_head
 
 COMMIT = frames.end_txn(1, transactional_id="t", commits=True)
@@ -46,7 +47,7 @@ def commits(request: RequestFields) -> bool:
 
 
 def has_received(broker: ScriptedBroker, *expected: bytes) -> bool:
-    return wait_for(lambda: bytes(broker.received) == b"".join(expected))
+    return bool(wait_for(lambda: bytes(broker.received) == b"".join(expected), "what the broker receives"))
 
 
 def answers_nothing(connection: socket.socket) -> bool:
@@ -84,7 +85,7 @@ def test_the_answer_to_a_late_request_reaches_the_client_that_still_waits(
     held.deliver()
     assert read_exactly(client, len(ANSWER_TO_COMMIT)) == ANSWER_TO_COMMIT
     assert held.wait_for_answer() == ResponseFields((47,))
-    assert wait_for(lambda: proxy.exchanges[0].response == ResponseFields((47,)))
+    wait_for(lambda: proxy.exchanges[0].response == ResponseFields((47,)), "the answer on record")
 
 
 def test_a_request_is_caught_once_and_only_if_it_matches(

@@ -21,8 +21,9 @@ from eos_client.errors import AbortableError, ClusterUnavailableError
 from eos_client.observe import OutcomeResolved
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
-from tests.kafka.kafka_support import Stage, wait_for
-from tests.kafka.loop_support import Job, await_true
+from tests.kafka.kafka_support import Stage
+from tests.kafka.loop_support import Job
+from tests.support.waiting import wait_for
 from tests.verification.held_requests import HeldRequest
 from tests.verification.late_end_txn import (
     COMMIT_TIMEOUT_S,
@@ -405,7 +406,9 @@ def test_the_loop_goes_on_by_itself_and_the_late_commit_finds_it_in_its_next_tra
             if held and held[0].is_caught and held[0].response is None:
                 running.loop._producer.limits = patient
                 with contextlib.suppress(AssertionError):  # the first record of the next transaction finds none open
-                    await_true(lambda: not job.is_settled(), "outputs of the next transaction at the broker", 1.0)
+                    wait_for(
+                        lambda: not job.is_settled(), "outputs of the next transaction at the broker", timeout_s=1.0
+                    )
                     arrive_late(held[0])
             return [record.value()]
 

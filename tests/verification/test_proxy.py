@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.support.waiting import wait_for
 from tests.verification import frames
 from tests.verification.proxy import KafkaProxy
 from tests.verification.wire import Api
@@ -64,15 +65,6 @@ def read_exactly(connection: socket.socket, count: int) -> bytes:
             break
         collected += chunk
     return bytes(collected)
-
-
-def wait_for(condition: Callable[[], bool], timeout_s: float = 30.0) -> bool:
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return condition()
 
 
 @pytest.mark.parametrize("added_rtt_s", [0.0, 0.5])
@@ -132,12 +124,12 @@ def test_records_request_and_response_at_the_clients_end_of_the_delay(broker: Sc
         client = socket.create_connection(("127.0.0.1", proxy.port))
         sent_s = time.monotonic()
         client.sendall(frames.txn_offset_commit(77, transactional_id="t", group="g", generation=3, member_id="m"))
-        assert wait_for(lambda: bool(proxy.exchanges))
+        wait_for(lambda: proxy.exchanges, "the request")
         assert proxy.exchanges[0].response is None
         may_answer.set()
         assert read_exactly(client, 1)
         (exchange,) = proxy.exchanges
-        assert wait_for(lambda: exchange.answered_s is not None)
+        wait_for(lambda: exchange.answered_s is not None, "the answer")
         client.close()
     assert exchange.api is Api.TXN_OFFSET_COMMIT
     assert (exchange.request.group, exchange.request.generation, exchange.request.member_id) == ("g", 3, "m")
@@ -154,7 +146,7 @@ def test_a_response_that_never_comes_leaves_the_request_on_record(broker: Script
     with KafkaProxy(broker.port) as proxy:
         client = socket.create_connection(("127.0.0.1", proxy.port))
         client.sendall(frames.add_offsets(1, transactional_id="t", group="g"))
-        assert wait_for(lambda: len(proxy.exchanges) == 1)
+        wait_for(lambda: len(proxy.exchanges) == 1, "the request")
         client.close()
     assert proxy.exchanges[0].answered_s is None
 

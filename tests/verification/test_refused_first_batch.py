@@ -18,8 +18,9 @@ from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.errors import AbortableError, TransactionStateError
 from eos_client.testing import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
-from tests.kafka.kafka_support import LIMITS, WAIT_S, Stage
+from tests.kafka.kafka_support import LIMITS, Stage
 from tests.kafka.loop_support import Job
+from tests.support.waiting import WAIT_S
 from tests.verification.held_requests import HeldRequest
 from tests.verification.late_end_txn import sent_by
 from tests.verification.proxy import KafkaProxy

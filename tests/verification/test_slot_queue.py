@@ -11,7 +11,8 @@ import pytest
 from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.testing import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
-from tests.kafka.kafka_support import LIMITS, WAIT_S, Stage
+from tests.kafka.kafka_support import LIMITS, Stage
+from tests.support.waiting import WAIT_S
 from tests.verification.late_end_txn import sent_by
 from tests.verification.proxy import KafkaProxy
 from tests.verification.wire import Api

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.support.waiting import wait_for
 from tests.verification.answers import ANSWER_TIMEOUT_S, settled
 from tests.verification.brokers import RunningBroker
 from tests.verification.checker import History, Stored
@@ -32,11 +33,11 @@ def create_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
 
 def await_topics(admin: AdminClient, partitions: Mapping[str, int]) -> None:
     """Until the broker knows topics that were just created: the controller answers a moment before it does."""
-    deadline_s = time.monotonic() + ANSWER_TIMEOUT_S
-    while missing := _unknown(admin, partitions):
-        if time.monotonic() > deadline_s:
-            raise TimeoutError(f"the topics {missing} were created, and unknown for {ANSWER_TIMEOUT_S} s")
-        time.sleep(0.02)
+    wait_for(
+        lambda: not _unknown(admin, partitions),
+        lambda: f"the created topics {_unknown(admin, partitions)} are known",
+        timeout_s=ANSWER_TIMEOUT_S,
+    )
 
 
 def _unknown(admin: AdminClient, partitions: Mapping[str, int]) -> list[str]:
@@ -198,11 +199,12 @@ def open_partitions(bootstrap: str, topic: str, partitions: int) -> list[int]:
 
 def await_stable_end(bootstrap: str, topic: str, partitions: int, *, timeout_s: float) -> None:
     """Until no transaction is open: its markers are written after the commit was answered, or by its timeout."""
-    deadline_s = time.monotonic() + timeout_s
-    while opened := open_partitions(bootstrap, topic, partitions):
-        if time.monotonic() > deadline_s:
-            raise TimeoutError(f"{topic}: transactions are still open on partitions {opened} after {timeout_s} s")
-        time.sleep(0.1)
+    wait_for(
+        lambda: not open_partitions(bootstrap, topic, partitions),
+        lambda: f"no transaction is open on {topic}: {open_partitions(bootstrap, topic, partitions)}",
+        lambda: time.sleep(0.1),
+        timeout_s=timeout_s,
+    )
 
 
 def committed(

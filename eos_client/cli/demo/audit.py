@@ -1,4 +1,4 @@
-"""The verdict's arithmetic: what was loaded against what a ``read_committed`` reader sees. No Kafka in here.
+"""Compares what the demo loaded with what a ``read_committed`` reader sees, without Kafka.
 
 A record's identity is its input partition and offset, carried in the output's headers: equal lines are legal input.
 """

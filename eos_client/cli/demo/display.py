@@ -1,4 +1,4 @@
-"""Shows the demo: a live table on a terminal, plain lines anywhere else, and the closing tables."""
+"""Shows the demo: a live table on a terminal, plain lines elsewhere, and the closing tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads the input topic while the workers run, as a live stream would: at a pace, and in waves that are released."""
+"""Loads the input topic at a given pace, in waves, while the workers run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the demo's records come from: the user's file, standard input, or generated orders."""
+"""The source of the demo's records: the user's file, standard input, or generated orders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's story: two workers, a third joins, one is killed in mid-transaction and comes back, all is processed.
+"""The demo's scenario: two workers, a third joins, and one is killed in the middle of a transaction.
 
 Every step waits for the cluster to have got somewhere, not for a time, so that the join and the kill hit a moving
 stream on a slow machine too.

@@ -1,4 +1,4 @@
-"""``eos-client demo`` from start to verdict: cluster, topics, workers, scenario, read-back, cleaning up."""
+"""Runs ``eos-client demo``: cluster, topics, workers, scenario, reading back, cleaning up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's second half, where Spark is installed: a Spark stream that makes receipts of the invoices meanwhile."""
+"""The demo's second half, if Spark is installed: a Spark stream that turns the invoices into receipts."""
 
 from __future__ import annotations
 

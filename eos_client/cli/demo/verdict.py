@@ -1,4 +1,4 @@
-"""Reads both topics and the group's offsets back from the cluster and says whether each record counted once."""
+"""Reads topics and committed offsets back from the cluster and says whether each record counted once."""
 
 from __future__ import annotations
 

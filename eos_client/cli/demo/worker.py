@@ -1,4 +1,4 @@
-"""One worker of the demo: an ``eos-client run`` process, and what its log says of it."""
+"""One worker of the demo: an ``eos-client run`` process whose log is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the example's stream promises of each record, computed again without Spark."""
+"""Computes the receipt that the example's stream promises for each record, without Spark."""
 
 from __future__ import annotations
 

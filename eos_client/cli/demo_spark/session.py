@@ -1,4 +1,4 @@
-"""``eos-client demo-spark`` from start to verdict: cluster, topics, stream, what strikes it, read-back, cleaning up."""
+"""Runs ``eos-client demo-spark``: cluster, topics, stream, faults, reading back, cleaning up."""
 
 from __future__ import annotations
 

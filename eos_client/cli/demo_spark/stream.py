@@ -1,4 +1,4 @@
-"""The example's stream as a process: Spark with executors of their own, what it has read, and what can happen to it.
+"""Runs the example's stream as a process with executors of its own, follows its progress, and kills parts of it.
 
 The program is ``examples/spark_foreach_batch.py``, of which the package carries a copy (in a checkout: a link).
 """

@@ -1,4 +1,4 @@
-"""Reads both ends of a Spark stream back and says whether each record came out once. Nothing is asked of Spark."""
+"""Reads input and output of the stream back, without Spark, and says whether each record came out once."""
 
 from __future__ import annotations
 

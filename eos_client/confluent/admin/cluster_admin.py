@@ -1,4 +1,4 @@
-"""What the command line asks of a cluster: describe it, make and delete topics.
+"""Cluster operations of the command line: describe the cluster, create and delete topics.
 
 The admin API creates nothing by accident: topics are described, never fetched by name, so that a broker with
 ``auto.create.topics.enable`` does not answer "missing" by creating. One :class:`ClusterAdmin` may be used from several
@@ -30,28 +30,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by i
 )
 
 from eos_client.confluent.callback_guard import built
+from eos_client.core.error_codes import ALL_BROKERS_DOWN, COORDINATOR_OR_LEADER_MOVING, UNREACHABLE
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 
 _T = TypeVar("_T")
 
-_UNREACHABLE = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})  # noqa: SLF001
-"""Codes that mean "nobody answered". librdkafka publishes its local codes with an underscore."""
-_ALL_BROKERS_DOWN = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
 _FORBIDDEN = {
-    ResourceType.BROKER: KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    ResourceType.TOPIC: KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.BROKER: "CLUSTER_AUTHORIZATION_FAILED",
+    ResourceType.TOPIC: "TOPIC_AUTHORIZATION_FAILED",
 }
 """How a broker refuses to tell settings."""
-_ON_ITS_WAY = frozenset(
-    {
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-    }
-)
-"""Codes of a coordinator or leader that is being made or moved: the same question is answered a moment later."""
 _ASK_AGAIN_S = 0.05
 HOW_TO_REACH_BROKERS = "Check the address, the network and the security settings, and that the brokers are up"
 LOG_LEVEL_CRITICAL = 2
@@ -121,7 +109,7 @@ class ClusterAdmin:
         return {name: self._topic(name, future) for name, future in futures.items()}
 
     def _topic(self, name: str, future: Future[Any]) -> TopicDescription | None:
-        described = self._answer_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, future, f"describe topic {name!r}")
+        described = self._answer_unless("UNKNOWN_TOPIC_OR_PART", future, f"describe topic {name!r}")
         if described is None:
             return None
         partitions = described.partitions
@@ -183,7 +171,7 @@ class ClusterAdmin:
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics; one that is gone already is no error."""
         for name, future in self._client.delete_topics(list(names), request_timeout=self._timeout_s).items():
-            self._answer_unless(KafkaError.UNKNOWN_TOPIC_OR_PART, future, f"delete topic {name!r}")
+            self._answer_unless("UNKNOWN_TOPIC_OR_PART", future, f"delete topic {name!r}")
 
     def end_offsets(self, topic: str, partition_count: int, *, committed_only: bool = False) -> dict[int, int]:
         """Return the next offset of each partition; the question is repeated while a leader moves.
@@ -215,22 +203,22 @@ class ClusterAdmin:
             try:
                 return ask()
             except ClusterUnfitError as error:  # noqa: PERF203  twenty times a second
-                if _code_behind(error) not in _ON_ITS_WAY or time.monotonic() > deadline:
+                if _code_behind(error) not in COORDINATOR_OR_LEADER_MOVING or time.monotonic() > deadline:
                     raise
                 time.sleep(_ASK_AGAIN_S)
 
     def _group(self, group_id: str) -> GroupDescription | None:
         future = self._client.describe_consumer_groups([group_id], request_timeout=self._timeout_s)[group_id]
-        group = self._answer_unless(KafkaError.GROUP_ID_NOT_FOUND, future, f"describe group {group_id!r}")
+        group = self._answer_unless("GROUP_ID_NOT_FOUND", future, f"describe group {group_id!r}")
         if group is None or group.state.name == "DEAD":  # before KIP-1043 an unknown group was described as dead
             return None
         return GroupDescription(group.state.name.lower(), group.type.name.lower(), len(group.members))
 
     def _remember_error(self, error: KafkaError) -> None:
-        if error.code() != _ALL_BROKERS_DOWN:  # the errors before it say why
+        if error.name() != ALL_BROKERS_DOWN:  # the errors before it say why
             self._connection_error = error.str()
 
-    def _answer_unless(self, tolerated_code: int, future: Future[_T], intent: str) -> _T | None:
+    def _answer_unless(self, tolerated_code: str, future: Future[_T], intent: str) -> _T | None:
         try:
             return self._answer(future, intent)
         except ClusterUnfitError as error:
@@ -242,8 +230,7 @@ class ClusterAdmin:
         try:
             return future.result(timeout=self._timeout_s + 5.0)
         except KafkaException as error:
-            code = error.args[0].code()
-            if code not in _UNREACHABLE:
+            if error.args[0].name() not in UNREACHABLE:
                 raise ClusterUnfitError(f"the cluster would not {intent}: {error.args[0].str()}") from error
             self._client.poll(0)  # serves the error callback: the reason behind "timed out"
             reason = self._connection_error or "no connection could be made"
@@ -253,6 +240,6 @@ class ClusterAdmin:
             ) from error
 
 
-def _code_behind(error: ClusterUnfitError) -> int | None:
+def _code_behind(error: ClusterUnfitError) -> str | None:
     cause = error.__cause__
-    return cause.args[0].code() if isinstance(cause, KafkaException) else None
+    return cause.args[0].name() if isinstance(cause, KafkaException) else None

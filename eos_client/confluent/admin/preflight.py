@@ -1,4 +1,4 @@
-"""Before the first poll: is the cluster there, and does it have the topics?
+"""Checks before the first poll that the cluster answers and has the topics.
 
 A subscription to a missing topic is silent, and an unreachable broker only logs: both are said here, within seconds.
 """

@@ -1,4 +1,4 @@
-"""Writes records to a topic and reads them back, for tools: a loader and a reader that belong to no group."""
+"""Writes records to a topic and reads them back without a consumer group, for tools."""
 
 from __future__ import annotations
 

@@ -377,7 +377,7 @@ class ConfluentConsumer:
             return True
         generation = self.membership.snapshot().generation
         positions = {p: InputPosition(offset, offset, generation) for p, offset in starts.items()}
-        return generation.is_fenced and self._commit_starts_for_group(positions)
+        return generation.is_active_member and self._commit_starts_for_group(positions)
 
     # -- the group ---------------------------------------------------------------------------------------------------
 

@@ -20,15 +20,13 @@ from eos_client.confluent.failures import is_fatal, kafka_error
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.core.commit_gate import Assigned, CommitGate, Lost, RevocationEnded, RevocationStarted
+from eos_client.core.error_codes import LEASE_REFUSED, LEASE_SUPERSEDED
 from eos_client.core.model import UNJOINED
 from eos_client.errors import ClusterUnavailableError, RunFencedError
 from eos_client.ports import MembershipSnapshot, keys_of
 
 _JOIN_SLICE_S = 0.05
 _COMMIT_PAUSE_S = 0.1
-# A member that a newer one has fenced often hears _FATAL from its plain commit instead of the reason.
-_SUPERSEDED = frozenset({"_FATAL", "FENCED_INSTANCE_ID"})
-_REFUSED = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH", "_FENCED"})
 _DEFAULTS: Mapping[str, Any] = {"reconnect.backoff.ms": 10, "retry.backoff.ms": 10}
 
 
@@ -107,7 +105,7 @@ class LeaseMember:
         offsets = [TopicPartition(self._topic, p, e.next_batch, metadata=e.encode()) for p, e in entries.items()]
         while (error := self._commit_once(offsets)) is not None:
             self.is_fenced = self.is_fenced or _tells_of_a_newer_one(error)
-            if self.is_fenced or error.name() in _REFUSED:
+            if self.is_fenced or error.name() in LEASE_REFUSED:
                 self.end(f"the group refused this driver's commit with {error.name()}")
                 raise RunFencedError(f"{self.ended}: a newer driver runs this sink. Let this query end.")
             self.serve()
@@ -176,4 +174,4 @@ class LeaseMember:
 
 def _tells_of_a_newer_one(error: KafkaError) -> bool:
     """Whether only a newer member with our ``group.instance.id`` can be why: a consumer has no other fatal error."""
-    return is_fatal(error) or error.name() in _SUPERSEDED
+    return is_fatal(error) or error.name() in LEASE_SUPERSEDED

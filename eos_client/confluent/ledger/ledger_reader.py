@@ -1,4 +1,4 @@
-"""Reads a Spark sink's ledger as an outsider that never joins the group.
+"""Reads a Spark sink's ledger without joining its group.
 
 ``isolation.level=read_committed`` makes librdkafka ask for stable offsets: an answer waits for open transactions that
 hold offsets of these partitions (KIP-447), so what is read cannot move by a transaction that was begun before.
@@ -17,11 +17,11 @@ from eos_client.confluent.callback_guard import built
 from eos_client.confluent.failures import kafka_error
 from eos_client.confluent.ledger.ledger_topic import MARKER_PARTITION, partition_of_slot
 from eos_client.core.batch_ledger import LedgerEntry, decode_entry
+from eos_client.core.error_codes import LEDGER_READ_REFUSED
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 
 _ATTEMPT_S = 5.0
 _PAUSE_S = 0.02
-_REFUSALS = frozenset({"GROUP_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART"})
 
 
 class LedgerReader:
@@ -73,7 +73,7 @@ class LedgerReader:
 
     def _may_repeat(self, exception: KafkaException, deadline: float, timeout_s: float) -> None:
         error = kafka_error(exception)
-        if error.name() in _REFUSALS:
+        if error.name() in LEDGER_READ_REFUSED:
             raise ClusterUnfitError(
                 f"the ledger in topic {self._topic!r} cannot be read: {error.name()}: {error.str()}. Let this client "
                 "describe the topic and read the group."

@@ -17,13 +17,11 @@ from eos_client.confluent.failures import KafkaOutputRefusedError, kafka_error
 from eos_client.confluent.ledger.ledger_topic import partition_of_slot
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.batch_ledger import LedgerEntry
+from eos_client.core.error_codes import MEMBER_UNKNOWN, RUN_FENCED
 from eos_client.core.model import ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.errors import EosError, OutputRefusedError
 from eos_client.observe import EventHook, log_event
-
-_RUN_FENCED = frozenset({"FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"})
-_MEMBER_UNKNOWN = "UNKNOWN_MEMBER_ID"
 
 SLOT_DEFAULTS: Mapping[str, Any] = {
     # A slot is written in one go: room for a large one, no report of what went well.
@@ -108,4 +106,4 @@ def is_run_fenced(error: EosError, *, first_attempt: bool) -> bool:
     if not isinstance(error, KafkaException):
         return False
     code = kafka_error(error).name()
-    return code in _RUN_FENCED or (code == _MEMBER_UNKNOWN and not first_attempt)
+    return code in RUN_FENCED or (code == MEMBER_UNKNOWN and not first_attempt)

@@ -83,7 +83,7 @@ class ConfluentProducer(ProducerHandle):
         """Add input offsets to the transaction, fenced by the group (KIP-447)."""
         generation = decode(group_metadata)
         # Without an open transaction the client library refuses the call, whatever the metadata are.
-        if self._began_at is not None and generation is not None and not generation.is_fenced:
+        if self._began_at is not None and generation is not None and not generation.is_active_member:
             raise must_abort(
                 f"the group metadata names no member ({generation}): brokers accept such a commit without "
                 "any fence (KIP-447). Subscribe, poll until partitions are assigned, and read the metadata then."

@@ -1,4 +1,4 @@
-"""When what the application's callbacks have raised is raised again: not before a whole step is done and booked.
+"""Defers what the application's callbacks raised until the current step is done and its outcome recorded.
 
 A plain class and no generator: an exception that strikes while the block is entered could leave a generator suspended,
 and its clean-up would come at any later time.

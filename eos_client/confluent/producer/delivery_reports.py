@@ -1,4 +1,4 @@
-"""Delivery reports of the handle in use. What a handle that was left behind still says of its records is not passed on.
+"""Passes on delivery reports of the handle in use and drops those of an abandoned handle.
 
 Its records belong to a transaction that is over, and it would say so from a thread of its own.
 """

@@ -1,4 +1,4 @@
-"""``init_transactions`` of one handle, and of the handles that were left behind while theirs was under way.
+"""Runs ``init_transactions`` of a handle, and remembers abandoned handles whose own is still under way.
 
 A new handle asks for its id without naming an epoch, so the coordinator gives the newest epoch to whichever request it
 serves last (KIP-360): two handles whose requests are both under way may fence each other in either order. So an init

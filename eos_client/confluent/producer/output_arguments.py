@@ -1,4 +1,4 @@
-"""From an output to the arguments of confluent_kafka's ``produce``, which trusts some of them too much.
+"""Turns an output into arguments of ``produce`` and refuses those that confluent_kafka does not check.
 
 A header's name with a lone surrogate ends the process, one with a NUL is cut short, one that is no text is written as
 its ``repr``; a topic that no broker accepts is found out only when the transaction cannot be committed. A timestamp of

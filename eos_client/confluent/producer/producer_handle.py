@@ -1,4 +1,4 @@
-"""The replaceable half of a producer: one librdkafka handle under a transactional.id that outlives it.
+"""The replaceable part of a producer: one librdkafka handle under a transactional.id that outlives it.
 
 Without an id it is an idempotent producer, for any thread; the first ``init_transactions`` gives it an id and a handle.
 A handle that failed for good, or whose call is overdue, is left behind; ``init_transactions`` of the next one bumps the
@@ -39,8 +39,9 @@ from eos_client.confluent.producer.delivery_reports import DeliveryReports
 from eos_client.confluent.producer.handle_init import HandleInit, InitsLeftBehind, UnansweredInits
 from eos_client.confluent.producer.producer_identity import IdentityWatch
 from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, owned
+from eos_client.core.error_codes import OVERDUE
 from eos_client.core.model import ProducerLimits
-from eos_client.core.producer_recovery import OVERDUE, ProducerFailure, TransactionalRequest
+from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest
 from eos_client.errors import (
     AbortableError,
     ClientClosedError,

@@ -1,4 +1,4 @@
-"""Which producer id and epoch a handle has. librdkafka tells it only in its statistics."""
+"""The producer id and epoch of a handle, which librdkafka reports only in its statistics."""
 
 from __future__ import annotations
 

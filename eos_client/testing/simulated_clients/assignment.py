@@ -75,8 +75,8 @@ class AssignmentCalls(ClientCore):
     def _give(self, partitions: list[TopicPartition]) -> None:
         self._changed_assignment = True
         fetcher, commits = self._background.fetcher, self._background.commits
-        for place in partitions:
-            key, start = key_of(place), OFFSET_STORED if place.offset == OFFSET_INVALID else place.offset
+        for partition in partitions:
+            key, start = key_of(partition), OFFSET_STORED if partition.offset == OFFSET_INVALID else partition.offset
             self._assigned[key] = start
             commits.begin(key)
             fetcher.add(key, start)

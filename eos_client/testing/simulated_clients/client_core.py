@@ -1,4 +1,4 @@
-"""What every call of a simulated consumer begins with, and the work that goes on in its background."""
+"""What every call of a simulated consumer begins with, and the consumer's background work."""
 
 from __future__ import annotations
 
@@ -132,6 +132,6 @@ def failed(failure: str, code: str) -> KafkaException:
     return KafkaException(kafka_error(code, f"{failure}: {text}"))
 
 
-def key_of(place: TopicPartition) -> PartitionKey:
+def key_of(partition: TopicPartition) -> PartitionKey:
     """Return the partition's name."""
-    return PartitionKey(place.topic, place.partition)
+    return PartitionKey(partition.topic, partition.partition)

@@ -10,7 +10,7 @@ from confluent_kafka.admin._metadata import BrokerMetadata, ClusterMetadata, Par
 from eos_client.testing.simulated_clients.client_core import ClientCore, failed, key_of
 from eos_client.testing.simulated_clients.kafka_errors import kafka_error
 from eos_client.testing.simulated_clients.offset_lookup import committed_offsets, edge_offset
-from eos_client.testing.simulated_clients.places import place_of
+from eos_client.testing.simulated_clients.topic_partitions import topic_partition_of
 from eos_client.testing.simulation.brokers import Brokers
 from eos_client.testing.simulation.group_requests import FetchedOffset
 from eos_client.testing.simulation.model import BrokerError, PartitionKey
@@ -42,7 +42,7 @@ class ClusterQueries(ClientCore):
             entry = found.get(key, FetchedOffset(None))
             offset = OFFSET_INVALID if entry.offset is None else entry.offset
             error = None if entry.code == "NONE" else kafka_error(entry.code)
-            answer.append(place_of(key, offset, entry.metadata, error))
+            answer.append(topic_partition_of(key, offset, entry.metadata, error))
         return answer
 
     def get_watermark_offsets(
@@ -67,21 +67,21 @@ class ClusterQueries(ClientCore):
         self._use()
 
         def act() -> list[TopicPartition]:
-            places = [self._place_at(p) for p in partitions]
-            if places and all(place.error for place in places):
+            answer = [self._offset_at(p) for p in partitions]
+            if answer and all(each.error for each in answer):
                 raise BrokerError(_NOT_THERE, "none of the partitions")
-            return places
+            return answer
 
         return self._ask("ListOffsets", act, timeout, "Failed to get offsets")
 
-    def _place_at(self, wanted: TopicPartition) -> TopicPartition:
+    def _offset_at(self, wanted: TopicPartition) -> TopicPartition:
         key = key_of(wanted)
         try:
             self._check_there(key)
         except BrokerError as refusal:
-            return place_of(key, wanted.offset, error=kafka_error(refusal.code))
+            return topic_partition_of(key, wanted.offset, error=kafka_error(refusal.code))
         found = self._link.brokers.log(key).offset_for_timestamp(wanted.offset)
-        return place_of(key, OFFSET_END if found is None else found)
+        return topic_partition_of(key, OFFSET_END if found is None else found)
 
     def _check_there(self, key: PartitionKey) -> None:
         # The library knows from the metadata that it need not ask.

@@ -1,4 +1,4 @@
-"""Committing and storing offsets, as the application asks for it."""
+"""The application's calls that commit and store offsets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eos_client.testing.simulated_clients.client_core import failed, key_of
 from eos_client.testing.simulated_clients.kafka_errors import kafka_exception
 from eos_client.testing.simulated_clients.offset_commits import (
     commit_error,
-    committed_places,
+    committed_partitions,
     valid_offsets,
     without_news,
 )
@@ -41,7 +41,7 @@ class CommitCalls(AssignmentCalls):
         if asynchronous:
             background.commits.post(sent)
             return None
-        return committed_places(sent, background.commits.call(sent)) + rest
+        return committed_partitions(sent, background.commits.call(sent)) + rest
 
     def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
         """Store offsets for the next ``commit()`` without arguments; needs ``enable.auto.offset.store=false``."""
@@ -52,12 +52,12 @@ class CommitCalls(AssignmentCalls):
             raise ValueError("message and offsets are mutually exclusive")
         if background.settings.auto_store:
             raise failed("StoreOffsets failed", "_INVALID_ARG")
-        places = [_after(message, "store")] if message is not None else offsets or []
-        kept = [p for p in places if key_of(p) in self._assigned]
-        if places and not kept:
+        partitions = [_after(message, "store")] if message is not None else offsets or []
+        assigned = [p for p in partitions if key_of(p) in self._assigned]
+        if partitions and not assigned:
             raise failed("StoreOffsets failed", "_STATE")
-        for place in kept:
-            background.commits.store(key_of(place), place.offset, place.metadata or "")
+        for partition in assigned:
+            background.commits.store(key_of(partition), partition.offset, partition.metadata or "")
 
 
 def _after(message: Message, purpose: str) -> TopicPartition:

@@ -1,4 +1,4 @@
-"""How ``poll`` and ``consume`` go on after a callback that has raised, as librdkafka and confluent_kafka do.
+"""How ``poll`` and ``consume`` continue after a callback that raised, as librdkafka and confluent_kafka do.
 
 librdkafka serves what else is due, and then takes the next record or error event from its queue. ``consume`` drops it
 and does not count it in the partition's position; ``poll`` counts it and gives it to nobody, or returns at once after a

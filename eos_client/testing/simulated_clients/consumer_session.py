@@ -1,4 +1,4 @@
-"""A member of a KIP-848 group: one heartbeat says and brings everything, one reconciliation at a time."""
+"""A member of a KIP-848 group: one heartbeat carries everything, one reconciliation runs at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetches records of the assigned partitions in the background, and knows where each of them stands."""
+"""Fetches records of the assigned partitions in the background and tracks the position of each."""
 
 from __future__ import annotations
 
@@ -154,10 +154,10 @@ class Fetcher:
 
     def _fetch(self, flows: list[Flow]) -> None:
         self._fetching = True
-        places = [(f, f.version, f.next_fetch or 0) for f in flows]
+        fetched = [(f, f.version, f.next_fetch or 0) for f in flows]
 
         def act() -> _Answers:
-            return {flow.partition: self._read(flow.partition, offset) for flow, _, offset in places}
+            return {flow.partition: self._read(flow.partition, offset) for flow, _, offset in fetched}
 
         def then(answer: Answer[_Answers] | None) -> None:
             self._fetching = False
@@ -165,7 +165,7 @@ class Fetcher:
                 self._look_s = self._link.clock() + (self._settings.backoff_s if answer is not None else 0.0)
                 return
             self._look_soon()
-            for flow, version, _ in places:
+            for flow, version, _ in fetched:
                 if self.flows.get(flow.partition) is flow and flow.version == version:
                     self._arrived(flow, answer.value[flow.partition])
 

@@ -1,4 +1,4 @@
-"""One assigned partition: where it is read next, and what the application has been given of it."""
+"""One assigned partition: the next offset to read, and what the application was given of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both group protocols have in common: one rebalance at a time is told, and waits for the application."""
+"""What both group protocols share: rebalances are reported one at a time and wait for the application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Committing: by hand, in the background, and of partitions that leave."""
+"""Commits offsets: on request, in the background, and of partitions that leave."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eos_client.testing.simulated_clients.configuration import ConsumerSettings
 from eos_client.testing.simulated_clients.group_session import GroupSession
 from eos_client.testing.simulated_clients.inbox import CommitReport, Inbox
 from eos_client.testing.simulated_clients.kafka_errors import kafka_error
-from eos_client.testing.simulated_clients.places import place_of
+from eos_client.testing.simulated_clients.topic_partitions import topic_partition_of
 from eos_client.testing.simulation.link import ClientLink
 from eos_client.testing.simulation.model import BrokerError, OffsetAndMetadata, PartitionKey
 from eos_client.testing.simulation.network import Answer, RequestTimedOut
@@ -114,7 +114,7 @@ class OffsetCommits:
         if told:
             failed = set(codes.values())
             error = None if _OK in failed else kafka_error(_cause(failed))
-            self._report(error, committed_places(offsets, codes))
+            self._report(error, committed_partitions(offsets, codes))
 
     def _heed(self, offsets: Offsets, codes: Codes) -> None:
         self._committed.update({p: o.offset for p, o in offsets.items() if codes.get(p, _OK) == _OK})
@@ -142,21 +142,21 @@ def _cause(codes: Iterable[str]) -> str:
     return min(codes, key=lambda code: (code == "OPERATION_NOT_ATTEMPTED", code))
 
 
-def committed_places(offsets: Offsets, codes: Mapping[PartitionKey, str]) -> list[TopicPartition]:
+def committed_partitions(offsets: Offsets, codes: Mapping[PartitionKey, str]) -> list[TopicPartition]:
     """Return ``offsets`` as confluent_kafka does, each refused one with its error."""
-    places: list[TopicPartition] = []
+    partitions: list[TopicPartition] = []
     for partition, committed in offsets.items():
         code = codes.get(partition, _OK)
         error = None if code == _OK else kafka_error(code)
-        places.append(place_of(partition, committed.offset, committed.metadata, error))
-    return places
+        partitions.append(topic_partition_of(partition, committed.offset, committed.metadata, error))
+    return partitions
 
 
-def valid_offsets(places: Iterable[TopicPartition]) -> dict[PartitionKey, OffsetAndMetadata]:
-    """Return what of ``places`` can be committed."""
+def valid_offsets(partitions: Iterable[TopicPartition]) -> dict[PartitionKey, OffsetAndMetadata]:
+    """Return what of ``partitions`` can be committed."""
     return {
         PartitionKey(p.topic, p.partition): OffsetAndMetadata(p.offset, p.metadata or "")
-        for p in places
+        for p in partitions
         if p.offset >= 0
     }
 

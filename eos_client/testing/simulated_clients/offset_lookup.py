@@ -65,8 +65,8 @@ class OffsetLookup:
             flow.starts_at(self._settings.reset)
             return
         flow.stopped = True
-        place = flow.start if flow.next_fetch is None else flow.next_fetch
-        self._inbox.put(Trouble(kafka_error("_AUTO_OFFSET_RESET", why), flow.partition, place, lasts=True))
+        offset = flow.start if flow.next_fetch is None else flow.next_fetch
+        self._inbox.put(Trouble(kafka_error("_AUTO_OFFSET_RESET", why), flow.partition, offset, lasts=True))
 
     def _unknown(self) -> list[Flow]:
         return [f for f in self._flows.values() if f.next_fetch is None and not f.asked and not f.stopped]

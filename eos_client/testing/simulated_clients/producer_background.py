@@ -1,4 +1,4 @@
-"""What a producer does while its application does something else. It outlives the application's last call."""
+"""The background work of a producer, which outlives the application's last call."""
 
 from __future__ import annotations
 

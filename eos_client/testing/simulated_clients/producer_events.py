@@ -89,10 +89,10 @@ class ProducerEvents:
 
     def report(self, records: Iterable[QueuedRecord], error: KafkaError | None, base_offset: int | None = None) -> None:
         """Report one batch: delivered, from ``base_offset`` on if that is known, or failed with ``error``."""
-        for place, queued in enumerate(records):
-            offset = None if base_offset is None else base_offset + place
+        for number, queued in enumerate(records):
+            offset = None if base_offset is None else base_offset + number
             report = self._report_of(queued, error, offset)
-            self._waiting.append(_Event(report, begins=place == 0, is_record=True))
+            self._waiting.append(_Event(report, begins=number == 0, is_record=True))
 
     def _report_of(self, queued: QueuedRecord, error: KafkaError | None, offset: int | None) -> Callable[[], object]:
         callback = queued.on_delivery

@@ -1,4 +1,4 @@
-"""From the arguments of ``produce`` to records, and records whose topic is not known yet."""
+"""Turns the arguments of ``produce`` into records, and keeps those whose topic is not known yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of a producer that sends records: Produce requests, what becomes of them, and delivery reports."""
+"""The part of a producer that sends records: Produce requests, their outcome, delivery reports."""
 
 from __future__ import annotations
 
@@ -198,8 +198,8 @@ class RecordSender:
         return refusal.code == "UNKNOWN_PRODUCER_ID" and self._settings.transactional_id is None and not batch.lost
 
     def _failed(self, batch: SentBatch, treatment: Treatment, refusal: BrokerError) -> None:
-        place = f"{batch.partition.topic} [{batch.partition.partition}]"
-        why = f"ProduceRequest for {place} with {len(batch.records)} message(s) failed: {refusal}"
+        partition = f"{batch.partition.topic} [{batch.partition.partition}]"
+        why = f"ProduceRequest for {partition} with {len(batch.records)} message(s) failed: {refusal}"
         transactional = self._settings.transactional_id is not None
         if transactional and treatment is Treatment.FATAL:
             self._finish("_FENCED", f"{why}: transactional producer fenced by newer producer instance")

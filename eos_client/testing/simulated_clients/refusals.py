@@ -1,4 +1,4 @@
-"""What librdkafka makes of each refusal of a producer's requests: one table a request, an absent row is its default."""
+"""librdkafka's error class for each refusal of a producer's request: one table for each request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of a client's background: sent without waiting, sent again when no answer comes or the broker says so."""
+"""Background requests of a client: sent without waiting, and repeated when they are unanswered or retriable."""
 
 from __future__ import annotations
 

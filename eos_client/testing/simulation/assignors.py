@@ -1,4 +1,4 @@
-"""The assignors of classic groups: who gets which partitions in one round.
+"""The assignors of classic groups: who is assigned which partitions in one round.
 
 Real groups let one member compute this; here the coordinator does. Pinned partitions go where a test's script wants
 them, if that member is subscribed to their topic.

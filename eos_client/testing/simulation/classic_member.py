@@ -1,4 +1,4 @@
-"""A member of a classic group: what the coordinator remembers of it, and what it writes down."""
+"""A member of a classic group: what the coordinator remembers of it and what it persists."""
 
 from __future__ import annotations
 

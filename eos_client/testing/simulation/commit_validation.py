@@ -1,4 +1,4 @@
-"""Which commits of a KIP-848 member are accepted: the four checks, side by side (KAFKA-19779, KIP-1251).
+"""Which commits of a KIP-848 member are accepted: the four checks side by side (KAFKA-19779, KIP-1251).
 
 All are pure questions to what the coordinator remembers of a member. A commit at the member's present epoch passes
 each of them, whatever partitions it names: brokers leave ownership at an equal epoch to the client.
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from eos_client.testing.simulation.model import PartitionKey
-from eos_client.testing.simulation.settings import CommitValidation
+from eos_client.testing.simulation.settings import CommitCheck
 
 ACCEPTED = "NONE"
 
@@ -40,26 +40,24 @@ def refusal_code(*, transactional: bool) -> str:
     return "ILLEGAL_GENERATION" if transactional else "STALE_MEMBER_EPOCH"
 
 
-def accepts(
-    validation: CommitValidation, epochs: CommitEpochs, sent_epoch: int, partitions: Iterable[PartitionKey]
-) -> bool:
-    """Return whether ``validation`` accepts a commit of ``partitions`` that names ``sent_epoch``."""
+def accepts(check: CommitCheck, epochs: CommitEpochs, sent_epoch: int, partitions: Iterable[PartitionKey]) -> bool:
+    """Return whether ``check`` accepts a commit of ``partitions`` that names ``sent_epoch``."""
     if sent_epoch == epochs.member_epoch:
         return True
-    if sent_epoch > epochs.member_epoch or validation is CommitValidation.EXACT:
+    if sent_epoch > epochs.member_epoch or check is CommitCheck.EXACT:
         return False
-    if validation is CommitValidation.REVOCATION_EPOCH_MEMBER:
+    if check is CommitCheck.REVOCATION_EPOCH_MEMBER:
         return sent_epoch > epochs.revocation_epoch
-    if validation is CommitValidation.REVOCATION_EPOCH_PARTITION:
+    if check is CommitCheck.REVOCATION_EPOCH_PARTITION:
         return sent_epoch > 0 and all(sent_epoch > epochs.revoked_at(p) for p in partitions)
     return all(p in epochs.assignment_epochs and sent_epoch >= epochs.assignment_epochs[p] for p in partitions)
 
 
 def verdicts(
     epochs: CommitEpochs | None, sent_epoch: int, partitions: Iterable[PartitionKey], *, transactional: bool
-) -> dict[CommitValidation, str]:
+) -> dict[CommitCheck, str]:
     """Return what each check answers to one commit: ``NONE`` or the error's name. ``epochs`` None: no such member."""
     if epochs is None:
-        return dict.fromkeys(CommitValidation, "UNKNOWN_MEMBER_ID")
+        return dict.fromkeys(CommitCheck, "UNKNOWN_MEMBER_ID")
     named, refused = tuple(partitions), refusal_code(transactional=transactional)
-    return {check: ACCEPTED if accepts(check, epochs, sent_epoch, named) else refused for check in CommitValidation}
+    return {check: ACCEPTED if accepts(check, epochs, sent_epoch, named) else refused for check in CommitCheck}

@@ -23,7 +23,7 @@ from eos_client.testing.simulation.group_requests import (
     MemberDescription,
 )
 from eos_client.testing.simulation.model import BrokerError, Membership, PartitionKey
-from eos_client.testing.simulation.settings import BrokerSettings, CommitValidation
+from eos_client.testing.simulation.settings import BrokerSettings, CommitCheck
 from eos_client.testing.simulation.target_assignment import MemberRecord, assign, next_step
 
 
@@ -110,14 +110,14 @@ class ConsumerGroup:
 
     def verdicts(
         self, membership: Membership, partitions: Iterable[PartitionKey], *, transactional: bool
-    ) -> dict[CommitValidation, str]:
+    ) -> dict[CommitCheck, str]:
         """Return what each of the four checks would answer to this commit: ``NONE`` or the error's name.
 
         As in Kafka, an administrator's commit (negative epoch) to an empty group passes, and so does an anonymous
         transactional one to any group.
         """
         if (membership.generation < 0 and not self._members) or (transactional and membership.is_anonymous):
-            return dict.fromkeys(CommitValidation, ACCEPTED)
+            return dict.fromkeys(CommitCheck, ACCEPTED)
         member = self._members.get(membership.member_id)
         epochs = None if member is None else member.commit_epochs
         return verdicts(epochs, membership.generation, partitions, transactional=transactional)

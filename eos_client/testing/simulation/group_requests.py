@@ -1,4 +1,4 @@
-"""What members say to the group coordinator, and what it answers."""
+"""The requests of group members and the coordinator's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A simulated client's way to the brokers, and to the passing of time."""
+"""A simulated client's connection to the brokers and to the clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What simulated clients and brokers say to each other, and how a broker refuses."""
+"""The values that simulated clients and brokers exchange, and how a broker refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests on their way: latency, one-shot faults, late copies, and the history of what reached the brokers."""
+"""Requests under way: latency, one-shot faults, late copies, and the history of what reached the brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The offsets topic: one record a partition, and how its records are read (P4).
+"""The offsets topic: one record for each partition, and how its records are read (P4).
 
 Each record says to which commit it belongs and how many records that commit has, so a reader can tell a whole commit
 from the beginning of one whose writer died. Transactional commits stand there as pending until a marker of their

@@ -1,4 +1,4 @@
-"""One partition's log: data and control records, what readers may see of it, and which writes it refuses."""
+"""One partition's log: data and control records, what readers may see, and which writes it refuses."""
 
 from __future__ import annotations
 

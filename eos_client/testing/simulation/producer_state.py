@@ -1,4 +1,4 @@
-"""What a partition remembers of its idempotent producers: epoch, latest sequences, and where those batches lie.
+"""What a partition remembers of idempotent producers: epoch, latest sequences, and where their batches lie.
 
 Two windows behind one interface: Kafka's last five batches, or the latest sequence only, with duplicates told by
 arithmetic. All numbers lie packed in arrays, since a broker may know millions of producers.
@@ -60,10 +60,10 @@ class PackedColumn:
 
     def keep(self, rows: Sequence[int]) -> None:
         """Forget all rows but ``rows``."""
-        kept: array[int] = array(self.numbers.typecode)
+        remaining: array[int] = array(self.numbers.typecode)
         for row in rows:
-            kept.extend(self.all(row))
-        self.numbers = kept
+            remaining.extend(self.all(row))
+        self.numbers = remaining
 
 
 class ProducerStates(ABC):

@@ -1,4 +1,4 @@
-"""Who works when: clients' background work, late requests and scripted events, in the order of their time.
+"""Runs clients' background work, late requests and scripted events in the order of their time.
 
 One thread runs everything. A client that waits lets the others work, so two runs of one story are the same.
 """

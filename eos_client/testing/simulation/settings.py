@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class CommitValidation(Enum):
+class CommitCheck(Enum):
     """Which commits of a KIP-848 member the group coordinator accepts (KAFKA-19779).
 
     EXACT: only the member's present epoch (Kafka up to 4.2). REVOCATION_EPOCH_MEMBER, REVOCATION_EPOCH_PARTITION: as
@@ -31,7 +31,7 @@ class ProducerStateKind(Enum):
 class BrokerSettings:
     """What an administrator would set."""
 
-    commit_validation: CommitValidation = CommitValidation.ASSIGNMENT_EPOCH
+    commit_validation: CommitCheck = CommitCheck.ASSIGNMENT_EPOCH
     producer_state: ProducerStateKind = ProducerStateKind.FIVE_BATCHES
     max_in_flight_sequence_number_per_connection: int = 10_000_000
     message_max_bytes: int = 1_048_588

@@ -1,4 +1,4 @@
-"""Who should own what in a KIP-848 group, and one member's next step towards it.
+"""The target assignment of a KIP-848 group, and a member's next step towards it.
 
 The assignor is sticky and even. The step is the reconciliation of KIP-848: give up first, stay on the epoch meanwhile,
 then move to the target's epoch and take what nobody else holds.
@@ -73,13 +73,13 @@ def next_step(
     if _still_owns(owned, member.pending):
         return member
     epoch = member.epoch + 1 if member.pending else member.epoch
-    kept = {p: since for p, since in member.assigned.items() if p in target}
+    remaining = {p: since for p, since in member.assigned.items() if p in target}
     leaving = {p: since for p, since in member.assigned.items() if p not in target}
     if _still_owns(owned, leaving):
-        waiting = replace(member.revoked(member.pending), assigned=kept, pending=leaving)
+        waiting = replace(member.revoked(member.pending), assigned=remaining, pending=leaving)
         return _at(waiting, epoch)
-    taken = {p: target_epoch for p in sorted(target) if p not in kept and is_free(p)}
-    reached = replace(member.revoked([*member.pending, *leaving]), assigned={**kept, **taken}, pending={})
+    taken = {p: target_epoch for p in sorted(target) if p not in remaining and is_free(p)}
+    reached = replace(member.revoked([*member.pending, *leaving]), assigned={**remaining, **taken}, pending={})
     return _at(reached, target_epoch)
 
 

@@ -1,4 +1,4 @@
-"""What the transaction coordinator knows of one transactional.id, and how that may change (KIP-98, KIP-360).
+"""What the transaction coordinator knows of one transactional.id, and its transitions (KIP-98, KIP-360).
 
 A change makes a new value, which is written to the coordinator's log before anything acts on it; a restarted
 coordinator reads that log again.

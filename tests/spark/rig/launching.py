@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 from eos_client.testing.process_session import members_of, send_signal, spark_executors, spark_python_workers
 from tests.spark.rig.settings import StreamSettings
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -23,7 +24,6 @@ REPOSITORY = Path(__file__).parents[3]
 LIFETIME_S = 600.0
 KEEPER_START_TIMEOUT_S = 60.0
 KEEPER_END_TIMEOUT_S = 60.0
-POLL_S = 0.03
 TAIL_CHARACTERS = 4000
 
 
@@ -70,11 +70,7 @@ class SparkProcess:
 
     def until(self, reached: Callable[[], object], what: str, timeout_s: float) -> None:
         """Wait for a condition. Raises TimeoutError with the end of the application's log."""
-        deadline_s = time.monotonic() + timeout_s
-        while not reached():
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"not within {timeout_s} s: {what}\n{self.tail()}")
-            time.sleep(POLL_S)
+        wait_for(reached, lambda: f"{what}\n{self.tail()}", timeout_s=timeout_s)
 
     def tail(self) -> str:
         return self.log.read_text(errors="replace")[-TAIL_CHARACTERS:]

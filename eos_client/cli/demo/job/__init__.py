@@ -1,1 +1,1 @@
-"""The job that the demo's workers run. Each worker loads it by its file, as an application's own would be."""
+"""The job that the demo's workers run. Each worker loads it from its file, as it would load a user's."""

@@ -1,4 +1,4 @@
-"""The demo's transform: one invoice for each order, or a digest for a line that is no order.
+"""The demo's transform: an invoice for each order, and a digest for a line that is not an order.
 
 ``eos-client run invoice.py:invoice`` runs it; the verdict calls :func:`invoice_of` again on what was loaded and
 compares.

@@ -1,4 +1,4 @@
-"""Another instance of the application, somewhere else: it takes part in the group and does nothing with its records."""
+"""Another member of the group: it takes part in rebalances and does nothing with its records."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _NO_MEMBER = frozenset({"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"})
 _REJOINS = frozenset({"REBALANCE_IN_PROGRESS", "ILLEGAL_GENERATION"}) | _NO_MEMBER
 
 
-class Guest:
-    """A member that answers the coordinator soon: it gives up and takes over whatever it is told.
+class PeerMember:
+    """A member that answers the coordinator promptly: it gives up and takes over whatever it is told.
 
     ``assignor`` None means KIP-848. A `Worker`; ``leave`` ends it.
     """
@@ -61,7 +61,7 @@ class Guest:
         return self.owned, self._generation, self._waits_for_round
 
     def leave(self) -> None:
-        """Leave the group, unless the coordinator has evicted the member; the partitions go back to the others."""
+        """Leave the group, unless the coordinator has evicted the member. Its partitions go to the other members."""
         self.due_s = math.inf
         self.owned = frozenset()
         try:
@@ -86,7 +86,7 @@ class Guest:
         except BrokerError as error:
             if error.code not in _REJOINS:
                 raise
-            self._begin_again(forgotten=error.code in _NO_MEMBER)
+            self._rejoin(forgotten=error.code in _NO_MEMBER)
 
     def _beat(self) -> None:
         joining = self._generation == NO_GENERATION
@@ -118,7 +118,7 @@ class Guest:
         self._waits_for_round = False
         self._generation, self.owned = answer.generation, answer.assigned
 
-    def _begin_again(self, *, forgotten: bool) -> None:
+    def _rejoin(self, *, forgotten: bool) -> None:
         self._generation, self._waits_for_round = NO_GENERATION, False
         if forgotten:
             self.owned = frozenset()

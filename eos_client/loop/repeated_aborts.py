@@ -1,4 +1,4 @@
-"""Repeated aborts of the same work: they come slower, and end the loop when none of it can be committed."""
+"""Slows down repeated aborts of the same work, and ends the loop when none of it can be committed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from eos_client.core.model import InputPartition
 _BACKOFF_LIMIT_S = 1.0
 
 
-class AbortsInARow:
-    """Counts the aborts since the last progress, and the time that was spent on the work that they undid.
+class RepeatedAborts:
+    """Counts the aborts since the last progress, and the seconds of work that they undid.
 
-    Time without work does not count, and neither do aborts of work that belongs to another member by now: a standby
-    instance may be hours older than its only abort.
+    Idle time does not count, because a standby instance may be hours older than its only abort; neither do aborts of
+    work whose partitions have gone to another member.
     """
 
     def __init__(self) -> None:
@@ -23,23 +23,23 @@ class AbortsInARow:
         self._partitions: AbstractSet[InputPartition] = frozenset()
 
     def progress(self) -> None:
-        """Start anew: something was committed, or it is known now why it was not."""
+        """Reset: something was committed, or the reason why it was not is known now."""
         self.evictions = 0
-        self._start_anew()
+        self._reset()
 
-    def _start_anew(self) -> None:
+    def _reset(self) -> None:
         self.count, self.spent_s, self._partitions = 0, 0.0, frozenset()
 
     def evicted(self) -> None:
-        """Note that one record alone took longer than the group waits for a poll: it will again, whoever has it."""
+        """Count an eviction because a single record took longer than ``max.poll.interval.ms``; it will again."""
         self.evictions += 1
 
     def aborted(
         self, partitions: AbstractSet[InputPartition], assigned: AbstractSet[InputPartition], spent_s: float
     ) -> None:
-        """Note that a transaction with records of ``partitions`` was aborted after ``spent_s`` seconds of work."""
+        """Count the abort of a transaction with records of ``partitions`` after ``spent_s`` seconds of work."""
         if self._partitions.isdisjoint(assigned):
-            self._start_anew()
+            self._reset()
         self.count += 1
         self.spent_s += spent_s
         self._partitions = self._partitions | partitions

@@ -1,4 +1,4 @@
-"""A function of the application on its way to the executors: a plain value, equal wherever it was unpickled."""
+"""Pickles a function of the application for the executors, as a value that is equal wherever it is unpickled."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from eos_client.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
-class CarriedFunction:
+class PickledFunction:
     """A function, pickled as Spark pickles: by content, or by name where executors can import its module."""
 
     content: bytes = field(repr=False)
 
     @classmethod
-    def of(cls, name: str, function: Callable[..., Any]) -> CarriedFunction:
+    def of(cls, name: str, function: Callable[..., Any]) -> PickledFunction:
         """Pickle ``function``, the setting ``name``; raises ConfigurationError when it holds what cannot be pickled."""
         try:
             return cls(cloudpickle.dumps(function))  # type: ignore[no-untyped-call]
@@ -30,7 +30,7 @@ class CarriedFunction:
             ) from error
 
     def function(self) -> Callable[..., Any]:
-        """Return the function, which is one and the same within a process: so it may keep a token, for example."""
+        """Return the function: one object per process, so that it can cache a token, for example."""
         return _unpickled(self.content)
 
 

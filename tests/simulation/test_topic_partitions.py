@@ -3,17 +3,17 @@
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from eos_client.testing.simulated_clients.places import place_of
+from eos_client.testing.simulated_clients.topic_partitions import topic_partition_of
 from eos_client.testing.simulation.model import PartitionKey
 
 KEY = PartitionKey("in", 1)
-BROKEN = place_of(KEY, 3, "note", KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+BROKEN = topic_partition_of(KEY, 3, "note", KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
 PLAIN = TopicPartition("in", 1, 8)
 
 
 def test_without_an_error_it_is_the_librarys_own_class():
-    assert type(place_of(KEY, 3)) is TopicPartition
-    assert (place_of(KEY, 3, "note").metadata, place_of(KEY, 3).metadata) == ("note", None)
+    assert type(topic_partition_of(KEY, 3)) is TopicPartition
+    assert (topic_partition_of(KEY, 3, "note").metadata, topic_partition_of(KEY, 3).metadata) == ("note", None)
 
 
 def test_with_an_error_it_carries_it_and_all_the_rest():
@@ -31,7 +31,7 @@ def test_it_equals_the_librarys_of_the_same_name(left, right):
 
 def test_it_is_sorted_by_name_among_the_librarys():
     others = [TopicPartition("in", 2), TopicPartition("in", 0)]
-    assert [place.partition for place in sorted([BROKEN, *others])] == [0, 1, 2]
+    assert [each.partition for each in sorted([BROKEN, *others])] == [0, 1, 2]
     after, _ = others
     assert (after > BROKEN, after < BROKEN) == (True, False)
     assert BROKEN != "in"

@@ -1,4 +1,4 @@
-"""Rows that are taken in while a slot's producer starts: the work that makes them goes on meanwhile."""
+"""Prefetches a slot's rows while its producer starts, so that the stages before it go on working."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 _BYTES_MAX = 16_000_000
 
 
-def taken_in_meanwhile(batches: Iterator[pa.RecordBatch], started: Future[Any]) -> deque[pa.RecordBatch]:
+def prefetch_until(batches: Iterator[pa.RecordBatch], started: Future[Any]) -> deque[pa.RecordBatch]:
     """Return the batches that come until ``started`` is done, or until they hold 16 MB."""
-    taken: deque[pa.RecordBatch] = deque()
+    prefetched: deque[pa.RecordBatch] = deque()
     size = 0
     while size < _BYTES_MAX and not started.done():
         batch = next(batches, None)
         if batch is None:
             break
-        taken.append(batch)
+        prefetched.append(batch)
         size += batch.nbytes
-    return taken
+    return prefetched
 
 
-def used_up(taken: deque[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches in order, keeping none of them."""
-    while taken:
-        yield taken.popleft()
+def drain(prefetched: deque[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches in order and free each one as it is yielded."""
+    while prefetched:
+        yield prefetched.popleft()

@@ -20,7 +20,7 @@ def _by_name(compare: Callable[..., Any]) -> Any:
     return compared
 
 
-class PlaceWithError(TopicPartition):
+class TopicPartitionWithError(TopicPartition):
     """A partition with ``error``, which Python cannot set on confluent_kafka's own class.
 
     That one compares itself with nothing but its own kind; this one with both, by topic and partition as well.
@@ -33,12 +33,12 @@ class PlaceWithError(TopicPartition):
     __gt__, __ge__ = _by_name(operator.gt), _by_name(operator.ge)
 
 
-def place_of(
+def topic_partition_of(
     partition: PartitionKey, offset: int, metadata: str = "", error: KafkaError | None = None
 ) -> TopicPartition:
     """Return ``partition`` at ``offset`` as confluent_kafka has it."""
-    kind = TopicPartition if error is None else PlaceWithError
-    place = kind(*partition, offset, metadata) if metadata else kind(*partition, offset)
-    if isinstance(place, PlaceWithError):
-        place.error = error
-    return place
+    kind = TopicPartition if error is None else TopicPartitionWithError
+    topic_partition = kind(*partition, offset, metadata) if metadata else kind(*partition, offset)
+    if isinstance(topic_partition, TopicPartitionWithError):
+        topic_partition.error = error
+    return topic_partition

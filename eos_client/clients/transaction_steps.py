@@ -1,0 +1,484 @@
+"""Performs what the lifecycle of a transaction says next (``core/transaction_lifecycle.py``), and notes how it ended.
+
+The order of a commit is flush, serve callbacks, ask the gate, send offsets, commit: it keeps the window in which a
+silent epoch bump refuses the commit as short as librdkafka allows.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from eos_client.clients.block_state import TellOutcome
+from eos_client.clients.gate_attempts import GateAttempts
+from eos_client.clients.recovery_trace import RecoveryTrace
+from eos_client.clients.unknown_outcome import ask_the_log
+from eos_client.confluent.call_stack import Calls, comes_from
+from eos_client.confluent.thread_ownership import OWNED_CALLS
+from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, GateRule, WorkSettled
+from eos_client.core.model import GroupGeneration, InputPositions, Outcome, named, record_count
+from eos_client.core.outcome_resolution import AttemptToken
+from eos_client.core.transaction_lifecycle import OWED_A_REBUILD, Act, Event, Phase, TransactionLifecycle
+from eos_client.errors import (
+    AbortableError,
+    ClientClosedError,
+    EosError,
+    RebuildProducerError,
+    TransactionStateError,
+    UnknownOutcomeError,
+    WrongThreadError,
+)
+from eos_client.observe import Counters, EventHook, TransactionAborted, TransactionCommitted
+from eos_client.ports import Clock, GroupConsumer, MembershipSnapshot, TransactionalProducer
+
+_BLOCK_SLICE_S = 0.02
+
+_OwnCall = Literal["begin_transaction", "send_offsets", "commit_transaction", "abort_transaction"]
+"""``send_offsets`` makes the producer's own ``send_offsets_to_transaction``."""
+
+NOTHING_WAS_SENT = (TransactionStateError, ClientClosedError, WrongThreadError)
+"""Of the errors of ``commit_transaction`` that name no recovery, those that leave no doubt about the outcome."""
+
+_WHAT_WAS_BROKEN_OFF = {
+    Phase.BEGINNING: "the begin of a transaction",
+    Phase.BEGINNING_TO_COMMIT: "the begin of a transaction",
+    Phase.COMMITTING_STARTS: "the commit of where partitions start",
+    Phase.ABORTING: "an abort",
+    Phase.REBUILDING: "an abort",
+    Phase.BROKEN: "an earlier transaction",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How one attempt to end a transaction came out. ``rule``: the gate's, None when the gate was not the reason."""
+
+    outcome: Outcome
+    reason: str
+    rule: GateRule | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """What a commit is sent with."""
+
+    positions: InputPositions
+    snapshot: MembershipSnapshot
+    token: AttemptToken
+    ruling: CommitRuling
+    inside_revoke: bool
+
+    @property
+    def generation(self) -> GroupGeneration:
+        return self.snapshot.generation
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What is known of one way to the end, across the steps of it.
+
+    ``inside_revoke``: the consumer cannot go back before its running call has returned. ``reason`` and ``rule`` say why
+    the transaction is aborted. ``failure``: what the client library has said and nothing was done about yet.
+    """
+
+    began_at: float
+    inside_revoke: bool = False
+    reason: str = ""
+    rule: GateRule | None = None
+    failure: AbortableError | RebuildProducerError | None = None
+    ruling: CommitRuling | None = None
+    snapshot: MembershipSnapshot | None = None
+    commit: _Commit | None = None
+    unanswered: UnknownOutcomeError | None = None
+    starts: InputPositions | None = None
+    is_log_asked: bool = False
+    is_left_unknown: bool = False
+
+    def fail(self, failure: AbortableError | RebuildProducerError) -> None:
+        """Let ``failure`` be why the transaction is aborted."""
+        self.failure, self.reason, self.rule = failure, str(failure), None
+
+
+class TransactionSteps:
+    """The steps of the transactions of one consumer and one producer, and the state that they are in."""
+
+    def __init__(
+        self,
+        consumer: GroupConsumer,
+        producer: TransactionalProducer,
+        *,
+        clock: Clock,
+        hook: EventHook,
+        counters: Counters,
+        handle_in_doubt: bool,
+        told: TellOutcome,
+        raise_failure: Callable[[], None],
+    ) -> None:
+        """``told`` hears how each attempt ended; ``raise_failure`` raises what a rebalance callback could not."""
+        self._consumer = consumer
+        self._producer = producer
+        self._hook = hook
+        self._clock = clock
+        self._counters = counters
+        self._told = told
+        self._raise_failure = raise_failure
+        self.lifecycle = TransactionLifecycle(is_broken=handle_in_doubt)
+        self.attempts = GateAttempts(consumer, hook, clock)
+        self.last = Ending(Outcome.COMMITTED, "nothing was done yet")
+        self.outputs_in_hand = False
+        self.records_out = 0
+        self._trace = RecoveryTrace(producer, hook, counters, clock)
+        self._attempt = _Attempt(clock())
+        self._call_under_way: _OwnCall = "begin_transaction"
+        self._token = AttemptToken(secrets.token_hex(6))
+        self._acts: dict[Act, Callable[[_Attempt], Event | None]] = {
+            Act.BEGIN: self._begin,
+            Act.FLUSH: self._flush,
+            Act.SERVE_CALLBACKS: self._serve_callbacks,
+            Act.ASK_GATE: self._ask_gate,
+            Act.COMMIT: self._commit,
+            Act.ASK_LOG: self._ask_log,
+            Act.ABORT: self._abort,
+            Act.REBUILD: self._rebuild,
+            Act.NOTE_COMMITTED: self._note_committed,
+            Act.NOTE_ABORTED: self._note_aborted,
+            Act.NOTE_HELD: self._note_held,
+            Act.COMMIT_STARTS: self._commit_starts,
+        }
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to end."""
+        return not self.lifecycle.has_begun and not self._consumer.positions
+
+    # -- what is asked for -----------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._run(Event.BEGIN, _Attempt(self._clock()))
+
+    def end(self) -> Ending:
+        """Commit, hold or abort, as the gate decides."""
+        return self._run(Event.END, _Attempt(self._clock()))
+
+    def end_inside_revoke(self) -> Ending:
+        """Commit inside the revoke callback, or abort."""
+        return self._run(Event.REVOKED, _Attempt(self._clock(), inside_revoke=True))
+
+    def abort(self, reason: str, *, inside_revoke: bool = False) -> Ending:
+        """Abort because of ``reason``, and go back to the first uncommitted record."""
+        return self._run(Event.ABORT, _Attempt(self._clock(), inside_revoke=inside_revoke, reason=reason))
+
+    def recover(self, failure: AbortableError | RebuildProducerError) -> Ending:
+        """Do what ``failure``, raised while work was being added, is named for."""
+        attempt = _Attempt(self._clock())
+        attempt.fail(failure)
+        is_finished = isinstance(failure, RebuildProducerError)
+        return self._run(Event.HANDLE_FINISHED if is_finished else Event.REFUSED, attempt)
+
+    def resume(self, *, inside_revoke: bool) -> Ending:
+        """Bring the step that has not come to a known end to one."""
+        attempt = self._attempt
+        attempt.inside_revoke = inside_revoke
+        if self.lifecycle.phase in OWED_A_REBUILD:
+            attempt.failure, attempt.reason, attempt.rule = None, self._why(attempt), None
+        return self._run(Event.RESUME, attempt)
+
+    def commit_starts(self, starts: InputPositions) -> None:
+        """Commit where partitions start, in a transaction of its own."""
+        self._run(Event.COMMIT_STARTS, _Attempt(self._clock(), starts=starts))
+
+    def abort_failed(self, ending: Ending | None, *, inside_revoke: bool) -> None:
+        """Note that an abort has failed: its records are read again, and the handle is replaced before its next use."""
+        self.go_back(inside_revoke=inside_revoke)
+        if ending is not None:
+            self.note(ending)
+        self.lifecycle.on(Event.ABORT_FAILED)
+
+    def leave_unknown(self, reason: str) -> str:
+        """Return why the outcome of the commit stays unknown; empty where that was asked before."""
+        if self._attempt.is_left_unknown:
+            return ""
+        self._attempt.is_left_unknown = True
+        return f"{self._why(self._attempt)} It stays unknown what became of it: {reason}"
+
+    def _run(self, event: Event, attempt: _Attempt) -> Ending:
+        self._attempt = attempt
+        act = self.lifecycle.on(event)
+        while act is not Act.NOTHING:
+            follows = self._acts[act](attempt)
+            act = Act.NOTHING if follows is None else self.lifecycle.on(follows)
+        return self.last
+
+    def _why(self, attempt: _Attempt) -> str:
+        """Return why it is not known how the step that is under way ended."""
+        if attempt.unanswered is not None:
+            return str(attempt.unanswered)
+        return f"{_WHAT_WAS_BROKEN_OFF.get(self.lifecycle.phase, 'a commit')} did not come to a known end."
+
+    # -- the producer's transactional calls --------------------------------------------------------------------------
+
+    def own_call(self, name: _OwnCall, *arguments: Any) -> None:
+        """Make the producer's transactional call of that name, which it refuses to everybody else meanwhile."""
+        self._call_under_way = name
+        getattr(self._producer, name)(*arguments)
+
+    def is_making(self, call: str, *, above: int) -> bool:
+        """Whether it is this object that makes the producer's ``call``; ``above``: as in `comes_from`."""
+        is_named = call.startswith(self._call_under_way)
+        return is_named and comes_from(_OWN_CALLS, self, OWNED_CALLS, self._producer, above=above + 1)
+
+    # -- the acts: each performs one step and returns what came of it ------------------------------------------------
+
+    def _begin(self, _: _Attempt) -> Event:
+        try:
+            self._consumer.require_open()
+            self.own_call("begin_transaction")
+        except EosError as error:
+            # Where a signal handler's begin_transaction() has passed for ours, the client library refuses ours.
+            if not self._producer.has_open_transaction:
+                self.lifecycle.on(Event.NOT_BEGUN)
+                raise
+            if error.__cause__ is None:
+                self.lifecycle.on(Event.BEGUN_ELSEWHERE)
+                raise
+        return Event.BEGUN
+
+    def _flush(self, attempt: _Attempt) -> Event:
+        meanwhile = None if attempt.inside_revoke else self._consumer.prefetch
+        try:
+            self._producer.flush_outputs(self._producer.limits.commit_timeout_s, meanwhile)
+        except (AbortableError, RebuildProducerError) as error:
+            if not attempt.inside_revoke:
+                self._raise_failure()  # a commit inside a callback that was served meanwhile may have taken effect
+            attempt.fail(error)
+            is_finished = isinstance(error, RebuildProducerError)
+            return Event.NOT_FLUSHED_BY_HANDLE if is_finished else Event.NOT_FLUSHED
+        if attempt.inside_revoke:
+            return Event.FLUSHED_IN_CALLBACK
+        self._raise_failure()
+        return Event.FLUSHED
+
+    def _serve_callbacks(self, _: _Attempt) -> Event:
+        self._consumer.serve_callbacks()
+        self._raise_failure()
+        return Event.SERVED
+
+    def _ask_gate(self, attempt: _Attempt) -> Event:
+        if attempt.inside_revoke:
+            ruling, snapshot = self.attempts.decide(self._consumer.positions)
+        else:
+            ruling, snapshot = self.decide()
+        attempt.ruling, attempt.snapshot = ruling, snapshot
+        if ruling.decision is not CommitDecision.COMMIT:
+            attempt.reason, attempt.rule = ruling.reason, ruling.rule
+            is_abort = attempt.inside_revoke or ruling.decision is CommitDecision.ABORT
+            return Event.RULED_ABORT if is_abort else Event.RULED_SKIP
+        if late := self._plain_commits_under_way():
+            attempt.reason, attempt.rule = late, None
+            return Event.RULED_ABORT
+        self._token = self._token.next()
+        positions = dict(self._consumer.positions)
+        attempt.commit = _Commit(positions, snapshot, self._token, ruling, attempt.inside_revoke)
+        return Event.RULED_COMMIT if self.lifecycle.has_begun else Event.RULED_COMMIT_UNBEGUN
+
+    def decide(self) -> tuple[CommitRuling, MembershipSnapshot]:
+        """Ask the gate, serving callbacks as it wants; a callback may end the transaction meanwhile."""
+
+        def stands() -> bool:
+            self._raise_failure()
+            return self.lifecycle.phase is Phase.DECIDING
+
+        ruling, snapshot = self.attempts.decide_after_callbacks(lambda: self._consumer.positions, stands)
+        if ruling.decision is CommitDecision.SKIP and self._consumer.gate.settings.policy is GatePolicy.BLOCK:
+            return self._block(ruling, snapshot)
+        return ruling, snapshot
+
+    def _block(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> tuple[CommitRuling, MembershipSnapshot]:
+        """Stay in poll until the gate opens; its hold limit ends this."""
+        self._note_skip(ruling, snapshot)
+        waits = {CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS}
+        while ruling.decision in waits and self.lifecycle.phase is Phase.DECIDING:
+            if ruling.decision is CommitDecision.SKIP:
+                self._consumer.wait_while_paused(_BLOCK_SLICE_S)
+            else:
+                self._consumer.serve_callbacks(drain=True)
+            self._raise_failure()
+            ruling, snapshot = self.attempts.decide(self._consumer.positions)
+        return ruling, snapshot
+
+    def _plain_commits_under_way(self) -> str:
+        """Return why the transaction must not be committed now, if a plain commit is the reason."""
+        ours = self._consumer.positions.keys()
+        if late := self._consumer.unanswered_commits & ours:
+            return (
+                f"an asynchronous commit() of {named(late)} was not answered in time: served after this transaction, "
+                "it would take the group back"
+            )
+        if late := self._consumer.unfenced_commits & ours:
+            return (
+                f"a commit() of {named(late)} was not answered before this block: a copy of it, served after this "
+                "transaction, would take the group back"
+            )
+        return ""
+
+    def _commit(self, attempt: _Attempt) -> Event:
+        commit, timeout_s = _given(attempt.commit), self._producer.limits.commit_timeout_s
+        is_sent = False
+        try:
+            if commit.positions:
+                self.own_call("send_offsets", commit.positions, commit.snapshot, timeout_s, str(commit.token))
+            is_sent = True
+            self.own_call("commit_transaction", timeout_s)
+        except UnknownOutcomeError as error:
+            attempt.unanswered = error
+            return Event.UNANSWERED
+        except EosError as error:
+            if self._producer.may_have_ended:  # then a signal handler has raised it
+                raise
+            if isinstance(error, (AbortableError, RebuildProducerError)):
+                attempt.fail(error)
+                return Event.HANDLE_FINISHED if isinstance(error, RebuildProducerError) else Event.REFUSED
+            if not is_sent or isinstance(error, NOTHING_WAS_SENT):
+                self.lifecycle.on(Event.NOT_SENT)
+            raise
+        return Event.ANSWERED
+
+    def _ask_log(self, attempt: _Attempt) -> Event:
+        """Ask the log what became of the commit. What that raises leaves the outcome open, but UnknownOutcomeError."""
+        commit = _given(attempt.commit)
+        cause = attempt.unanswered = attempt.unanswered or UnknownOutcomeError(self._why(attempt))
+        if not attempt.is_log_asked:
+            attempt.is_log_asked = True
+            self._counters.outcomes_resolved += 1
+            self._trace.failed(cause)
+        try:
+            outcome = ask_the_log(
+                self._consumer, self._producer, commit.positions, commit.token, cause, self._hook, self._clock
+            )
+        except UnknownOutcomeError as error:
+            self.lifecycle.on(Event.NOT_FOUND)
+            self.go_back(inside_revoke=attempt.inside_revoke)
+            self._told(None, str(error))
+            raise
+        if self._trace.resolved(outcome) is Outcome.ABORTED:
+            attempt.reason, attempt.rule = str(cause), None
+            return Event.FOUND_ABORTED
+        return Event.FOUND_COMMITTED
+
+    def _commit_starts(self, attempt: _Attempt) -> Event:
+        timeout_s = self._producer.limits.commit_timeout_s
+        self._token = self._token.next()
+        self.own_call("begin_transaction")
+        self.own_call("send_offsets", _given(attempt.starts), self._consumer.snapshot(), timeout_s, str(self._token))
+        self.own_call("commit_transaction", timeout_s)
+        return Event.STARTS_COMMITTED
+
+    def _abort(self, attempt: _Attempt) -> Event:
+        self._trace_failure(attempt)
+        try:
+            if self.lifecycle.has_begun:
+                self.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
+        except RebuildProducerError as error:
+            attempt.fail(error)
+            return Event.HANDLE_FINISHED
+        return Event.ABORT_CONFIRMED
+
+    def _rebuild(self, attempt: _Attempt) -> Event:
+        """Replace the handle: no commit was sent, so init_transactions aborts whatever is open."""
+        self._trace_failure(attempt)
+        try:
+            self._producer.rebuild()
+        except EosError:
+            self.go_back(inside_revoke=attempt.inside_revoke)
+            raise
+        return Event.REBUILT
+
+    def _trace_failure(self, attempt: _Attempt) -> None:
+        failure, attempt.failure = attempt.failure, None
+        if failure is not None:
+            self._trace.failed(failure)
+
+    # -- how it ended ------------------------------------------------------------------------------------------------
+
+    def note(self, ending: Ending) -> Ending:
+        """Note how an attempt ended, and tell who waits for it."""
+        self.last = ending
+        self._told(ending.outcome, ending.reason)
+        return ending
+
+    def _note_committed(self, attempt: _Attempt) -> None:
+        commit = _given(attempt.commit)
+        committed = TransactionCommitted(
+            records_in=record_count(commit.positions),
+            records_out=self.records_out,
+            duration_s=self._clock() - attempt.began_at,
+            generation=commit.generation,
+            inside_revoke=commit.inside_revoke,
+        )
+        self._consumer.settle(commit.positions)
+        self.settled()
+        self.note(Ending(Outcome.COMMITTED, commit.ruling.reason, commit.ruling.rule))
+        self.lifecycle.on(Event.NOTED)
+        self._counters.committed += 1
+        self._counters.records_in += committed.records_in
+        self._counters.records_out += committed.records_out
+        self._counters.generation_id = commit.generation.generation_id
+        self._hook(committed)
+        self._trace.committed()
+
+    def _note_aborted(self, attempt: _Attempt) -> None:
+        aborted = self.aborted(attempt.reason, attempt.rule, inside_revoke=attempt.inside_revoke)
+        self.lifecycle.on(Event.NOTED)
+        self.count_aborted(aborted)
+
+    def aborted(self, reason: str, rule: GateRule | None = None, *, inside_revoke: bool) -> TransactionAborted:
+        """Go back and note that nothing of the transaction was committed; returns the event that tells it."""
+        records_in = record_count(self._consumer.positions)
+        self.go_back(inside_revoke=inside_revoke)
+        self.note(Ending(Outcome.ABORTED, reason, rule))
+        return TransactionAborted(reason=reason, rule=rule, records_in=records_in)
+
+    def count_aborted(self, aborted: TransactionAborted) -> None:
+        """Count and report an abort."""
+        self._counters.aborted += 1
+        self._hook(aborted)
+
+    def _note_held(self, attempt: _Attempt) -> None:
+        ruling = _given(attempt.ruling)
+        self._note_skip(ruling, _given(attempt.snapshot))
+        self.note(Ending(Outcome.SKIPPED, ruling.reason, ruling.rule))
+
+    def _note_skip(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
+        self._counters.skipped += 1
+        self.attempts.skipped(ruling, snapshot)
+
+    def go_back(self, *, inside_revoke: bool) -> None:
+        """Rewind to the first uncommitted record."""
+        if inside_revoke:
+            self._consumer.rewind_soon()
+        else:
+            self._consumer.rewind()
+        self.settled()
+
+    def settled(self) -> None:
+        """Note that no work is open any more."""
+        self._consumer.gate.observe(WorkSettled())
+        self.records_out = 0
+        self.outputs_in_hand = False
+        self.attempts.ended()
+
+
+T = TypeVar("T")
+
+
+def _given(value: T | None) -> T:
+    """Return what an earlier step of the attempt has left."""
+    if value is None:
+        raise LookupError("a step of a transaction has left out what the next one needs")
+    return value
+
+
+_OWN_CALLS = Calls(TransactionSteps.own_call)

@@ -1,0 +1,280 @@
+"""The life of a transaction as a table: what may happen next, and what is done about it.
+
+Theory of operation. A transaction of ours is ended by several parties. The application begins it, writes and ends it;
+a rebalance callback may come inside nearly every step of that and ends it first; an exception of a signal handler may
+break off any step between two bytecodes. So the state always names the step that is under way, and it changes *before*
+the step is performed. A step that is broken off needs no notice of its own: the state still names it, and ``RESUME``
+says how it is brought to a known end. An end that was broken off before anything was sent begins again. After a commit
+was sent, only its answer or the group's log settles what became of it (KAFKA-17754). All other steps that did not come
+to a known end cost the handle: the next ``init_transactions`` aborts whatever is open (KIP-360).
+
+``TRANSITIONS`` is the whole table, ``TransactionLifecycle.on`` the only way the state changes, and an absent row is an
+error. The act in a row is what ``clients/transaction_steps.py`` performs next; most acts end in another event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Phase(Enum):
+    """The step that is under way, or where the transaction rests between two calls."""
+
+    IDLE = "idle"
+    """No transaction has begun. Records may have been handed over."""
+    BEGINNING = "beginning"
+    OPEN = "open"
+    """The transaction takes outputs."""
+    HELD = "held"
+    """The gate has skipped the last attempt to commit; more work may be added."""
+    FLUSHING = "flushing"
+    """The outputs are being delivered."""
+    SERVING = "serving"
+    """Rebalance callbacks that are due are being served."""
+    DECIDING = "deciding"
+    """The gate is being asked."""
+    BEGINNING_TO_COMMIT = "beginning to commit"
+    """Nothing was written: the transaction begins only now, to carry the input offsets."""
+    COMMITTING = "committing"
+    """The input offsets and the commit are being sent."""
+    UNKNOWN = "unknown"
+    """The commit was not answered; the group's log is being asked."""
+    COMMITTED = "committed"
+    """The commit is confirmed, and this is being noted."""
+    ABORTING = "aborting"
+    REBUILDING = "rebuilding"
+    """Another handle is being initialised, which aborts whatever was open."""
+    ABORTED = "aborted"
+    """Nothing of the transaction is left in the log; the consumer is going back."""
+    COMMITTING_STARTS = "committing starts"
+    """A transaction of its own commits where newly assigned partitions start."""
+    BROKEN = "broken"
+    """The transaction was given up, and the handle has to be replaced before it is used again."""
+
+
+class Event(Enum):
+    """What has happened, or what the application or a rebalance asks for."""
+
+    BEGIN = "begin"
+    BEGUN = "begun"
+    NOT_BEGUN = "not begun"
+    BEGUN_ELSEWHERE = "begun elsewhere"
+    """The call was refused, and a transaction is open: a signal handler has begun it."""
+    END = "end"
+    """The application asks for the end; everything handed over is processed."""
+    REVOKED = "revoked"
+    """A revocation asks for the end, from inside its callback."""
+    FLUSHED = "flushed"
+    FLUSHED_IN_CALLBACK = "flushed in callback"
+    """Inside a revoke callback no other callback can be served."""
+    NOT_FLUSHED = "not flushed"
+    NOT_FLUSHED_BY_HANDLE = "not flushed by handle"
+    """The outputs cannot be delivered by this handle any more."""
+    SERVED = "served"
+    RULED_COMMIT = "ruled commit"
+    RULED_COMMIT_UNBEGUN = "ruled commit, not begun"
+    RULED_SKIP = "ruled skip"
+    RULED_ABORT = "ruled abort"
+    ANSWERED = "answered"
+    """The coordinator has confirmed the commit."""
+    UNANSWERED = "unanswered"
+    REFUSED = "refused"
+    """The commit was refused for sure, or an output was: the transaction can only be aborted."""
+    HANDLE_FINISHED = "handle finished"
+    """The handle is of no use any more, and no commit was sent, or it was refused for sure (KIP-360)."""
+    NOT_SENT = "not sent"
+    """The commit was not sent, for a reason that no abort mends."""
+    FOUND_COMMITTED = "found committed"
+    FOUND_ABORTED = "found aborted"
+    NOT_FOUND = "not found"
+    """The log cannot tell, because all its offsets are somebody else's."""
+    ABORT = "abort"
+    """The application, a revocation or a loss asks for the abort."""
+    ABORT_CONFIRMED = "abort confirmed"
+    REBUILT = "rebuilt"
+    NOTED = "noted"
+    """The end has been noted, and told to the block that waits for it."""
+    ABORT_FAILED = "abort failed"
+    COMMIT_STARTS = "commit starts"
+    STARTS_COMMITTED = "starts committed"
+    GIVEN_UP = "given up"
+    """A client is being closed: nothing is begun any more."""
+    RESUME = "resume"
+    """A step was broken off: bring it to a known end."""
+
+
+class Act(Enum):
+    """What the session performs next. NOTHING: the transition is complete."""
+
+    NOTHING = "nothing"
+    BEGIN = "begin_transaction"
+    FLUSH = "flush the outputs"
+    SERVE_CALLBACKS = "serve callbacks"
+    ASK_GATE = "ask the gate"
+    COMMIT = "send offsets and commit"
+    ASK_LOG = "rebuild, then ask the log"
+    ABORT = "abort_transaction"
+    REBUILD = "rebuild the producer"
+    NOTE_COMMITTED = "settle the records"
+    NOTE_ABORTED = "rewind"
+    NOTE_HELD = "tell the skip"
+    COMMIT_STARTS = "commit the starts"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One row: where an event leads, and what is done there."""
+
+    to: Phase
+    act: Act = Act.NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionState:
+    """``has_begun``: whether the producer has an open transaction, as far as this side knows."""
+
+    phase: Phase = Phase.IDLE
+    has_begun: bool = False
+
+
+class UnexpectedEventError(Exception):
+    """The table has no row for this event in this phase: a mistake of this package."""
+
+
+AT_REST = (Phase.IDLE, Phase.OPEN, Phase.HELD)
+ENDING = (Phase.FLUSHING, Phase.SERVING, Phase.DECIDING)
+"""The end has begun and nothing was sent: an end that is broken off here is begun again, or ended by a revocation."""
+NOTHING_SENT = (*AT_REST, *ENDING)
+OUTCOME_OPEN = (Phase.COMMITTING, Phase.UNKNOWN, Phase.COMMITTED)
+"""A commit may have taken effect, and its records are not settled."""
+OWED_A_REBUILD = (
+    Phase.BEGINNING,
+    Phase.BEGINNING_TO_COMMIT,
+    Phase.ABORTING,
+    Phase.REBUILDING,
+    Phase.COMMITTING_STARTS,
+    Phase.BROKEN,
+)
+"""Where the step was broken off or has failed, only another handle ends the transaction for sure."""
+UNFINISHED = (*OUTCOME_OPEN, *OWED_A_REBUILD, Phase.ABORTED)
+"""Met between two calls, these say that the step was broken off or has failed: RESUME comes before anything else."""
+
+_BEGUN = {Phase.OPEN: True, Phase.COMMITTING: True}
+_BEGUN_OR_NOT = (Phase.HELD, *ENDING, Phase.ABORTING)
+
+
+_Rows = dict[tuple[Phase, Event], Transition]
+
+
+def _rows(phases: Iterable[Phase], event: Event, to: Phase, act: Act = Act.NOTHING) -> _Rows:
+    return {(phase, event): Transition(to, act) for phase in phases}
+
+
+def _ended_meanwhile(*events: Event) -> _Rows:
+    """Return rows for results that are out of date: a callback inside the step has ended the transaction."""
+    return {(phase, event): Transition(phase) for phase in AT_REST for event in events}
+
+
+TRANSITIONS: Mapping[tuple[Phase, Event], Transition] = {
+    **_rows((Phase.IDLE, Phase.HELD, *ENDING), Event.BEGIN, Phase.BEGINNING, Act.BEGIN),
+    (Phase.BEGINNING, Event.BEGUN): Transition(Phase.OPEN),
+    (Phase.BEGINNING, Event.NOT_BEGUN): Transition(Phase.IDLE),
+    # The end: flush, serve callbacks, ask the gate, commit (KAFKA-19779). A revocation commits in its callback.
+    **_rows(NOTHING_SENT, Event.END, Phase.FLUSHING, Act.FLUSH),
+    **_rows(NOTHING_SENT, Event.REVOKED, Phase.FLUSHING, Act.FLUSH),
+    (Phase.FLUSHING, Event.FLUSHED): Transition(Phase.SERVING, Act.SERVE_CALLBACKS),
+    (Phase.FLUSHING, Event.FLUSHED_IN_CALLBACK): Transition(Phase.DECIDING, Act.ASK_GATE),
+    (Phase.FLUSHING, Event.NOT_FLUSHED): Transition(Phase.ABORTING, Act.ABORT),
+    (Phase.FLUSHING, Event.NOT_FLUSHED_BY_HANDLE): Transition(Phase.REBUILDING, Act.REBUILD),
+    (Phase.SERVING, Event.SERVED): Transition(Phase.DECIDING, Act.ASK_GATE),
+    (Phase.DECIDING, Event.RULED_COMMIT): Transition(Phase.COMMITTING, Act.COMMIT),
+    (Phase.DECIDING, Event.RULED_COMMIT_UNBEGUN): Transition(Phase.BEGINNING_TO_COMMIT, Act.BEGIN),
+    (Phase.DECIDING, Event.RULED_SKIP): Transition(Phase.HELD, Act.NOTE_HELD),
+    (Phase.DECIDING, Event.RULED_ABORT): Transition(Phase.ABORTING, Act.ABORT),
+    **_ended_meanwhile(
+        Event.FLUSHED,
+        Event.NOT_FLUSHED,
+        Event.NOT_FLUSHED_BY_HANDLE,
+        Event.SERVED,
+        Event.RULED_COMMIT,
+        Event.RULED_COMMIT_UNBEGUN,
+        Event.RULED_SKIP,
+        Event.RULED_ABORT,
+    ),
+    (Phase.BEGINNING_TO_COMMIT, Event.BEGUN): Transition(Phase.COMMITTING, Act.COMMIT),
+    (Phase.BEGINNING_TO_COMMIT, Event.NOT_BEGUN): Transition(Phase.IDLE),
+    **_rows((Phase.BEGINNING, Phase.BEGINNING_TO_COMMIT), Event.BEGUN_ELSEWHERE, Phase.OPEN),
+    # The answer to a commit. Without one it may still take effect: never abort, ask the log (KAFKA-17754).
+    (Phase.COMMITTING, Event.ANSWERED): Transition(Phase.COMMITTED, Act.NOTE_COMMITTED),
+    (Phase.COMMITTING, Event.UNANSWERED): Transition(Phase.UNKNOWN, Act.ASK_LOG),
+    (Phase.COMMITTING, Event.REFUSED): Transition(Phase.ABORTING, Act.ABORT),
+    (Phase.COMMITTING, Event.HANDLE_FINISHED): Transition(Phase.REBUILDING, Act.REBUILD),
+    (Phase.COMMITTING, Event.NOT_SENT): Transition(Phase.OPEN),
+    (Phase.UNKNOWN, Event.FOUND_COMMITTED): Transition(Phase.COMMITTED, Act.NOTE_COMMITTED),
+    (Phase.UNKNOWN, Event.FOUND_ABORTED): Transition(Phase.ABORTED, Act.NOTE_ABORTED),
+    (Phase.UNKNOWN, Event.NOT_FOUND): Transition(Phase.IDLE),
+    (Phase.COMMITTED, Event.NOTED): Transition(Phase.IDLE),
+    # The abort. A loss never commits. A failed abort costs the handle, because its transaction stays open (KIP-360).
+    **_rows(NOTHING_SENT, Event.ABORT, Phase.ABORTING, Act.ABORT),
+    **_rows(NOTHING_SENT, Event.REFUSED, Phase.ABORTING, Act.ABORT),
+    **_rows(NOTHING_SENT, Event.HANDLE_FINISHED, Phase.REBUILDING, Act.REBUILD),
+    (Phase.ABORTING, Event.ABORT_CONFIRMED): Transition(Phase.ABORTED, Act.NOTE_ABORTED),
+    (Phase.ABORTING, Event.HANDLE_FINISHED): Transition(Phase.REBUILDING, Act.REBUILD),
+    (Phase.REBUILDING, Event.REBUILT): Transition(Phase.ABORTED, Act.NOTE_ABORTED),
+    (Phase.ABORTED, Event.NOTED): Transition(Phase.IDLE),
+    # Where newly assigned partitions start, in a transaction of its own, so never while another one is open.
+    **_rows((Phase.IDLE, Phase.HELD, *ENDING), Event.COMMIT_STARTS, Phase.COMMITTING_STARTS, Act.COMMIT_STARTS),
+    (Phase.COMMITTING_STARTS, Event.STARTS_COMMITTED): Transition(Phase.IDLE),
+    # What was broken off, or has failed, and what is given up.
+    **_rows(OWED_A_REBUILD, Event.RESUME, Phase.REBUILDING, Act.REBUILD),
+    **_rows((Phase.COMMITTING, Phase.UNKNOWN), Event.RESUME, Phase.UNKNOWN, Act.ASK_LOG),
+    (Phase.COMMITTED, Event.RESUME): Transition(Phase.COMMITTED, Act.NOTE_COMMITTED),
+    (Phase.ABORTED, Event.RESUME): Transition(Phase.ABORTED, Act.NOTE_ABORTED),
+    **_rows((*NOTHING_SENT, *OWED_A_REBUILD, Phase.ABORTED), Event.ABORT_FAILED, Phase.BROKEN),
+    **_rows(NOTHING_SENT, Event.GIVEN_UP, Phase.IDLE),
+    **_rows((*OWED_A_REBUILD, Phase.ABORTED, *OUTCOME_OPEN), Event.GIVEN_UP, Phase.BROKEN),
+}
+
+
+def next_state(state: TransactionState, event: Event) -> tuple[TransactionState, Act]:
+    """Return the state after ``event`` and what is to be performed there. Raises UnexpectedEventError."""
+    transition = TRANSITIONS.get((state.phase, event))
+    if transition is None:
+        raise UnexpectedEventError(f"a transaction that is {state.phase.value} cannot meet {event.value!r}")
+    carried = state.has_begun and transition.to in _BEGUN_OR_NOT
+    return TransactionState(transition.to, _BEGUN.get(transition.to, carried)), transition.act
+
+
+class TransactionLifecycle:
+    """The state of one session's transaction. ``on`` is the only way that it changes."""
+
+    def __init__(self, *, is_broken: bool = False) -> None:
+        """``is_broken``: the handle comes from another session, which left it in doubt."""
+        self.state = TransactionState(Phase.BROKEN if is_broken else Phase.IDLE)
+
+    def on(self, event: Event) -> Act:
+        """Take in one event; returns what is to be performed now."""
+        self.state, act = next_state(self.state, event)
+        return act
+
+    @property
+    def phase(self) -> Phase:
+        """The step that is under way."""
+        return self.state.phase
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the producer has an open transaction."""
+        return self.state.has_begun
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Between two calls: whether a step has failed or was broken off, so that RESUME comes next."""
+        return self.phase in UNFINISHED
+
+    @property
+    def is_outcome_open(self) -> bool:
+        """Whether a commit was sent whose outcome is not settled."""
+        return self.phase in OUTCOME_OPEN

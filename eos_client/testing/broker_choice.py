@@ -1,0 +1,62 @@
+"""Which kind of broker the fixtures of `pytest_plugin` start: decided, and loaded, when the first test wants one."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from eos_client.testing.broker_settings import DEFAULT_VERSION
+from eos_client.testing.container_kafka import ContainerKafka
+from eos_client.testing.docker_engine import engine_version
+from eos_client.testing.embedded_kafka import EmbeddedKafka
+
+if TYPE_CHECKING:
+    import pytest
+
+    from eos_client.testing.broker import KafkaBroker
+
+
+class BrokerChoice:
+    """Which kind of broker this session runs, and why."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self.kind: str = str(config.getoption("--eos-kafka"))
+        self.version: str = str(config.getoption("--eos-kafka-version") or DEFAULT_VERSION)
+        self.reason = f"--eos-kafka={self.kind}"
+        self.started: list[str] = []
+        if self.kind == "auto":
+            self.kind, self.reason = _answering_kind()
+
+    def new_broker(self, **options: Any) -> KafkaBroker:
+        """Start one broker of the chosen kind and say so in the terminal."""
+        options.setdefault("version", self.version)
+        broker: KafkaBroker
+        if self.kind == "container":
+            broker = container = ContainerKafka(**options).start()
+            what = f"container of {container.image}"
+        else:
+            broker = EmbeddedKafka(on_progress=self._say, **options).start()
+            what = f"process, Kafka {broker.version}"
+        line = f"{what} ({self.reason})"
+        if line not in self.started:
+            self.started.append(line)
+            self._say(line)
+        return broker
+
+    def _say(self, line: str) -> None:
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        capture = self._config.pluginmanager.get_plugin("capturemanager")
+        with ExitStack() as stack:
+            if capture is not None:
+                stack.enter_context(capture.global_and_fixture_disabled())
+            if terminal is not None:
+                terminal.ensure_newline()
+                terminal.write_line(f"kafka: {line}")
+
+
+def _answering_kind() -> tuple[str, str]:
+    version = engine_version()
+    if version is None:
+        return "process", "--eos-kafka=auto: no Docker engine answers"
+    return "container", f"--eos-kafka=auto: Docker engine {version} answers"
