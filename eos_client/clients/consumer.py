@@ -86,6 +86,7 @@ class EosConsumer:
         self._library = self.member.library
         self._membership = self.member.membership
         self._handed = self.member.handed
+        self._handing_over = self.member.handing_over
         self._plain = PlainCommits(self.member, hook, clock, application_on_commit)
         self._events = InputEvents(hook)
         self._missing = MissingTopics(self.member, (), clock)
@@ -142,11 +143,11 @@ class EosConsumer:
 
     def _next(self, count: int, timeout: float) -> list[Any]:
         self.open_work.conclude()
-        self.member.begin_fetching()
+        self._handing_over.begin()
         if (session := self.open_work.session_with_block) is not None:
             return self._next_in_block(session, count, timeout)
         session = self.open_work.session
-        batch = self.member.next_batch(count, timeout)
+        batch = self._handing_over.next_batch(count, timeout)
         if session is not None and session.is_unresolved:  # a commit inside the revoke callback of this very call
             session.raise_failure()
         return batch
@@ -156,7 +157,7 @@ class EosConsumer:
         with session.block.reading():
             self._missing.require()
             while True:
-                batch = self.member.next_batch(count, timeout)
+                batch = self._handing_over.next_batch(count, timeout)
                 session.raise_failure()
                 session.block.check()
                 records = self._events.records(batch)
@@ -174,12 +175,12 @@ class EosConsumer:
         before the first record from there is handed over: what was written meanwhile is skipped. Where that matters,
         seek to the high watermark that ``get_watermark_offsets`` returns.
         """
-        self.member.seek(partition)
+        self._handing_over.seek(partition)
 
     @owned(alone=True, but_for_callbacks=True)
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the next offset that is handed over, also where records wait that the library has counted already."""
-        return self.member.position(partitions)
+        return self._handing_over.position(partitions)
 
     @owned()
     def pause(self, partitions: list[TopicPartition]) -> None:

@@ -9,30 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_INVALID,
-    OFFSET_STORED,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from eos_client.config import safe_consumer_settings
 from eos_client.confluent.consumer.chosen_positions import ChosenPositions
-from eos_client.confluent.consumer.fetched_records import FetchedRecords, without
-from eos_client.confluent.consumer.fetching import Fetching, PartitionParts
+from eos_client.confluent.consumer.closing import Closing
+from eos_client.confluent.consumer.fetched_records import FetchedRecords
+from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.group_offsets import GroupOffsets
+from eos_client.confluent.consumer.handing_over import HandingOver
 from eos_client.confluent.consumer.library_consumer import ConsumerFactory, LibraryConsumer
 from eos_client.confluent.consumer.membership import Membership
+from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.paused_partitions import PausedPartitions
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
-from eos_client.confluent.consumer.read_positions import ReadPositions, behind_the_end, forbidden_reset, topic_replaced
-from eos_client.confluent.consumer.record_runs import Batch, RecordRun, last_good
+from eos_client.confluent.consumer.read_positions import ReadPositions
 from eos_client.confluent.consumer.reset_policy import ResetPolicy
 from eos_client.confluent.consumer.rewinding import Rewinding
-from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.consumer.seeks import Seeks
 from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.confluent.diagnosis import LastErrors
@@ -42,9 +35,6 @@ from eos_client.core.commit_gate import CommitGate
 from eos_client.core.hand_over import HandOver
 from eos_client.core.model import CommittedOffset, GroupGeneration, InputPartition, InputPosition, InputPositions
 from eos_client.ports import Clock, MembershipSnapshot, RebalanceListener, keys_of
-
-_BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
-"""Logical offsets that lie before whatever was handed over and is not committed."""
 
 
 class ConfluentConsumer:
@@ -69,7 +59,6 @@ class ConfluentConsumer:
         self._clock = clock
         self._report = report
         self._commit_starts_for_group = commit_starts
-        self._left_behind = False
         self._may_commit_by_hand = False
         self.gate = gate
         self.library = LibraryConsumer(safe_consumer_settings(settings), factory, clock)
@@ -80,6 +69,16 @@ class ConfluentConsumer:
         self._parts = self._new_parts()
         self.membership = Membership(self.library, ownership, self._parts)
         self._fetching = Fetching(self.library, self.membership, self._parts, self.offsets, report, clock)
+        self.handing_over = HandingOver(self.library, self.membership, self._parts, self._fetching, self.offsets)
+        self._closing = Closing(
+            self.library,
+            self.membership,
+            self._parts.records,
+            ownership,
+            self._sync_before_leaving,
+            report,
+            clock,
+        )
 
     def _new_parts(self) -> PartitionParts:
         reads = ReadPositions()
@@ -146,85 +145,10 @@ class ConfluentConsumer:
         if self.membership.is_closed and not self.membership.in_callback:
             raise consumer_closed()
 
-    # -- handing records over ----------------------------------------------------------------------------------------
-
-    def begin_fetching(self) -> None:
-        """Begin a call that hands records over; the caller closes the journal of ``handed`` as its last step."""
-        self._fetching.begin()
-
-    def next_batch(self, count: int, timeout: float) -> list[Any]:
-        """Return up to ``count`` messages within ``timeout`` seconds, and count them as handed over."""
-        parts = self._parts
-        self._fetching.require_not_given_up()
-        parts.starts.require_starts()
-        if self.membership.needs_sync:
-            self._fetching.drain()
-        paused = parts.paused.by_application
-        if 0 < (ready := len(parts.records.ready(paused))) < count:
-            # Serving callbacks leaves single records: no batch by itself.
-            self._fetching.fetch_for_later(count - ready, 0)
-        messages = parts.records.take(count, parts.paused.by_application) if count > 0 else []
-        batch = Batch(messages, one_topic=self.membership.is_of_one_topic)
-        return self._hand_over(batch or self._fetching.fetch_in_time(count, timeout))
-
-    def _hand_over(self, batch: Batch) -> list[Any]:
-        """Count records as uncommitted work and return them, up to the first that may not be handed over."""
-        for topic in self._fetching.replaced_topics:
-            return self._stop_at(batch, 0, topic_replaced(topic))
-        messages, handed, reads = batch.messages, self.handed, self._parts.reads
-        for run in batch.runs:
-            if not run.is_error:
-                if reads.misses(run):
-                    return self._stop_at_misplaced(batch, run)
-                reads.read(run)
-                generation, epoch = self.membership.synced_generation, last_good(messages, run).leader_epoch()
-                handed.handed_over(run.partition, run.first_offset, run.next_offset, generation, epoch)
-            else:
-                self.library.note_fatal(messages[run.start : run.stop])
-            refusal = forbidden_reset(run.partition, messages[run.stop - 1])
-            if refusal is not None:
-                return self._stop_at(batch, run.stop - 1, refusal)
-        return messages
-
-    def _stop_at(self, batch: Batch, place: int, refusal: KafkaException) -> list[Any]:
-        """Hand over what lies before ``place``; the rest is kept, and refused as soon as it comes first."""
-        self._parts.records.put_first(batch.messages[place:])
-        if place == 0:
-            self.handed.journal = None
-            raise refusal
-        return batch.messages[:place]
-
-    def _stop_at_misplaced(self, batch: Batch, run: RecordRun) -> list[Any]:
-        """Seek again where the log has the position that the library has left, else find out who may go on."""
-        parts, partition = self._parts, run.partition
-        expected, end = parts.reads.expected(partition), self.offsets.end_of(partition)
-        if (end is None or end >= expected) and parts.reads.may_seek_again(partition):
-            parts.seeks.seek(partition, expected)
-            self._keep_others(batch, run)
-        elif self.membership.is_by_pattern(partition.topic):
-            self._keep_others(batch, run)
-            parts.begin_anew(frozenset({partition}))
-        else:
-            return self._stop_at(batch, run.start, behind_the_end(partition, expected, run.first_offset))
-        return batch.messages[: run.start]
-
-    def _keep_others(self, batch: Batch, run: RecordRun) -> None:
-        """Drop everything from ``run`` on that is of its partition, and keep the rest for later."""
-        misplaced = frozenset({run.partition})
-        self._parts.records.drop_of(misplaced)
-        self._parts.records.put_first(without(misplaced, batch.messages[run.start :]))
-
     @owned()
     def put_back(self, batch: Sequence[Any]) -> None:
         """Take back the unprocessed end of the last batch; the next call returns it first."""
-        is_outermost = self.handed.begin_change()
-        returned = Batch(list(batch))
-        first_offsets = {run.partition: run.first_offset for run in reversed(returned.runs) if not run.is_error}
-        for partition, first_offset in first_offsets.items():
-            self.handed.taken_back(partition, first_offset)
-            self._parts.reads.goes_on_at(partition, first_offset)
-        self._parts.records.put_first(returned.messages)
-        self.handed.end_change(is_outermost=is_outermost)
+        self.handing_over.put_back(batch)
 
     # -- serving callbacks, going back -------------------------------------------------------------------------------
 
@@ -453,33 +377,6 @@ class ConfluentConsumer:
         """Fetch ``partitions`` again, each as soon as it is known where it goes on."""
         self._parts.paused.resume_for_application(partitions, self._parts.starts.held)
 
-    def seek(self, partition: TopicPartition) -> None:
-        """Continue at ``partition.offset``; records of it that wait to be handed over are dropped."""
-        is_outermost = self.handed.begin_change()
-        self.library.raw.seek(partition)
-        key = InputPartition(partition.topic, partition.partition)
-        if partition.offset >= 0 or partition.offset in _BACK:
-            self.handed.sought(key, partition.offset)
-        self._parts.go_on_at([partition])
-        self._parts.records.drop_of(frozenset({key}))
-        self._parts.rewinding.forget(key)
-        self.handed.end_change(is_outermost=is_outermost)
-
-    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return the next offset that is handed over, also where records wait that the library has counted already."""
-        self.handed.undo()
-        positions: list[TopicPartition] = self.library.raw.position(partitions)
-        waiting = {partition: first for partition, (first, _) in self._parts.records.spans().items()}
-        for position in positions:
-            key = InputPartition(position.topic, position.partition)
-            is_open = self.handed.journal is not None
-            first = self.handed.next_offsets.get(key) if is_open else waiting.get(key)
-            if first is not None and first >= 0:
-                position.offset = first
-            elif is_open or key in self._parts.starts.waiting:  # the library may have counted what nobody was given
-                position.offset = OFFSET_INVALID
-        return positions
-
     @owned()
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Return the cluster's metadata. ``timeout`` in seconds. Raises TransactionStateError inside a callback."""
@@ -487,61 +384,12 @@ class ConfluentConsumer:
         with consumer_errors("list_topics()"):
             return self.library.call(lambda: self.library.raw.list_topics(**given))
 
-    # -- closing -----------------------------------------------------------------------------------------------------
-
     @owned()
     def close(self) -> None:
-        """Leave the group; runs the revoke callback, and then raises what callbacks of the application have raised.
-
-        See ``EosConsumer.close``. A second call goes on where a signal handler has broken off the first one.
-        """
-        if not self.membership.is_closed:
-            self._prepare_to_leave()
-        if not self.library.close_has_begun:
-            self._close_library_in_time()
-        if report := self.library.guard.take_report():
-            self._report(report)
-        self.library.guard.raise_kept()
-
-    def _prepare_to_leave(self) -> None:
-        self.library.guard.begin_close()
-        try:
-            self._sync_before_leaving()
-        except BaseException as error:  # noqa: BLE001  # raised again at the end: whatever it is, the group is left
-            self.library.guard.keep(error)
-        self.membership.leave_before_close()
-        self._parts.records.clear()
-
-    def _close_library_in_time(self) -> None:
-        limit_s = self.library.close_limit_s
-        try:
-            if not close_in_time(self._ownership.lent(self.library.close_once), limit_s, self._clock):
-                self._left_behind = True
-                self._report(self._what_is_left_behind(limit_s))
-        finally:
-            self._ownership.disown()
+        """Leave the group; runs the revoke callback, and then raises what callbacks of the application have raised."""
+        self._closing.close()
 
     @property
     def was_left_behind(self) -> bool:
         """Whether the client library did not let go in time, so leaving the group was not confirmed."""
-        return self._left_behind
-
-    def _what_is_left_behind(self, limit_s: float) -> str:
-        stays = f"within {limit_s:g} s. Its thread and connections stay to the process's end"
-        if self.library.may_keep_a_record:
-            return (
-                f"close() did not let go of the client library {stays}: a callback or a signal handler has raised "
-                "inside consume(), after which the library may keep one record that nobody was given, and wait for it "
-                "in its close(). It was asked to leave the group before that. No committed offset counts the record: "
-                "the next owner of its partition reads it"
-            )
-        session_ms = self.library.settings.get("session.timeout.ms", "of the group's")
-        if self.membership.stays_a_member:
-            return (
-                f"close() did not let go of the client library {stays}. The group keeps the place of this static "
-                f"member, as after every close(), until its session ({session_ms} ms) is over"
-            )
-        return (
-            f"close() did not leave the group {stays}, and its partitions go to other members when its session "
-            f"({session_ms} ms) is over"
-        )
+        return self._closing.was_left_behind

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from eos_client.completion import Completion
 from eos_client.confluent.consumer.dropped_members import MEMBERS, in_background
@@ -20,7 +20,6 @@ from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, is_pattern
 from eos_client.ports import MembershipSnapshot, RebalanceListener, keys_of
 
-T = TypeVar("T")
 Partitions = frozenset[InputPartition]
 
 
@@ -166,7 +165,9 @@ class Membership:
                 raise
             return MembershipSnapshot(None, UNJOINED)  # the library has none any more once it leaves the group
         generation = self._generations.read(metadata, self._library.raw.memberid)
-        return MembershipSnapshot(metadata, replace(generation, is_member_epoch=self._is_member_epoch))
+        if self._is_member_epoch:
+            generation = replace(generation, is_member_epoch=True)
+        return MembershipSnapshot(metadata, generation)
 
     # -- joining and leaving -----------------------------------------------------------------------------------------
 
@@ -248,12 +249,9 @@ class Membership:
         """Note that a call into the library begins: nothing has left within it."""
         self._left_in_call = self._retained_in_call = frozenset()
 
-    def serving(self, call: Callable[[], T]) -> T:
-        """Make a ``call`` into the library that serves rebalance callbacks; once it has returned none is under way."""
-        try:
-            return call()
-        finally:
-            self._in_callback = False
+    def end_call(self) -> None:
+        """Note that the call into the library has returned: no rebalance callback is under way."""
+        self._in_callback = False
 
     def note_synced(self, generation: GroupGeneration) -> None:
         """Note that the queue was emptied since ``generation`` was read: no callback from before it can be waiting."""
