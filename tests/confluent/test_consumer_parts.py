@@ -314,7 +314,7 @@ def test_what_was_stored_beyond_what_was_sent_is_still_to_be_committed():
 
 
 class Follower:
-    """Writes down what it is told, as the listener does."""
+    """The parts that follow a membership, and its listener: writes down what it is told."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, list[int]]] = []
@@ -327,8 +327,8 @@ class Follower:
 
 
 @pytest.fixture
-def joined(library: Any) -> tuple[Membership, Follower]:
-    follower = Follower()
+def joined(library: Any) -> tuple[Membership, Any]:
+    follower: Any = Follower()
     membership = Membership(library, ThreadOwnership("EosConsumer"), follower)
     membership.subscribe(["orders"], follower)
     return membership, follower
@@ -394,16 +394,18 @@ def test_what_the_applications_callback_raises_breaks_nothing_off(joined, librar
 
 def test_a_kip_848_member_syncs_its_epoch_by_an_emptied_queue_only():
     library: Any = Library(**{"group.protocol": "consumer"})
-    membership = Membership(library, ThreadOwnership("EosConsumer"), Follower())
-    membership.subscribe(["orders"], Follower())
+    follower: Any = Follower()
+    membership = Membership(library, ThreadOwnership("EosConsumer"), follower)
+    membership.subscribe(["orders"], follower)
     library.raw.callbacks["on_assign"](library.raw, to_kafka(0))
     assert membership.needs_sync
     assert membership.synced_generation is UNJOINED
 
 
 def test_a_topic_is_by_pattern_where_the_subscription_has_one_and_does_not_name_it(library):
-    membership = Membership(library, ThreadOwnership("EosConsumer"), Follower())
-    membership.subscribe(["orders", "^or.*"], Follower())
+    follower: Any = Follower()
+    membership = Membership(library, ThreadOwnership("EosConsumer"), follower)
+    membership.subscribe(["orders", "^or.*"], follower)
     assert membership.names("orders")
     assert not membership.is_by_pattern("orders")
     assert membership.is_by_pattern("orders-eu")

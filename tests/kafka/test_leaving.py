@@ -118,7 +118,7 @@ def test_a_loss_that_a_failed_client_is_told_of_raises_nothing(stage):
         raise KafkaException(KafkaError(KafkaError._FATAL, "Failed to remove subscription"))
 
     consumer = stage.consumer(factory=intercepting(Consumer, unsubscribe=fail))
-    consumer._membership._is_leaving = True
+    consumer._membership.is_leaving = True
     consumer._membership._on_lost(None, [])
     assert len(asked) == 1
 
