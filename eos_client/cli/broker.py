@@ -18,18 +18,20 @@ def serve_broker(version: str, port: int | None, properties: Mapping[str, str]) 
 
     :raises EmbeddedKafkaError: it could not start, or died by itself.
     """
-    broker = EmbeddedKafka(version=version, port=port, properties=properties, on_progress=tell)
+    broker = EmbeddedKafka(version=version, port=port, properties=properties, on_progress=print_status)
     started_at = time.monotonic()
-    tell(f"starting Kafka {version} ...")
+    print_status(f"starting Kafka {version} ...")
     with sigterm_as_interrupt():
         try:
             with broker:
                 print(broker.bootstrap_servers, flush=True)
-                tell(f"Kafka {version} serves {broker.bootstrap_servers} after {time.monotonic() - started_at:.1f} s")
-                tell("Ctrl-C or SIGTERM stops it and removes its data")
+                print_status(
+                    f"Kafka {version} serves {broker.bootstrap_servers} after {time.monotonic() - started_at:.1f} s"
+                )
+                print_status("Ctrl-C or SIGTERM stops it and removes its data")
                 _watch(broker)
         except KeyboardInterrupt:
-            tell("stopped")
+            print_status("stopped")
 
 
 def _watch(broker: EmbeddedKafka) -> None:
@@ -38,6 +40,6 @@ def _watch(broker: EmbeddedKafka) -> None:
     raise EmbeddedKafkaError(f"the broker died by itself. The end of its log:\n{broker.log_tail()}")
 
 
-def tell(line: str) -> None:
+def print_status(line: str) -> None:
     """Print a line for the person at the terminal; stdout is for the address alone."""
     print(line, file=sys.stderr, flush=True)

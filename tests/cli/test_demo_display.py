@@ -22,7 +22,7 @@ def shown(console: Any) -> Any:
 
 def note_all(tally: Any, *entries: Any) -> Any:
     for entry in entries:
-        tally.note(entry)
+        tally.apply(entry)
 
 
 def test_a_worker_is_counted_by_its_log_lines() -> None:
@@ -64,7 +64,7 @@ def test_without_a_terminal_progress_is_plain_lines() -> None:
     worker = Worker("w1", [])
     worker.tally.begin_life()
     with Display(console, [worker], Progress(total=100, loaded=50, committed=40)) as display:
-        display.note("w1 started")
+        display.emit("w1 started")
         display.refresh()
     text = shown(console)
     assert "w1 started" in text
@@ -102,7 +102,7 @@ def test_on_a_terminal_the_table_shows_every_worker() -> None:
 def test_the_outcome_says_the_verdict_in_words(verdict: Any, complaints: Any, passed: Any) -> None:
     console = plain_console()
     display = Display(console, [Worker("w1", [])], Progress(total=500))
-    display.note("w1 killed (SIGKILL) while it owned 2 partitions")
+    display.emit("w1 killed (SIGKILL) while it owned 2 partitions")
     assert show_outcome(console, display, verdict, complaints) is passed
     text = shown(console)
     assert ("NOT EXACTLY ONCE" in text) is not passed

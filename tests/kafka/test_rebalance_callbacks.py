@@ -155,7 +155,7 @@ def test_after_an_abort_because_of_on_revoke_the_records_come_again_from_the_fir
 
 
 def test_records_that_wait_to_be_handed_over_leave_with_their_partition(stage):
-    """They were fetched, not handed over: their heir gets them, and when it comes back, only what is left."""
+    """They were fetched, not handed over: their new owner gets them, and when it comes back, only what is left."""
     written = stage.load(10)
     consumer = stage.subscribed()
     wait_for(

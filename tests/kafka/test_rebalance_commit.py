@@ -235,7 +235,7 @@ def test_offsets_of_partitions_that_left_unassigned_are_never_dropped(stage):
 
 
 def test_an_abort_does_not_go_back_to_what_an_heir_has_processed_meanwhile(stage):
-    """What was taken before a partition left is its heir's, also when it has come back."""
+    """What was taken before a partition left is its new owner's, also when it has come back."""
     stage.load(5)
     producer, consumer = stage.producer(), stage.subscribed()
     producer.session(consumer)
@@ -244,7 +244,7 @@ def test_an_abort_does_not_go_back_to_what_an_heir_has_processed_meanwhile(stage
     theirs: list[Any] = []
     wait_for(
         lambda: rebalanced(stage, consumer, newcomer) and len(theirs) >= 10,
-        "the heir to have taken its share",
+        "the new owner to have taken its share",
         lambda: consumer.member.serve_callbacks(drain=True),
         lambda: theirs.extend(newcomer.consume(100, 0.05)),
     )

@@ -74,8 +74,8 @@ def is_overtaken_by_an_heir(stage, program):
         assert frozen.said() == "stalling"
         frozen.signal(signal.SIGSTOP)
         producer = stage.producer()
-        with stage.subscribed() as heir:
-            stage.copy_until(producer, heir, lambda: stage.committed() == {0: 5, 1: 5})
+        with stage.subscribed() as new_owner:
+            stage.copy_until(producer, new_owner, lambda: stage.committed() == {0: 5, 1: 5})
         wait_for(lambda: not stage.members(), "the group to be empty")
         frozen.signal(signal.SIGCONT)
         frozen.go()

@@ -29,7 +29,7 @@ MEMBERS_MAX = 3
 LIMITS = ProducerLimits(commit_timeout_s=2.0, start_timeout_s=20.0, recovery_timeout_s=30.0)
 GATE = GateSettings(hold_limit_s=3.0)
 SESSION_S = 10
-TRANSACTION_MS = 20_000  # longer than a session: heirs find pending offsets
+TRANSACTION_MS = 20_000  # longer than a session: new owners find pending offsets
 CRASH_S, LATE_S = 0.3, 25.0
 DRAIN_S_MAX = 600.0
 STILL_S_MAX = 60.0  # longer than any time-out here: after that nothing will move by itself

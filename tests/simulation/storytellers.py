@@ -67,9 +67,9 @@ def aimed_step(story: Story, random: Random, which: int, others: Callable[[], No
         story.write(8)
         story.crash(which, "EndTxn" if dice < 0.3 else request)
         story.advance(random.choice((0.01, SESSION_S + 0.5)))
-        for heir in range(MEMBERS_MAX):  # what it left behind is pending while they come
-            story.work(heir)
-            random.choice((story.join, story.rebalance, lambda heir=heir: story.revoke(heir)))()
+        for new_owner in range(MEMBERS_MAX):  # what it left behind is pending while they come
+            story.work(new_owner)
+            random.choice((story.join, story.rebalance, lambda new_owner=new_owner: story.revoke(new_owner)))()
     else:
         story.write(8)
         story.aim(which, lambda name: story.delay(request, seconds, name), slowly if dice < 0.7 else lambda _: others())

@@ -233,8 +233,8 @@ def test_closing_the_consumer_inside_a_block_commits_nothing(stage):
         consumer.close()
     assert txn.outcome is Outcome.ABORTED
     assert stage.outputs == []
-    heir = stage.subscribed()
-    stage.copy_the_rest(producer, heir)
+    new_owner = stage.subscribed()
+    stage.copy_the_rest(producer, new_owner)
     assert stage.outputs == stage.inputs
 
 

@@ -250,8 +250,8 @@ def test_clients_that_are_closed_say_that_the_outcome_is_unknown(stage, closes):
     (producer if closes == "consumer" else consumer).close()
     assert resolved(stage) == ["unknown"]
     assert stage.named("transaction_aborted") == []
-    with stage.subscribed() as successor, stage.producer() as heir:
-        stage.copy_the_rest(heir, successor)
+    with stage.subscribed() as successor, stage.producer() as new_owner:
+        stage.copy_the_rest(new_owner, successor)
     assert stage.outputs == stage.inputs
 
 

@@ -100,8 +100,8 @@ def test_a_classic_member_whose_id_was_taken_over_ends_with_the_fatal_error(prot
     stage = BlockStage(protocol, records=1)
     consumer, producer = stage.subscribed(group_instance_id="desk-1"), stage.producer()
     stage.wait_for(lambda: consumer.member.assigned, lambda: one_block(producer, consumer))
-    heir = stage.subscribed(group_instance_id="desk-1")
-    stage.wait_for(lambda: heir.member.assigned, lambda: heir.consume(1, 0.2))
+    new_owner = stage.subscribed(group_instance_id="desk-1")
+    stage.wait_for(lambda: new_owner.member.assigned, lambda: new_owner.consume(1, 0.2))
     block_that_raises(stage, producer, consumer)
 
 

@@ -217,8 +217,8 @@ def test_a_static_classic_member_comes_back_without_a_rebalance(cluster):
 def test_a_classic_member_whose_instance_id_was_taken_over_is_fatally_fenced(cluster):
     member = Member(cluster, EAGER, group_instance_id="one")
     pump(member)
-    heir = Member(cluster, EAGER, group_instance_id="one")
-    settle(heir)
+    new_owner = Member(cluster, EAGER, group_instance_id="one")
+    settle(new_owner)
     pump(member, seconds=5.0)
     errors = [m.error() for m in member.got if m.error() is not None]
     assert [e.code() for e in errors] == [KafkaError._FATAL]
@@ -235,8 +235,8 @@ def test_error_cb_hears_nothing_of_it(cluster):
     consumer = cluster.consumer(config)
     consumer.subscribe(["in"])
     consumer.poll(1.0)
-    heir = Member(cluster, EAGER, group_instance_id="one")
-    settle(heir)
+    new_owner = Member(cluster, EAGER, group_instance_id="one")
+    settle(new_owner)
     event = consumer.poll(5.0)
     assert (event.error().code(), event.error().fatal()) == (KafkaError._FATAL, False)
     assert consumer.poll(5.0) is None

@@ -235,8 +235,8 @@ def test_a_revoked_partition_is_committed_before_its_new_owner_starts(cluster, p
 def test_lost_partitions_are_not_committed(cluster):
     consumer, _ = member_of(cluster, enable_auto_commit=True, auto_commit_interval_ms=600_000)
     cluster.lose()
-    heir = consumer_of(cluster, EAGER)
-    heir.subscribe(["in"])
+    new_owner = consumer_of(cluster, EAGER)
+    new_owner.subscribe(["in"])
     for _ in range(500):
         consumer.consume(10, 0.01)
     assert committed(cluster) == {}

@@ -204,7 +204,7 @@ def test_rows_that_are_others_when_a_failed_call_is_repeated_are_refused_before_
 def test_a_batch_that_was_left_half_written_is_named_when_the_next_one_comes(local):
     sink = half_written_in_one_call(local)
     before = local.values()
-    words = r"batch 1 was written by slots 0 alone.*adopt_ledger="
+    words = r"batch 1 was written only by slots 0.*adopt_ledger="
     with pytest.raises(errors.BatchUnfinishedError, match=words):
         sink(local.numbers(40, 60), 2)
     with pytest.raises(errors.BatchUnfinishedError, match=words):
@@ -259,7 +259,7 @@ def test_a_thread_inside_foreach_batch_needs_what_spark_knows_of_the_query(local
     if kind is InheritableThread:
         assert (told, local.values()) == ([], each_once(0, 40))
     else:
-        assert "in a thread of its own inside foreachBatch" in told[0]
+        assert "in another thread inside foreachBatch" in told[0]
         assert "InheritableThread" in told[0]
 
 

@@ -17,7 +17,7 @@ _EXAMPLES_MAX = 5
 
 @dataclass
 class Findings:
-    """Counts of what is wrong with an output topic; all zero means every input once, in order, unaltered."""
+    """Counts of the defects of an output topic; all zero means every input once, in order, unaltered."""
 
     inputs: int = 0
     outputs: int = 0
@@ -35,14 +35,14 @@ class Findings:
 
 
 def as_it_is(value: bytes) -> bytes:
-    """Return the value: all of it counts."""
+    """Return the value unchanged: all of it is compared."""
     return value
 
 
 class OutputAudit:
-    """Takes every input, then every visible output, and says what does not match.
+    """Takes every input, then every visible output, and counts what does not match.
 
-    :param promised: what becomes of an input line; the part of an output that ``essence`` returns must be just that.
+    :param promised: maps an input line to the expected output; it is compared with what ``essence`` returns.
     :param origin_headers: the headers in which an output carries its input's partition and offset.
     :param by_key: order is promised to records of one key only, not to an input partition.
     """
@@ -64,7 +64,7 @@ class OutputAudit:
         self._newest: dict[tuple[int, int, bytes | None], int] = {}
 
     def expect(self, partition: int, offset: int, line: bytes) -> None:
-        """Note one input record; offsets of a partition must come in order from 0 without a gap."""
+        """Expect one input record; offsets of a partition must come in order from 0 without a gap."""
         digests = self._digests.setdefault(partition, array("I"))
         if offset != len(digests):
             raise ValueError(f"input partition {partition} goes from offset {len(digests) - 1} to {offset}")
@@ -73,7 +73,7 @@ class OutputAudit:
         self._findings.inputs += 1
 
     def see(self, output_partition: int, headers: Mapping[str, bytes], value: bytes, key: bytes | None = None) -> None:
-        """Note one visible output, in the order of its partition."""
+        """Check one visible output, in the order of its partition."""
         self._findings.outputs += 1
         origin = self._origin(headers)
         if origin is None:
@@ -108,7 +108,7 @@ class OutputAudit:
         return (partition, offset) if known is not None and 0 <= offset < len(known) else None
 
     def findings(self) -> Findings:
-        """Return the counts, once all inputs and outputs were noted."""
+        """Return the counts, once all inputs and outputs were given."""
         findings = self._findings
         findings.missing = sum(seen.count(0) for seen in self._seen.values())
         for partition, seen in self._seen.items():

@@ -38,7 +38,7 @@ class Progress:
 
 @dataclass
 class Display:
-    """What the demo shows while it runs. ``note`` tells an event, ``refresh`` the present state."""
+    """What the demo shows while it runs. ``emit`` shows an event, ``refresh`` the present state."""
 
     console: Console
     workers: Sequence[Worker]
@@ -66,8 +66,8 @@ class Display:
         """Seconds since the demo began."""
         return time.monotonic() - self._started_at
 
-    def note(self, text: str) -> None:
-        """Tell of something that happened just now; it is kept for the closing table."""
+    def emit(self, text: str) -> None:
+        """Show an event that happened now; the closing table repeats it."""
         self.notes.append((self.elapsed_s, text))
         if self._live is None:
             self.console.print(f"{self.elapsed_s:5.1f} s  {text}", highlight=False, soft_wrap=True)

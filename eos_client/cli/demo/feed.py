@@ -14,13 +14,13 @@ from eos_client.cli.demo.input_file import InputLines, key_of
 from eos_client.confluent.admin.topic_records import TopicLoader
 
 _BURST_S = 0.05
-"""The stream arrives in bursts this far apart."""
+"""Seconds between two bursts of the stream."""
 
 
 class Feed:
     """A thread that loads ``lines`` over ``duration_s`` seconds, never beyond the share that was released.
 
-    A line with a key goes to its key's partition, any other in turn to the next one. Its producer is its own.
+    A line with a key goes to its key's partition, other lines to each in turn. The thread has its own producer.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Feed:
         return self.loaded == self.total and not self._thread.is_alive()
 
     def release(self, share: float) -> None:
-        """Let the feed go on up to this share of all lines; at least one line."""
+        """Let the feed load up to this share of all lines, at least one line."""
         self._ceiling = max(self._ceiling, math.ceil(self.total * share))
 
     def start(self) -> None:
@@ -87,7 +87,7 @@ class Feed:
             self.error = error
 
     def _arrived_in_a_burst(self) -> float:
-        """Wait a moment; return how many records that moment brought. A stream that was held back does not hurry."""
+        """Wait for one burst; returns how many records arrived. A stream that was held back does not catch up."""
         waited_from = time.monotonic()
         self._stopped.wait(_BURST_S)
         return (time.monotonic() - waited_from) * self._per_s

@@ -1,7 +1,7 @@
 """The demo's scenario: two workers, a third joins, and one is killed in the middle of a transaction.
 
-Every step waits for the cluster to have got somewhere, not for a time, so that the join and the kill hit a moving
-stream on a slow machine too.
+Every step waits for progress of the cluster instead of a time, so that the join and the kill hit a moving stream on a
+slow machine, too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Plan:
 
 
 class StalledError(EosError):
-    """The workers no longer get on."""
+    """The workers make no progress."""
 
 
 class Scenario:
@@ -69,25 +69,25 @@ class Scenario:
         :raises StalledError: nothing moved for ``stall_limit_s``, or a worker ended by itself.
         """
         first, victim, third = self._workers
-        plan, feed, note = self._plan, self._feed, self._display.note
+        plan, feed, emit = self._plan, self._feed, self._display.emit
         feed.release(plan.released_at_start)
         feed.start()
         self._start(first, victim)
         self._until(lambda: self._has_committed(plan.join_at))
         self._start(third)
         self._until(lambda: third.tally.partitions > 0)
-        note(f"{third.name} has joined and owns {third.tally.partitions} partitions")
+        emit(f"{third.name} has joined and owns {third.tally.partitions} partitions")
         feed.release(plan.released_after_join)
         self._until(lambda: self._has_committed(plan.kill_at) and victim.tally.partitions > 0)
         owned = self._kill_at_work(victim)
-        note(f"{victim.name} killed (SIGKILL) while it owned {owned} partitions")
+        emit(f"{victim.name} killed (SIGKILL) while it owned {owned} partitions")
         self._until_after(plan.restart_after_s)
         self._start(victim)
         self._until(lambda: victim.tally.partitions > 0)
-        note(f"{victim.name} is back and owns {victim.tally.partitions} partitions")
+        emit(f"{victim.name} is back and owns {victim.tally.partitions} partitions")
         feed.release(1.0)
         self._until(lambda: feed.is_done and self._progress.committed >= feed.total)
-        note(f"all {feed.total:,} records are committed")
+        emit(f"all {feed.total:,} records are committed")
 
     def stop(self) -> list[str]:
         """Send SIGTERM to every worker and wait; return a complaint for each that did not end with status 0."""
@@ -103,7 +103,7 @@ class Scenario:
                 how = "had to be killed" if code is None else f"ended with status {code}"
                 complaints.append(f"{worker.name} {how}")
                 if code is not None:
-                    self._display.note(f"{worker.name} {how} when it was stopped: {worker.tally.failure}")
+                    self._display.emit(f"{worker.name} {how} when it was stopped: {worker.tally.failure}")
         return complaints
 
     def _start(self, *workers: Worker) -> None:
@@ -111,7 +111,7 @@ class Scenario:
             worker.start()
             again = " again" if worker.tally.lives > 1 else ""
             pid = worker.child.pid if worker.child else 0
-            self._display.note(f"{worker.name} started{again} (process {pid})")
+            self._display.emit(f"{worker.name} started{again} (process {pid})")
 
     def _kill_at_work(self, victim: Worker) -> int:
         """Kill it some way into the transaction after its next commit; return how many partitions it owned."""
@@ -146,7 +146,7 @@ class Scenario:
             raise self._feed.error
         for worker in self._workers:
             while worker.tally.incidents:
-                self._display.note(f"{worker.name} {worker.tally.incidents.popleft()}")
+                self._display.emit(f"{worker.name} {worker.tally.incidents.popleft()}")
             if worker.state.startswith(("failed", "stopped")):
                 last = worker.tally.failure or "\n".join(worker.log_tail)
                 raise StalledError(f"{worker.name} ended by itself, {worker.state}: {last}")

@@ -31,7 +31,7 @@ WORKER_COUNT = 3
 _COMMIT_INTERVAL_S = 0.2
 _START_TIMEOUT_S = 30.0  # three workers start, and Spark, perhaps on a machine with other things to do
 _SESSION_MS = 6000
-"""How soon the group gives up a killed worker; the smallest that a broker with default settings accepts."""
+"""The session timeout of a killed worker; the smallest that a broker with default settings accepts."""
 
 
 class GroupProtocol(str, Enum):
@@ -61,7 +61,7 @@ _BROKER_PROPERTIES = {
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions:
-    """What ``eos-client demo`` was asked to do. ``bootstrap_servers=None``: start an embedded Kafka."""
+    """The options of ``eos-client demo``. ``bootstrap_servers=None``: start an embedded Kafka."""
 
     bootstrap_servers: str | None = None
     input_name: str | None = None
@@ -75,7 +75,7 @@ class DemoOptions:
 
     @property
     def protocol(self) -> GroupProtocol:
-        """The protocol asked for, or the one under which a killed worker is noticed soon.
+        """The requested protocol, or the one under which a killed worker is noticed soon.
 
         Under KIP-848 the session timeout is the broker's (45 s unless set), so a caller's cluster gets classic.
         """
@@ -84,7 +84,7 @@ class DemoOptions:
 
 
 def _fresh_job(partition_count: int) -> Job:
-    """Name group and topics as no other run on the same cluster does."""
+    """Return unique names for the group and the topics of this run."""
     run = f"eos-demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     return Job(run, f"{run}-orders", f"{run}-invoices", partition_count)
 
@@ -160,7 +160,7 @@ class _Session:
         display = Display(self._console, workers, Progress(total=self._lines.count))
         complaints: list[str] = []
         with ExitStack() as running:
-            # Not stable: what a killed worker left pending must not keep the demo from starting it again.
+            # Not stable: pending offsets of a killed worker must not delay starting it again.
             offsets = running.enter_context(
                 GroupOffsets(self._bootstrap, self._job.group_id, self._options.settings, stable=False)
             )
@@ -171,12 +171,12 @@ class _Session:
                 with display:
                     scenario.play()
             except StalledError as stalled:
-                display.note(f"given up: {stalled}")
+                display.emit(f"given up: {stalled}")
                 complaints.append("the run was given up")
             finally:
                 complaints += scenario.stop()
             end_to_end = None if spark is None else self._end_to_end(spark, display)
-        display.note("all workers have left; reading the topics back")
+        display.emit("all workers have left; reading the topics back")
         return show_outcome(self._console, display, self._verdict(feed.loaded), complaints, end_to_end)
 
     def _spark_stage(self, running: ExitStack, display: Display) -> SparkStage | None:
@@ -184,20 +184,20 @@ class _Session:
         if not self._options.with_spark:
             return None
         if self._options.bootstrap_servers is not None:
-            display.note("no Spark stage on a cluster of your own: eos-client demo-spark shows it")
+            display.emit("no Spark stage on a cluster of your own: eos-client demo-spark shows it")
             return None
         if missing := missing_for_spark():
-            display.note(f"no Spark stage: {', '.join(missing)} not installed (pip install 'eos-client[spark]')")
+            display.emit(f"no Spark stage: {', '.join(missing)} not installed (pip install 'eos-client[spark]')")
             return None
         return running.enter_context(
-            SparkStage(self._bootstrap, self._admin, self._job, display.note, self._lines.count)
+            SparkStage(self._bootstrap, self._admin, self._job, display.emit, self._lines.count)
         )
 
     def _end_to_end(self, spark: SparkStage, display: Display) -> StreamVerdict:
         try:
             spark.catch_up()
         except EosError as error:
-            display.note(f"Spark: {error}")
+            display.emit(f"Spark: {error}")
         return spark.verdict(self._lines.count)
 
     def _worker(self, name: str) -> Worker:
@@ -206,7 +206,7 @@ class _Session:
         options = [
             *("--bootstrap", self._bootstrap, "--group", job.group_id),
             *("--from", job.input_topic, "--to", job.output_topic),
-            # Pinned, so that a worker that comes back ends the transaction that its killed self left open.
+            # Pinned, so that a restarted worker ends the transaction that it left open when it was killed.
             *("--transactional-id", f"{job.group_id}-{name}"),
             *("--commit-interval", str(_COMMIT_INTERVAL_S), "--start-timeout", str(_START_TIMEOUT_S)),
         ]

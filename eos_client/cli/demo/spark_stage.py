@@ -28,32 +28,32 @@ _STALL_LIMIT_S = 180.0
 
 
 class SparkStage:
-    """One Spark stream behind the demo's workers; `look` now and then, and it loses an executor on its way."""
+    """One Spark stream behind the demo's workers; `look`, called regularly, kills one of its executors."""
 
     def __init__(
-        self, bootstrap_servers: str, admin: ClusterAdmin, job: Job, note: Callable[[str], None], records: int
+        self, bootstrap_servers: str, admin: ClusterAdmin, job: Job, emit: Callable[[str], None], records: int
     ) -> None:
         self.output_topic = job.output_topic.removesuffix("-invoices") + "-receipts"
-        self._bootstrap, self._admin, self._job, self._note, self._records = (
+        self._bootstrap, self._admin, self._job, self._emit, self._records = (
             bootstrap_servers,
             admin,
             job,
-            note,
+            emit,
             records,
         )
         self._directory = tempfile.TemporaryDirectory(prefix="eos-demo-spark-", ignore_cleanup_errors=True)
         plan = StreamPlan(
             bootstrap_servers, job.output_topic, self.output_topic, Path(self._directory.name), f"{job.group_id}-spark"
         )
-        self._stream = SparkStream(plan, note)
+        self._stream = SparkStream(plan, emit)
         self._looked_at = 0.0
         self._killed = False
 
     def __enter__(self) -> Self:
-        connector_jars(self._note)
+        connector_jars(self._emit)
         self._admin.create_topics({self.output_topic: self._job.partition_count})
         self._stream.start(shuffle_partitions=4, adaptive=True)
-        self._note(f"Spark started, with two executors: {self._job.output_topic} -> {self.output_topic}")
+        self._emit(f"Spark started, with two executors: {self._job.output_topic} -> {self.output_topic}")
         return self
 
     def __exit__(
@@ -63,7 +63,7 @@ class SparkStage:
         self._directory.cleanup()
 
     def look(self) -> None:
-        """See whether it still runs, and kill an executor once a share of the records was read.
+        """Check that it still runs, and kill an executor once a share of the records was read.
 
         :raises EmbeddedKafkaError: Spark ended by itself.
         """
@@ -75,12 +75,12 @@ class SparkStage:
             executor = self._stream.kill_executor()
             self._killed = executor is not None
             if self._killed:
-                self._note(f"Spark's executor {executor} killed (SIGKILL) after {self._stream.batches()} micro-batches")
+                self._emit(f"Spark's executor {executor} killed (SIGKILL) after {self._stream.batches()} micro-batches")
 
     def catch_up(self) -> None:
-        """Wait until Spark has read all there is.
+        """Wait until Spark has read everything.
 
-        :raises ClusterUnavailableError: it no longer gets on.
+        :raises ClusterUnavailableError: it makes no progress.
         """
         moved_at, read = time.monotonic(), -1
         while (now := self._stream.read_so_far()) < self._end():
@@ -92,13 +92,13 @@ class SparkStage:
                 raise ClusterUnavailableError(f"Spark has read nothing for {limit_s:g} s at offset {now:,}")
             time.sleep(_TICK_S)
         self.look()
-        self._note(f"Spark has caught up, in {self._stream.batches()} micro-batches")
+        self._emit(f"Spark has caught up, in {self._stream.batches()} micro-batches")
 
     def _end(self) -> int:
         return sum(self._admin.end_offsets(self._job.output_topic, self._job.partition_count).values())
 
     def verdict(self, lines: int) -> StreamVerdict:
-        """Say whether each line that was loaded came out at the far end once."""
+        """Check that each loaded line came out at the end of the pipeline once."""
         return judge_stream(
             self._admin,
             self._bootstrap,

@@ -13,7 +13,7 @@ from eos_client.confluent.admin.topic_records import GroupOffsets, read_topic
 
 @dataclass(frozen=True)
 class Job:
-    """What the workers share: one group, from one topic to the other, both with ``partition_count`` partitions."""
+    """The workers' group and its two topics, each with ``partition_count`` partitions."""
 
     group_id: str
     input_topic: str
@@ -23,7 +23,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the cluster says, whatever the workers said.
+    """What was read back from the cluster, whatever the workers reported.
 
     ``lines``: how many there were to load. ``loaded``: how many the cluster confirmed to the loader. ``hidden``:
     outputs that are in the log but belong to aborted transactions. ``behind``: partitions whose committed offset is

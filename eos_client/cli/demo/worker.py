@@ -26,7 +26,7 @@ class Tally:
     """Totals of one worker over all its lives, kept up by its log lines.
 
     Transactions and records are counted line by line, so that they are exact even where the process was killed.
-    ``incidents``: what a person should be told, oldest first, until it was.
+    ``incidents``: what is still to be shown, oldest first.
     """
 
     lives: int = 0
@@ -53,8 +53,8 @@ class Tally:
         self.partitions = 0
         self.records_per_s = 0
 
-    def note(self, entry: Mapping[str, Any]) -> None:
-        """Take one log line into account; lines about anything else change nothing."""
+    def apply(self, entry: Mapping[str, Any]) -> None:
+        """Count one log line; lines about anything else change nothing."""
         match entry.get("event"):
             case "transaction_committed":
                 self.committed += 1
@@ -165,4 +165,4 @@ class Worker:
                 except ValueError:
                     continue
                 if isinstance(entry, dict):
-                    self.tally.note(entry)
+                    self.tally.apply(entry)

@@ -7,12 +7,12 @@ import json
 
 
 def receipt_of(value: bytes) -> bytes:
-    """Return the checksum that a receipt must carry of the record it was made of."""
+    """Return the checksum that the receipt of a record must have."""
     return hashlib.sha256(value).hexdigest().encode()
 
 
 def checksum_in(receipt: bytes) -> bytes:
-    """Return the checksum that a receipt carries; empty if it is none."""
+    """Return the checksum in a receipt; empty if the value is no receipt."""
     try:
         return str(json.loads(receipt)["sha256"]).encode()
     except (ValueError, KeyError, TypeError):

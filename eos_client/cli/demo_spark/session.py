@@ -32,7 +32,7 @@ _INPUT, _OUTPUT = "orders", "receipts"
 
 @dataclass(frozen=True, kw_only=True)
 class SparkDemoOptions:
-    """What ``eos-client demo-spark`` was asked to do."""
+    """The options of ``eos-client demo-spark``."""
 
     input_name: str | None = None
     partition_count: int = 4
@@ -69,7 +69,7 @@ def run_spark_demo(options: SparkDemoOptions, console: Console) -> None:
         stream = SparkStream(plan, say)
         feed = Feed(lines, bootstrap, _INPUT, {}, partition_count=options.partition_count, duration_s=options.feed_s)
         given_up = _play(SparkScenario(stream, feed, display, admin, plan, options.partition_count))
-        display.note("the stream is stopped; reading both topics back")
+        display.emit("the stream is stopped; reading both topics back")
         verdict = judge_stream(
             admin,
             bootstrap,
@@ -86,7 +86,7 @@ def _play(scenario: SparkScenario) -> str:
         with scenario.display:
             scenario.play()
     except StalledStreamError as stalled:
-        scenario.display.note(f"given up: {stalled}")
+        scenario.display.emit(f"given up: {stalled}")
         return str(stalled)
     finally:
         scenario.stop()
@@ -120,13 +120,13 @@ def _show(console: Console, display: Display, verdict: StreamVerdict, given_up: 
 
 
 class StalledStreamError(EosError):
-    """The stream no longer gets on."""
+    """The stream makes no progress."""
 
 
 class SparkScenario:
-    """The story: the stream reads what comes, loses an executor, then its driver, which starts anew, and catches up.
+    """The scenario: the stream loses an executor, then its driver, is started again, and catches up.
 
-    Each strike waits for an open transaction, where there is most to lose.
+    Each kill waits for an open transaction, where most can be lost.
     """
 
     def __init__(
@@ -147,26 +147,26 @@ class SparkScenario:
         :raises StalledStreamError: nothing moved for a long time.
         :raises EmbeddedKafkaError: Spark ended by itself.
         """
-        note, feed, stream = self.display.note, self._feed, self._stream
+        emit, feed, stream = self.display.emit, self._feed, self._stream
         feed.release(0.05)
         feed.start()
-        note("Spark starts, with a driver and two executors in processes of their own")
+        emit("Spark starts, with a driver and two executors in processes of their own")
         stream.start(shuffle_partitions=4, adaptive=True)
         self._until(lambda: self.display.progress.committed > 0)
-        note("the first micro-batch is done; the rest of the input arrives")
+        emit("the first micro-batch is done; the rest of the input arrives")
         feed.release(1.0)
         self._until_read(0.2)
         in_transaction = self._await_open_transaction()
         executor = stream.kill_executor()
-        note(f"executor {executor} killed (SIGKILL){in_transaction}, after {stream.batches()} micro-batches")
+        emit(f"executor {executor} killed (SIGKILL){in_transaction}, after {stream.batches()} micro-batches")
         self._until_read(0.5)
         in_transaction = self._await_open_transaction()
         stream.kill_driver()
-        note(f"driver killed (SIGKILL){in_transaction}, after {stream.batches()} micro-batches")
+        emit(f"driver killed (SIGKILL){in_transaction}, after {stream.batches()} micro-batches")
         stream.start(shuffle_partitions=7, adaptive=False)
-        note("driver started again on the same checkpoint, with another number of shuffle partitions and without AQE")
+        emit("driver started again on the same checkpoint, with another number of shuffle partitions and without AQE")
         self._until(lambda: feed.is_done and self.display.progress.committed >= feed.total)
-        note(f"all {feed.total:,} records were read, in {stream.batches()} micro-batches")
+        emit(f"all {feed.total:,} records were read, in {stream.batches()} micro-batches")
 
     def stop(self) -> None:
         """End feed and stream."""
@@ -174,7 +174,7 @@ class SparkScenario:
         self._stream.stop()
 
     def _await_open_transaction(self) -> str:
-        """Wait until a transaction is open on the output, for a while; what to say of it."""
+        """Wait a limited time for an open transaction on the output; returns the clause for the event."""
         deadline = time.monotonic() + _OPEN_TRANSACTION_LIMIT_S
         while time.monotonic() < deadline:
             stable, end = (

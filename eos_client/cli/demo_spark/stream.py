@@ -22,7 +22,7 @@ from eos_client.testing.spark_connector import connector_jars
 
 PROGRAM = Path(__file__).with_name("pipeline") / "spark_foreach_batch.py"
 SOURCE_HEADERS = ("source.partition", "source.offset")
-"""Headers in which the program's outputs carry the place that they came from."""
+"""Headers of the program's outputs with the partition and offset of their input."""
 
 _NEEDED = ("pyspark", "pyarrow", "pandas")
 _LOG_TAIL_CHARACTERS = 3000
@@ -42,13 +42,13 @@ _SETTINGS = {
 
 
 def missing_for_spark() -> list[str]:
-    """Return what has to be installed before Spark can run: empty where nothing is missing."""
+    """Return the packages and programs that Spark needs and that are missing."""
     return [name for name in _NEEDED if importlib.util.find_spec(name) is None]
 
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """From which topic to which the stream goes, where it keeps its files, and who it is."""
+    """The topics, the directory and the identity of the stream."""
 
     bootstrap_servers: str
     input_topic: str
@@ -60,7 +60,7 @@ class StreamPlan:
 
 
 class SparkStream:
-    """A place for a Spark application that may be started, struck and started again with one checkpoint."""
+    """A Spark application that can be started, killed and started again with the same checkpoint."""
 
     def __init__(self, plan: StreamPlan, on_progress: Callable[[str], None]) -> None:
         self._plan = plan
@@ -72,11 +72,11 @@ class SparkStream:
 
     @property
     def exit_code(self) -> int | None:
-        """How the driver ended; None while it runs, or was never started."""
+        """The exit status of the driver; None while it runs, or before it was started."""
         return None if self._process is None else self._process.exit_code()
 
     def start(self, *, shuffle_partitions: int, adaptive: bool) -> None:
-        """Start the program; what an earlier start left running is ended first."""
+        """Start the program, after ending what an earlier start has left running."""
         self.stop()
         plan = self._plan
         settings = {
@@ -111,7 +111,7 @@ class SparkStream:
         return self._plan.directory / "checkpoint"
 
     def read_so_far(self) -> int:
-        """Return how many input records Spark has done with, by its own commit log (offsets, so markers count)."""
+        """Return how many input records Spark has finished, by its commit log (offsets, so markers count)."""
         done = [int(entry.name) for entry in (self._checkpoint / "commits").glob("[0-9]*")]
         if not done:
             return 0
@@ -120,17 +120,17 @@ class SparkStream:
         return sum(json.loads(offsets)[self._plan.input_topic].values())
 
     def batches(self) -> int:
-        """Return how many micro-batches Spark has done with."""
+        """Return how many micro-batches Spark has finished."""
         return len(list((self._checkpoint / "commits").glob("[0-9]*")))
 
     def kill_executor(self) -> int | None:
-        """SIGKILL one executor; its process id, None where there is none just now."""
+        """SIGKILL one executor; returns its process id, None if no executor runs now."""
         executors = spark_executors(self._session)
         send_signal(signal.SIGKILL, executors[:1])
         return executors[0] if executors else None
 
     def kill_driver(self) -> None:
-        """SIGKILL the driver: its Python and its Java at once. Executors notice later, as in real life."""
+        """SIGKILL the driver, its Python and its Java process at once. Executors notice later, as in production."""
         driver = self._process.pid if self._process is not None else 0
         java = [each.pid for each in members_of(self._session) if each.parent == driver]
         send_signal(signal.SIGKILL, [driver, *java])

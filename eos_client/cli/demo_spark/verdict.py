@@ -15,7 +15,7 @@ from eos_client.confluent.admin.topic_records import read_topic
 
 @dataclass(frozen=True)
 class StreamVerdict:
-    """What the cluster says. ``hidden``: outputs in the log that belong to aborted transactions."""
+    """The result of reading the cluster back. ``hidden``: outputs in the log that belong to aborted transactions."""
 
     findings: Findings
     lines: int

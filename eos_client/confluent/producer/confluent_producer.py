@@ -81,6 +81,7 @@ class ConfluentProducer(ProducerHandle):
     @owned()
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = -1, /) -> None:
         """Add input offsets to the transaction, fenced by the group (KIP-447)."""
+        # The gate has judged the snapshot; this judges the very bytes that are sent, whoever calls.
         generation = decode(group_metadata)
         # Without an open transaction the client library refuses the call, whatever the metadata are.
         if self._began_at is not None and generation is not None and not generation.is_active_member:
