@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 
+import eos_client
 from eos_client.confluent.consumer.chosen_positions import ChosenPositions
 from eos_client.confluent.consumer.fetched_records import FetchedRecords
 from eos_client.confluent.consumer.membership import Membership
@@ -410,3 +414,28 @@ def test_a_topic_is_by_pattern_where_the_subscription_has_one_and_does_not_name_
     assert not membership.is_by_pattern("orders")
     assert membership.is_by_pattern("orders-eu")
     assert not membership.is_of_one_topic
+
+
+# -- each owns its state -----------------------------------------------------------------------------------------------
+
+PACKAGE = Path(eos_client.__file__).parent
+NO_STATE_OF_A_PART = {"journal", "offset"}  # closed by the last step of a call; of the library's TopicPartition
+
+
+def written_from_outside(path: Path) -> Iterator[str]:
+    """Assignments to an attribute of anything but the object itself."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+            if not is_own and node.attr not in NO_STATE_OF_A_PART:
+                yield f"{path.name}:{node.lineno} {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("name", ["closing", "confluent_consumer", "fetching", "handing_over", "membership"])
+def test_no_part_changes_the_state_of_another(name):
+    assert list(written_from_outside(PACKAGE / "confluent" / "consumer" / f"{name}.py")) == []
+
+
+@pytest.mark.parametrize("name", ["consumer", "open_work", "plain_commit"])
+def test_a_consumers_face_changes_the_state_of_no_part(name):
+    assert list(written_from_outside(PACKAGE / "clients" / f"{name}.py")) == []
