@@ -38,6 +38,7 @@ from eos_client.integration.spark.worker_clients import (
     shorten_collections,
 )
 from tests.spark.local_stage import each_once
+from tests.support.waiting import wait_for
 
 IDENTITY = SinkIdentity("q", 1, 1, "out")
 WRITTEN, SKIPPED, FENCED = SlotOutcome.WRITTEN, SlotOutcome.SKIPPED, SlotOutcome.RUN_FENCED
@@ -282,6 +283,33 @@ def test_an_attempt_that_was_overtaken_finds_its_sibling_done(driver, local, ste
     assert overtaken == [step, WRITTEN]
     assert outcome in {SlotOutcome.SIBLING_DONE, SKIPPED}
     assert local.values() == each_once(0, rows[1])
+
+
+def test_a_fence_that_produce_reports_as_a_fatal_error_only_is_recognised(driver, local, monkeypatch):
+    driver.task(0).write(0, arrow(0, 10))
+    producers: list[SlotProducer] = []
+    begin = SlotProducer.begin_transaction
+
+    def begun(producer):
+        producers.append(producer)
+        begin(producer)
+
+    def produces(producer):
+        try:
+            producer.produce("out", b"fenced, so nobody reads it")
+        except AbortableError as error:
+            return "_FATAL" in str(error.__cause__)
+        producer.poll(0.01)
+        return False
+
+    def overtake(at, *_):
+        if at == "begun" and len(producers) == 1:
+            assert driver.task(1).write(0, arrow(10, 20)).outcome is WRITTEN
+            wait_for(lambda: produces(producers[0]), "produce to report the fatal error")
+
+    monkeypatch.setattr(SlotProducer, "begin_transaction", begun)
+    assert driver.task(1, on_step=overtake).write(0, arrow(10, 20)).outcome is SlotOutcome.SIBLING_DONE
+    assert local.values() == each_once(0, 20)
 
 
 def test_an_attempt_whose_sibling_died_asks_to_be_repeated_instead_of_taking_turns(impatient_driver, local):

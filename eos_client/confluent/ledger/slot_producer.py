@@ -68,6 +68,8 @@ class SlotProducer(ConfluentProducer):
             failed = self._failed(TransactionalRequest.PRODUCE, exception, f" (topic {topic!r})")
             if isinstance(failed, OutputRefusedError):
                 raise _refused_row(kafka_error(exception), topic, options.get("partition")) from exception
+            if kafka_error(exception).name() == "_FATAL":  # librdkafka names the error to transactional calls only
+                self.abort_transaction(self.limits.commit_timeout_s)
             raise failed from exception
 
     def send_entry(self, topic: str, slot: int, entry: LedgerEntry, group_metadata: bytes, timeout_s: float) -> None:
