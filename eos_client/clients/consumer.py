@@ -210,9 +210,9 @@ class EosConsumer:
         noting = self._membership.noting_what_it_raises
         theirs = ApplicationCallbacks(self, *map(noting, (on_assign, on_revoke, on_lost)))
         self.open_work.subscribed()
-        self._events.topics = list(topics)
-        named_topics = self._events.topics if self._membership.is_member_epoch else ()
-        self._missing = MissingTopics(self.member, named_topics, self._clock)
+        self._events = InputEvents(self._hook, list(topics))
+        asked_for = list(topics) if self._membership.is_member_epoch else ()
+        self._missing = MissingTopics(self.member, asked_for, self._clock)
         self.member.subscribe(topics, ComposedListener(ours, theirs))
 
     @owned(alone=True, but_for_callbacks=True)

@@ -38,7 +38,7 @@ class OpenWork:
                 "block of that producer, or by its close(), after which the records are consumed again",
             )
         self.session = session
-        self._plain.beside_transactions = True
+        self._plain.leave_work_to_a_session()
         return session
 
     @property

@@ -31,8 +31,7 @@ Callback = Callable[[Any, list[Any]], Any]
 class PlainCommits:
     """The commits of a consumer outside transactions. Fulfils RevocationWork.
 
-    ``on_commit`` is the application's own. ``beside_transactions``: a session settles the uncommitted work of this
-    consumer, not these commits.
+    ``on_commit`` is the application's own.
     """
 
     def __init__(self, consumer: ConfluentConsumer, hook: EventHook, clock: Clock, on_commit: Callback | None) -> None:
@@ -42,7 +41,11 @@ class PlainCommits:
         self._application_on_commit = on_commit
         self._attempts = GateAttempts(consumer, hook, clock)
         self._asking: list[set[InputPartition]] = []
-        self.beside_transactions = False
+        self._has_session = False
+
+    def leave_work_to_a_session(self) -> None:
+        """From now on a session settles the uncommitted work of the consumer."""
+        self._has_session = True
 
     @property
     def are_pending(self) -> bool:
@@ -206,7 +209,7 @@ class PlainCommits:
         for left_meanwhile in self._asking:
             left_meanwhile.update(left)
         self._offsets.departed(partitions)
-        if not self.beside_transactions:
+        if not self._has_session:
             self._consumer.forget(partitions)
         if left:
             self._hook(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 
+import eos_client
 from eos_client.confluent.consumer.chosen_positions import ChosenPositions
 from eos_client.confluent.consumer.fetched_records import FetchedRecords
 from eos_client.confluent.consumer.membership import Membership
@@ -314,7 +318,7 @@ def test_what_was_stored_beyond_what_was_sent_is_still_to_be_committed():
 
 
 class Follower:
-    """Writes down what it is told, as the listener does."""
+    """The parts that follow a membership, and its listener: writes down what it is told."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, list[int]]] = []
@@ -327,8 +331,8 @@ class Follower:
 
 
 @pytest.fixture
-def joined(library: Any) -> tuple[Membership, Follower]:
-    follower = Follower()
+def joined(library: Any) -> tuple[Membership, Any]:
+    follower: Any = Follower()
     membership = Membership(library, ThreadOwnership("EosConsumer"), follower)
     membership.subscribe(["orders"], follower)
     return membership, follower
@@ -394,17 +398,44 @@ def test_what_the_applications_callback_raises_breaks_nothing_off(joined, librar
 
 def test_a_kip_848_member_syncs_its_epoch_by_an_emptied_queue_only():
     library: Any = Library(**{"group.protocol": "consumer"})
-    membership = Membership(library, ThreadOwnership("EosConsumer"), Follower())
-    membership.subscribe(["orders"], Follower())
+    follower: Any = Follower()
+    membership = Membership(library, ThreadOwnership("EosConsumer"), follower)
+    membership.subscribe(["orders"], follower)
     library.raw.callbacks["on_assign"](library.raw, to_kafka(0))
     assert membership.needs_sync
     assert membership.synced_generation is UNJOINED
 
 
 def test_a_topic_is_by_pattern_where_the_subscription_has_one_and_does_not_name_it(library):
-    membership = Membership(library, ThreadOwnership("EosConsumer"), Follower())
-    membership.subscribe(["orders", "^or.*"], Follower())
+    follower: Any = Follower()
+    membership = Membership(library, ThreadOwnership("EosConsumer"), follower)
+    membership.subscribe(["orders", "^or.*"], follower)
     assert membership.names("orders")
     assert not membership.is_by_pattern("orders")
     assert membership.is_by_pattern("orders-eu")
     assert not membership.is_of_one_topic
+
+
+# -- each owns its state -----------------------------------------------------------------------------------------------
+
+PACKAGE = Path(eos_client.__file__).parent
+NO_STATE_OF_A_PART = {"journal", "offset"}  # closed by the last step of a call; of the library's TopicPartition
+
+
+def written_from_outside(path: Path) -> Iterator[str]:
+    """Assignments to an attribute of anything but the object itself."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+            if not is_own and node.attr not in NO_STATE_OF_A_PART:
+                yield f"{path.name}:{node.lineno} {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("name", ["closing", "confluent_consumer", "fetching", "handing_over", "membership"])
+def test_no_part_changes_the_state_of_another(name):
+    assert list(written_from_outside(PACKAGE / "confluent" / "consumer" / f"{name}.py")) == []
+
+
+@pytest.mark.parametrize("name", ["consumer", "open_work", "plain_commit"])
+def test_a_consumers_face_changes_the_state_of_no_part(name):
+    assert list(written_from_outside(PACKAGE / "clients" / f"{name}.py")) == []

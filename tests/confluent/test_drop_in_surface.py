@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -48,6 +49,12 @@ def test_a_consumer_has_the_librarys_public_names_and_few_of_ours(consumer):
 
 def test_a_producer_has_the_librarys_public_names_and_those_on_the_list(producer):
     assert public(producer) == public(confluent_kafka.Producer) | OURS_OF_PRODUCERS | PARTS_OF_PRODUCERS
+
+
+def test_the_page_on_the_wrappers_names_what_is_ours_on_both():
+    page = (Path(__file__).parents[2] / "docs" / "drop-in.md").read_text(encoding="utf-8")
+    ours = OURS_OF_CONSUMERS | (OURS_OF_PRODUCERS - public(confluent_kafka.Producer))
+    assert [name for name in sorted(ours) if f"`{name}" not in page] == []
 
 
 def test_each_of_ours_is_named_where_the_consumer_is_described():

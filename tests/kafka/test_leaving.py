@@ -118,7 +118,7 @@ def test_a_loss_that_a_failed_client_is_told_of_raises_nothing(stage):
         raise KafkaException(KafkaError(KafkaError._FATAL, "Failed to remove subscription"))
 
     consumer = stage.consumer(factory=intercepting(Consumer, unsubscribe=fail))
-    consumer._membership._is_leaving = True
+    consumer._membership.is_leaving = True
     consumer._membership._on_lost(None, [])
     assert len(asked) == 1
 
@@ -167,11 +167,11 @@ def test_a_static_member_that_was_replaced_leaves_its_successor_alone(any_stage)
         wait_for(lambda: not any_stage.members(), "the session to end")
         successor = any_stage.subscribed(group_instance_id="desk-1")
         wait_for(successor.assignment, "an assignment", lambda: successor.consume(1, 0.05))
-        joined = successor.snapshot().generation
+        joined = successor.member.snapshot().generation
         frozen.signal(signal.SIGCONT)
         frozen.go()
         assert frozen.said() == "closed"
     for _ in range(20):
         successor.consume(1, 0.1)
-    assert successor.snapshot().generation == joined
+    assert successor.member.snapshot().generation == joined
     assert successor.assignment()

@@ -136,5 +136,5 @@ def test_an_assignment_that_comes_while_the_loop_leaves_the_group_is_no_error(ka
         running = job.start_loop(loop, events)
         job.await_committed()
         running.stop()
-        assert consumer.member.assigned
+        assert consumer.assigned
         job.assert_exactly_once()

@@ -61,7 +61,7 @@ def test_ours_come_before_on_assign_and_around_on_revoke(stage):
         stage.patient_producer(),
     )
     copy_and_hold(stage, producer, consumer, 4)
-    producer._session._hook = hook
+    producer._session._steps._hook = hook
     newcomer = stage.raw_consumer()
     wait_for(
         lambda: "partitions_revoked" in steps,

@@ -1,7 +1,7 @@
 """A group consumer that knows what the application has not committed yet, and can go back to it.
 
-It decides nothing about commits. It has no public method of confluent_kafka's for its own sake: applications hold
-``EosConsumer``, which is the drop-in; sessions and the loop hold this one, as a ``GroupConsumer``.
+It decides nothing about commits. Applications hold an ``EosConsumer``, which has confluent_kafka's methods; transaction
+sessions and the loop hold this consumer, as a ``GroupConsumer``.
 """
 
 from __future__ import annotations

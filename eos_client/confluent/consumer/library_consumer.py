@@ -29,17 +29,19 @@ _SLICE_S = 1.0
 class LibraryConsumer:
     """``raw`` is the library's consumer in use, ``guard`` stands between it and callbacks; `replace` exchanges both.
 
-    ``settings`` are the librdkafka settings in force, the defaults of this package included.
+    ``settings`` are the librdkafka settings in force, the defaults of this package included. ``fatal`` is the error for
+    which librdkafka has given the consumer up, once that is known. ``may_keep_a_record``: the library may keep a record
+    that nobody was given, and its ``close()`` wait for it for ever.
     """
 
     def __init__(self, settings: dict[str, Any], factory: ConsumerFactory, clock: Clock) -> None:
         self.last_errors = LastErrors(settings.get("error_cb"))
         self.settings: dict[str, Any] = {**settings, "error_cb": self.last_errors}
         self.topics = TopicIdentities(self.settings)
-        self._fatal: KafkaError | None = None
+        self.fatal: KafkaError | None = None
         self._factory = factory
         self._clock = clock
-        self._may_keep_a_record = False
+        self.may_keep_a_record = False
         self._close_begun = threading.Lock()  # taken for good when the library's close() begins
         self.guard = CallbackGuard()
         self.raw = self._new(self.guard)
@@ -93,25 +95,20 @@ class LibraryConsumer:
         except BaseException:
             # Where it came out of a callback, librdkafka (2.16, `rd_kafka_q_serve_rkmessages`) neither hands over nor
             # frees the next record, which refers to a connection that `close` waits for.
-            self._may_keep_a_record = True
+            self.may_keep_a_record = True
             raise
         return batch
 
     # -- failed for good ---------------------------------------------------------------------------------------------
 
-    @property
-    def fatal(self) -> KafkaError | None:
-        """The error for which librdkafka has given the consumer up, once that is known."""
-        return self._fatal
-
     def note_fatal(self, events: Iterable[Any]) -> None:
         """Keep the fatal error among ``events``, if there is one: librdkafka tells it once."""
         errors = (event.error() for event in events)
-        self._fatal = self._fatal or next((error for error in errors if is_fatal(error)), None)
+        self.fatal = self.fatal or next((error for error in errors if is_fatal(error)), None)
 
     def ask_whether_fatal(self) -> None:
         """Find out whether librdkafka has given the consumer up."""
-        self._fatal = self._fatal or self._why_given_up()
+        self.fatal = self.fatal or self._why_given_up()
 
     def _why_given_up(self) -> KafkaError | None:
         try:
@@ -133,7 +130,7 @@ class LibraryConsumer:
 
     def let_go(self, left: Any) -> str:
         """Close what was ``left`` by `replace`; returns what is to be reported, or nothing."""
-        limit_s, self._may_keep_a_record = self.close_limit_s, False
+        limit_s, self.may_keep_a_record = self.close_limit_s, False
         if close_in_time(left.close, limit_s, self._clock):
             return ""
         return (
@@ -142,14 +139,9 @@ class LibraryConsumer:
         )
 
     @property
-    def may_keep_a_record(self) -> bool:
-        """Whether the library may keep a record that nobody was given: its ``close()`` would wait for it for ever."""
-        return self._may_keep_a_record
-
-    @property
     def close_limit_s(self) -> float:
         """How long the library's ``close()`` is waited for."""
-        return safe_close.CLOSE_LIMIT_AFTER_AN_EXCEPTION_S if self._may_keep_a_record else safe_close.CLOSE_LIMIT_S
+        return safe_close.CLOSE_LIMIT_AFTER_AN_EXCEPTION_S if self.may_keep_a_record else safe_close.CLOSE_LIMIT_S
 
     @property
     def close_has_begun(self) -> bool:

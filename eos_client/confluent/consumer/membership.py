@@ -8,11 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from eos_client.completion import Completion
 from eos_client.confluent.consumer.dropped_members import MEMBERS, in_background
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
+from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.safe_close import serve_before_close, unsubscribe_when_lost
 from eos_client.confluent.consumer.topic_partitions import TopicPartition, to_kafka
 from eos_client.confluent.group_metadata import GenerationReader
@@ -23,80 +24,49 @@ from eos_client.ports import MembershipSnapshot, RebalanceListener, keys_of
 Partitions = frozenset[InputPartition]
 
 
-class PartitionFollower(Protocol):
-    """What is kept by partition beside the membership follows it by this, inside the rebalance callbacks."""
-
-    def expect_start(self, partitions: Partitions, /) -> None:
-        """``partitions`` will start at the group's offset, unless the application's callback chooses another."""
-        ...
-
-    def fix_starts(self) -> None:
-        """Let later owners start where this assignment does, also when nothing is committed before it ends."""
-        ...
-
-    def leaves_to_rejoin(self, partitions: Partitions, /) -> None:
-        """``partitions`` leave because the group is left, to be joined again at once."""
-        ...
-
-    def departed(self, partitions: Partitions, /) -> None:
-        """``partitions`` have left."""
-        ...
-
-
 class Membership:
-    """The assignment, the generation that is synced, and who we are to the group.
+    """The assignment, the generation that is synced, and who we are to the group. Others only read its attributes.
 
-    ``synced_generation`` is the newest generation for which no rebalance callback can still be waiting: records that
-    are handed over under it belong to partitions that are ours. ``needs_sync``: only an emptied queue can tell now.
+    ``assigned``: what the group gave us and has not taken back. ``synced_generation``: the newest one for which no
+    rebalance callback can still be waiting, so that records handed over under it are of partitions that are ours.
+    ``needs_sync``: only an emptied queue can tell now. ``is_member_epoch``: KIP-848, whose members may rejoin before a
+    callback has run. ``is_of_one_topic``: all records are of the only topic that was ever subscribed to.
+
+    Within a call into the library, ``left_in_call`` and ``came_back_in_call`` are the partitions that have left, and
+    those that were lost and given back to us as another member. ``in_callback``: a rebalance callback is under way.
+    ``callback_broke_off``: an exception has struck our own half of one.
+
+    ``is_leaving``: ``close()`` has begun. ``is_closed``: the group was left for good. ``rejoins``: it is being left to
+    be joined again as another member.
     """
 
     _listener: RebalanceListener | None = None
 
-    def __init__(self, library: LibraryConsumer, ownership: ThreadOwnership, follower: PartitionFollower) -> None:
+    def __init__(self, library: LibraryConsumer, ownership: ThreadOwnership, parts: PartitionParts) -> None:
         self._library = library
         self._ownership = ownership
-        self._follower = follower
+        self._parts = parts
         self._generations = GenerationReader()
-        self._is_member_epoch = str(library.settings.get("group.protocol", "classic")).lower() == "consumer"
-        self._synced: GroupGeneration = UNJOINED
+        self.is_member_epoch = str(library.settings.get("group.protocol", "classic")).lower() == "consumer"
+        self.synced_generation: GroupGeneration = UNJOINED
         self._member_id = ""
-        self._assigned: Partitions = frozenset()
-        self._left_in_call: Partitions = frozenset()
-        self._retained_in_call: Partitions = frozenset()
+        self.assigned: Partitions = frozenset()
+        self.left_in_call: Partitions = frozenset()
+        self.came_back_in_call: Partitions = frozenset()
         self._half_heard: Partitions = frozenset()
-        self._needs_sync = False
-        self._callback_broke_off = False
+        self.needs_sync = False
+        self.callback_broke_off = False
         self._raised_by_application: BaseException | None = None
-        self._in_callback = False
-        self._is_leaving = False
-        self._is_closed = False
+        self.in_callback = False
+        self.is_leaving = False
+        self.is_closed = False
         self._revoked_before_close = False
-        self._rejoins = False
+        self.rejoins = False
         self._subscription: list[str] = []
         self._has_patterns = False
-        self._is_of_one_topic = False
+        self.is_of_one_topic = False
 
     # -- what is known -----------------------------------------------------------------------------------------------
-
-    @property
-    def assigned(self) -> Partitions:
-        """The partitions that the group gave us and has not taken back."""
-        return self._assigned
-
-    @property
-    def synced_generation(self) -> GroupGeneration:
-        """The newest generation for which no rebalance callback can still be waiting."""
-        return self._synced
-
-    @property
-    def needs_sync(self) -> bool:
-        """Whether the queue has to be emptied before the next record is handed over."""
-        return self._needs_sync
-
-    @property
-    def is_member_epoch(self) -> bool:
-        """Whether the group has KIP-848's protocol: its members may rejoin before a callback has run."""
-        return self._is_member_epoch
 
     @property
     def is_subscribed(self) -> bool:
@@ -104,49 +74,9 @@ class Membership:
         return self._listener is not None
 
     @property
-    def is_of_one_topic(self) -> bool:
-        """Whether all records are of one topic, the only one that was ever subscribed to."""
-        return self._is_of_one_topic
-
-    @property
-    def left_in_call(self) -> Partitions:
-        """The partitions that have left within the call into the library, whether or not they came back."""
-        return self._left_in_call
-
-    @property
-    def came_back_in_call(self) -> Partitions:
-        """The partitions that were lost within the call, and given back to us as another member."""
-        return self._retained_in_call
-
-    @property
-    def in_callback(self) -> bool:
-        """Whether a rebalance callback is under way."""
-        return self._in_callback
-
-    @property
-    def callback_broke_off(self) -> bool:
-        """Whether an exception has struck our own half of a rebalance callback."""
-        return self._callback_broke_off
-
-    @property
-    def is_leaving(self) -> bool:
-        """Whether ``close()`` has begun to leave the group."""
-        return self._is_leaving
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the group was left for good."""
-        return self._is_closed
-
-    @property
-    def rejoins(self) -> bool:
-        """Whether the group is being left to be joined again as another member."""
-        return self._rejoins
-
-    @property
     def stays_a_member(self) -> bool:
         """Whether a classic group keeps this member's place until it comes back (KIP-345)."""
-        return not self._is_member_epoch and "group.instance.id" in self._library.settings
+        return not self.is_member_epoch and "group.instance.id" in self._library.settings
 
     def names(self, topic: str) -> bool:
         """Whether the subscription names ``topic``."""
@@ -161,11 +91,11 @@ class Membership:
         try:
             metadata = self._library.raw.consumer_group_metadata()
         except RuntimeError:
-            if not self._is_leaving:
+            if not self.is_leaving:
                 raise
             return MembershipSnapshot(None, UNJOINED)  # the library has none any more once it leaves the group
         generation = self._generations.read(metadata, self._library.raw.memberid)
-        if self._is_member_epoch:
+        if self.is_member_epoch:
             generation = replace(generation, is_member_epoch=True)
         return MembershipSnapshot(metadata, generation)
 
@@ -181,20 +111,20 @@ class Membership:
             topics, on_assign=heard(self._on_assign), on_revoke=heard(self._on_revoke), on_lost=heard(self._on_lost)
         )
         # Only for the first subscription: records of an earlier one may still be on their way later.
-        self._is_of_one_topic = self._listener is None and len(topics) == 1 and not is_pattern(topics[0])
+        self.is_of_one_topic = self._listener is None and len(topics) == 1 and not is_pattern(topics[0])
         self._has_patterns = any(map(is_pattern, topics))
         self._subscription = list(topics)
         self._listener = listener
-        self._rejoins = False
+        self.rejoins = False
 
     def unsubscribe(self) -> None:
         """Leave the subscription; the revoke callback runs in a later ``poll`` or in ``close``."""
-        self._rejoins = False
+        self.rejoins = False
         self._library.raw.unsubscribe()
 
     def begin_rejoin(self) -> None:
         """Until `join_again`, the group is being left only to be joined again."""
-        self._rejoins = True
+        self.rejoins = True
 
     def join_again(self) -> None:
         """Subscribe as before, by the library's new consumer."""
@@ -207,27 +137,27 @@ class Membership:
         A classic static member must not unsubscribe (KIP-345), so it runs its revoke callback by itself, once, and is
         deaf to the one of the library's close(): that can be waited for in another thread, with a limit.
         """
-        self._is_leaving = True
+        self.is_leaving = True
         if self._listener is not None:
             stays = self.stays_a_member
             self._library.call(lambda: serve_before_close(self._library.raw, unsubscribe=not stays))
             if stays:
                 self._revoke_before_close()
-        self._is_closed = True
+        self.is_closed = True
         MEMBERS.leaves(self._ownership)
 
     def _revoke_before_close(self) -> None:
         if not self._revoked_before_close:
             self._revoked_before_close = True
-            if self._assigned:
-                self._callback(self._revoked_from_us, to_kafka(self._assigned))
+            if self.assigned:
+                self._callback(self._revoked_from_us, to_kafka(self.assigned))
 
     def _leave_at_exit(self) -> Completion | None:
-        return None if self._is_closed or not self._ownership.may_end else self._leave_unclosed()
+        return None if self.is_closed or not self._ownership.may_end else self._leave_unclosed()
 
     def _leave_unclosed(self) -> Completion:
         """Leave the group, in a thread of its own and unheard, as a consumer that nobody closes any more."""
-        self._is_closed = True
+        self.is_closed = True
         self._library.guard.retire()
         raw, unsubscribe = self._library.raw, not self.stays_a_member
 
@@ -240,39 +170,39 @@ class Membership:
     def __del__(self) -> None:
         """Leave the group of a consumer that was dropped without close(); not in the thread that collects garbage."""
         is_real_member = self._listener is not None and self._library.is_real
-        if is_real_member and not (self._is_closed or self._ownership.is_a_parents or sys.is_finalizing()):
+        if is_real_member and not (self.is_closed or self._ownership.is_a_parents or sys.is_finalizing()):
             self._leave_unclosed()
 
     # -- around the calls into the library ---------------------------------------------------------------------------
 
     def begin_call(self) -> None:
         """Note that a call into the library begins: nothing has left within it."""
-        self._left_in_call = self._retained_in_call = frozenset()
+        self.left_in_call = self.came_back_in_call = frozenset()
 
     def end_call(self) -> None:
         """Note that the call into the library has returned: no rebalance callback is under way."""
-        self._in_callback = False
+        self.in_callback = False
 
     def note_synced(self, generation: GroupGeneration) -> None:
         """Note that the queue was emptied since ``generation`` was read: no callback from before it can be waiting."""
-        self._synced = generation
+        self.synced_generation = generation
 
     def begin_sync(self) -> None:
         """Note that the queue is about to be emptied."""
-        self._needs_sync = False
+        self.needs_sync = False
 
     def sync_after_break(self) -> None:
         """Note that a call was broken off, so that an epoch has to be synced anew."""
-        self._needs_sync = self._is_member_epoch
+        self.needs_sync = self.is_member_epoch
 
     def hear_of(self, ours: Partitions) -> None:
         """Make good rebalance callbacks that were broken off; what left unheard of counts as lost."""
-        if gone := (self._assigned | self._half_heard) - ours:
+        if gone := (self.assigned | self._half_heard) - ours:
             self._on_lost(None, to_kafka(gone))
-        if new := ours - (self._assigned - self._half_heard):
+        if new := ours - (self.assigned - self._half_heard):
             self._on_assign(None, to_kafka(new))
-        self._half_heard = self._left_in_call = self._retained_in_call = frozenset()
-        self._callback_broke_off = False
+        self._half_heard = self.left_in_call = self.came_back_in_call = frozenset()
+        self.callback_broke_off = False
 
     # -- rebalance callbacks -----------------------------------------------------------------------------------------
     #
@@ -280,10 +210,10 @@ class Membership:
     # library has returned: raised inside, the records that it had collected would be dropped behind our back.
 
     def _on_assign(self, _: Any, partitions: list[TopicPartition]) -> None:
-        if not self._is_leaving:  # the library still offers what it will take back before close() returns
+        if not self.is_leaving:  # the library still offers what it will take back before close() returns
             self._callback(self._assigned_to_us, partitions)
             # Heard by then: where this is broken off, the application must not be told of its assignment again.
-            self._callback(lambda _: self._follower.fix_starts(), [])
+            self._callback(lambda _: self._parts.fix_starts(), [])
 
     def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
         if not self._revoked_before_close:
@@ -295,46 +225,46 @@ class Membership:
 
     def _callback(self, act: Callable[[list[TopicPartition]], None], partitions: list[TopicPartition]) -> None:
         """Run a rebalance callback of ours; until it is through, its partitions count as heard of by half."""
-        outside, self._in_callback = self._in_callback, True
+        outside, self.in_callback = self.in_callback, True
         try:
             self._half_heard |= keys_of(partitions)
             self._library.guard.running(act, partitions)
             self._half_heard -= keys_of(partitions)
         except BaseException as error:  # noqa: BLE001  # raised again as soon as the client library has returned
-            self._callback_broke_off = True
+            self.callback_broke_off = True
             self._library.guard.keep(error)
         finally:
-            self._in_callback = outside
+            self.in_callback = outside
 
     def _assigned_to_us(self, partitions: list[TopicPartition]) -> None:
-        keys, retained = keys_of(partitions), self._assigned
-        self._assigned |= keys
+        keys, retained = keys_of(partitions), self.assigned
+        self.assigned |= keys
         self._note_generation()
         if self._note_member_id() and retained:
             self._lose_unheard(retained)
-        self._follower.expect_start(keys)
+        self._parts.expect_start(keys)
         self._tell(lambda listener: listener.on_assigned(partitions))
 
     def _revoked_from_us(self, partitions: list[TopicPartition]) -> None:
-        if not self._is_member_epoch:
+        if not self.is_member_epoch:
             self._note_generation()
         keys = keys_of(partitions)
         if self._note_member_id():
-            if retained := self._assigned - keys:
+            if retained := self.assigned - keys:
                 self._lose_unheard(retained)
             self._lost_by_us(partitions)
             return
         self._tell(lambda listener: listener.on_revoked(partitions))
-        if self._rejoins:
-            self._follower.leaves_to_rejoin(keys)
+        if self.rejoins:
+            self._parts.leaves_to_rejoin(keys)
         self._departed(keys)
 
     def _lost_by_us(self, partitions: list[TopicPartition]) -> None:
         keys = keys_of(partitions)
-        self._assigned -= keys
+        self.assigned -= keys
         self._tell(lambda listener: listener.on_lost(partitions))
         self._departed(keys)
-        if self._is_leaving and not self._is_closed:
+        if self.is_leaving and not self.is_closed:
             unsubscribe_when_lost(self._library.raw)
 
     def _note_member_id(self) -> bool:
@@ -344,7 +274,7 @@ class Membership:
         callback: a cooperative member then joins again, by another name, and still owns what was not to be revoked. Its
         next owner may have committed since. A KIP-848 member keeps its name, and the loss is told later.
         """
-        before, now = self._member_id, "" if self._is_member_epoch else self._synced.member_id
+        before, now = self._member_id, "" if self.is_member_epoch else self.synced_generation.member_id
         self._member_id = now or before
         return bool(before and now) and now != before
 
@@ -352,23 +282,23 @@ class Membership:
         """Read ``retained`` from the group's offsets, and commit nothing of what was read of them before."""
         self._tell(lambda listener: listener.on_membership_changed(to_kafka(retained)))
         self._departed(retained)
-        self._assigned |= retained
-        self._retained_in_call |= retained
+        self.assigned |= retained
+        self.came_back_in_call |= retained
 
     def _departed(self, keys: Partitions) -> None:
-        self._assigned -= keys
-        self._left_in_call |= keys
-        self._follower.departed(keys)
+        self.assigned -= keys
+        self.left_in_call |= keys
+        self._parts.departed(keys)
 
     def _note_generation(self) -> None:
         """Classic members cannot rejoin before a callback has returned: the generation inside it is synced.
 
         A KIP-848 member can, so its epoch is synced by a drain before the next record is handed over.
         """
-        if self._is_member_epoch:
-            self._needs_sync = True
+        if self.is_member_epoch:
+            self.needs_sync = True
         else:
-            self._synced = self.snapshot().generation
+            self.synced_generation = self.snapshot().generation
 
     def _tell(self, tell: Callable[[RebalanceListener], None]) -> None:
         if self._listener is None:

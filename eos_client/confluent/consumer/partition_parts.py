@@ -39,7 +39,7 @@ class PartitionParts:
     starts: StartOffsets
     plain: PlainOffsets
 
-    def expect_start(self, partitions: Partitions, /) -> None:
+    def expect_start(self, partitions: Partitions) -> None:
         """``partitions`` will start at the group's offset, unless the application's callback chooses another."""
         self.starts.expect(partitions)
 
@@ -51,11 +51,11 @@ class PartitionParts:
         with contextlib.suppress(*_UNTOLD):
             self.starts.fix()
 
-    def leaves_to_rejoin(self, partitions: Partitions, /) -> None:
+    def leaves_to_rejoin(self, partitions: Partitions) -> None:
         """Keep where the application wants to go on should ``partitions`` come back."""
         self.chosen.keep(partitions, self.handed)
 
-    def departed(self, partitions: Partitions, /) -> None:
+    def departed(self, partitions: Partitions) -> None:
         """Forget ``partitions``, but for the work in them, which the gate needs to abort its transaction."""
         self.records.drop_of(partitions)
         self.paused.departed(partitions)

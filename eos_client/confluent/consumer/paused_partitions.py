@@ -16,22 +16,17 @@ class PausedPartitions:
 
     def __init__(self, library: LibraryConsumer) -> None:
         self._library = library
-        self._by_application: frozenset[InputPartition] = frozenset()
-
-    @property
-    def by_application(self) -> frozenset[InputPartition]:
-        """The partitions that the application has paused."""
-        return self._by_application
+        self.by_application: frozenset[InputPartition] = frozenset()
 
     def pause_for_application(self, partitions: list[TopicPartition]) -> None:
         """Stop fetching ``partitions`` until the application resumes them or they leave."""
         self._library.raw.pause(partitions)
-        self._by_application |= keys_of(partitions)
+        self.by_application |= keys_of(partitions)
 
     def resume_for_application(self, partitions: list[TopicPartition], held: frozenset[InputPartition]) -> None:
         """Fetch ``partitions`` again; those that are ``held`` are resumed when their start offset is known."""
         self._library.raw.resume(to_kafka(keys_of(partitions) - held) if held else partitions)
-        self._by_application -= keys_of(partitions)
+        self.by_application -= keys_of(partitions)
 
     def pause(self, partitions: frozenset[InputPartition]) -> None:
         """Stop fetching ``partitions``, which the application may have paused too."""
@@ -39,11 +34,11 @@ class PausedPartitions:
 
     def resume(self, partitions: frozenset[InputPartition]) -> None:
         """Fetch ``partitions`` again, unless the application has paused them."""
-        self._library.raw.resume(to_kafka(partitions - self._by_application))
+        self._library.raw.resume(to_kafka(partitions - self.by_application))
 
     def departed(self, partitions: frozenset[InputPartition]) -> None:
         """``partitions`` have left, and the application's pause with them."""
-        departing = self._by_application & partitions
+        departing = self.by_application & partitions
         if departing:
-            self._by_application -= departing
+            self.by_application -= departing
             self._library.raw.resume(to_kafka(departing))
