@@ -74,15 +74,14 @@ class EosConsumer:
         application_on_commit = merged.get("on_commit")
         if application_on_commit is None or callable(application_on_commit):
             merged["on_commit"] = self._on_commit
-        self.gate = CommitGate(gate)
+        self._gate = CommitGate(gate)
         self.counters = counters or Counters()
         self._clock = clock
         self._hook = hook = safe_hook(hook)
         ownership = ThreadOwnership("EosConsumer")
         self.member = ConfluentConsumer(
-            merged, ownership, self.gate, self._commit_starts, self._report, clock=clock, **chosen
+            merged, ownership, self._gate, self._commit_starts, self._report, clock=clock, **chosen
         )
-        self.settings: Mapping[str, Any] = self.member.settings
         self._library = self.member.library
         self._membership = self.member.membership
         self._handed = self.member.handed
@@ -95,6 +94,22 @@ class EosConsumer:
 
     def __reduce_ex__(self, _protocol: SupportsIndex) -> NoReturn:
         raise not_to_be_copied(self)
+
+    def __del__(self) -> None:
+        """Leave the group of a consumer that was dropped without ``close()``."""
+        # Not in a part: the garbage collector may finalise it before an application's own __del__ closes the consumer.
+        if not isinstance(self._ownership, NeverBuilt):
+            self._membership.leave_if_dropped()
+
+    @property
+    def gate(self) -> CommitGate:
+        """The commit gate of this member."""
+        return self._gate
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The librdkafka settings in force, the defaults of this package included."""
+        return self.member.settings
 
     def _report(self, what: str) -> None:
         """Tell the hook what ``close`` could not do or does not raise, and what keeps records waiting."""
@@ -206,7 +221,7 @@ class EosConsumer:
         for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
             if callback is not None and not callable(callback):
                 raise TypeError(f"{name} expects a callable, not {callback!r}")
-        ours = RevocationListener(self.gate, self.open_work, hook=self._hook, counters=self.counters)
+        ours = RevocationListener(self._gate, self.open_work, hook=self._hook, counters=self.counters)
         noting = self._membership.noting_what_it_raises
         theirs = ApplicationCallbacks(self, *map(noting, (on_assign, on_revoke, on_lost)))
         self.open_work.subscribed()

@@ -138,7 +138,17 @@ class TransactionSession:
     # -- work ----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin a transaction unless one is open."""
+        """Begin a transaction unless one is open.
+
+        Raises TransactionStateError inside a step of ours that needs the state as it is: a callback of the producer, a
+        hook or a signal handler may write while that step begins, commits or undoes a transaction.
+        """
+        if not self._steps.lifecycle.takes_outputs:
+            self.refuse_within_a_step("an output is written")
+            self._begin_anew()
+        self._steps.outputs_in_hand = True
+
+    def _begin_anew(self) -> None:
         ended = self._resume()
         self._steps.outputs_in_hand = True
         if ended is not None and ended.outcome is Outcome.ABORTED:

@@ -100,7 +100,7 @@ class Event(Enum):
     COMMIT_STARTS = "commit starts"
     STARTS_COMMITTED = "starts committed"
     GIVEN_UP = "given up"
-    """A client is being closed: nothing is begun any more."""
+    """A client is being closed: nothing is begun by it any more, and there is no handle left to be replaced."""
     RESUME = "resume"
     """A step was broken off: bring it to a known end."""
 
@@ -233,8 +233,8 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Transition] = {
     (Phase.COMMITTED, Event.RESUME): Transition(Phase.COMMITTED, Act.NOTE_COMMITTED),
     (Phase.ABORTED, Event.RESUME): Transition(Phase.ABORTED, Act.NOTE_ABORTED),
     **_rows((*NOTHING_SENT, *OWED_A_REBUILD, Phase.ABORTED), Event.ABORT_FAILED, Phase.BROKEN),
-    **_rows(NOTHING_SENT, Event.GIVEN_UP, Phase.IDLE),
-    **_rows((*OWED_A_REBUILD, Phase.ABORTED, *OUTCOME_OPEN), Event.GIVEN_UP, Phase.BROKEN),
+    **_rows((*NOTHING_SENT, *OWED_A_REBUILD, Phase.ABORTED), Event.GIVEN_UP, Phase.IDLE),
+    **_rows(OUTCOME_OPEN, Event.GIVEN_UP, Phase.BROKEN),
 }
 
 
@@ -268,6 +268,11 @@ class TransactionLifecycle:
     def has_begun(self) -> bool:
         """Whether the producer has an open transaction."""
         return self.state.has_begun
+
+    @property
+    def takes_outputs(self) -> bool:
+        """Whether a transaction is open, and nothing of its end was sent."""
+        return self.has_begun and self.phase in NOTHING_SENT
 
     @property
     def is_unfinished(self) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from eos_client import EosConsumer
+from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.testing.free_ports import free_ports
 
 
@@ -59,3 +60,43 @@ def test_members_that_are_in_use_stay(bootstrap, collected):
     assert not first._membership.is_closed
     first.close()
     second.close()
+
+
+class ClosesItself(EosConsumer):
+    """An application's consumer that is closed by whoever frees it."""
+
+    found: ClassVar[list[bool]] = []
+
+    def __del__(self) -> None:
+        self.found.append(self._membership.is_closed)
+        self.close()
+
+
+def test_an_applications_own_finaliser_comes_first(bootstrap, monkeypatch):
+    building = CallbackGuard.building
+
+    def collecting(guard, client):
+        gc.collect(0)  # so that the parts that are built later are in a younger generation than the consumer
+        return building(guard, client)
+
+    monkeypatch.setattr(CallbackGuard, "building", collecting)
+    ClosesItself({"bootstrap.servers": bootstrap, "group.id": "billing", "log_level": 0}).subscribe(["orders"])
+    gc.collect()
+    assert ClosesItself.found == [False]
+
+
+@pytest.mark.parametrize("name", ["gate", "settings"])
+def test_what_a_consumer_was_built_with_cannot_be_exchanged(bootstrap, name):
+    consumer = member(bootstrap)
+    with pytest.raises(AttributeError):
+        setattr(consumer, name, None)
+    consumer.close()
+
+
+@pytest.mark.parametrize("count", ["5", None, 2.5])
+def test_a_count_that_is_no_integer_is_refused_before_the_client_library_is_asked(bootstrap, count):
+    consumer = member(bootstrap)
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        consumer.consume(count, 0)
+    assert not consumer.member.library.may_keep_a_record
+    consumer.close()

@@ -300,7 +300,7 @@ def test_a_closed_client_leaves_nothing_open(phase):
     for has_begun in (False, True):
         state, act = next_state(TransactionState(phase, has_begun), Event.GIVEN_UP)
         assert (state.has_begun, act) == (False, Act.NOTHING)
-        assert state.phase is (Phase.IDLE if phase in NOTHING_SENT else Phase.BROKEN)
+        assert state.phase is (Phase.BROKEN if phase in OUTCOME_OPEN else Phase.IDLE)
 
 
 def test_a_handle_that_another_session_left_in_doubt_is_replaced_first():

@@ -6,6 +6,7 @@ replaced; the application's seeks and what it puts back change what comes next.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,6 +50,7 @@ class HandingOver:
 
     def next_batch(self, count: int, timeout: float) -> list[Any]:
         """Return up to ``count`` messages within ``timeout`` seconds, and count them as handed over."""
+        count = operator.index(count)  # the client library takes a TypeError for an exception out of a callback
         self._fetching.require_not_given_up()
         self._parts.starts.require_starts()
         if self._membership.needs_sync:

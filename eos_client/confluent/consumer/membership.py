@@ -167,7 +167,7 @@ class Membership:
 
         return in_background(leave)
 
-    def __del__(self) -> None:
+    def leave_if_dropped(self) -> None:
         """Leave the group of a consumer that was dropped without close(); not in the thread that collects garbage."""
         is_real_member = self._listener is not None and self._library.is_real
         if is_real_member and not (self.is_closed or self._ownership.is_a_parents or sys.is_finalizing()):
