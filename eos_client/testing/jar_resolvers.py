@@ -1,6 +1,7 @@
-"""Resolves jars from a Maven repository with a tool that is already installed.
+"""Resolves jars from a Maven repository.
 
-That is the Ivy among PySpark's own jars, or else Maven. Both check what they download against the repository's
+Jars that are pinned here are downloaded as they are listed. For others there must be a tool that resolves what they
+depend on: the Ivy among PySpark's own jars, or else Maven. Both check what they download against the repository's
 checksums. ``EOS_CLIENT_MAVEN_REPOSITORY`` names another repository, a company's mirror for example.
 """
 
@@ -18,14 +19,13 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
 from eos_client.errors import EmbeddedKafkaError
+from eos_client.testing.maven_settings import REPOSITORY_VARIABLE
+from eos_client.testing.pinned_jars import can_download, download_pinned, pinned_jars
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from eos_client.testing.java_runtime import JavaRuntime
-
-REPOSITORY_VARIABLE = "EOS_CLIENT_MAVEN_REPOSITORY"
-"""Environment variable with the URL of the Maven repository to use instead of the central one."""
 
 _DOWNLOAD_TIMEOUT_S = 600.0
 _TAIL_LINES = 30
@@ -55,16 +55,18 @@ def resolve_jars(jars: JarSet, into: Path, work: Path, java: JavaRuntime, on_pro
 
     Raises `EmbeddedKafkaError` with the end of the resolver's output when that fails, or when there is none.
     """
+    pinned = pinned_jars(jars.folder)
+    if pinned and can_download():
+        on_progress(f"downloading {jars.title} (about {jars.size_mb} MB, once)")
+        download_pinned(pinned, jars.title, into, on_progress)
+        return
     ivy, maven = _pyspark_ivy(), shutil.which("mvn")
     if ivy is not None:
         tool, command = "Ivy", _ivy_command(ivy, jars, into, work, java)
     elif maven is not None:
-        tool, command = "Maven", _maven_command(maven, jars, into, work)
+        tool, command = "Maven", maven_command(maven, jars, into, work)
     else:
-        raise EmbeddedKafkaError(
-            f"the jars of {jars.title} are resolved by the Ivy inside PySpark or by Maven, and neither is here: "
-            "pip install 'eos-client[spark]', or install Maven (mvn on PATH)"
-        )
+        raise EmbeddedKafkaError(f"the jars of {jars.title} cannot be resolved here: {_way_out(pinned=bool(pinned))}")
     on_progress(f"resolving {jars.title} with {tool} (about {jars.size_mb} MB, once)")
     exit_code, tail = _run(command, jars.title, on_progress)
     if exit_code != 0 or not any(into.glob("*.jar")):
@@ -73,6 +75,15 @@ def resolve_jars(jars: JarSet, into: Path, work: Path, java: JavaRuntime, on_pro
             f"{tool} could not resolve {jars.title} from {where} (exit code {exit_code}): check the version and "
             f"the network, or set {REPOSITORY_VARIABLE} to a repository that can be reached. It said:\n{tail}"
         )
+
+
+def _way_out(*, pinned: bool) -> str:
+    if pinned:
+        return "pip install 'eos-client[test]', which brings maven-artifact"
+    return (
+        "their dependencies are not listed in eos-client. Choose a version that is, or pip install "
+        "'eos-client[spark]' for the Ivy inside PySpark, or install Maven (mvn on PATH)"
+    )
 
 
 def _run(command: list[str], title: str, on_progress: Callable[[str], None]) -> tuple[int, str]:
@@ -152,7 +163,8 @@ def _ivy_settings(work: Path) -> list[str]:
     return ["-settings", str(settings)]
 
 
-def _maven_command(maven: str, jars: JarSet, into: Path, work: Path) -> list[str]:
+def maven_command(maven: str, jars: JarSet, into: Path, work: Path) -> list[str]:
+    """Return the command with which Maven copies the jars into a folder; its descriptor is written into ``work``."""
     descriptor = work / "pom.xml"
     dependencies = "".join(
         f"<dependency><groupId>{organisation}</groupId><artifactId>{name}</artifactId><version>{revision}</version>"

@@ -42,18 +42,19 @@ def kafka_jars(version: str, java: JavaRuntime, on_progress: Callable[[str], Non
 
     Raises `EmbeddedKafkaError` when they cannot be had; ``on_progress`` gets one line a step.
     """
+    return cached_jars(kafka_jar_set(version), java, on_progress)
+
+
+def kafka_jar_set(version: str) -> JarSet:
+    """Return what a broker of this version needs; `EmbeddedKafkaError` for what is no version."""
     if _VERSION.fullmatch(version) is None:
         raise EmbeddedKafkaError(f"{version!r} is no Kafka version: give one like 4.3.1")
-    return cached_jars(
-        JarSet(
-            title=f"Kafka {version}",
-            folder=f"kafka-{version}",
-            artifacts=(("org.apache.kafka", "kafka_2.13", version), _SLF4J_SIMPLE),
-            landmark=rf"kafka_.*-{re.escape(version)}\.jar",
-            size_mb=45,
-        ),
-        java,
-        on_progress,
+    return JarSet(
+        title=f"Kafka {version}",
+        folder=f"kafka-{version}",
+        artifacts=(("org.apache.kafka", "kafka_2.13", version), _SLF4J_SIMPLE),
+        landmark=rf"kafka_.*-{re.escape(version)}\.jar",
+        size_mb=45,
     )
 
 

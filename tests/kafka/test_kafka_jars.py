@@ -1,12 +1,7 @@
 """Jars are downloaded once, whole or not at all, whoever else downloads; tried on a repository of our own."""
 
-import hashlib
-import http.server
-import io
 import subprocess
 import sys
-import threading
-import zipfile
 
 import pytest
 from filelock import FileLock
@@ -16,10 +11,13 @@ from eos_client.testing import jar_resolvers
 from eos_client.testing import kafka_jars as kafka_jars_module
 from eos_client.testing.java_runtime import find_java
 from eos_client.testing.kafka_jars import cache_root, is_whole, kafka_jars
-from tests.support.waiting import WAIT_S, wait_for
+from eos_client.testing.maven_settings import REPOSITORY_VARIABLE
+from tests.support.maven_repository import artifact_path, jar_of, maven_repository
+from tests.support.waiting import wait_for
 
 VERSION = "4.9.1"
 ARTIFACTS = [("org.apache.kafka", "kafka_2.13", VERSION), ("org.slf4j", "slf4j-simple", "1.7.36")]
+KAFKA_JAR = artifact_path(*ARTIFACTS[0]) + ".jar"
 JAR_NAMES = {f"{name}-{revision}.jar" for _, name, revision in ARTIFACTS}
 
 DOWNLOADS = """
@@ -27,68 +25,6 @@ from eos_client.testing.java_runtime import find_java
 from eos_client.testing.kafka_jars import kafka_jars
 print(kafka_jars("4.9.1", find_java(), print))
 """
-
-
-class MavenRepository:
-    """A Maven repository on loopback with artifacts that depend on nothing; counts what is asked for."""
-
-    def __init__(self):
-        self.files = {}
-        self.requested = []
-        self.cut_off = set()
-        self.may_answer = threading.Event()
-        self.may_answer.set()
-        for organisation, name, revision in ARTIFACTS:
-            base = f"/{organisation.replace('.', '/')}/{name}/{revision}/{name}-{revision}"
-            pom = f"<project><modelVersion>4.0.0</modelVersion><groupId>{organisation}</groupId>"
-            self._add(
-                f"{base}.pom", f"{pom}<artifactId>{name}</artifactId><version>{revision}</version></project>".encode()
-            )
-            self._add(f"{base}.jar", jar_of(name))
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.url = f"http://127.0.0.1:{self.server.server_port}/"
-
-    def _add(self, path, content):
-        self.files[path] = content
-        self.files[f"{path}.sha1"] = hashlib.sha1(content).hexdigest().encode()
-
-    def _handler(self):
-        repository = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_HEAD(self):
-                self.answer(with_body=False)
-
-            def do_GET(self):
-                repository.requested.append(self.path)
-                repository.may_answer.wait(WAIT_S)
-                self.answer(with_body=True)
-
-            def answer(self, *, with_body):
-                content = repository.files.get(self.path)
-                if content is None:
-                    self.send_error(404)
-                    return
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                if with_body:
-                    self.wfile.write(content[: len(content) // 2] if self.path in repository.cut_off else content)
-
-            def log_message(self, *_arguments):
-                pass
-
-        return Handler
-
-    def jar_path(self):
-        return f"/org/apache/kafka/kafka_2.13/{VERSION}/kafka_2.13-{VERSION}.jar"
-
-
-def jar_of(name):
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as jar:
-        jar.writestr(f"{name}.txt", name * 20_000)
-    return content.getvalue()
 
 
 @pytest.fixture
@@ -99,12 +35,9 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def repository(cache, monkeypatch):
-    repository = MavenRepository()
-    monkeypatch.setenv(jar_resolvers.REPOSITORY_VARIABLE, repository.url)
-    threading.Thread(target=repository.server.serve_forever, args=(0.05,)).start()
-    yield repository
-    repository.server.shutdown()
-    repository.server.server_close()
+    with maven_repository(ARTIFACTS) as repository:
+        monkeypatch.setenv(REPOSITORY_VARIABLE, repository.url)
+        yield repository
 
 
 class Download:
@@ -152,7 +85,7 @@ def test_two_processes_at_once_download_one_copy(repository, cache):
     assert told is not None
     assert [process.returncode for process in (first, second)] == [0, 0]
     assert [lines[-1] for lines in said] == [str(cache / f"kafka-{VERSION}")] * 2
-    assert repository.requested.count(repository.jar_path()) == 1
+    assert repository.requested.count(KAFKA_JAR) == 1
     assert not [line for lines in said for line in lines if "waiting for it" in line]
 
 
@@ -194,7 +127,7 @@ def test_a_damaged_copy_is_noticed_and_replaced(damage, download):
 
 
 def test_a_download_that_breaks_off_is_an_error_and_leaves_nothing(repository, cache, download):
-    repository.cut_off.add(repository.jar_path())
+    repository.cut_off.add(KAFKA_JAR)
     with pytest.raises(EmbeddedKafkaError, match=rf"could not resolve Kafka {VERSION}[\s\S]*kafka_2\.13"):
         download()
     assert left_in(cache) == set()
@@ -203,14 +136,14 @@ def test_a_download_that_breaks_off_is_an_error_and_leaves_nothing(repository, c
 
 
 def test_a_jar_that_does_not_match_the_repositorys_checksum_is_refused(repository, cache, download):
-    repository.files[repository.jar_path()] = jar_of("something else")
+    repository.files[KAFKA_JAR] = jar_of("something else")
     with pytest.raises(EmbeddedKafkaError, match=r"(?i)checksum|sha1"):
         download()
     assert left_in(cache) == set()
 
 
 def test_a_file_that_is_no_jar_is_refused(repository, cache, download):
-    repository._add(repository.jar_path(), b"<html>please log in to this network</html>")
+    repository._add(KAFKA_JAR, b"<html>please log in to this network</html>")
     with pytest.raises(EmbeddedKafkaError, match=f"kafka_2.13-{VERSION}.jar is no jar"):
         download()
     assert left_in(cache) == set()
@@ -226,7 +159,7 @@ def test_a_version_that_does_not_exist_is_said_with_the_resolvers_words(cache, d
 
 
 def test_a_repository_that_cannot_be_reached_is_named(cache, monkeypatch, download):
-    monkeypatch.setenv(jar_resolvers.REPOSITORY_VARIABLE, "http://127.0.0.1:9/")
+    monkeypatch.setenv(REPOSITORY_VARIABLE, "http://127.0.0.1:9/")
     with pytest.raises(EmbeddedKafkaError, match=r"from http://127\.0\.0\.1:9/ .*EOS_CLIENT_MAVEN_REPOSITORY"):
         download()
     assert left_in(cache) == set()
@@ -273,7 +206,7 @@ def test_without_pyspark_and_maven_the_ways_out_are_named(cache, monkeypatch, do
     java_only = find_java().executable.resolve().parent
     monkeypatch.setattr(jar_resolvers, "_pyspark_ivy", lambda: None)
     monkeypatch.setenv("PATH", str(java_only))
-    with pytest.raises(EmbeddedKafkaError, match=r"pip install 'eos-client\[spark\]'.*Maven"):
+    with pytest.raises(EmbeddedKafkaError, match=r"Choose a version that is.*pip install 'eos-client\[spark\]'.*Maven"):
         download()
 
 
