@@ -14,9 +14,11 @@ APPLICATIONS_REAL ?= 300
 
 # One of each minor version that pyproject.toml admits.
 CLIENT_VERSIONS ?= 2.15.0 2.16.1
+# Those of `[spark]` beside the one of `[dev]`, which make test runs.
+SPARK_VERSIONS ?= 4.1.1 4.3.0
 
-.PHONY: demo demo-spark test coverage flaky check client-versions bench bench-spark mutants applications application-mutants \
-    applications-real soak soak-recovery soak-spark kafka-image clean help
+.PHONY: demo demo-spark test support-matrix coverage flaky check client-versions spark-versions bench bench-spark \
+    mutants applications application-mutants applications-real soak soak-recovery soak-spark kafka-image clean help
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -43,6 +45,9 @@ test: $(READY) ## all tests, on real Kafka
 	    || test $$? -eq $(NO_TESTS)
 	@$(BIN)/pytest -m alone $(TESTS) || test $$? -eq $(NO_TESTS)
 
+support-matrix: $(READY) ## the wheel's tests on each Python that is claimed, with the oldest and newest dependencies
+	@$(BIN)/pytest --numprocesses $(WORKERS) -m "soak or not soak" tests/packaging
+
 coverage: $(READY) ## lines that the tests without a broker run, by package
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not soak and not spark and not kafka" \
 	    --cov --cov-report=json:.runs/coverage.json $(TESTS); status=$$?; \
@@ -50,6 +55,9 @@ coverage: $(READY) ## lines that the tests without a broker run, by package
 
 flaky: $(READY) ## repeat TESTS N times beside two busy processes: how often each test fails
 	@$(BIN)/python -m tests.support.flaky --runs $(N) -- $(TESTS)
+
+spark-versions: $(READY) ## the Spark sink's tests with the other versions of PySpark
+	@sh scripts/spark_versions.sh $(BIN) $(SPARK_VERSIONS)
 
 client-versions: $(READY) ## lost connections and late requests with each version of confluent-kafka
 	@sh scripts/client_versions.sh $(BIN)/python $(CLIENT_VERSIONS)

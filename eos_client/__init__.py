@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 from eos_client.lazy_names import lazy_names
 
+__version__ = "0.1.0"
+
 if TYPE_CHECKING:
     from eos_client.clients import EosConsumer, EosProducer
     from eos_client.config import EosConfig

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from importlib import metadata
 from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
+from eos_client import __version__
 from eos_client.cli.broker import serve_broker
 from eos_client.cli.demo.session import DemoOptions, GroupProtocol, run_demo
 from eos_client.cli.demo_spark.session import SparkDemoOptions, run_spark_demo
@@ -41,6 +43,22 @@ Config = Annotated[
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Log every transaction; show the traceback of an error.", show_default=False)
 ]
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"eos-client {__version__} on confluent-kafka {metadata.version('confluent-kafka')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Say which version this is, and exit."),
+    ] = False,
+) -> None:
+    """Have the option that belongs to no command."""
 
 
 @app.command()

@@ -12,6 +12,9 @@ from eos_client import EosConsumer, EosProducer
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 
+NEWER = {"cluster_id"}
+"""Of confluent_kafka 2.16; with 2.15 the call raises the AttributeError that confluent_kafka's own client raises."""
+
 OURS_OF_CONSUMERS = {"close_within", "counters", "gate", "settings"}
 PARTS_OF_CONSUMERS = {"member", "open_work"}
 """For this package's own producers and loop, which talk to the parts."""
@@ -44,11 +47,11 @@ def producer():
 
 
 def test_a_consumer_has_the_librarys_public_names_and_few_of_ours(consumer):
-    assert public(consumer) == public(confluent_kafka.Consumer) | OURS_OF_CONSUMERS | PARTS_OF_CONSUMERS
+    assert public(consumer) == public(confluent_kafka.Consumer) | NEWER | OURS_OF_CONSUMERS | PARTS_OF_CONSUMERS
 
 
 def test_a_producer_has_the_librarys_public_names_and_those_on_the_list(producer):
-    assert public(producer) == public(confluent_kafka.Producer) | OURS_OF_PRODUCERS | PARTS_OF_PRODUCERS
+    assert public(producer) == public(confluent_kafka.Producer) | NEWER | OURS_OF_PRODUCERS | PARTS_OF_PRODUCERS
 
 
 def test_the_page_on_the_wrappers_names_what_is_ours_on_both():

@@ -37,6 +37,9 @@ class StepStrike:
         before = sys.gettrace()
         # Kept: CPython 3.11 still calls the function where a strike inside a finalizer has just taken it away.
         enter = self._enter
+        # A tracer hears of instructions only if a frame wants them before it is set (Python 3.12), and only in frames
+        # that have a tracer when they want them (3.13, in `_enter`).
+        sys._getframe().f_trace_opcodes = True
         sys.settrace(enter)
         try:
             yield
@@ -46,6 +49,7 @@ class StepStrike:
     def _enter(self, frame: Any, _event: str, _argument: Any) -> Any:
         if not self._strikes(frame.f_code):
             return None
+        frame.f_trace = self._step
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
         return self._step

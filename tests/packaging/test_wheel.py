@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import configparser
 import importlib.metadata
-import importlib.util
 import re
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[1]
+import eos_client
+from tests.packaging.environments import REPOSITORY
+
 LINKED = ("listeners", "integration")
 IMPORT_ALL = """
 import pathlib, pkgutil, sys
@@ -28,16 +28,10 @@ print(" ".join(eos_client.__all__))
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """The project's wheel, built as pip builds it, from this checkout."""
-    built = tmp_path_factory.mktemp("wheel")
-    # The build backend comes from the index unless it is installed already.
-    at_hand = ["--no-build-isolation"] if importlib.util.find_spec("hatchling") else []
-    command = [sys.executable, "-m", "pip", "wheel", ".", "--no-deps", "--quiet", "--wheel-dir", str(built), *at_hand]
-    ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=240, check=False)
-    assert ran.returncode == 0, ran.stderr
-    (path,) = built.glob("*.whl")
-    return zipfile.ZipFile(path)
+def wheel(distributions):
+    """The project's wheel, built from its sdist."""
+    with zipfile.ZipFile(distributions.wheel) as opened:
+        yield opened
 
 
 def text(wheel, ending):
@@ -64,7 +58,8 @@ def test_the_linked_folders_are_real_files_inside_the_package(wheel, linked):
 
 def test_every_source_file_of_the_package_is_in_the_wheel(wheel):
     package = REPOSITORY / "eos_client"
-    source = {f"eos_client/{path.relative_to(package).as_posix()}" for path in package.rglob("*.py")}
+    files = [*package.rglob("*.py"), *package.rglob("*.sha256")]
+    source = {f"eos_client/{path.relative_to(package).as_posix()}" for path in files}
     assert source - set(wheel.namelist()) == set()
 
 
@@ -75,6 +70,14 @@ def test_nothing_but_the_package_slips_in(wheel):
         if "__pycache__" in name or name.endswith((".pyc", ".log")) or "/tests/" in name or name.startswith("tests/")
     ]
     assert strange == []
+
+
+def test_the_metadata_names_the_licence_the_authors_and_the_version_of_the_package(wheel):
+    metadata = text(wheel, "METADATA")
+    assert "License-Expression: Apache-2.0\n" in metadata
+    assert "Author: eos-client contributors\n" in metadata
+    assert f"Version: {eos_client.__version__}\n" in metadata
+    assert text(wheel, "licenses/LICENSE") == (REPOSITORY / "LICENSE").read_text()
 
 
 def test_the_package_says_that_it_is_typed(wheel):
