@@ -1,6 +1,6 @@
-"""Events as frozen records for one hook; the default hook logs them with structlog.
+"""Events as frozen records for one hook; the default hook logs them.
 
-An event's structlog name is its class name in snake case, so ``CommitSkipped`` is logged as ``commit_skipped``.
+An event is logged under its class name in snake case, so ``CommitSkipped`` is logged as ``commit_skipped``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import structlog
 from eos_client.core.commit_gate import GateRule
 from eos_client.core.model import GroupGeneration, InputPartition, named
 
-_LOGGER = logging.getLogger("eos_client")
+LOGGER = logging.getLogger("eos_client")
+"""The logger of the standard library for events, librdkafka's lines, and exceptions that hooks have raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,9 +224,22 @@ class EventHook(Protocol):
         ...
 
 
+_AS_LOGFMT = structlog.processors.LogfmtRenderer(key_order=["event"])
+
+
 def log_event(event: Event) -> None:
-    """Log ``event`` with structlog, under its name and at its level. The default hook."""
-    getattr(structlog.get_logger("eos_client"), event.level)(event.name, **event.as_dict())
+    """Log ``event`` under its name and at its level. The default hook.
+
+    Where the application has configured structlog, structlog logs it. Elsewhere the logger ``eos_client`` of the
+    standard library gets it as a logfmt line, with the fields as ``eos_event`` on the record.
+    """
+    if structlog.is_configured():
+        getattr(structlog.get_logger("eos_client"), event.level)(event.name, **event.as_dict())
+        return
+    level = getattr(logging, event.level.upper())
+    if LOGGER.isEnabledFor(level):
+        fields = {"event": event.name, **event.as_dict()}
+        LOGGER.log(level, "%s", _AS_LOGFMT(None, event.level, dict(fields)), extra={"eos_event": fields})
 
 
 class _SafeHook:
@@ -241,7 +255,7 @@ class _SafeHook:
             self._hook(event)
         except Exception:
             name = getattr(self._hook, "__qualname__", type(self._hook).__qualname__)
-            _LOGGER.exception(
+            LOGGER.exception(
                 "the hook %s raised an exception, which does not change the outcome of the event: %r", name, event
             )
 

@@ -32,6 +32,7 @@ def configure_logs(log_format: LogFormat, *, verbose: bool) -> None:
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(handlers=[_ToStructlog()], level=logging.WARNING, force=True)
+    logging.getLogger("eos_client").setLevel(logging.DEBUG)  # what --config debug=... asks librdkafka for
     logging.captureWarnings(capture=True)
 
 

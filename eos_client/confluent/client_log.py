@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import logging
 import re
-import sys
-import time
 from typing import Any
+
+from eos_client.observe import LOGGER
 
 _INFO = 6
 _DEBUG = 7
@@ -33,14 +33,14 @@ _CONNECTED = frozenset({"UP", "REAUTH"}) | _AUTHENTICATING
 _NOT_ESTABLISHED = frozenset({"INIT", "DOWN", "TRY_CONNECT", "CONNECT", "SSL_HANDSHAKE", "APIVERSION_QUERY"})
 _BOOTSTRAP = "/bootstrap"  # asked for metadata only, and left as soon as the brokers' own addresses are known
 _TRANSACTION_FAILED = "TXNERR"  # the next produce() says only _STATE, and not always does a report say more
-# What librdkafka's levels are in Python, as confluent_kafka translates them; and back.
+# What librdkafka's levels are in Python, as confluent_kafka translates them.
 _PYTHON_LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
-_LEVELS = {logging.CRITICAL: 0, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: _INFO, logging.DEBUG: _DEBUG}
 
 
 class ClientLog:
     """Stands in for the application's ``logger``, and passes on what the application's settings ask for.
 
+    Without a logger of the application's, lines go to the logger ``eos_client`` of the standard library.
     ``losses`` counts the lines that tell of a lost connection, since the handle was built.
     """
 
@@ -89,7 +89,7 @@ class ClientLog:
         if self._theirs is not None:
             self._theirs.log(level, text, *arguments)
         else:
-            sys.stderr.write(f"%{_LEVELS[level]}|{time.time():.3f}|{facility}|{arguments[1]}| {line}\n")
+            LOGGER.log(level, "%s %s: %s", facility, arguments[1], line)
 
     def _tells_of_loss(self, facility: str, line: str) -> bool:
         if facility == "STATE":

@@ -200,9 +200,8 @@ def test_a_loss_is_not_forgotten_with_the_transaction():
     assert log.losses == 1
 
 
-def test_without_a_logger_lines_go_where_the_client_library_puts_them(capsys):
+def test_without_a_logger_lines_go_to_the_packages_logger_and_nowhere_else(caplog, capfd):
     log = ClientLog({})
     tell(log, logging.ERROR, "FAIL", REFUSED)
-    written = capsys.readouterr().err
-    assert written.startswith("%3|")
-    assert written.endswith(f"|FAIL|rdkafka#producer-1| {REFUSED}\n")
+    assert caplog.record_tuples == [("eos_client", logging.ERROR, f"FAIL rdkafka#producer-1: {REFUSED}")]
+    assert capfd.readouterr() == ("", "")

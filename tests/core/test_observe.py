@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import logging
+import subprocess
+import sys
 
 import pytest
 import structlog
@@ -117,13 +120,51 @@ def test_there_is_an_example_of_every_event():
 
 
 @NAMED
-def test_an_event_is_logged_under_its_name_at_its_level_with_all_its_fields(event, name, level):
+def test_structlog_logs_an_event_under_its_name_at_its_level_with_all_its_fields(event, name, level, caplog):
     with structlog.testing.capture_logs() as logged:
         log_event(event)
+    assert caplog.records == []
     fields = {field.name for field in dataclasses.fields(event)}
     (line,) = logged
     assert (line["event"], line["log_level"]) == (name, level)
     assert set(line) == fields | {"event", "log_level"}
+
+
+@pytest.fixture
+def no_structlog():
+    """An application that has not configured structlog."""
+    structlog.reset_defaults()
+
+
+@NAMED
+@pytest.mark.usefixtures("no_structlog")
+def test_without_structlog_the_standard_logger_gets_an_event_as_a_logfmt_line(event, name, level, caplog, capsys):
+    caplog.set_level(logging.DEBUG, "eos_client")
+    log_event(event)
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("eos_client", level.upper())
+    assert record.getMessage().startswith(f"event={name} ")
+    assert record.eos_event == {"event": name, **event.as_dict()}
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("no_structlog")
+def test_without_structlog_an_event_below_the_level_of_the_logger_costs_no_fields(caplog, monkeypatch):
+    caplog.set_level(logging.INFO, "eos_client")
+    event = next(event for event, _, level in EXAMPLES if level == "debug")
+    monkeypatch.setattr(Event, "as_dict", lambda _self: pytest.fail("the fields were collected"))
+    log_event(event)
+    assert caplog.records == []
+
+
+def test_the_library_configures_no_logging():
+    script = (
+        "import logging, structlog, eos_client.clients, eos_client.loop, eos_client.observe\n"
+        "assert logging.getLogger().handlers == logging.getLogger('eos_client').handlers == []\n"
+        "assert logging.getLogger('eos_client').level == logging.NOTSET\n"
+        "assert not structlog.is_configured()\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=240)
 
 
 @NAMED
