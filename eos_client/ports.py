@@ -67,7 +67,7 @@ class OutputRecord:
 
 
 Output = OutputRecord | bytes
-Transform = Callable[[Any], "Iterable[Output] | None"]
+Transform = Callable[[Any], "Output | Iterable[Output] | None"]
 
 
 @dataclass(frozen=True, slots=True)

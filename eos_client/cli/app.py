@@ -17,7 +17,7 @@ from eos_client.cli.demo_spark.session import SparkDemoOptions, run_spark_demo
 from eos_client.cli.doctor import DoctorOptions, diagnose, report
 from eos_client.cli.failures import ExitCode, exit_code_table, failures_reported
 from eos_client.cli.logs import LogFormat, configure_logs
-from eos_client.cli.run import RunOptions, run_loop
+from eos_client.cli.run import OnError, RunOptions, run_loop
 from eos_client.cli.settings import parse_names, parse_settings
 from eos_client.cli.signals import sigterm_as_interrupt
 from eos_client.testing.embedded_kafka import DEFAULT_VERSION
@@ -79,11 +79,18 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     start_timeout_s: Annotated[
         float, typer.Option("--start-timeout", metavar="S", help="How long the cluster may take to answer.", min=0.001)
     ] = 10.0,
+    on_error: Annotated[
+        OnError, typer.Option(help="What becomes of a record that FUNC or the cluster refuses.")
+    ] = OnError.STOP,
+    dead_letter_topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Where --on-error dead_letter writes such a record.")
+    ] = None,
+    attempts: Annotated[int, typer.Option(metavar="N", help="How often FUNC is called before it counts.", min=1)] = 1,
     config: Config = None,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look on stderr.")] = LogFormat.CONSOLE,
     verbose: Verbose = False,
 ) -> None:
-    """Run one exactly-once worker: FUNC(record) yields OutputRecords, or bytes for the --to topic.
+    """Run one exactly-once worker: FUNC(record) returns or yields OutputRecords, or bytes for the --to topic.
 
     SIGTERM or Ctrl-C: finish or abort the open transaction, leave the group, exit 0. A second one: at once.
     """
@@ -101,6 +108,9 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
                 transactional_id=transactional_id,
                 commit_interval_s=commit_interval_s,
                 start_timeout_s=start_timeout_s,
+                on_error=on_error,
+                dead_letter_topic=dead_letter_topic,
+                attempts=attempts,
                 settings=parse_settings(config or ()),
                 progress_interval_s=_JSON_PROGRESS_S if as_json else _CONSOLE_PROGRESS_S,
             )

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from eos_client.cli.client_errors import LOG_LEVEL_CRITICAL, ClientErrors
 from eos_client.cli.progress import LoopProgress
 from eos_client.cli.transform_file import load_transform
 from eos_client.config import EosConfig
 from eos_client.loop import ExactlyOnceLoop
+
+
+class OnError(Enum):
+    """What becomes of a record that fails, as ``EosConfig.on_error`` has it."""
+
+    STOP = "stop"
+    SKIP = "skip"
+    DEAD_LETTER = "dead_letter"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +33,9 @@ class RunOptions:
     transactional_id: str | None = None
     commit_interval_s: float = 0.1
     start_timeout_s: float = 10.0
+    on_error: OnError = OnError.STOP
+    dead_letter_topic: str | None = None
+    attempts: int = 1
     settings: Mapping[str, str] = field(default_factory=dict)
     progress_interval_s: float = 1.0
 
@@ -46,6 +58,9 @@ def run_loop(options: RunOptions) -> None:
         transactional_id=options.transactional_id,
         commit_interval_s=options.commit_interval_s,
         start_timeout_s=options.start_timeout_s,
+        on_error=options.on_error.value,
+        dead_letter_topic=options.dead_letter_topic,
+        transform_attempts_max=options.attempts,
     )
     progress = LoopProgress(options.progress_interval_s)
     with (

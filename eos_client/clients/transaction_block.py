@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from types import MethodType
 from typing import TYPE_CHECKING
 
+from eos_client.clients.dead_letters import letters_for, text_of
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.failures import misplaced_call
 from eos_client.core.model import Outcome
-from eos_client.errors import EosError
-from eos_client.ports import Headers, OutputRecord
+from eos_client.errors import EosError, OutputRefusedError
+from eos_client.ports import Headers, OutputRecord, Record
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -124,18 +126,35 @@ class Transaction:
         AbortableError or RebuildProducerError when the transaction cannot be committed any more; TransactionStateError
         outside the block.
         """
+        self._write(
+            topic,
+            OutputRecord(topic, value=value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms),
+        )
+
+    def dead_letter(self, message: Record, error: BaseException, *, topic: str, attempts: int = 1) -> None:
+        """Write a record that cannot be processed to ``topic``, with this transaction; the record then counts as done.
+
+        Its headers tell the error, the origin and how many ``attempts`` were made (``docs/failed-records.md``). Where
+        the record is too large for the topic, its value is left out, and at last its key and headers. Raises as
+        ``produce`` does.
+        """
+        *letters, smallest = letters_for(topic, message, text_of(error), attempts)
+        for letter in letters:
+            with suppress(OutputRefusedError):
+                self._write(topic, letter)
+                return
+        self._write(topic, smallest)
+
+    def _write(self, topic: str, output: OutputRecord) -> None:
         session = self._session
         if session is None or self._is_left():
             raise misplaced_call(
-                f"produce() to {topic!r} {'before' if session is None else 'after'} the block of its transaction: its "
-                "outputs could not be committed with their records. Call it inside the `with`"
+                f"a write to {topic!r} {'before' if session is None else 'after'} the block of its transaction: its "
+                "outputs could not be committed with their records. Write inside the `with`"
             )
         if session.block.number != self._number or not session.block.is_open:
             raise _given_up()
         with session.block.writing():
-            output = OutputRecord(
-                topic, value=value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
-            )
             session.enqueue(topic, output)
 
     @_WayOut
@@ -190,4 +209,4 @@ def _given_up() -> Exception:
     )
 
 
-_WRITES = Calls(Transaction.produce)
+_WRITES = Calls(Transaction._write)  # noqa: SLF001  # of the class above

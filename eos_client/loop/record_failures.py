@@ -12,14 +12,15 @@ from typing import Any
 
 import tenacity
 
+from eos_client.clients.dead_letters import DEAD_LETTERS, letters_for, text_of
 from eos_client.config import EosConfig
 from eos_client.core.model import InputPartition
 from eos_client.errors import TransformError
 from eos_client.observe import Counters, Event, EventHook, RecordDeadLettered, RecordSkipped
-from eos_client.ports import Clock, Headers, Output, OutputRecord, Record, Transform
+from eos_client.ports import Clock, Output, OutputRecord, Record, Transform
 
-_ERROR_CHARACTERS_MAX = 1000
-_ERROR_CHARACTERS_SHORT = 100
+ONE_OUTPUT = frozenset({bytes, OutputRecord})
+"""What a transform may return instead of an iterable of outputs."""
 
 Collected = Callable[[Any], list[Output]]
 RecordKey = tuple[str, int, int]
@@ -60,13 +61,13 @@ class FailedRecords:
             raise _transform_error(record, error) from error
         topic, partition, offset = key = _key_of(record)
         where: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
-        said = str(error) if isinstance(error, KnownFailureError) else _text_of(error)
+        said = str(error) if isinstance(error, KnownFailureError) else text_of(error)
         if self._dead_letter_topic is None:
             self._handled[key] = RecordSkipped(error=said, **where)
             return []
         self._handled[key] = RecordDeadLettered(error=said, dead_letter_topic=self._dead_letter_topic, **where)
         refused = self._letters_refused.get(key, 0)
-        return _dead_letters(self._dead_letter_topic, record, said)[refused:]
+        return letters_for(self._dead_letter_topic, record, said, self._config.transform_attempts_max)[refused:]
 
     def remember(self, record: Record, error: BaseException) -> None:
         """Let ``record`` fail with ``error`` when it is consumed again after the abort.
@@ -78,7 +79,7 @@ class FailedRecords:
             raise _transform_error(record, error) from error
         key = _key_of(record)
         if key not in self._handled:
-            self._known[key] = _text_of(error)
+            self._known[key] = text_of(error)
             return
         self._letters_refused[key] = self._letters_refused.get(key, 0) + 1
         if self._dead_letter_topic is None or self._letters_refused[key] >= DEAD_LETTERS:
@@ -122,52 +123,26 @@ def _key_of(record: Record) -> RecordKey:
     return record.topic(), record.partition(), record.offset()
 
 
-def _text_of(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS_MAX]
-
-
 def _transform_error(record: Record, error: BaseException) -> TransformError:
     return TransformError(*_key_of(record), error)
 
 
-DEAD_LETTERS = 4
-"""Number of dead letters that are tried for one record."""
-
-
-def _dead_letters(topic: str, record: Record, error: str) -> list[OutputRecord]:
-    """Return four letters: the whole record; with a short error; without its value; with its origin only.
-
-    An omitted value is empty, not null: null would delete an earlier letter in a compacted topic.
-    """
-    origin = dict(zip(("eos.topic", "eos.partition", "eos.offset"), map(str, _key_of(record)), strict=True))
-    whole = {"eos.error": error[:_ERROR_CHARACTERS_MAX], **origin}
-    short = {"eos.error": error[:_ERROR_CHARACTERS_SHORT], **origin}
-    size = str(len(record.value() or b""))
-    no_value = {**short, "eos.omitted": "value", "eos.value.bytes": size}
-    alone = {**short, "eos.omitted": "value, key, headers", "eos.value.bytes": size}
-    own, key = record.headers() or [], record.key()
-
-    def letter(value: bytes | None, key: bytes | None, own: Headers, told: dict[str, str]) -> OutputRecord:
-        headers = [*own, *((name, text.encode(errors="backslashreplace")) for name, text in told.items())]
-        return OutputRecord(topic, value=value, key=key, headers=headers)
-
-    return [
-        letter(record.value(), key, own, whole),
-        letter(record.value(), key, own, short),
-        letter(b"", key, own, no_value),
-        letter(b"", None, [], alone),
-    ]
-
-
 def no_outputs(made: Any) -> TypeError | None:
-    """Return the error for a transform's result that is no iterable of outputs; None for one that is."""
-    if hasattr(made, "__iter__") or not made:  # in this order: an array may not say whether it is empty
+    """Return the error for a transform's result that is neither an output nor an iterable of them, else None."""
+    if type(made) in ONE_OUTPUT or hasattr(made, "__iter__"):  # first: an array may not say whether it is empty
+        return None
+    if not made:
         return None
     if inspect.iscoroutine(made):
         made.close()  # or Python warns that nobody awaits it
     is_async = hasattr(made, "__await__") or hasattr(made, "__aiter__")
     way_out = "make it a plain function or generator; it is not awaited" if is_async else "return a list, or yield"
-    return TypeError(f"the transform returned {made!r}; it must return an iterable of outputs: {way_out}")
+    return TypeError(f"the transform returned {made!r}; it must return an output or an iterable of them: {way_out}")
+
+
+def outputs_of(made: Any) -> list[Output]:
+    """Return the outputs in a transform's result."""
+    return [made] if type(made) in ONE_OUTPUT else list(made or ())
 
 
 def _collecting(transform: Transform, config: EosConfig, clock: Clock) -> Collected:
@@ -177,7 +152,7 @@ def _collecting(transform: Transform, config: EosConfig, clock: Clock) -> Collec
         made = transform(record)
         if (wrong := no_outputs(made)) is not None:
             raise wrong
-        return list(made or ())
+        return outputs_of(made)
 
     if config.transform_attempts_max == 1:
         return once

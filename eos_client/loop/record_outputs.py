@@ -17,7 +17,7 @@ from typing import Any
 
 from eos_client.clients.transaction import TransactionSession
 from eos_client.errors import AbortableError, EosError, OutputRefusedError, RebuildProducerError, TransformError
-from eos_client.loop.record_failures import FailedRecords, no_outputs
+from eos_client.loop.record_failures import ONE_OUTPUT, FailedRecords, no_outputs, outputs_of
 from eos_client.ports import OutputRecord, Transform
 
 _BYTES_ONLY = {bytes}
@@ -85,12 +85,16 @@ class RecordOutputs:
 
     def _write_until_one_fails(self, left: Iterator[Any]) -> None:
         """Write the outputs up to the first record whose transform raises, and apply ``on_error`` to that record."""
-        transform, record, made = self._transform, None, None
+        transform, record = self._transform, None
+        made: Any = None
         outputs: list[Any] = []
         try:
             for record in left:
                 made = transform(record)
-                outputs += made or ()
+                if type(made) in ONE_OUTPUT:
+                    outputs.append(made)
+                else:
+                    outputs += made or ()
         except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
             self._write_all(outputs)
             self._write_substitute(record, no_outputs(made) or error)
@@ -133,9 +137,7 @@ class RecordOutputs:
         if isinstance(output, bytes):
             output = OutputRecord(value=output)
         if not isinstance(output, OutputRecord):
-            raise TypeError(
-                f"the transform gave {output!r}; it must yield OutputRecord objects or bytes, or return a list of them"
-            )
+            raise TypeError(f"the transform gave {output!r}; it must return or yield OutputRecord objects or bytes")
         topic = self._default_topic if output.topic is None else output.topic
         if topic is None:
             raise TypeError(f"{output!r} names no topic and the loop has no output_topic; set one of them")
@@ -184,7 +186,7 @@ class RecordOutputs:
     def _refusal_of(self, record: Any) -> BaseException | None:
         """Return why the outputs of ``record`` cannot be written, None if they can. Writes them."""
         try:
-            outputs = list(self._transform(record) or ())
+            outputs = outputs_of(self._transform(record))
         except Exception:  # noqa: BLE001  # a transform that raises was settled already
             return None
         return self._refusal_by_client(outputs)

@@ -16,6 +16,7 @@ from unittest import mock
 
 from eos_client.clients import transaction, transaction_block
 from eos_client.clients.block_state import BlockState
+from eos_client.clients.dead_letters import letters_for
 from eos_client.clients.input_events import InputEvents
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction import TransactionSession
@@ -34,7 +35,6 @@ from eos_client.core.commit_gate import CommitGate, GateEvent, HoldEnded
 from eos_client.core.hand_over import HandOver
 from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import AbortableError, TransformError
-from eos_client.loop import record_failures
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.record_outputs import RecordOutputs
 from eos_client.loop.transaction_size import TransactionSize
@@ -162,8 +162,8 @@ def _huge_numbers_break_through() -> Patch:
 
 
 def _letters_only_whole() -> Patch:
-    letters = record_failures._dead_letters
-    return mock.patch.object(record_failures, "_dead_letters", lambda *about: letters(*about)[:1])
+    only_whole = "eos_client.loop.record_failures.letters_for"
+    return mock.patch(only_whole, lambda *about: letters_for(*about)[:1])
 
 
 def _revocation_is_not_undone() -> Patch:

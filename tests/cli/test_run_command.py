@@ -56,6 +56,23 @@ def test_output_records_choose_their_topic_key_and_headers(cluster: Any, tmp_pat
     assert cluster.values(other) == [b"xx"]
 
 
+def test_a_record_that_fails_each_attempt_is_dead_lettered_and_the_others_go_on(
+    cluster: Any, tmp_path: Path, eos_client: Any
+) -> None:
+    source, target, dead = cluster.topic("source"), cluster.topic("target"), cluster.topic("dead")
+    (tmp_path / "price.py").write_text("def price(record):\n    return b'%d' % (100 // int(record.value()))\n")
+    cluster.load(source, [b"4", b"0", b"5"])
+    failing = ["--on-error", "dead_letter", "--dead-letter-topic", dead, "--attempts", "2"]
+    worker = eos_client(*run_line(cluster, "price.py:price", source, target, *failing))
+    worker.wait_for(lambda: committed(cluster, source) == {0: 3}, "commit")
+    assert worker.terminate() == 0
+    assert cluster.values(target) == [b"25", b"20"]
+    (letter,) = cluster.read(dead)
+    headers = dict(letter.headers)
+    assert (letter.value, headers["eos.attempts"], headers["eos.offset"]) == (b"0", b"2", b"1")
+    assert headers["eos.error"].startswith(b"ZeroDivisionError")
+
+
 def test_progress_is_one_json_line_each_second_with_totals(cluster: Any, upper_file: Path, eos_client: Any) -> None:
     source, target = cluster.topic("source"), cluster.topic("target")
     cluster.load(source, [b"%d" % number for number in range(500)])

@@ -70,6 +70,8 @@ def test_a_dead_letter_is_the_record_with_its_own_headers_first_then_error_and_o
         ("eos.topic", b"orders"),
         ("eos.partition", b"2"),
         ("eos.offset", b"7"),
+        ("eos.timestamp", b"0"),
+        ("eos.attempts", b"1"),
     ]
     failures.records.committed()
     (event,) = failures.events
@@ -132,10 +134,10 @@ def test_each_dead_letter_is_smaller_than_the_one_before_and_all_have_their_orig
     record = FakeRecord(7, b"b" * 5000, (("trace", b"t" * 300),))
     letters = Failures(**LETTERS).settled(record, ValueError("e" * 5000))
     assert [(len(each.value), each.key, len(each.headers)) for each in letters] == [
-        (5000, b"key", 5),
-        (5000, b"key", 5),
-        (0, b"key", 7),
-        (0, None, 6),
+        (5000, b"key", 7),
+        (5000, b"key", 7),
+        (0, b"key", 9),
+        (0, None, 8),
     ]
     headers = [dict(each.headers) for each in letters]
     assert [len(each["eos.error"]) for each in headers] == [1000, 100, 100, 100]

@@ -99,6 +99,8 @@ def values(*numbers):
 
 
 FORMS = {
+    "bytes alone": lambda record: record.value(),
+    "record alone": lambda record: OutputRecord(value=record.value()),
     "tuple": value,
     "list": lambda record: [record.value()],
     "generator": lambda record: iter(value(record)),
@@ -108,9 +110,10 @@ FORMS = {
 }
 
 
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_of_output_is_written_in_order_and_counted(form):
-    writing = Writing(FORMS[form])
+def test_every_form_of_output_is_written_in_order_and_counted(form, on_error):
+    writing = Writing(FORMS[form], on_error=on_error)
     assert writing.write(5) == values(0, 1, 2, 3, 4)
     assert writing.session.counted == 5
     assert writing.calls == [0, 1, 2, 3, 4]
@@ -125,7 +128,7 @@ async def async_generator(record):
 
 
 NO_OUTPUTS = {
-    "bare record": (lambda record: OutputRecord(value=record.value()), "return a list, or yield"),
+    "text alone": (lambda record: "42", "the transform gave '4'"),
     "number": (lambda record: 42, "the transform returned 42"),
     "coroutine": (coroutine, "make it a plain function"),
     "async generator": (async_generator, "make it a plain function"),

@@ -1,0 +1,50 @@
+"""A record that cannot be processed, as it is written to a dead letter topic."""
+
+from __future__ import annotations
+
+from eos_client.ports import Headers, OutputRecord, Record
+
+_ERROR_CHARACTERS_MAX = 1000
+_ERROR_CHARACTERS_SHORT = 100
+
+DEAD_LETTERS = 4
+"""Number of dead letters that are tried for one record."""
+
+
+def text_of(error: BaseException) -> str:
+    """Return type and message of an error, not longer than a header should be."""
+    return f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS_MAX]
+
+
+def letters_for(topic: str, record: Record, error: str, attempts: int) -> list[OutputRecord]:
+    """Return four letters: the whole record; with a short error; without its value; with its origin only.
+
+    Write the first one that the producer accepts. The headers ``eos.error``, ``eos.topic``, ``eos.partition``,
+    ``eos.offset``, ``eos.timestamp`` (of the record, milliseconds since the epoch) and ``eos.attempts`` follow the
+    record's own. An omitted value is empty, not null: null would delete an earlier letter in a compacted topic.
+    """
+    _kind, timestamp_ms = record.timestamp()
+    origin = {
+        "eos.topic": record.topic(),
+        "eos.partition": str(record.partition()),
+        "eos.offset": str(record.offset()),
+        "eos.timestamp": str(timestamp_ms),
+        "eos.attempts": str(attempts),
+    }
+    whole = {"eos.error": error[:_ERROR_CHARACTERS_MAX], **origin}
+    short = {"eos.error": error[:_ERROR_CHARACTERS_SHORT], **origin}
+    size = str(len(record.value() or b""))
+    no_value = {**short, "eos.omitted": "value", "eos.value.bytes": size}
+    alone = {**short, "eos.omitted": "value, key, headers", "eos.value.bytes": size}
+    own, key = record.headers() or [], record.key()
+
+    def letter(value: bytes | None, key: bytes | None, own: Headers, told: dict[str, str]) -> OutputRecord:
+        headers = [*own, *((name, text.encode(errors="backslashreplace")) for name, text in told.items())]
+        return OutputRecord(topic, value=value, key=key, headers=headers)
+
+    return [
+        letter(record.value(), key, own, whole),
+        letter(record.value(), key, own, short),
+        letter(b"", key, own, no_value),
+        letter(b"", None, [], alone),
+    ]

@@ -1,0 +1,85 @@
+"""`txn.dead_letter`: a record that an application cannot process is written with its block, or not at all."""
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from eos_client import Outcome
+from eos_client.errors import TransactionStateError
+from tests.simulation.block_stage import SINK, SOURCE, BlockStage
+
+DEAD = "orders.dead"
+CAUSE = ValueError("no price")
+
+
+@pytest.fixture
+def stage():
+    made = BlockStage(partitions=1)
+    made.cluster.create_topic(DEAD)
+    return made
+
+
+def letters(stage):
+    reader = stage.consumer(group_id="reader")
+    reader.subscribe([DEAD])
+    return stage.collect(reader, len(stage.cluster.values(DEAD)))
+
+
+def test_a_letter_holds_the_record_and_where_it_stood_and_its_record_counts_as_processed(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        first, second = stage.collect(consumer, 2)
+        txn.dead_letter(first, CAUSE, topic=DEAD, attempts=3)
+        txn.produce(SINK, second.value())
+    assert txn.outcome is Outcome.COMMITTED
+    (letter,) = letters(stage)
+    assert (letter.value(), letter.key()) == (first.value(), first.key())
+    assert letter.headers() == [
+        ("eos.error", b"ValueError: no price"),
+        ("eos.topic", SOURCE.encode()),
+        ("eos.partition", b"0"),
+        ("eos.offset", b"0"),
+        ("eos.timestamp", str(first.timestamp()[1]).encode()),
+        ("eos.attempts", b"3"),
+    ]
+    assert stage.cluster.values(SINK) == [second.value()]
+    (committed,) = consumer.committed([TopicPartition(SOURCE, 0)])
+    assert committed.offset == 2
+
+
+def test_a_block_that_aborts_leaves_no_letter_and_its_records_come_again(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    txn = producer.transaction(consumer)
+
+    def fails():
+        with txn:
+            first, second = stage.collect(consumer, 2)
+            txn.dead_letter(first, CAUSE, topic=DEAD)
+            raise KeyError(second.value())
+
+    with pytest.raises(KeyError):
+        fails()
+    assert txn.outcome is Outcome.ABORTED
+    assert stage.cluster.values(DEAD) == []
+    assert [message.offset() for message in stage.collect(consumer, 2)] == [0, 1]
+
+
+def test_a_record_that_is_too_large_for_a_letter_leaves_its_origin(stage):
+    stage.cluster.write(SOURCE, [b"x" * 900])
+    producer, consumer = stage.producer(message_max_bytes=1000), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        *_others, large = stage.collect(consumer, 3)
+        txn.dead_letter(large, CAUSE, topic=DEAD)
+    assert txn.outcome is Outcome.COMMITTED
+    (letter,) = letters(stage)
+    assert letter.value() == b""
+    assert dict(letter.headers())["eos.omitted"] == b"value"
+    assert dict(letter.headers())["eos.value.bytes"] == b"900"
+
+
+def test_a_letter_outside_its_block_is_refused(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        first, _second = stage.collect(consumer, 2)
+    with pytest.raises(TransactionStateError, match="after the block"):
+        txn.dead_letter(first, CAUSE, topic=DEAD)
+    assert stage.cluster.values(DEAD) == []
