@@ -22,8 +22,8 @@ from eos_client.observe import (
     RecordSkipped,
     TransactionCommitted,
 )
+from tests.applications.environment import UNKNOWN, Names
 from tests.applications.program import LARGE_LIMIT, SMALL_LIMIT, Act, Program, Setting, Turn
-from tests.applications.world import UNKNOWN, Names
 
 QUIET = logging.getLogger("applications")
 QUIET.disabled = True
@@ -86,20 +86,20 @@ class _RaisingLog:
         self._called()
 
 
-class Member:
+class ApplicationMember:
     """One instance of the application."""
 
-    def __init__(self, world: Any, index: int) -> None:
-        self.world, self.index = world, index
-        self.names: Names = world.names
-        self.program: Program = world.program
+    def __init__(self, environment: Any, index: int) -> None:
+        self.environment, self.index = environment, index
+        self.names: Names = environment.names
+        self.program: Program = environment.program
         self.setting: Setting = self.program.setting
         self.background: Any = None
         self.name = f"member-{index}"
         self.process = 0
         self.callbacks = Counter[str]()
-        self.failed = world.failed
-        self.corrected: set[tuple[int, int]] = world.corrected
+        self.failed = environment.failed
+        self.corrected: set[tuple[int, int]] = environment.corrected
         self.loop: ExactlyOnceLoop | None = None
         self.consumer: Any = None
         self.producer: Any = None
@@ -116,32 +116,32 @@ class Member:
     # -- one process after another -------------------------------------------------------------------------------
 
     def live(self) -> None:
-        """Run processes until the world is over; a supervisor starts the next one."""
-        while not self.world.over():
-            self.process = self.world.new_process()
+        """Run processes until the environment is over; a supervisor starts the next one."""
+        while not self.environment.over():
+            self.process = self.environment.new_process()
             self.open, self.held, self.killed, self.last, self.closed_one = [], [], False, None, False
             self.handed_over, self.untold = {}, []
             try:
                 self._one_process()
             except (Oops, Restart) as error:
-                self.world.count(f"process ended by {type(error).__name__}")
+                self.environment.count(f"process ended by {type(error).__name__}")
             except Interrupt:
-                self.world.count("process ended by a signal")
-                self.world.exits(self)
+                self.environment.count("process ended by a signal")
+                self.environment.exits(self)
             except Killed:
-                self.world.count("process killed")
+                self.environment.count("process killed")
             except Hang:
                 raise
             except EosError as error:
                 if not self.killed:
-                    self.world.ended(error, self.world.library.clock())
-                    self.world.exits(self)
+                    self.environment.ended(error, self.environment.library.clock())
+                    self.environment.exits(self)
             except BaseException as error:  # noqa: BLE001  # whatever it is, nobody documents it
                 if not self.killed:
-                    self.world.unnamed(error)
+                    self.environment.unnamed(error)
             finally:
                 self._bury()
-            self.world.rest(0.2)
+            self.environment.rest(0.2)
 
     def _one_process(self) -> None:
         if self.program.style == "loop":
@@ -149,10 +149,10 @@ class Member:
             return
         try:
             self._build()
-            while not self.world.over():
+            while not self.environment.over():
                 for turn in self.program.turns:
                     self._one_turn(turn)
-                    if self.world.over():
+                    if self.environment.over():
                         break
         finally:
             self._close()
@@ -163,7 +163,7 @@ class Member:
                 try:
                     client.close()
                 except (Oops, EosError):  # a callback that raises, or the cluster
-                    self.world.count("close raised")
+                    self.environment.count("close raised")
 
     def _bury(self) -> None:
         """Let go of what an ended process still holds."""
@@ -234,7 +234,7 @@ class Member:
         s = self.setting
         choices: dict[str, Any] = {"scope": s.scope, "policy": s.policy, "on_error": s.on_error}
         config = EosConfig(
-            {"bootstrap.servers": self.world.bootstrap},
+            {"bootstrap.servers": self.environment.bootstrap},
             group_id=self.names.group,
             transactional_id=self._transactional_id,
             consumer=self._consumer_settings(),
@@ -254,15 +254,15 @@ class Member:
             self._transform,
             output_topic=self.names.sink,
             hook=self._hook,
-            clients=self.world.library,
+            clients=self.environment.library,
         )
         with self.loop:
             self.loop.run()
 
     def _transform(self, record: Any) -> Iterator[Any]:
-        self.world.point(self)
+        self.environment.point(self)
         place = (record.partition(), record.offset())
-        attempt = self.world.took(self, place)
+        attempt = self.environment.took(self, place)
         for topic, value, options in self._outputs(place, attempt):
             if topic is None or (self.program.as_bytes and not options):
                 yield value
@@ -270,8 +270,8 @@ class Member:
                 yield OutputRecord(topic, value=value, key=b"key", **options)
 
     def _hook(self, event: Any) -> None:
-        heard = self.world.oracle.events
-        self.world.count("committed" if isinstance(event, TransactionCommitted) else type(event).__name__)
+        heard = self.environment.oracle.events
+        self.environment.count("committed" if isinstance(event, TransactionCommitted) else type(event).__name__)
         if isinstance(event, TransactionCommitted):
             heard.outputs.append(event.records_out)
         elif isinstance(event, RecordDeadLettered):
@@ -279,7 +279,7 @@ class Member:
         elif isinstance(event, RecordSkipped):
             heard.skipped.append((event.partition, event.offset))
         elif isinstance(event, OutcomeResolved) and event.outcome == "unknown":
-            self.world.count(UNKNOWN)
+            self.environment.count(UNKNOWN)
         elif isinstance(event, PartitionsLost):  # no callback tells of those that the member keeps all the same
             self._forget({partition.partition for partition in event.partitions})
         self._called("hook")
@@ -288,15 +288,15 @@ class Member:
 
     def _outputs(self, place: tuple[int, int], attempt: int) -> Iterator[tuple[str | None, Any, dict[str, Any]]]:
         """Yield what the transform makes of the record: topic, value and options."""
-        kind = self.world.kind_of(place)
+        kind = self.environment.kind_of(place)
         if kind in ("flaky", "raises", "large_and_raises") and self._fails(kind, place):
             if kind == "raises":
                 yield self.names.sink, self._value(place, attempt, 0), {}
             raise Oops(f"the transform dislikes {place[0]}:{place[1]}")
-        if kind == "slow" and not self.world.calm:
-            self.world.sleep(self, 0.7)
+        if kind == "slow" and not self.environment.calm:
+            self.environment.sleep(self, 0.7)
         if kind == "very_slow":
-            self.world.sleep(self, VERY_SLOW_S)
+            self.environment.sleep(self, VERY_SLOW_S)
         if kind == "none":
             return
         yield self.names.sink, self._value(place, attempt, 0), {}
@@ -332,10 +332,10 @@ class Member:
     # -- blocks and plain use ------------------------------------------------------------------------------------
 
     def _build(self) -> None:
-        s, library = self.setting, self.world.library
+        s, library = self.setting, self.environment.library
         gate = GateSettings(scope=GateScope(s.scope), policy=GatePolicy(s.policy), hold_limit_s=s.hold_limit_s)
         common: dict[str, Any] = {"hook": self._hook, "clock": library.clock}
-        servers = {"bootstrap.servers": self.world.bootstrap}
+        servers = {"bootstrap.servers": self.environment.bootstrap}
         self.consumer = EosConsumer(
             {**servers, **self._consumer_settings(), "group.id": self.names.group},
             gate=gate,
@@ -349,10 +349,10 @@ class Member:
             self._build_producer()
 
     def _build_producer(self) -> None:
-        s, library = self.setting, self.world.library
+        s, library = self.setting, self.environment.library
         self.producer = EosProducer(
             {
-                "bootstrap.servers": self.world.bootstrap,
+                "bootstrap.servers": self.environment.bootstrap,
                 **self._producer_settings(),
                 "transactional.id": self._transactional_id,
             },
@@ -365,24 +365,24 @@ class Member:
         self.producer.init_transactions()
 
     def _one_turn(self, turn: Turn) -> None:
-        self.world.point(self)
-        began_at = self.world.library.clock()
-        if self.world.calm:
+        self.environment.point(self)
+        began_at = self.environment.library.clock()
+        if self.environment.calm:
             self.consumer.resume(self.consumer.assignment())
         try:
             self._acts(turn)
         except (Oops, Interrupt) as error:
-            self.world.count(f"turn ended by {type(error).__name__}")
+            self.environment.count(f"turn ended by {type(error).__name__}")
             if self.program.gives_back:
                 self._seek_back(GIVEN_BACK)
         except ClusterUnavailableError:
             if not self.program.goes_on:
                 raise
-            self.world.count("went on after ClusterUnavailableError")
+            self.environment.count("went on after ClusterUnavailableError")
         if self.closed_one:
             raise Restart
-        if self.world.library.clock() - began_at < SHORT_TURN_S:
-            self.world.rest(SHORT_TURN_S)
+        if self.environment.library.clock() - began_at < SHORT_TURN_S:
+            self.environment.rest(SHORT_TURN_S)
 
     def _acts(self, turn: Turn) -> None:
         try:
@@ -399,7 +399,7 @@ class Member:
         self.open, self.unwritten = [], []
         self.swallowed = ""
         txn = self.producer.transaction(self.consumer)
-        strike = self.world.strike_at_end(self)
+        strike = self.environment.strike_at_end(self)
         try:
             with txn:
                 self._hear_late()
@@ -410,15 +410,15 @@ class Member:
                 strike.arm()
         except RuntimeError as error:  # of the block's own calls, never from outside
             if txn.outcome is None and txn.reason.startswith(BROKEN_OFF) and not (strike.struck or self.killed):
-                self.world.oracle.note("UNTOLD", f"a block has ended by {error!r}, and says that {txn.reason}")
+                self.environment.oracle.note("UNTOLD", f"a block has ended by {error!r}, and says that {txn.reason}")
             raise
         finally:
             strike.disarm()
             outcome = txn.outcome.value if txn.outcome is not None else ""
-            self.world.count(outcome or "no outcome")
-            self.world.watch()
+            self.environment.count(outcome or "no outcome")
+            self.environment.watch()
             if not outcome and txn.reason == NOT_ENDED and not (strike.struck or self.killed):
-                self.world.oracle.note("UNTOLD", f"a block has ended, and says that it is {NOT_ENDED}")
+                self.environment.oracle.note("UNTOLD", f"a block has ended, and says that it is {NOT_ENDED}")
             self._ended(txn, outcome)
         self._after_block(txn, turn)
 
@@ -435,11 +435,11 @@ class Member:
 
     def _told(self, outcome: str, attempts: list[int], swallowed: str) -> None:
         if outcome == "committed" and swallowed:
-            self.world.oracle.note("TOLD", f"a block was committed although {swallowed}")
+            self.environment.oracle.note("TOLD", f"a block was committed although {swallowed}")
         if outcome == "skipped":
             self.held = [*attempts, *self.held]
         else:
-            self.world.oracle.told(outcome, attempts)
+            self.environment.oracle.told(outcome, attempts)
 
     def _hear_late(self) -> None:
         """Take note of outcomes that calls of the clients have set after the end of their blocks."""
@@ -448,15 +448,15 @@ class Member:
             if block.txn.outcome is None:
                 self.untold.append(block)
             else:
-                self.world.count(f"{block.txn.outcome.value} told late")
+                self.environment.count(f"{block.txn.outcome.value} told late")
                 self._told(block.txn.outcome.value, block.attempts, block.swallowed)
 
     def _after_block(self, txn: Any, turn: Turn) -> None:
-        if any(act.name == "produce_after" for act in turn.acts) and not self.world.calm:
+        if any(act.name == "produce_after" for act in turn.acts) and not self.environment.calm:
             self._refused("produce after the block", lambda: txn.produce(self.names.sink, b"bad"))
         # In the end neither any more: leaving the group before each block takes long, and a pause in time undoes each
         # look-up of a position that retention has deleted.
-        if self.closed_one or self.world.calm:
+        if self.closed_one or self.environment.calm:
             return
         if turn.then and txn.outcome is Outcome.COMMITTED:
             self._commit_after_block(turn)
@@ -471,11 +471,13 @@ class Member:
         self.consumer.resume(self.consumer.assignment())
         if message is not None and message.error() is None:
             if assignments == self.callbacks["on_assign"]:
-                self.world.oracle.note("PAUSED", f"{message.partition()}:{message.offset()} came while it was paused")
+                self.environment.oracle.note(
+                    "PAUSED", f"{message.partition()}:{message.offset()} came while it was paused"
+                )
             try:
                 self.consumer.seek(TopicPartition(self.names.source, message.partition(), message.offset()))
             except KafkaException:
-                self.world.count("seek refused")
+                self.environment.count("seek refused")
 
     def _commit_after_block(self, turn: Turn) -> None:
         """Commit what the block has committed already, once its producer is closed; before that it is refused."""
@@ -488,8 +490,8 @@ class Member:
             self._refused("commit beside blocks", lambda: self.consumer.commit(last, asynchronous=asynchronous))
 
     def _act(self, txn: Any, act: Act, turn: Turn) -> None:
-        self.world.point(self)
-        calm = self.world.calm
+        self.environment.point(self)
+        calm = self.environment.calm
         if act.name in ("consume", "poll"):
             self._consume(txn, act, turn)
         elif act.name == "resume" or (calm and act.name == "pause"):
@@ -502,13 +504,13 @@ class Member:
             self._unusual(act)
 
     def _consume(self, txn: Any, act: Act, turn: Turn) -> None:
-        seconds = max(act.seconds, CALM_WAIT_S) if self.world.calm else act.seconds
+        seconds = max(act.seconds, CALM_WAIT_S) if self.environment.calm else act.seconds
         try:
             if act.name == "consume":
                 messages = self.consumer.consume(act.count, seconds)
             else:
                 messages = [message for message in [self.consumer.poll(seconds)] if message is not None]
-        except (Oops, Interrupt, *self.world.named_errors) as error:
+        except (Oops, Interrupt, *self.environment.named_errors) as error:
             if txn is None or not turn.swallows:
                 raise
             self._swallow(act.name, error)
@@ -518,9 +520,9 @@ class Member:
 
     def _unusual(self, act: Act) -> None:
         if act.name == "sleep":
-            self.world.sleep(self, act.seconds)
+            self.environment.sleep(self, act.seconds)
         elif act.name == "stall":
-            self.world.stall(self, act.seconds)
+            self.environment.stall(self, act.seconds)
         elif act.name == "pause":
             self.consumer.pause([p for p in self.consumer.assignment() if p.partition == act.count])
         elif act.name == "raise":
@@ -541,10 +543,10 @@ class Member:
             if txn is None and message.error().fatal():
                 raise Restart
             if txn is not None:
-                self.world.oracle.note("EVENT", f"{message.error().name()} came out of a block as a record")
+                self.environment.oracle.note("EVENT", f"{message.error().name()} came out of a block as a record")
             return
         place = (message.partition(), message.offset())
-        attempt = self.world.took(self, place)
+        attempt = self.environment.took(self, place)
         self.last = message
         if txn is None:
             self.handed_over[place[0]] = place[1] + 1
@@ -570,63 +572,63 @@ class Member:
     ) -> None:
         try:
             txn.produce(topic or self.names.sink, value, b"key", **options)
-        except (Oops, Interrupt, *self.world.named_errors) as error:
+        except (Oops, Interrupt, *self.environment.named_errors) as error:
             if not turn.swallows:
                 raise
             self._swallow("produce", error)
         except _REFUSALS as error:
             self._answered(attempt, value, f"refused {type(error).__name__}")
-            self.world.count(f"refused {type(error).__name__}")
+            self.environment.count(f"refused {type(error).__name__}")
         else:
             self._answered(attempt, value, ACCEPTED)
             if value != b"bad":
-                self.world.oracle.attempts[attempt].parts += value not in (BROKER_LARGE, REFUSED_LARGE)
+                self.environment.oracle.attempts[attempt].parts += value not in (BROKER_LARGE, REFUSED_LARGE)
         if value is BROKER_LARGE:
-            self.corrected.add(self.world.oracle.attempts[attempt].place)
+            self.corrected.add(self.environment.oracle.attempts[attempt].place)
 
     def _swallow(self, call: str, error: BaseException) -> None:
         self.swallowed = self.swallowed or f"its {call}() had raised {type(error).__name__}"
-        self.world.count(f"swallowed {type(error).__name__}")
+        self.environment.count(f"swallowed {type(error).__name__}")
 
     def _answered(self, attempt: int, value: Any, answer: str) -> None:
-        partition, offset = self.world.oracle.attempts[attempt].place
+        partition, offset = self.environment.oracle.attempts[attempt].place
         part = f"part {value[-1:]!r}" if isinstance(value, bytes) and b"|" in value else "what is refusable"
-        self.world.answer(f"{part} of {partition}:{offset}", answer)
+        self.environment.answer(f"{part} of {partition}:{offset}", answer)
 
     def _commit(self, call: str) -> None:
-        asynchronous = call.endswith("async") and not self.world.calm
+        asynchronous = call.endswith("async") and not self.environment.calm
         places = [TopicPartition(self.names.source, *each) for each in sorted(self.handed_over.items())]
         try:
             if self.setting.stores == "offsets" and places:
                 self.consumer.store_offsets(offsets=places)
-            if call.startswith("commit_message") and not self.world.calm:
+            if call.startswith("commit_message") and not self.environment.calm:
                 if self.last is not None:
                     self.consumer.commit(message=self.last, asynchronous=asynchronous)
-            elif call.startswith("commit_offsets") and not self.world.calm:
+            elif call.startswith("commit_offsets") and not self.environment.calm:
                 if places:
                     self.consumer.commit(offsets=places, asynchronous=asynchronous)
             else:
                 self.consumer.commit(asynchronous=asynchronous)
         except KafkaException as error:
             self.last = None
-            self.world.count(f"commit raised {type(error).__name__}")
+            self.environment.count(f"commit raised {type(error).__name__}")
             if error.args[0].code() == KafkaError._NO_OFFSET:
-                self.world.nothing_to_commit(self.handed_over)
-        self.world.count("plain commit")
-        self.world.watch()
+                self.environment.nothing_to_commit(self.handed_over)
+        self.environment.count("plain commit")
+        self.environment.watch()
 
     def _seek_back(self, count: int) -> None:
         message = self.last
         if message is None or message.partition() not in {p.partition for p in self.consumer.assignment()}:
             return
-        place = (message.partition(), max(self.world.first(message.partition()), message.offset() - count))
+        place = (message.partition(), max(self.environment.first(message.partition()), message.offset() - count))
         try:
             self.consumer.seek(TopicPartition(self.names.source, *place))
         except KafkaException:
-            self.world.count("seek refused")
+            self.environment.count("seek refused")
         else:
             self.handed_over.pop(place[0], None)
-            self.world.oracle.sought(self.process, place)
+            self.environment.oracle.sought(self.process, place)
 
     def _misuse(self, txn: Any, name: str) -> None:
         if name == "nested":
@@ -642,10 +644,10 @@ class Member:
         try:
             act()
         except (KafkaException, EosError) as error:
-            self.world.answer(name, f"{name}: {type(error).__name__}")
-            self.world.count(f"{name}: {type(error).__name__}")
+            self.environment.answer(name, f"{name}: {type(error).__name__}")
+            self.environment.count(f"{name}: {type(error).__name__}")
         else:
-            self.world.oracle.note("MISUSE", f"{name} was accepted")
+            self.environment.oracle.note("MISUSE", f"{name} was accepted")
             raise Restart
 
     # -- callbacks -----------------------------------------------------------------------------------------------
@@ -673,27 +675,27 @@ class Member:
             self.last = None
 
     def _on_error(self, error: Any) -> None:
-        self.world.count("error_cb")
-        if not self.world.calm:
+        self.environment.count("error_cb")
+        if not self.environment.calm:
             raise Oops(f"error_cb: {error}")
 
     def _on_producer_error(self, error: Any) -> None:
-        self.world.count("error_cb of the producer")
-        if not self.world.calm:
+        self.environment.count("error_cb of the producer")
+        if not self.environment.calm:
             raise Oops(f"error_cb of the producer: {error}")
 
     def _on_throttle(self, event: Any) -> None:
-        self.world.count("throttle_cb")
-        if not self.world.calm:
+        self.environment.count("throttle_cb")
+        if not self.environment.calm:
             raise Oops(f"throttle_cb: {event}")
 
     def _called(self, where: str, consumer: Any = None, partitions: list[Any] | None = None) -> None:
         self.callbacks[where] += 1
-        if self.world.calm:
+        if self.environment.calm:
             return
         for callback in self.program.callbacks:
             if callback.where == where and callback.turn in (0, self.callbacks[where]):
-                self.world.count(f"{where} {callback.does}")
+                self.environment.count(f"{where} {callback.does}")
                 self._does(callback, consumer, partitions or [])
 
     def _does(self, callback: Any, consumer: Any, partitions: list[Any]) -> None:
@@ -702,13 +704,13 @@ class Member:
         if callback.does == "interrupt":
             raise Interrupt(f"a signal in {callback.where}")
         if callback.does == "sleep":
-            self.world.sleep(self, callback.number, switch=False)
+            self.environment.sleep(self, callback.number, switch=False)
         elif callback.does == "pause":
             consumer.pause(partitions)
         elif callback.does == "seek" and partitions:
             for each in partitions:
-                each.offset = self.world.first(each.partition)
-                self.world.oracle.sought(self.process, (each.partition, each.offset))
+                each.offset = self.environment.first(each.partition)
+                self.environment.oracle.sought(self.process, (each.partition, each.offset))
             self._assign(consumer, partitions)
         elif callback.does == "go_to_committed" and partitions:
             self._go_to_committed(consumer, partitions)
@@ -716,14 +718,14 @@ class Member:
             try:
                 consumer.commit(asynchronous=False)
             except (KafkaException, EosError) as error:
-                self.world.count(f"commit in {callback.where}: {type(error).__name__}")
+                self.environment.count(f"commit in {callback.where}: {type(error).__name__}")
 
     def _go_to_committed(self, consumer: Any, partitions: list[Any]) -> None:
         """Assign the group's offsets, where there are any."""
         try:
             found = consumer.committed(partitions, COMMITTED_WAIT_S)
         except KafkaException:
-            self.world.count("committed() raised")
+            self.environment.count("committed() raised")
             return
         for each, known in zip(partitions, found, strict=True):
             if known.error is None and known.offset >= 0:

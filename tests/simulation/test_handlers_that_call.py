@@ -13,8 +13,8 @@ from confluent_kafka import KafkaException, TopicPartition
 from eos_client import Outcome
 from eos_client.confluent.thread_ownership import is_in_call
 from eos_client.errors import EosError, TransactionStateError
-from tests.simulation.block_stage import SINK, BlockStage
 from tests.simulation.broken_off import StepStrike
+from tests.simulation.simulated_stage import SINK, SimulatedStage
 
 RECORDS = 4
 EVERY_STEP = 499
@@ -68,7 +68,7 @@ class Application:
     """Copies block by block; its signal handler calls a client, and lets the refusal out or not."""
 
     def __init__(self, act: str, *, lets_out: bool) -> None:
-        self.stage = BlockStage(partitions=1, records=RECORDS)
+        self.stage = SimulatedStage(partitions=1, records=RECORDS)
         self.producer, self.consumer = self.stage.producer(), self.stage.subscribed()
         self.blocks: list[tuple[Any, list[bytes]]] = []
         self.refusals: list[TransactionStateError] = []

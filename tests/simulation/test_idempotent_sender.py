@@ -81,7 +81,7 @@ def test_nothing_is_sent_before_the_window_is_known():
     assert sender.take() is not None
 
 
-def test_it_throttles_when_the_window_is_full_and_goes_on_when_the_oldest_is_acknowledged():
+def test_a_sender_throttles_at_a_full_window_until_the_oldest_batch_is_acknowledged():
     """P5: the client throttles when that many sequences are in flight."""
     sender = sender_of(2, 2, 1, 1, window=5)
     first, second, third = sender.take(), sender.take(), sender.take()

@@ -427,7 +427,7 @@ def test_a_poll_without_a_limit_ends_in_an_error_where_nothing_comes(cluster: Si
         consumer.poll()
 
 
-def test_it_says_what_it_is_and_by_which_seed() -> None:
+def test_repr_shows_the_seed_and_an_unknown_commit_check_is_refused() -> None:
     assert "seed=42" in repr(SimulatedCluster(42))
     with pytest.raises(ValueError, match="nonsense"):
         SimulatedCluster(commit_validation="nonsense")

@@ -229,7 +229,7 @@ def test_a_classic_member_whose_instance_id_was_taken_over_is_fatally_fenced(clu
     assert (error.code(), error.fatal()) == (KafkaError._FATAL, False)
 
 
-def test_error_cb_hears_nothing_of_it(cluster):
+def test_a_fenced_static_member_gets_an_error_event_and_no_error_cb(cluster):
     errors: list[Any] = []
     config = {"bootstrap.servers": "simulated", "group.id": "g", "group.instance.id": "one", "error_cb": errors.append}
     consumer = cluster.consumer(config)

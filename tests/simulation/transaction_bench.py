@@ -26,7 +26,7 @@ class Groups:
         self.markers.append((group_id, producer, committed))
 
 
-class World:
+class TransactionBench:
     """``txn`` is the transactional.id that requests name unless told otherwise."""
 
     def __init__(self, **settings):

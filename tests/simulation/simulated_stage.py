@@ -24,7 +24,7 @@ QUIET = logging.getLogger("blocks")
 QUIET.disabled = True
 
 
-class BlockStage:
+class SimulatedStage:
     """A cluster with two input partitions, one consumer, one producer, and every event that they told."""
 
     def __init__(
