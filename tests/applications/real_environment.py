@@ -23,10 +23,12 @@ from confluent_kafka.cimpl import NewTopic
 
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from tests.applications.environment import Environment, Names, Verdict, letter_of
-from tests.applications.members import ACCEPTED, VERY_SLOW_S, ApplicationMember, Hang, Interrupt
+from tests.applications.exceptions import Hang, Interrupt
+from tests.applications.members import ACCEPTED, ApplicationMember
 from tests.applications.oracle import Place
 from tests.applications.program import LARGE_LIMIT, SMALL_LIMIT, Event, Program
 from tests.applications.simulated_environment import run
+from tests.applications.transform import VERY_SLOW_S
 from tests.verification.brokers import RunningBroker
 from tests.verification.held_requests import HeldRequest
 from tests.verification.leaving import leave

@@ -20,8 +20,9 @@ from eos_client.testing.simulation.faults import Fault, FaultKind
 from eos_client.testing.simulation.model import BrokerError, Membership, OffsetAndMetadata, PartitionKey
 from eos_client.testing.simulation.settings import BrokerSettings
 from tests.applications.environment import NO_STRIKE, Environment, Names, Verdict, letter_of
+from tests.applications.exceptions import Hang, Interrupt, Killed
 from tests.applications.generator import ENDING_CALLS
-from tests.applications.members import ApplicationMember, Hang, Interrupt, Killed
+from tests.applications.members import ApplicationMember
 from tests.applications.oracle import Place
 from tests.applications.program import GROUP, INPUT, LARGE_LIMIT, LETTERS, OUTPUT, SMALL_LIMIT, Event, Program
 from tests.simulation.broken_off import StepStrike

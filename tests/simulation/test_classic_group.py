@@ -1,81 +1,23 @@
-"""Classic consumer groups: rounds, sessions, static members, and whose commits count."""
+"""Classic consumer groups: rounds, sessions, whose commits count, and restarts of the coordinator."""
 
 from __future__ import annotations
 
 import math
-from random import Random
-from typing import Any
 
 import pytest
 
 from eos_client.testing.simulation.assignors import COOPERATIVE
-from eos_client.testing.simulation.classic_group import ClassicGroup, ClassicState
-from eos_client.testing.simulation.clock import SimulatedClock
-from eos_client.testing.simulation.group_requests import JoinAnswer, JoinRequest
-from eos_client.testing.simulation.model import BrokerError, Membership, PartitionKey
-
-TOPICS = frozenset({"orders"})
-
-
-def orders(*numbers: int) -> frozenset[PartitionKey]:
-    return frozenset(PartitionKey("orders", number) for number in numbers)
-
-
-def said(client: str, **changes) -> JoinRequest:
-    """What a client says when it joins."""
-    return JoinRequest(**{"topics": TOPICS, "client": client, "session_timeout_s": 10.0, **changes})
-
-
-class ClassicGroupBench:
-    """One group of a topic with four partitions, and its clock."""
-
-    def __init__(self) -> None:
-        self.clock = SimulatedClock()
-        self.group = self.coordinator_started()
-
-    def coordinator_started(self, records=()) -> ClassicGroup:
-        return ClassicGroup("billing", self.clock, lambda topic: 4 if topic == "orders" else 0, Random(7), records)
-
-    def restart(self) -> None:
-        self.group = self.coordinator_started(self.group.records())
-
-    def join(self, *requests: JoinRequest) -> list[JoinAnswer]:
-        """All of ``requests`` join one round; answers in their order."""
-        member_ids = [self.group.join(request) for request in requests]
-        for request, member_id in zip(requests, member_ids, strict=True):
-            if self.group.state is ClassicState.PREPARING:  # those who joined before the round was complete join again
-                self.group.join(said(request.client, **{**fields(request), "member_id": member_id}))
-        leader_first = [self.group.joined(member_id) for member_id in member_ids]
-        answers = [a or self.group.joined(m) for a, m in zip(leader_first, member_ids, strict=True)]
-        assert None not in answers, "the round is complete"
-        return [answer for answer in answers if answer is not None]
-
-    def pass_time(self, seconds: float) -> None:
-        """Let time pass; the group works whenever it has to."""
-        end_s = self.clock.now_s + seconds
-        while self.group.due_s <= end_s:
-            self.clock.set_to(self.group.due_s)
-            self.group.expire()
-        self.clock.set_to(end_s)
-
-
-def fields(request: JoinRequest) -> dict[str, Any]:
-    return {name: getattr(request, name) for name in JoinRequest.__slots__ if name not in {"client", "member_id"}}
-
-
-def again(answer: JoinAnswer, client: str, **changes) -> JoinRequest:
-    """A member joins the next round."""
-    return said(client, **{"member_id": answer.member_id, **changes})
-
-
-def membership(answer: JoinAnswer, instance_id=None) -> Membership:
-    return Membership(answer.generation, answer.member_id, instance_id)
-
-
-def refusal(call, *args, **kwargs) -> str:
-    with pytest.raises(BrokerError) as refused:
-        call(*args, **kwargs)
-    return refused.value.code
+from eos_client.testing.simulation.classic_group import ClassicState
+from eos_client.testing.simulation.group_requests import JoinAnswer
+from eos_client.testing.simulation.model import Membership
+from tests.simulation.classic_group_bench import (
+    ClassicGroupBench,
+    again,
+    membership,
+    orders,
+    refusal,
+    said,
+)
 
 
 @pytest.fixture
@@ -342,114 +284,6 @@ def test_an_evicted_member_is_unknown_from_then_on(bench, two):
     assert refusal(bench.group.heartbeat, membership(a)) == "UNKNOWN_MEMBER_ID"
 
 
-# -- static members ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def static(bench) -> tuple[JoinAnswer, JoinAnswer]:
-    """A static and a dynamic member."""
-    a, b = bench.join(said("a", instance_id="host-1"), said("b"))
-    return a, b
-
-
-def test_a_restarted_static_member_gets_its_partitions_back_without_a_round(bench, static):
-    a, b = static
-    a2_id = bench.group.join(said("a", instance_id="host-1"))
-    assert a2_id != a.member_id
-    assert bench.group.joined(a2_id) == JoinAnswer(a2_id, a.generation, a.assigned)
-    bench.group.heartbeat(membership(b))
-
-
-def test_the_former_process_of_a_static_member_is_fenced_by_every_request(bench, static):
-    """P2: the coordinator checks them: FENCED_INSTANCE_ID."""
-    a, _ = static
-    bench.group.join(said("a", instance_id="host-1"))
-    old = membership(a, "host-1")
-    assert refusal(bench.group.heartbeat, old) == "FENCED_INSTANCE_ID"
-    assert refusal(bench.group.join, again(a, "a", instance_id="host-1")) == "FENCED_INSTANCE_ID"
-    assert refusal(bench.group.joined, a.member_id) == "FENCED_INSTANCE_ID"
-    assert refusal(bench.group.leave, a.member_id, "host-1") == "FENCED_INSTANCE_ID"
-    for transactional in (False, True):
-        assert refusal(bench.group.validate_commit, old, transactional=transactional) == "FENCED_INSTANCE_ID"
-
-
-def test_a_static_member_that_restarts_during_a_round_takes_part_in_it(bench, static):
-    a, b = static
-    bench.group.force_rebalance()
-    a2_id = bench.group.join(said("a", instance_id="host-1"))
-    assert bench.group.joined(a2_id) is None
-    bench.group.join(again(b, "b"))
-    assert bench.group.joined(a2_id) == JoinAnswer(a2_id, a.generation + 1, a.assigned)
-
-
-def test_a_static_member_that_restarts_before_the_assignment_is_handed_out_begins_a_new_round(bench, static):
-    a, b = static
-    bench.join(again(a, "a", instance_id="host-1"), again(b, "b"))
-    bench.group.force_rebalance()
-    bench.group.join(again(b, "b"))
-    bench.group.join(again(a, "a", instance_id="host-1"))
-    assert bench.group.describe().state == "CompletingRebalance"
-    a_id = bench.group.join(said("a", instance_id="host-1"))
-    assert bench.group.describe().state == "PreparingRebalance"
-    assert bench.group.joined(a_id) is None
-
-
-def test_a_static_leader_is_still_the_leader_after_its_restart(bench, static):
-    a_id = bench.group.join(said("a", instance_id="host-1"))
-    assert bench.group.describe().state == "Stable"
-    bench.group.join(said("a", instance_id="host-1", member_id=a_id))
-    assert bench.group.describe().state == "PreparingRebalance", "joining again, a leader asks for a new assignment"
-
-
-def test_every_former_process_of_a_static_member_is_told_that_it_was_replaced(bench, static):
-    first = static[0].member_id
-    second = bench.group.join(said("a", instance_id="host-1"))
-    bench.group.join(said("a", instance_id="host-1"))
-    assert refusal(bench.group.joined, first) == "FENCED_INSTANCE_ID"
-    assert refusal(bench.group.joined, second) == "FENCED_INSTANCE_ID"
-
-
-def test_a_static_member_that_does_not_join_stays_until_its_session_ends(bench):
-    long = {"session_timeout_s": 100.0, "rebalance_timeout_s": 30.0}
-    a, b = bench.join(said("a", instance_id="host-1", **long), said("b", **long))
-    bench.group.force_rebalance()
-    bench.group.join(again(b, "b", **long))
-    bench.pass_time(30.0)
-    assert bench.group.joined(b.member_id) == JoinAnswer(b.member_id, b.generation + 1, orders(2, 3))
-    assert refusal(bench.group.heartbeat, membership(a, "host-1")) == "ILLEGAL_GENERATION"
-    assert bench.group.describe().members[a.member_id].assigned == orders(0, 1)
-
-
-def test_what_a_static_member_owed_when_it_died_belongs_to_nobody_until_the_next_round(bench):
-    """As measured: tests/kafka/test_traps_static_members.py."""
-    static = {"assignor": COOPERATIVE, "instance_id": "host-1"}
-    (a,) = bench.join(said("a", **static))
-    a, b = bench.join(again(a, "a", owned=a.assigned, **static), said("b", assignor=COOPERATIVE))
-    a_id = bench.group.join(said("a", **static))
-    assert bench.group.joined(a_id) == JoinAnswer(a_id, a.generation, a.assigned)
-    assert a.assigned | b.assigned < orders(0, 1, 2, 3)
-    begins = said("a", member_id=a_id, owned=a.assigned, **static)
-    a, b = bench.join(begins, again(b, "b", assignor=COOPERATIVE))
-    assert a.assigned | b.assigned == orders(0, 1, 2, 3)
-
-
-def test_a_static_member_is_removed_by_its_instance_id_alone(bench, static):
-    a, b = static
-    bench.group.leave("", "host-1")
-    assert list(bench.group.describe().members) == [b.member_id]
-    assert refusal(bench.group.heartbeat, membership(a, "host-1")) == "UNKNOWN_MEMBER_ID"
-
-
-def test_a_pin_follows_a_static_member_into_its_next_life(bench, static):
-    a, b = static
-    bench.group.pin(orders(3), a.member_id)
-    a_id = bench.group.join(said("a", instance_id="host-1"))
-    bench.group.join(again(b, "b"))
-    answer = bench.group.joined(a_id)
-    assert answer is not None
-    assert PartitionKey("orders", 3) in answer.assigned
-
-
 # -- commits -------------------------------------------------------------------------------------------------------
 
 
@@ -504,13 +338,6 @@ def test_between_a_round_and_its_assignment_only_transactional_commits_are_serve
 # -- restarts ------------------------------------------------------------------------------------------------------
 
 
-def test_a_restart_of_the_coordinator_keeps_generation_members_and_assignment(bench, static):
-    before = bench.group.describe()
-    bench.restart()
-    assert bench.group.describe() == before
-    bench.group.heartbeat(membership(static[1]))
-
-
 def test_a_restart_forgets_a_round_that_was_under_way(bench, two):
     a, b = two
     c_id = bench.group.join(said("c"))
@@ -543,14 +370,6 @@ def test_a_group_that_was_empty_is_empty_after_a_restart(bench, two):
     generation = bench.group.generation
     bench.restart()
     assert (bench.group.is_empty, bench.group.generation) == (True, generation)
-
-
-def test_a_fenced_static_process_stays_fenced_after_a_restart(bench, static):
-    a, _ = static
-    bench.group.join(said("a", instance_id="host-1"))
-    bench.restart()
-    assert refusal(bench.group.heartbeat, membership(a, "host-1")) == "FENCED_INSTANCE_ID"
-    assert refusal(bench.group.joined, a.member_id) == "FENCED_INSTANCE_ID"
 
 
 def test_a_group_without_a_complete_round_leaves_nothing_behind(bench):

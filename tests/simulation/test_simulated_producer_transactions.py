@@ -2,69 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from eos_client.testing.simulated_clients.group_metadata import encode
 from eos_client.testing.simulated_clients.transaction_state import Phase, TransactionState
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from eos_client.testing.simulation.group_requests import ConsumerHeartbeat
-from eos_client.testing.simulation.model import Membership, PartitionKey
-
-TOPIC, INPUTS, GROUP, ID = "outputs", "inputs", "group", "pinned"
-ANONYMOUS = encode(GROUP, Membership())
-AT_7 = [TopicPartition(INPUTS, 0, 7)]
-COMMITTED_7 = {PartitionKey(INPUTS, 0): 7}
-
-
-class ProducerBench:
-    """A cluster and one transactional producer whose records are reported to ``reports``."""
-
-    def __init__(self, **settings: Any) -> None:
-        self.cluster = SimulatedCluster()
-        self.cluster.create_topic(TOPIC, 2)
-        self.cluster.create_topic(INPUTS)
-        self.reports: list[tuple[str | None, bytes | None]] = []
-        self.settings = {"linger.ms": 0, "socket.timeout.ms": 2000, "transactional.id": ID, **settings}
-        self.producer = self.build()
-        self.producer.init_transactions(5)
-
-    def build(self) -> Any:
-        return self.cluster.producer({**self.settings, "on_delivery": self.report})
-
-    def report(self, error: Any, message: Any) -> None:
-        self.reports.append((error and error.name(), message.value()))
-
-    def begin(self, *values: bytes) -> None:
-        self.producer.begin_transaction()
-        for value in values:
-            self.producer.produce(TOPIC, value, partition=0)
-
-    def commit(self, *values: bytes) -> None:
-        self.begin(*values)
-        self.producer.commit_transaction(5)
-
-    def requests(self, name: str) -> list[str]:
-        return [each.result for each in self.cluster.history if each.request == name]
-
-    def committed_offsets(self) -> Mapping[PartitionKey, int]:
-        return self.cluster.committed(GROUP)
-
-    def epochs(self) -> list[tuple[bytes | None, int, int]]:
-        return [(r.value, r.producer_epoch, r.sequence) for r in self.cluster.read(TOPIC)]
-
-
-def refusal(call: Callable[..., Any], *arguments: Any) -> tuple[str, str]:
-    """What the call raises: its name, and its flag."""
-    with pytest.raises(KafkaException) as raised:
-        call(*arguments)
-    error = raised.value.args[0]
-    flags = [("fatal", error.fatal()), ("retriable", error.retriable()), ("abortable", error.txn_requires_abort())]
-    return error.name(), " ".join(name for name, is_set in flags if is_set)
-
+from eos_client.testing.simulation.model import Membership
+from tests.simulation.producer_bench import (
+    ANONYMOUS,
+    AT_7,
+    COMMITTED_7,
+    GROUP,
+    ID,
+    INPUTS,
+    TOPIC,
+    ProducerBench,
+    refusal,
+)
 
 # -- commit and abort ------------------------------------------------------------------------------------------------
 
@@ -353,263 +312,6 @@ def test_offsets_of_an_older_generation_are_refused_and_the_transaction_must_be_
     send(AT_7, encode(GROUP, Membership(epoch, "member")), 5)
     bench.producer.commit_transaction(5)
     assert (bench.cluster.values(TOPIC), bench.committed_offsets()) == ([b"c"], COMMITTED_7)
-
-
-# -- fences ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("call", ["flush", "send_offsets_to_transaction", "commit_transaction", "abort_transaction"])
-def test_a_newer_instance_fences_this_one_for_good(call):
-    bench = ProducerBench()
-    bench.begin(b"zombie")
-    bench.producer.flush()
-    bench.cluster.fence_producer()
-    bench.producer.produce(TOPIC, b"zombie", partition=0)
-    arguments = (AT_7, ANONYMOUS, 5) if call.startswith("send") else (5,)
-    assert refusal(getattr(bench.producer, call), *arguments) == ("_FENCED", "fatal")
-    assert refusal(bench.producer.produce, TOPIC, b"more")[0] == "_FATAL"
-    for name in ("begin_transaction", "commit_transaction", "abort_transaction", "init_transactions"):
-        assert refusal(getattr(bench.producer, name)) == ("_FENCED", "fatal")
-    assert bench.cluster.values(TOPIC) == []
-
-
-def test_a_fatal_error_is_raised_by_whatever_polls_next_and_once():
-    bench = ProducerBench()
-    bench.begin(b"zombie")
-    bench.cluster.fence_producer()
-    bench.cluster.advance(1)
-    assert refusal(bench.producer.poll, 0) == ("_FENCED", "fatal")
-    bench.producer.poll(0)
-    bench.producer.flush()
-    assert bench.reports == [("_PURGE_QUEUE", b"zombie")]
-
-
-@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
-def test_a_transaction_that_took_too_long_cannot_be_ended_any_more(end):
-    bench = ProducerBench(**{"transaction.timeout.ms": 3000})
-    bench.begin(b"slow")
-    bench.producer.flush()
-    bench.cluster.advance(5)
-    assert refusal(getattr(bench.producer, end), 5) == ("_FENCED", "fatal")
-    successor = bench.build()
-    successor.init_transactions(5)
-    assert bench.cluster.values(TOPIC) == []
-
-
-# -- forgotten ids and epochs (KIP-360) ------------------------------------------------------------------------------
-
-
-def test_an_expired_id_is_found_out_aborted_and_bumped():
-    """P3: INVALID_PRODUCER_ID_MAPPING becomes abortable: abort, bump the epoch, restart sequences at 0, go on."""
-    bench = ProducerBench()
-    bench.commit(b"a", b"b")
-    bench.cluster.expire_transactional_id()
-    bench.begin(b"c")
-    bench.producer.flush()
-    assert refusal(bench.producer.commit_transaction, 5) == ("INVALID_PRODUCER_ID_MAPPING", "abortable")
-    bench.producer.abort_transaction(5)
-    bench.commit(b"d")
-    (*_, (value, _, sequence)) = bench.epochs()
-    assert (value, sequence) == (b"d", 0)
-    assert bench.cluster.values(TOPIC) == [b"a", b"b", b"d"]
-
-
-def test_an_expired_id_found_out_by_the_abort_is_bumped_inside():
-    bench = ProducerBench()
-    bench.begin(b"a")
-    bench.producer.flush()
-    bench.cluster.expire_transactional_id()
-    bench.producer.abort_transaction(5)
-    assert bench.requests("EndTxn") == ["INVALID_PRODUCER_ID_MAPPING"]
-    bench.commit(b"b")
-    assert bench.cluster.values(TOPIC) == [b"b"]
-
-
-def test_an_expired_id_never_recovers_where_transactions_begin_with_offsets():
-    bench = ProducerBench()
-    bench.commit(b"a")
-    bench.cluster.expire_transactional_id()
-    for _ in range(3):
-        bench.producer.begin_transaction()
-        send = bench.producer.send_offsets_to_transaction
-        assert refusal(send, AT_7, ANONYMOUS, 5) == ("INVALID_PRODUCER_ID_MAPPING", "abortable")
-        bench.producer.abort_transaction(5)
-    assert bench.requests("EndTxn") == ["ok"]
-    bench.begin(b"b")
-    assert refusal(bench.producer.commit_transaction, 5)[0] == "INVALID_PRODUCER_ID_MAPPING"
-    bench.producer.abort_transaction(5)
-    bench.commit(b"c")
-    assert bench.cluster.values(TOPIC) == [b"a", b"c"]
-
-
-def test_an_unknown_producer_id_is_aborted_and_the_next_transaction_begins_a_new_epoch_at_zero():
-    """P3: UNKNOWN_PRODUCER_ID becomes abortable: abort, bump the epoch, restart sequences at 0, go on."""
-    bench = ProducerBench()
-    bench.commit(b"a")
-    bench.cluster.refuse("Produce", "UNKNOWN_PRODUCER_ID")
-    bench.begin(b"b")
-    assert refusal(bench.producer.commit_transaction, 5) == ("UNKNOWN_PRODUCER_ID", "abortable")
-    bench.producer.abort_transaction(5)
-    bench.commit(b"c")
-    assert bench.epochs() == [(b"a", 0, 0), (b"c", 1, 0)]
-
-
-def test_a_failed_batch_fails_all_later_records_of_the_transaction():
-    """P3: on a failed batch, all later in-flight batches of that partition fail with it."""
-    bench = ProducerBench(**{"batch.num.messages": 1})
-    bench.cluster.refuse("Produce", "UNKNOWN_PRODUCER_ID")
-    bench.begin(b"a", b"b", b"c")
-    bench.producer.flush()
-    assert bench.reports == [("UNKNOWN_PRODUCER_ID", b"a"), ("_PURGE_QUEUE", b"b"), ("_PURGE_QUEUE", b"c")]
-    assert refusal(bench.producer.produce, TOPIC, b"d")[0] == "_STATE"
-
-
-def test_a_gap_left_by_a_failed_transaction_is_unresolved_aborted_and_bumped():
-    """P3: unresolved sequence errors become abortable: abort, bump the epoch, restart sequences at 0, go on."""
-    bench = ProducerBench()
-    bench.commit(b"a")
-    bench.cluster.refuse("Produce", "INVALID_TXN_STATE")
-    bench.begin(b"b")
-    assert refusal(bench.producer.commit_transaction, 5) == ("INVALID_TXN_STATE", "abortable")
-    bench.producer.abort_transaction(5)
-    bench.begin(b"c")
-    assert refusal(bench.producer.commit_transaction, 5) == ("OUT_OF_ORDER_SEQUENCE_NUMBER", "abortable")
-    bench.producer.abort_transaction(5)
-    bench.commit(b"d")
-    assert bench.epochs() == [(b"a", 0, 0), (b"d", 1, 0)]
-
-
-def test_a_bump_that_somebody_else_made_meanwhile_is_a_fence():
-    """P3: anything else: INVALID_PRODUCER_EPOCH, fatal: someone else bumped."""
-    bench = ProducerBench()
-    bench.cluster.refuse("Produce", "UNKNOWN_PRODUCER_ID")
-    bench.begin(b"a")
-    assert refusal(bench.producer.commit_transaction, 5)[0] == "UNKNOWN_PRODUCER_ID"
-    bench.cluster.fence_producer()
-    assert refusal(bench.producer.abort_transaction, 5) == ("_FENCED", "fatal")
-
-
-def test_a_bump_whose_answer_is_lost_is_asked_for_again_and_is_one_bump():
-    """P3: epoch == last: a retry, return current, no bump."""
-    bench = ProducerBench()
-    bench.commit(b"a")
-    bench.cluster.refuse("Produce", "UNKNOWN_PRODUCER_ID")
-    bench.begin(b"b")
-    assert refusal(bench.producer.commit_transaction, 5)[0] == "UNKNOWN_PRODUCER_ID"
-    bench.cluster.lose_reply("InitProducerId")
-    assert refusal(bench.producer.abort_transaction, 1) == ("_TIMED_OUT", "retriable")
-    bench.producer.abort_transaction(5)
-    bench.commit(b"c")
-    assert bench.epochs() == [(b"a", 0, 0), (b"c", 1, 0)]
-
-
-def test_an_exhausted_epoch_gives_a_new_producer_id():
-    """P3: exhausted epoch: new producer id."""
-    bench = ProducerBench()
-    bench.commit(b"a")
-    bench.cluster.brokers.transactions.set_epoch(ID, 32766)
-    successor = bench.build()
-    successor.init_transactions(5)
-    bench.producer = successor
-    bench.commit(b"b")
-    first, last = (record.producer_id for record in bench.cluster.read(TOPIC))
-    assert first != last
-
-
-def test_a_record_that_took_too_long_aborts_the_transaction_and_its_late_copy_is_fenced():
-    bench = ProducerBench(**{"message.timeout.ms": 3000})
-    bench.commit(b"a")
-    bench.cluster.delay("Produce", 6)
-    bench.cluster.lose_request("Produce")
-    bench.begin(b"late")
-    bench.cluster.advance(4.5)
-    assert refusal(bench.producer.commit_transaction, 5) == ("_TIMED_OUT", "abortable")
-    bench.producer.abort_transaction(5)
-    bench.commit(b"b")
-    bench.cluster.advance(5)
-    assert bench.epochs() == [(b"a", 0, 0), (b"b", 1, 0)]
-
-
-# -- the handle ------------------------------------------------------------------------------------------------------
-
-
-def test_close_aborts_an_open_transaction():
-    bench = ProducerBench()
-    bench.begin(b"a")
-    bench.producer.flush()
-    bench.producer.close()
-    assert bench.requests("EndTxn") == ["ok"]
-    assert bench.cluster.values(TOPIC) == []
-
-
-def test_close_of_a_fenced_producer_says_so_and_closes():
-    bench = ProducerBench()
-    bench.begin(b"a")
-    bench.producer.flush()
-    bench.cluster.fence_producer()
-    assert refusal(bench.producer.close) == ("_FENCED", "fatal")
-    with pytest.raises(RuntimeError, match="has been closed"):
-        bench.producer.poll(0)
-
-
-def test_close_warns_when_another_call_is_unfinished():
-    bench = ProducerBench()
-    other = bench.build()
-    bench.cluster.lose_request("InitProducerId")
-    assert refusal(other.init_transactions, 0.1)[0] == "_TIMED_OUT"
-    with pytest.warns(RuntimeWarning, match="Conflicting init_transactions"):
-        other.close()
-
-
-def test_a_handle_that_was_left_while_it_started_does_not_fence_its_successor():
-    bench = ProducerBench()
-    first, second = bench.build(), bench.build()
-    bench.cluster.lose_request("InitProducerId")
-    assert refusal(first.init_transactions, 0.1)[0] == "_TIMED_OUT"
-    first.purge()
-    first.close()
-    second.init_transactions(5)
-    bench.cluster.advance(10)
-    bench.producer = second
-    bench.commit(b"a")
-
-
-def test_a_bump_that_was_refused_while_nobody_waited_is_asked_for_again_by_the_next_abort():
-    bench = ProducerBench()
-    bench.cluster.refuse("Produce", "UNKNOWN_PRODUCER_ID")
-    bench.begin(b"a")
-    assert refusal(bench.producer.commit_transaction, 5)[0] == "UNKNOWN_PRODUCER_ID"
-    bench.cluster.refuse("InitProducerId", "COORDINATOR_NOT_AVAILABLE")
-    assert refusal(bench.producer.abort_transaction, 0.1) == ("_TIMED_OUT", "retriable")
-    bench.cluster.advance(5)
-    bench.producer.abort_transaction(5)
-    bench.commit(b"b")
-    assert bench.requests("InitProducerId") == ["ok", "COORDINATOR_NOT_AVAILABLE", "ok"]
-
-
-def test_a_handle_that_is_left_keeps_its_transaction_open_until_a_successor_comes():
-    bench = ProducerBench()
-    bench.begin(b"a")
-    bench.producer.flush()
-    bench.producer.purge()
-    bench.producer.close()
-    assert bench.requests("EndTxn") == []
-    bench.producer = bench.build()
-    bench.producer.init_transactions(5)
-    bench.commit(b"b")
-    assert bench.cluster.values(TOPIC) == [b"b"]
-
-
-def test_a_thawed_zombie_is_fenced_by_its_successor():
-    bench = ProducerBench(**{"client.id": "first"})
-    bench.begin(b"zombie")
-    bench.producer.flush()
-    with bench.cluster.zombie("first"):
-        bench.settings["client.id"] = "second"
-        successor = bench.build()
-        successor.init_transactions(5)
-    assert refusal(bench.producer.commit_transaction, 5) == ("_FENCED", "fatal")
-    assert bench.cluster.values(TOPIC) == []
 
 
 # -- the state machine -----------------------------------------------------------------------------------------------
