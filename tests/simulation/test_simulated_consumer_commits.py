@@ -7,7 +7,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPar
 
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from eos_client.testing.simulation.model import PartitionKey
-from tests.simulation.simulated_member import Member, filled_cluster, pump, settle
+from tests.simulation.simulated_group import filled_cluster, group_member, pump, settle
 from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, settings_of
 
 FIRST, SECOND = TopicPartition("in", 0), TopicPartition("in", 1)
@@ -108,7 +108,7 @@ def test_a_kip_848_commit_at_an_older_epoch_is_stale_where_the_check_is_exact(va
     cluster = SimulatedCluster(seed=1, commit_validation=validation)
     cluster.create_topic("in", 1)
     cluster.write("in", [b"x"] * 10)
-    member = Member(cluster, CONSUMER)
+    member = group_member(cluster, CONSUMER)
     pump(member)
     cluster.rebalance()
     cluster.lose_reply("ConsumerGroupHeartbeat")
@@ -160,7 +160,7 @@ def test_a_classic_commit_at_an_illegal_generation_loses_everything_and_makes_th
 
 
 def test_between_a_round_and_its_assignment_the_generation_is_new_already_and_plain_commits_are_refused(cluster):
-    leader, follower = Member(cluster, COOPERATIVE), Member(cluster, COOPERATIVE)
+    leader, follower = group_member(cluster, COOPERATIVE), group_member(cluster, COOPERATIVE)
     settle(leader, follower)
     generation, seen = follower.generation, len(follower.seen)
     cluster.rebalance("g")
