@@ -232,6 +232,8 @@ def test_closing_the_consumer_inside_a_block_commits_nothing(stage):
             txn.produce(SINK, record.value())
         consumer.close()
     assert txn.outcome is Outcome.ABORTED
+    assert "the consumer was closed inside the block" in txn.reason
+    assert stage.cluster.committed(GROUP) == {}
     assert stage.outputs == []
     new_owner = stage.subscribed()
     stage.copy_the_rest(producer, new_owner)

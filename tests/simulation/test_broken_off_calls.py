@@ -178,10 +178,6 @@ def test_a_struck_consumer_that_assigned_by_hand_does_not_look_up_another_end_of
         assert by_hand.seen == list(range(20)), f"step {number}, {strike.struck}"
 
 
-def raising():
-    raise OwnError
-
-
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("kind", ["stats_cb", "error_cb", "throttle_cb"])
 def test_what_a_callback_raises_costs_no_record(protocol, kind):
@@ -242,24 +238,6 @@ class Copying:
 
     def is_exact(self):
         return sorted(self.copied()) == sorted(f"{p}:{n}".encode() for p in range(PARTITIONS) for n in range(EACH))
-
-
-def copying_struck_at(number, **settings):
-    strike, copying = StepStrike(number), Copying(**settings)
-    with strike.armed():
-        copying.story()
-    copying.copies_the_rest()
-    return copying, strike
-
-
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_wherever_an_exception_strikes_a_block_every_record_is_copied_once(protocol):
-    counted = StepStrike(0)
-    with counted.armed():
-        Copying(group_protocol=protocol).story()
-    for number in range(1, counted.steps, EVERY_STEP):
-        copying, strike = copying_struck_at(number, group_protocol=protocol)
-        assert copying.is_exact(), f"step {number}, {strike.struck}: {copying.copied()}"
 
 
 def test_a_raising_on_delivery_does_not_change_the_outcome_of_a_commit():

@@ -36,13 +36,6 @@ def two(bench) -> tuple[JoinAnswer, JoinAnswer]:
 # -- rounds --------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_member_is_given_everything_in_generation_one(bench):
-    (a,) = bench.join(said("a"))
-    assert (a.generation, a.assigned) == (1, orders(0, 1, 2, 3))
-    assert a.member_id.startswith("a-")
-    assert bench.group.describe().state == "Stable"
-
-
 def test_a_round_is_complete_only_when_every_member_has_joined_it(bench):
     (a,) = bench.join(said("a"))
     b_id = bench.group.join(said("b"))
@@ -152,11 +145,6 @@ def test_a_rebalance_forced_during_a_round_leaves_those_who_have_joined_it_waiti
     assert bench.group.joined(a.member_id) is None
 
 
-def test_members_with_different_assignors_do_not_share_a_group(bench, two):
-    assert refusal(bench.group.join, said("c", assignor="roundrobin")) == "INCONSISTENT_GROUP_PROTOCOL"
-    assert len(bench.group.describe().members) == 2
-
-
 def test_an_unknown_member_is_told_so_by_every_request(bench, two):
     nobody = Membership(two[0].generation, "nobody")
     assert refusal(bench.group.join, said("a", member_id="nobody")) == "UNKNOWN_MEMBER_ID"
@@ -203,14 +191,6 @@ def test_a_silent_member_is_removed_when_its_session_ends(bench, two):
     bench.pass_time(1.0)
     assert list(bench.group.describe().members) == [b.member_id]
     assert refusal(bench.group.heartbeat, membership(a)) == "UNKNOWN_MEMBER_ID"
-
-
-def test_a_plain_commit_keeps_the_session_alive_as_a_heartbeat_does(bench, two):
-    a, _ = two
-    bench.pass_time(9.0)
-    bench.group.renew(a.member_id)
-    bench.pass_time(5.0)
-    assert list(bench.group.describe().members) == [a.member_id]
 
 
 def test_a_member_that_does_not_join_within_the_rebalance_timeout_is_left_behind(bench):

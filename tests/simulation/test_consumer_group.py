@@ -29,11 +29,6 @@ from tests.simulation.consumer_group_client import (
 # -- joining and the target --------------------------------------------------------------------------------------
 
 
-def test_the_first_member_gets_every_partition_at_the_first_epoch():
-    a = Client(new_group(), "a").join()
-    assert (a.epoch, a.owned) == (1, frozenset(PARTITIONS))
-
-
 def test_a_second_member_takes_half_once_the_first_has_given_it_up():
     _, a, b = two_members()
     assert (a.epoch, a.owned) == (2, {P0, P1})
@@ -232,15 +227,6 @@ def test_a_silent_bump_changes_the_epoch_and_says_nothing_of_partitions():
     answer = a.beat()
     assert (answer.member_epoch, answer.assigned) == (2, None)
     assert refused_codes(a, PARTITIONS, epoch=1) == {EXACT}
-
-
-def test_another_member_joining_another_topic_is_a_silent_bump():
-    """P1: the epoch is bumped while a heartbeat is in flight and the partition is still ours."""
-    group = new_group({"orders": 4, "refunds": 2})
-    a = Client(group, "a").join()
-    Client(group, "b", topics=frozenset({"refunds"})).join()
-    assert a.beat().assigned is None
-    assert (a.epoch, a.owned) == (2, set(PARTITIONS))
 
 
 def test_a_target_that_moved_on_while_revoking_asks_for_more_one_epoch_later():

@@ -82,22 +82,6 @@ def test_a_partition_pending_revocation_may_be_committed_at_an_older_epoch():
     assert refused_codes(a, [P3], epoch=1) == {EXACT}
 
 
-def test_a_transactional_commit_is_refused_with_an_illegal_generation():
-    """P1: errors: ILLEGAL_GENERATION for transactional ones."""
-    group, a, _ = two_members()
-    with pytest.raises(BrokerError, match="ILLEGAL_GENERATION"):
-        group.validate_commit(Membership(1, "a"), [P0, P3], transactional=True)
-    group.validate_commit(Membership(1, "a"), [P0], transactional=True)
-    del a
-
-
-def test_a_plain_commit_is_refused_as_stale():
-    """P1: errors: STALE_MEMBER_EPOCH for plain commits."""
-    group, _, _ = two_members()
-    with pytest.raises(BrokerError, match="STALE_MEMBER_EPOCH"):
-        group.validate_commit(Membership(1, "a"), [P3], transactional=False)
-
-
 @pytest.mark.parametrize("validation", CommitCheck)
 def test_the_switch_chooses_the_check(validation):
     """P1: the simulated cluster has all variants."""
@@ -113,20 +97,6 @@ def test_the_switch_chooses_the_check(validation):
             group.validate_commit(Membership(1, "a"), [P0], transactional=False)
 
 
-@pytest.mark.parametrize("transactional", [False, True])
-def test_a_commit_of_an_evicted_member_is_refused_by_its_id(transactional):
-    """P1: a member no longer in the group is fenced by its id."""
-    group, _, _ = two_members()
-    group.evict("a")
-    with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
-        group.validate_commit(Membership(2, "a"), [P0], transactional=transactional)
-
-
-def test_an_anonymous_transactional_commit_is_accepted_unchecked():
-    group, _, _ = two_members()
-    group.validate_commit(Membership(), PARTITIONS, transactional=True)
-
-
 def test_an_anonymous_plain_commit_is_refused_while_the_group_has_members():
     group, _, _ = two_members()
     with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
@@ -138,19 +108,6 @@ def test_an_administrator_may_commit_to_an_empty_group():
     group.evict("a")
     group.evict("b")
     group.validate_commit(Membership(), PARTITIONS, transactional=False)
-
-
-def test_a_members_id_without_an_epoch_is_refused():
-    group, _, _ = two_members()
-    with pytest.raises(BrokerError, match="ILLEGAL_GENERATION"):
-        group.validate_commit(Membership(-1, "a"), [P0], transactional=True)
-
-
-@pytest.mark.parametrize("sent", [0, 5])
-def test_an_epoch_never_reached_or_never_held_is_refused(sent):
-    group, _, _ = two_members()
-    with pytest.raises(BrokerError, match="ILLEGAL_GENERATION"):
-        group.validate_commit(Membership(sent, "a"), [P0], transactional=True)
 
 
 # -- leaving, silence, static members ----------------------------------------------------------------------------

@@ -36,14 +36,6 @@ def bench() -> GroupBench:
 # -- plain commits -------------------------------------------------------------------------------------------------
 
 
-def test_a_members_commit_is_what_the_group_fetches(bench):
-    a = bench.join("a")
-    assert bench.groups.commit_offsets(GROUP, membership(a), at(5, 0, 1)) == dict.fromkeys(orders(0, 1), "NONE")
-    assert bench.committed(0) == FetchedOffset(5)
-    assert bench.committed(3) == FetchedOffset(None)
-    assert bench.groups.fetch_offsets(GROUP) == dict.fromkeys(orders(0, 1), FetchedOffset(5))
-
-
 def test_a_refused_commit_writes_nothing(bench):
     a = bench.join("a")
     old = Membership(a.generation - 1, a.member_id)
@@ -190,19 +182,6 @@ def test_anonymous_offsets_are_accepted_unchecked(bench, member):
     assert bench.committed(0) == FetchedOffset(5)
 
 
-def test_a_classic_member_may_commit_anothers_partition_at_the_present_generation(bench):
-    """What real brokers leave open: no ownership check."""
-    a = bench.join("a")
-    b_id = bench.groups.join(GROUP, JoinRequest(TOPICS, client="b"))
-    bench.groups.join(GROUP, JoinRequest(TOPICS, client="a", member_id=a.member_id))
-    mine = bench.groups.joined(GROUP, a.member_id)
-    theirs = bench.groups.joined(GROUP, b_id)
-    assert mine is not None
-    assert theirs is not None
-    (number,) = (min(theirs.assigned).partition,)
-    stage(bench, membership(mine), at(5, number))
-
-
 def test_a_rebalance_does_not_hold_transactional_offsets_up(bench):
     a = bench.join("a")
     bench.groups.force_rebalance(GROUP)
@@ -241,12 +220,6 @@ def test_a_new_owner_is_told_to_wait_while_a_transaction_may_move_the_offset(ben
     assert bench.committed(0) == FetchedOffset(5)
 
 
-def test_a_fetch_without_require_stable_returns_the_offset_before_the_pending_one(bench, member):
-    bench.groups.commit_offsets(GROUP, member, at(3, 0))
-    stage(bench, member, at(5, 0))
-    assert bench.committed(0, require_stable=False) == FetchedOffset(3)
-
-
 def test_offsets_stay_unstable_over_a_restart_until_the_marker_comes(bench, member):
     stage(bench, member, at(5, 0))
     bench.groups.restart()
@@ -263,15 +236,6 @@ def transaction_of_a_process_that_dies(bench: GroupBench, timeout_s: float) -> P
     transactions.verify_offsets("billing-1", producer, GROUP)
     stage(bench, membership(a), at(5, 0), producer)
     return producer
-
-
-def test_the_pending_offsets_of_a_dead_process_go_when_its_transaction_times_out(bench):
-    """P2: a pending transaction of a dead process ends by its timeout."""
-    transaction_of_a_process_that_dies(bench, timeout_s=10.0)
-    bench.pass_time(8.0)
-    assert bench.committed(0).code == UNSTABLE
-    bench.pass_time(4.0)
-    assert bench.committed(0) == FetchedOffset(None)
 
 
 def test_the_pending_offsets_of_a_dead_process_go_at_once_when_its_id_is_initialised_again(bench):

@@ -31,14 +31,6 @@ def stalled(cluster, protocol, **settings):
     return member
 
 
-def test_a_stalled_member_gets_an_error_event_and_loses_everything_at_its_next_poll(cluster, protocol):
-    member = stalled(cluster, protocol)
-    event = member.consumer.poll(0.1)
-    assert event.error().code() == KafkaError._MAX_POLL_EXCEEDED
-    settle(member)
-    assert member.told()[1:] == [("on_lost", [0, 1, 2, 3]), ("on_assign", [0, 1, 2, 3])]
-
-
 def test_a_stalled_classic_member_has_left_the_group_and_its_metadata_is_anonymous_but_for_the_generation(cluster):
     member = stalled(cluster, EAGER)
     assert not cluster.brokers.groups.describe("g").members
@@ -144,19 +136,6 @@ def test_a_poll_that_waits_long_is_no_stall(cluster, protocol):
 # -- frozen and cut off ------------------------------------------------------------------------------------------
 
 
-def test_a_member_that_was_frozen_beyond_its_session_learns_it_from_a_heartbeat(cluster, protocol):
-    member = group_member(cluster, protocol)
-    other = group_member(cluster, protocol, client_id="other")
-    settle(member, other)
-    with cluster.zombie("consumer-1"):
-        pump(other, seconds=70.0)
-        assert other.owned == [0, 1, 2, 3]
-    before = len(member.seen)
-    settle(member, other)
-    assert member.seen[before][0] == "on_lost"
-    assert len(member.owned) == len(other.owned) == 2
-
-
 def test_a_classic_member_that_hears_nothing_for_its_session_gives_up_by_itself(cluster):
     member = group_member(cluster, EAGER, session_timeout_ms=10_000, socket_timeout_ms=60_000)
     pump(member)
@@ -201,19 +180,6 @@ def test_a_restart_of_the_coordinator_does_not_part_the_members_from_their_parti
 # -- static members ----------------------------------------------------------------------------------------------
 
 
-def test_a_static_classic_member_comes_back_without_a_rebalance(cluster):
-    other = group_member(cluster, EAGER)
-    member = group_member(cluster, EAGER, group_instance_id="one")
-    settle(other, member)
-    seen = len(other.seen)
-    share = member.owned
-    member.consumer.close()
-    again = group_member(cluster, EAGER, group_instance_id="one")
-    settle(other, again)
-    assert again.owned == share
-    assert other.seen[seen:] == []
-
-
 def test_a_classic_member_whose_instance_id_was_taken_over_is_fatally_fenced(cluster):
     member = group_member(cluster, EAGER, group_instance_id="one")
     pump(member)
@@ -240,12 +206,3 @@ def test_a_fenced_static_member_gets_an_error_event_and_no_error_cb(cluster):
     assert (event.error().code(), event.error().fatal()) == (KafkaError._FATAL, False)
     assert consumer.poll(5.0) is None
     assert errors == []
-
-
-def test_a_second_kip_848_member_with_a_taken_instance_id_is_the_one_that_fails(cluster):
-    member = group_member(cluster, CONSUMER, group_instance_id="one")
-    pump(member)
-    second = group_member(cluster, CONSUMER, group_instance_id="one")
-    settle(member, second)
-    assert member.owned == [0, 1, 2, 3]
-    assert second.codes == ["_FATAL"]

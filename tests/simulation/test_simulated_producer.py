@@ -9,20 +9,9 @@ from typing import Any
 import pytest
 
 from eos_client.testing.simulated_cluster import SimulatedCluster
-from tests.simulation.delivery_reports import IDEMPOTENT, TOPIC, Reports, refused_with, running, served
+from tests.simulation.delivery_reports import IDEMPOTENT, TOPIC, refused_with, running, served
 
 # -- sending ---------------------------------------------------------------------------------------------------------
-
-
-def test_records_of_one_partition_keep_their_order_and_their_reports_tell_the_offsets():
-    cluster, producer, reports = running()
-    for value in (b"a", b"b", b"c"):
-        producer.produce(TOPIC, value)
-    assert len(producer) == 3
-    assert producer.flush() == 0
-    assert reports == [(None, b"a", 0), (None, b"b", 1), (None, b"c", 2)]
-    assert cluster.values(TOPIC) == [b"a", b"b", b"c"]
-    assert len(producer) == 0
 
 
 def test_a_report_carries_the_record_but_not_its_headers():
@@ -91,18 +80,6 @@ def test_a_loop_that_only_polls_without_waiting_gets_on():
         producer.poll(0)
 
 
-def test_a_full_queue_has_room_again_after_a_poll():
-    _, producer, reports = running(**{"queue.buffering.max.messages": 2})
-    producer.produce(TOPIC, b"a")
-    producer.produce(TOPIC, b"b")
-    with pytest.raises(BufferError):
-        producer.produce(TOPIC, b"c")
-    producer.poll(1)
-    producer.produce(TOPIC, b"c")
-    producer.flush()
-    assert [value for _, value, _ in reports] == [b"a", b"b", b"c"]
-
-
 def test_a_full_queue_is_told_after_a_record_too_large_and_before_a_partition_that_is_not_there():
     _, producer, _ = running(**{"queue.buffering.max.messages": 1, "message.max.bytes": 2000})
     producer.produce(TOPIC, b"a")
@@ -111,17 +88,6 @@ def test_a_full_queue_is_told_after_a_record_too_large_and_before_a_partition_th
         producer.produce(TOPIC, b"b", partition=9)
     producer.flush()
     assert refused_with(lambda: producer.produce(TOPIC, b"b", partition=9)) == "_UNKNOWN_PARTITION"
-
-
-def test_the_nearest_callback_gets_the_report_even_if_it_is_falsy():
-    cluster, producer, reports = running()
-    nearest = Reports()
-    producer.produce(TOPIC, b"a", on_delivery=nearest)
-    producer.produce_batch(TOPIC, [{"value": b"b"}], on_delivery=nearest)
-    producer.flush()
-    assert reports == []
-    assert nearest == [(None, b"a", 0), (None, b"b", 1)]
-    assert cluster.values(TOPIC) == [b"a", b"b"]
 
 
 def test_without_acknowledgements_sent_is_as_good_as_delivered():
@@ -167,43 +133,6 @@ def test_what_a_delivery_callback_raises_comes_out_of_poll_and_the_other_reports
 # -- partitions and topics -------------------------------------------------------------------------------------------
 
 
-def test_a_key_always_goes_to_one_partition_and_records_without_a_key_spread_by_the_seed():
-    def places(seed: int) -> list[tuple[bytes | None, int]]:
-        _, producer, _ = running(partitions=4, seed=seed)
-        found: list[tuple[bytes | None, int]] = []
-        for number in range(40):
-            producer.produce(
-                TOPIC,
-                b"",
-                b"key" if number % 2 else None,
-                on_delivery=lambda _, m: found.append((m.key(), m.partition())),
-            )
-        producer.flush()
-        return found
-
-    assert len({partition for key, partition in places(1) if key}) == 1
-    assert len({partition for key, partition in places(1) if key is None}) == 4
-    assert places(1) == places(1)
-    assert places(1) != places(2)
-
-
-def test_a_record_for_an_unknown_topic_waits_for_it():
-    cluster, producer, reports = running()
-    producer.produce("later", b"early")
-    cluster.advance(1)
-    cluster.create_topic("later")
-    producer.flush()
-    assert reports == [(None, b"early", 0)]
-
-
-def test_a_record_for_a_topic_that_never_comes_fails():
-    cluster, producer, reports = running(**{"topic.metadata.propagation.max.ms": 2000})
-    producer.produce("never", b"lost")
-    producer.flush()
-    assert reports == [("UNKNOWN_TOPIC_OR_PART", b"lost", None)]
-    assert cluster.clock() == pytest.approx(2.0, abs=0.2)
-
-
 def test_a_topic_that_was_waited_for_in_vain_is_refused_at_once_until_it_is_there():
     cluster, producer, reports = running(**{"topic.metadata.propagation.max.ms": 2000})
     producer.produce("never", b"lost")
@@ -213,14 +142,6 @@ def test_a_topic_that_was_waited_for_in_vain_is_refused_at_once_until_it_is_ther
     producer.produce("never", b"late")
     producer.flush()
     assert reports == [("UNKNOWN_TOPIC_OR_PART", b"lost", None), (None, b"late", 0)]
-
-
-def test_a_record_gets_too_old_while_it_waits_for_its_topic():
-    cluster, producer, reports = running(**{"message.timeout.ms": 1500})
-    producer.produce("never", b"lost")
-    producer.flush()
-    assert reports == [("_MSG_TIMED_OUT", b"lost", None)]
-    assert cluster.clock() == pytest.approx(1.5, abs=0.2)
 
 
 def test_a_record_that_waited_for_its_topic_fails_if_its_partition_is_not_there():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.producer_bench import (
-    ANONYMOUS,
-    AT_7,
     ID,
     TOPIC,
     ProducerBench,
@@ -14,21 +12,6 @@ from tests.simulation.producer_bench import (
 )
 
 # -- fences ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("call", ["flush", "send_offsets_to_transaction", "commit_transaction", "abort_transaction"])
-def test_a_newer_instance_fences_this_one_for_good(call):
-    bench = ProducerBench()
-    bench.begin(b"zombie")
-    bench.producer.flush()
-    bench.cluster.fence_producer()
-    bench.producer.produce(TOPIC, b"zombie", partition=0)
-    arguments = (AT_7, ANONYMOUS, 5) if call.startswith("send") else (5,)
-    assert refusal(getattr(bench.producer, call), *arguments) == ("_FENCED", "fatal")
-    assert refusal(bench.producer.produce, TOPIC, b"more")[0] == "_FATAL"
-    for name in ("begin_transaction", "commit_transaction", "abort_transaction", "init_transactions"):
-        assert refusal(getattr(bench.producer, name)) == ("_FENCED", "fatal")
-    assert bench.cluster.values(TOPIC) == []
 
 
 def test_a_fatal_error_is_raised_by_whatever_polls_next_and_once():
@@ -42,34 +25,7 @@ def test_a_fatal_error_is_raised_by_whatever_polls_next_and_once():
     assert bench.reports == [("_PURGE_QUEUE", b"zombie")]
 
 
-@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
-def test_a_transaction_that_took_too_long_cannot_be_ended_any_more(end):
-    bench = ProducerBench(**{"transaction.timeout.ms": 3000})
-    bench.begin(b"slow")
-    bench.producer.flush()
-    bench.cluster.advance(5)
-    assert refusal(getattr(bench.producer, end), 5) == ("_FENCED", "fatal")
-    successor = bench.build()
-    successor.init_transactions(5)
-    assert bench.cluster.values(TOPIC) == []
-
-
 # -- forgotten ids and epochs (KIP-360) ------------------------------------------------------------------------------
-
-
-def test_an_expired_id_is_found_out_aborted_and_bumped():
-    """P3: INVALID_PRODUCER_ID_MAPPING becomes abortable: abort, bump the epoch, restart sequences at 0, go on."""
-    bench = ProducerBench()
-    bench.commit(b"a", b"b")
-    bench.cluster.expire_transactional_id()
-    bench.begin(b"c")
-    bench.producer.flush()
-    assert refusal(bench.producer.commit_transaction, 5) == ("INVALID_PRODUCER_ID_MAPPING", "abortable")
-    bench.producer.abort_transaction(5)
-    bench.commit(b"d")
-    (*_, (value, _, sequence)) = bench.epochs()
-    assert (value, sequence) == (b"d", 0)
-    assert bench.cluster.values(TOPIC) == [b"a", b"b", b"d"]
 
 
 def test_an_expired_id_found_out_by_the_abort_is_bumped_inside():
@@ -81,23 +37,6 @@ def test_an_expired_id_found_out_by_the_abort_is_bumped_inside():
     assert bench.requests("EndTxn") == ["INVALID_PRODUCER_ID_MAPPING"]
     bench.commit(b"b")
     assert bench.cluster.values(TOPIC) == [b"b"]
-
-
-def test_an_expired_id_never_recovers_where_transactions_begin_with_offsets():
-    bench = ProducerBench()
-    bench.commit(b"a")
-    bench.cluster.expire_transactional_id()
-    for _ in range(3):
-        bench.producer.begin_transaction()
-        send = bench.producer.send_offsets_to_transaction
-        assert refusal(send, AT_7, ANONYMOUS, 5) == ("INVALID_PRODUCER_ID_MAPPING", "abortable")
-        bench.producer.abort_transaction(5)
-    assert bench.requests("EndTxn") == ["ok"]
-    bench.begin(b"b")
-    assert refusal(bench.producer.commit_transaction, 5)[0] == "INVALID_PRODUCER_ID_MAPPING"
-    bench.producer.abort_transaction(5)
-    bench.commit(b"c")
-    assert bench.cluster.values(TOPIC) == [b"a", b"c"]
 
 
 def test_an_unknown_producer_id_is_aborted_and_the_next_transaction_begins_a_new_epoch_at_zero():
@@ -189,15 +128,6 @@ def test_a_record_that_took_too_long_aborts_the_transaction_and_its_late_copy_is
 
 
 # -- the handle ------------------------------------------------------------------------------------------------------
-
-
-def test_close_aborts_an_open_transaction():
-    bench = ProducerBench()
-    bench.begin(b"a")
-    bench.producer.flush()
-    bench.producer.close()
-    assert bench.requests("EndTxn") == ["ok"]
-    assert bench.cluster.values(TOPIC) == []
 
 
 def test_close_of_a_fenced_producer_says_so_and_closes():

@@ -45,24 +45,6 @@ def test_outputs_and_input_offsets_become_visible_together():
     ]
 
 
-def test_an_abort_hides_what_was_written_and_drops_what_was_not_sent():
-    bench = ProducerBench(**{"linger.ms": 50})
-    bench.begin(b"written")
-    bench.producer.flush()
-    bench.producer.produce(TOPIC, b"queued", partition=0)
-    bench.producer.send_offsets_to_transaction(AT_7, ANONYMOUS, 5)
-    bench.producer.produce(TOPIC, b"queued, too", partition=1)
-    bench.producer.abort_transaction(5)
-    assert bench.reports == [
-        (None, b"written"),
-        ("_PURGE_QUEUE", b"queued"),
-        ("_PURGE_QUEUE", b"queued, too"),
-    ]
-    assert (bench.cluster.values(TOPIC), bench.committed_offsets()) == ([], {})
-    bench.commit(b"next")
-    assert bench.epochs() == [(b"next", 0, 1)]
-
-
 def test_an_abort_waits_for_what_is_on_its_way():
     bench = ProducerBench()
     bench.cluster.delay("Produce", 1)
@@ -92,48 +74,6 @@ def test_a_partition_is_added_once_a_transaction():
     bench.producer.commit_transaction(5)
     bench.commit(b"d")
     assert bench.requests("AddPartitionsToTxn") == ["ok"] * 3
-
-
-def test_a_commit_delivers_first_and_reports_within_the_call():
-    bench = ProducerBench(**{"linger.ms": 1000})
-    bench.commit(b"a")
-    assert bench.reports == [(None, b"a")]
-    assert bench.cluster.clock() < 0.1
-
-
-def test_what_a_callback_raises_within_a_commit_comes_out_when_it_has_ended():
-    bench = ProducerBench()
-    bench.producer.begin_transaction()
-    bench.producer.produce(TOPIC, b"a", on_delivery=lambda *_: 1 // 0)
-    with pytest.raises(ZeroDivisionError):
-        bench.producer.commit_transaction(5)
-    assert bench.cluster.values(TOPIC) == [b"a"]
-    bench.commit(b"b")
-
-
-@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
-def test_a_callback_that_raises_before_all_is_reported_leaves_the_call_unfinished(end):
-    bench = ProducerBench(**{"linger.ms": 1000})
-    told = iter([1, 2])
-    bench.producer.begin_transaction()
-    for _ in range(2):
-        bench.producer.produce(TOPIC, b"a", partition=0, on_delivery=lambda *_: next(told) // 0)
-    for _ in range(2):
-        with pytest.raises(ZeroDivisionError):
-            getattr(bench.producer, end)(5)
-    assert list(told) == []
-    bench.commit(b"b")
-    assert bench.cluster.values(TOPIC) == ([b"a", b"a", b"b"] if end == "commit_transaction" else [b"b"])
-
-
-def test_one_record_that_failed_makes_the_transaction_abortable():
-    bench = ProducerBench(**{"topic.metadata.propagation.max.ms": 500})
-    bench.begin(b"fine")
-    bench.producer.produce("no such topic", b"lost")
-    assert refusal(bench.producer.commit_transaction, 5) == ("_INCONSISTENT", "abortable")
-    bench.producer.abort_transaction(5)
-    bench.commit(b"next")
-    assert bench.cluster.values(TOPIC) == [b"next"]
 
 
 # -- calls that time out ---------------------------------------------------------------------------------------------
@@ -178,17 +118,6 @@ def test_init_asks_at_once_when_it_is_called_again():
     assert bench.cluster.clock() - began_s < 0.1
 
 
-def test_init_waits_for_the_end_of_its_predecessors_transaction():
-    bench = ProducerBench()
-    bench.begin(b"orphaned")
-    bench.producer.flush()
-    successor = bench.build()
-    successor.init_transactions(5)
-    assert bench.requests("InitProducerId") == ["ok", "CONCURRENT_TRANSACTIONS", "ok"]
-    assert bench.cluster.values(TOPIC, read_committed=False) == [b"orphaned"]
-    assert bench.cluster.values(TOPIC) == []
-
-
 @pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
 def test_an_end_without_an_answer_is_resumed_and_happens_once(end):
     bench = ProducerBench()
@@ -220,17 +149,6 @@ def test_a_lost_end_is_sent_again_inside_and_only_the_log_tells():
     assert bench.cluster.values(TOPIC) == [b"a"]
     assert [line.split(":")[0] for line in lines] == ["REQTMOUT", "FAIL"]
     assert "EndTxnRequest in flight" in lines[0]
-
-
-def test_a_late_copy_of_an_end_ends_the_next_transaction():
-    """KAFKA-17754, which librdkafka cannot see: the epoch stays the same."""
-    bench = ProducerBench()
-    bench.cluster.delay("EndTxn", 3)
-    bench.commit(b"first")
-    bench.begin(b"second, not finished")
-    bench.producer.flush()
-    bench.cluster.advance(2)
-    assert bench.cluster.values(TOPIC) == [b"first", b"second, not finished"]
 
 
 def test_a_commit_in_doubt_waits_while_its_markers_are_held():
@@ -282,17 +200,6 @@ def test_offsets_that_are_not_committed_in_time_make_the_transaction_abortable()
     assert refusal(bench.producer.commit_transaction, 5) == ("_TIMED_OUT", "abortable")
     bench.producer.abort_transaction(5)
     assert (bench.cluster.values(TOPIC), bench.committed_offsets()) == ([], {})
-
-
-def test_offsets_are_sent_again_inside_when_no_answer_comes():
-    bench = ProducerBench()
-    bench.begin(b"a")
-    bench.cluster.lose_reply("TxnOffsetCommit")
-    bench.cluster.lose_reply("AddOffsetsToTxn")
-    bench.producer.send_offsets_to_transaction(AT_7, ANONYMOUS, 9)
-    bench.producer.commit_transaction(5)
-    assert bench.committed_offsets() == COMMITTED_7
-    assert bench.requests("TxnOffsetCommit") == ["ok", "ok"]
 
 
 def test_offsets_of_an_older_generation_are_refused_and_the_transaction_must_be_aborted():

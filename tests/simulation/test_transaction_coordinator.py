@@ -59,16 +59,6 @@ def test_a_transaction_of_offsets_only_ends_in_the_group(bench):
     assert bench.groups.markers == [("billing", producer, False), ("shipping", producer, False)]
 
 
-def test_one_producer_writes_to_whatever_partitions_its_process_has(bench):
-    """P2: one transactional producer serves a process whatever partitions it is assigned."""
-    producer = bench.init()
-    for partition in (INVOICES_0, INVOICES_1, AUDIT_0):
-        bench.add(producer, partition)
-        bench.write(producer, b"a", partition=partition)
-        bench.end(producer)
-    assert [bench.visible(p) for p in (INVOICES_0, INVOICES_1, AUDIT_0)] == [[b"a"]] * 3
-
-
 def test_a_transaction_is_described_while_it_runs_and_after_it(bench):
     producer = bench.init()
     bench.at(3.0)

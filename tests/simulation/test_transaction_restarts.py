@@ -65,15 +65,6 @@ def test_pending_offsets_of_a_dead_process_hold_up_their_reader_until_the_time_o
     assert fetched(brokers) == 5
 
 
-def test_pending_offsets_of_a_dead_process_are_settled_when_its_id_is_initialised_again(brokers):
-    """P2: or at once when its transactional.id is initialised again."""
-    producer = brokers.transactions.init_producer_id("billing-1", TIMEOUT_S)
-    Process(brokers, "a").stage(producer, 9)
-    with refused("CONCURRENT_TRANSACTIONS"):
-        brokers.transactions.init_producer_id("billing-1", TIMEOUT_S)
-    assert fetched(brokers) is None
-
-
 def test_a_decided_commit_of_offsets_holds_up_readers_until_its_marker(brokers):
     """P2: while a transactional commit is pending, the fetcher is told UNSTABLE_OFFSET_COMMIT."""
     producer = brokers.transactions.init_producer_id("billing-1", TIMEOUT_S)
