@@ -14,9 +14,9 @@ from eos_client import EosConsumer
 from eos_client.confluent.consumer import closing, library_consumer, safe_close
 from eos_client.errors import ClusterUnavailableError, ConfigurationError, FatalClientError
 from eos_client.testing.simulation.model import Membership, OffsetAndMetadata, PartitionKey
-from tests.kafka.kafka_support import intercepting
 from tests.simulation.broken_off import CallStrike, StepStrike, StrikeError
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
+from tests.support.interception import intercepting
 from tests.support.protocols import CONSUMER, PROTOCOLS
 
 LATE_S = 12.0

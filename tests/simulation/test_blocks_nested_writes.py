@@ -9,9 +9,9 @@ import pytest
 
 from eos_client import EosProducer, Outcome
 from eos_client.errors import ClusterUnavailableError, EosError, TransactionStateError
-from tests.kafka.kafka_support import close_the_gate
 from tests.simulation.broken_off import StrikeError
 from tests.simulation.simulated_stage import SINK, SimulatedStage
+from tests.support.interception import close_the_gate
 
 ALERT = b"alert"
 

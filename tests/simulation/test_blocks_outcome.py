@@ -5,10 +5,10 @@ import pytest
 from eos_client import Outcome
 from eos_client.clients.block_state import BlockState
 from eos_client.errors import ClientClosedError, OutputRefusedError
-from tests.kafka.kafka_support import intercepting
 from tests.simulation.broken_off import CallStrike, StepStrike
 from tests.simulation.simulated_stage import SINK, SimulatedStage
 from tests.simulation.test_broken_off_calls import EVERY_STEP, PROTOCOLS, Copying, OwnError
+from tests.support.interception import intercepting
 
 
 class Telling(Copying):

@@ -17,8 +17,8 @@ from eos_client.errors import (
 )
 from eos_client.observe import Event
 from tests.interruption import BrokenOffError
-from tests.kafka.kafka_support import close_the_gate, intercepting
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
+from tests.support.interception import close_the_gate, intercepting
 from tests.support.protocols import COOPERATIVE, EAGER, PROTOCOLS
 
 RECOVERY_S = 6.0

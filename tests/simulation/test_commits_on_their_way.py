@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
-from tests.kafka.kafka_support import close_the_gate
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
+from tests.support.interception import close_the_gate
 from tests.support.protocols import PROTOCOLS
 
 SHORT_S, LONG_S = 1.0, 30.0

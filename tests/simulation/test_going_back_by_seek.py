@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, KafkaException, TopicPartition
 
 from eos_client import Outcome
-from tests.kafka.kafka_support import close_the_gate
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
+from tests.support.interception import close_the_gate
 from tests.support.protocols import PROTOCOLS
 
 RECORDS = 3

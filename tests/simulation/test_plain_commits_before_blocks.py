@@ -12,8 +12,8 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client import EosConsumer, Outcome
 from eos_client.errors import TransactionStateError
-from tests.kafka.kafka_support import close_the_gate
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
+from tests.support.interception import close_the_gate
 from tests.support.protocols import CONSUMER, PROTOCOLS
 
 ANSWER_S = 5.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -10,11 +10,11 @@ from confluent_kafka import KafkaException
 from eos_client.core.model import UNJOINED
 from eos_client.testing.simulated_clients.group_metadata import decode
 from eos_client.testing.simulation.model import Membership
+from tests.support.client_settings import dotted
 from tests.support.protocols import settings_of
 
 POLL_S = 0.02
 _CALLBACKS = ("on_assign", "on_revoke", "on_lost")
-_CALLBACK_SETTINGS = ("on_commit", "on_delivery", "error_cb", "stats_cb", "logger")
 
 
 class GroupMember:
@@ -114,8 +114,3 @@ class GroupMember:
     def close(self) -> None:
         self._closing = True
         self.consumer.close()
-
-
-def dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword arguments as librdkafka's properties; callbacks keep their names."""
-    return {key if key in _CALLBACK_SETTINGS else key.replace("_", "."): value for key, value in settings.items()}
