@@ -106,7 +106,7 @@ def test_each_refusal_has_an_error_class_of_its_own_and_says_the_way_out():
     assert all(any(word in rule.reason for word in words) for rule in refusals)
 
 
-def test_a_table_that_says_nothing_is_an_error():
+def test_a_slot_that_no_rule_applies_to_is_an_error():
     with pytest.raises(LookupError, match="no rule applies"):
         decide_slot(QUESTIONS[0], ())
 

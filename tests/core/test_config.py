@@ -400,7 +400,7 @@ SECRETS = [
 
 @pytest.mark.parametrize("where", ["kafka", "consumer", "producer"])
 @pytest.mark.parametrize("key", SECRETS)
-def test_no_secret_is_shown(key, where):
+def test_repr_masks_secrets(key, where):
     shown = repr(config(**{where: {key: "hunter2", "client.id": "visible"}}))
     assert "hunter2" not in shown
     assert f"{key!r}: '****'" in shown

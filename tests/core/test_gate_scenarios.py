@@ -74,7 +74,7 @@ def test_an_event_without_a_transition_is_an_error():
         next_state(GateState(), "rebalanced")  # type: ignore[arg-type]
 
 
-def test_a_table_without_a_last_resort_is_an_error():
+def test_a_gate_table_must_end_with_a_rule_that_always_applies():
     gate = VariantGate(SCENARIOS[0].settings)
     gate.observe(WorkSettled())
     question = Ask(SCENARIOS[0].steps[1].expect, GateRule.ALWAYS_OURS).attempt  # type: ignore[union-attr]

@@ -205,11 +205,11 @@ def test_a_call_at_the_first_step_of_the_sessions_own_ends_the_same_transaction_
     assert strikes(act, lets_out=True, every=1, kind=EntryStrike) > 20
 
 
-def test_a_begin_at_that_step_begins_the_sessions_transaction() -> None:
+def test_a_begin_in_a_handler_at_the_first_step_of_the_sessions_begin_is_that_begin() -> None:
     assert strikes("begins_by_hand", lets_out=False, every=1, kind=EntryStrike) > 20
 
 
-def test_where_such_a_handler_raises_the_next_block_goes_on() -> None:
+def test_the_next_block_goes_on_after_a_handler_that_calls_a_client_and_raises() -> None:
     number, is_struck = 0, True
     while is_struck:
         number += 1

@@ -64,7 +64,7 @@ def test_a_late_copy_does_not_take_the_group_back(stage: SimulatedStage, request
 @pytest.mark.parametrize("fault", ["lose_reply", "lose_request"])
 @pytest.mark.parametrize("request_name", ["TxnOffsetCommit", "EndTxn", "AddOffsetsToTxn", "OffsetFetch"])
 @pytest.mark.parametrize("run", [blocks, loop])
-def test_a_start_whose_commit_is_not_answered_is_fixed_all_the_same(stage, run, request_name, fault):
+def test_a_start_whose_commit_is_not_answered_is_committed_in_the_end(stage, run, request_name, fault):
     getattr(stage.cluster, fault)(request_name)
     stage.cluster.after(1.0, lambda: stage.load(3))
     run(stage, 40.0)
@@ -74,7 +74,7 @@ def test_a_start_whose_commit_is_not_answered_is_fixed_all_the_same(stage, run, 
 
 @pytest.mark.parametrize("refusal", ["COORDINATOR_LOAD_IN_PROGRESS", "CONCURRENT_TRANSACTIONS", "UNKNOWN_MEMBER_ID"])
 @pytest.mark.parametrize("run", [blocks, loop])
-def test_a_start_whose_commit_is_refused_is_fixed_all_the_same(stage, run, refusal):
+def test_a_start_whose_commit_is_refused_is_committed_in_the_end(stage, run, refusal):
     stage.cluster.refuse("TxnOffsetCommit", refusal)
     stage.cluster.after(1.0, lambda: stage.load(3))
     run(stage, 30.0)
@@ -83,7 +83,7 @@ def test_a_start_whose_commit_is_refused_is_fixed_all_the_same(stage, run, refus
 
 
 @pytest.mark.parametrize("run", [blocks, loop])
-def test_a_start_that_may_not_be_committed_is_told(stage, run):
+def test_a_start_whose_commit_is_not_authorised_raises_cluster_unfit(stage, run):
     for _ in range(100):
         stage.cluster.refuse("TxnOffsetCommit", "GROUP_AUTHORIZATION_FAILED")
     with pytest.raises(ClusterUnfitError, match="GROUP_AUTHORIZATION_FAILED"):
