@@ -64,7 +64,7 @@ _COORDINATOR = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOA
 LONG_ROW = 70
 """More records in a row than a loop could find one by one before it gives up."""
 ENDS_MAX = 12
-"""So many processes that end after long transforms are over before the world gives up waiting."""
+"""So many processes that end after long transforms are over before the environment gives up waiting."""
 REFUSALS = {
     "EndTxn": (*_COORDINATOR, "CONCURRENT_TRANSACTIONS", "UNKNOWN_SERVER_ERROR", "REQUEST_TIMED_OUT"),
     "TxnOffsetCommit": (*_COORDINATOR, "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS", "REQUEST_TIMED_OUT"),
@@ -103,7 +103,7 @@ class _Draw:
         self._wanted = ingredients
         dice = self.random.random()
         self.style = "loop" if dice < 0.4 else "block" if dice < 0.85 else "plain"
-        # Each program has some of what is allowed, so that rare things also meet an otherwise quiet world.
+        # Each program has some of what is allowed, so that rare things also meet an otherwise quiet environment.
         share = self.random.choice((0.15, 0.4, 0.8))
         together = sorted(INGREDIENTS - DRAWN_APART)
         self.has = {each for each in together if self.random.random() < share} & ingredients

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, Outcome, OutputRecord
+from eos_client import EosConsumer, EosProducer, ExactlyOnceLoop, Outcome, OutputRecord
 from eos_client.core.commit_gate import GatePolicy, GateScope, GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ClusterUnavailableError, EosError, OutputRefusedError
@@ -22,20 +19,18 @@ from eos_client.observe import (
     RecordSkipped,
     TransactionCommitted,
 )
-from tests.applications.program import LARGE_LIMIT, SMALL_LIMIT, Act, Program, Setting, Turn
-from tests.applications.world import UNKNOWN, Names
+from tests.applications.block_outcomes import BlockOutcomes
+from tests.applications.callbacks import ScriptedCallbacks
+from tests.applications.client_settings import ClientSettings
+from tests.applications.environment import UNKNOWN, Names
+from tests.applications.exceptions import Hang, Interrupt, Killed, Oops, Restart
+from tests.applications.program import Act, Program, Setting, Turn
+from tests.applications.transform import BROKER_LARGE, REFUSED_LARGE, Transform
 
-QUIET = logging.getLogger("applications")
-QUIET.disabled = True
-REFUSED_LARGE, BROKER_LARGE = b"x" * (2 * LARGE_LIMIT), b"x" * (SMALL_LIMIT + 1_000)
-FLAKY_FAILURES = 2
 CALM_WAIT_S = 0.1
 GIVEN_BACK = 2
 """So many records before the last one come again after an exception."""
 SHORT_TURN_S = 0.03
-VERY_SLOW_S = 11.0
-"""Longer than a transaction may be open where such transforms are."""
-COMMITTED_WAIT_S = 5.0
 ACCEPTED = "accepted"
 NOT_ENDED = "not ended yet"
 BROKEN_OFF = "an exception has broken off the end of the block"
@@ -43,70 +38,27 @@ MISUSES = frozenset({"nested", "commit_inside", "assign_by_hand", "second_transa
 _REFUSALS = (KafkaException, OutputRefusedError, TypeError, ValueError, OverflowError)
 
 
-class Oops(Exception):  # noqa: N818  # the application's own
-    """What the application itself raises."""
-
-
-class HookOops(Exception):  # noqa: N818
-    """What the application's hook raises, which nobody ever hears of."""
-
-
-class Interrupt(BaseException):
-    """What a signal handler of the application raises."""
-
-
-class Killed(BaseException):
-    """The process dies here."""
-
-
-class Hang(BaseException):
-    """It has taken longer than anything here may take."""
-
-
-class Restart(Exception):  # noqa: N818  # nothing went wrong
-    """The application closes its clients and builds new ones."""
-
-
-@dataclass(frozen=True)
-class _Untold:
-    """A block that ended without an outcome; a later call of its clients may set one. ``attempts``: its records."""
-
-    txn: Any
-    attempts: list[int]
-    swallowed: str
-
-
-class _RaisingLog:
-    """The application's ``logger``, as far as a client library asks for one."""
-
-    def __init__(self, called: Callable[[], None]) -> None:
-        self._called = called
-
-    def log(self, *_: object) -> None:
-        self._called()
-
-
-class Member:
+class ApplicationMember:
     """One instance of the application."""
 
-    def __init__(self, world: Any, index: int) -> None:
-        self.world, self.index = world, index
-        self.names: Names = world.names
-        self.program: Program = world.program
+    def __init__(self, environment: Any, index: int) -> None:
+        self.environment, self.index = environment, index
+        self.names: Names = environment.names
+        self.program: Program = environment.program
         self.setting: Setting = self.program.setting
         self.background: Any = None
         self.name = f"member-{index}"
         self.process = 0
-        self.callbacks = Counter[str]()
-        self.failed = world.failed
-        self.corrected: set[tuple[int, int]] = world.corrected
+        self._callbacks = ScriptedCallbacks(self)
+        self._clients = ClientSettings(self.program, self.names, index, self._callbacks)
+        self._record_transform = Transform(environment)
+        self.corrected: set[tuple[int, int]] = environment.corrected
         self.loop: ExactlyOnceLoop | None = None
         self.consumer: Any = None
         self.producer: Any = None
         self.open: list[int] = []
         self.unwritten: list[tuple[int, Any]] = []
-        self.held: list[int] = []
-        self.untold: list[_Untold] = []
+        self._outcomes = BlockOutcomes(environment)
         self.handed_over: dict[int, int] = {}
         self.killed = False
         self.last: Any = None
@@ -116,32 +68,32 @@ class Member:
     # -- one process after another -------------------------------------------------------------------------------
 
     def live(self) -> None:
-        """Run processes until the world is over; a supervisor starts the next one."""
-        while not self.world.over():
-            self.process = self.world.new_process()
-            self.open, self.held, self.killed, self.last, self.closed_one = [], [], False, None, False
-            self.handed_over, self.untold = {}, []
+        """Run processes until the environment is over; a supervisor starts the next one."""
+        while not self.environment.over():
+            self.process = self.environment.new_process()
+            self.open, self.killed, self.last, self.closed_one = [], False, None, False
+            self.handed_over, self._outcomes = {}, BlockOutcomes(self.environment)
             try:
                 self._one_process()
             except (Oops, Restart) as error:
-                self.world.count(f"process ended by {type(error).__name__}")
+                self.environment.count(f"process ended by {type(error).__name__}")
             except Interrupt:
-                self.world.count("process ended by a signal")
-                self.world.exits(self)
+                self.environment.count("process ended by a signal")
+                self.environment.exits(self)
             except Killed:
-                self.world.count("process killed")
+                self.environment.count("process killed")
             except Hang:
                 raise
             except EosError as error:
                 if not self.killed:
-                    self.world.ended(error, self.world.library.clock())
-                    self.world.exits(self)
+                    self.environment.ended(error, self.environment.library.clock())
+                    self.environment.exits(self)
             except BaseException as error:  # noqa: BLE001  # whatever it is, nobody documents it
                 if not self.killed:
-                    self.world.unnamed(error)
+                    self.environment.unnamed(error)
             finally:
                 self._bury()
-            self.world.rest(0.2)
+            self.environment.rest(0.2)
 
     def _one_process(self) -> None:
         if self.program.style == "loop":
@@ -149,10 +101,10 @@ class Member:
             return
         try:
             self._build()
-            while not self.world.over():
+            while not self.environment.over():
                 for turn in self.program.turns:
                     self._one_turn(turn)
-                    if self.world.over():
+                    if self.environment.over():
                         break
         finally:
             self._close()
@@ -163,7 +115,7 @@ class Member:
                 try:
                     client.close()
                 except (Oops, EosError):  # a callback that raises, or the cluster
-                    self.world.count("close raised")
+                    self.environment.count("close raised")
 
     def _bury(self) -> None:
         """Let go of what an ended process still holds."""
@@ -172,106 +124,37 @@ class Member:
                 with suppress(Oops, Interrupt, *((RuntimeError,) if self.killed else ())):
                     client.close()
         if not self.killed:
-            self._hear_late()
+            self._outcomes.hear_late()
         self.consumer = self.producer = self.loop = None
-
-    # -- settings ------------------------------------------------------------------------------------------------
-
-    def _consumer_settings(self) -> dict[str, Any]:
-        s = self.setting
-        config: dict[str, Any] = {"client.id": self.name, "auto.offset.reset": s.reset, "group.protocol": s.protocol}
-        config["max.poll.interval.ms"] = s.max_poll_ms
-        if s.protocol == "classic":
-            config |= {"partition.assignment.strategy": s.assignor, "session.timeout.ms": min(10_000, s.max_poll_ms)}
-            config["heartbeat.interval.ms"] = 1_000
-        if s.static:
-            config["group.instance.id"] = self.name
-        if s.end_events:
-            config["enable.partition.eof"] = True
-        config["error_cb"] = self._on_error
-        if self.program.has_callback("stats_cb"):
-            config |= {"statistics.interval.ms": 200, "stats_cb": lambda _: self._called("stats_cb")}
-        if self.program.has_callback("on_commit"):
-            config["on_commit"] = lambda *_: self._called("on_commit")
-        if self.program.has_event("throttle"):
-            config["throttle_cb"] = self._on_throttle
-        if s.stores:
-            config["enable.auto.offset.store"] = False
-        return config
-
-    def _producer_settings(self) -> dict[str, Any]:
-        config: dict[str, Any] = {"client.id": self.name}
-        if self.setting.transaction_timeout_ms is not None:
-            config["transaction.timeout.ms"] = self.setting.transaction_timeout_ms
-        config["message.max.bytes"] = LARGE_LIMIT if self.program.brokers_refuse else SMALL_LIMIT
-        config["batch.size"] = config["message.max.bytes"]  # what brokers refuse is one output, never only a batch
-        config["logger"] = QUIET
-        has_callback, called = self.program.has_callback, self._called
-        if has_callback("logger"):
-            config["logger"] = _RaisingLog(lambda: called("logger"))
-        if has_callback("on_delivery"):
-            config["on_delivery"] = lambda *_: called("on_delivery")
-        if has_callback("producer_stats_cb"):
-            config |= {"statistics.interval.ms": 200, "stats_cb": lambda _: called("producer_stats_cb")}
-        if self.program.has_event("producer_error_cb"):
-            config["error_cb"] = self._on_producer_error
-        if self.program.has_event("throttle"):
-            config["throttle_cb"] = self._on_throttle
-        return config
-
-    @property
-    def _transactional_id(self) -> str | None:
-        return None if self.setting.generated_id else f"{self.names.group}-{self.index}"
-
-    @property
-    def _topics(self) -> list[str]:
-        is_pattern = self.setting.topic_kind == "pattern"
-        return [f"^{self.names.source}" if is_pattern else self.names.source]
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
     def _run_loop(self) -> None:
-        s = self.setting
-        choices: dict[str, Any] = {"scope": s.scope, "policy": s.policy, "on_error": s.on_error}
-        config = EosConfig(
-            {"bootstrap.servers": self.world.bootstrap},
-            group_id=self.names.group,
-            transactional_id=self._transactional_id,
-            consumer=self._consumer_settings(),
-            producer=self._producer_settings(),
-            commit_interval_s=s.commit_interval_s,
-            max_records=s.max_records,
-            batch_size=s.batch_size,
-            commit_timeout_s=s.commit_timeout_s,
-            hold_limit_s=s.hold_limit_s,
-            dead_letter_topic=self.names.letters if s.on_error == "dead_letter" else None,
-            transform_attempts_max=s.attempts_max,
-            **choices,
-        )
+        config = self._clients.loop(self.environment.bootstrap)
         self.loop = ExactlyOnceLoop(
             config,
-            self._topics,
+            self._clients.topics,
             self._transform,
             output_topic=self.names.sink,
             hook=self._hook,
-            clients=self.world.library,
+            clients=self.environment.library,
         )
         with self.loop:
             self.loop.run()
 
     def _transform(self, record: Any) -> Iterator[Any]:
-        self.world.point(self)
+        self.environment.point(self)
         place = (record.partition(), record.offset())
-        attempt = self.world.took(self, place)
-        for topic, value, options in self._outputs(place, attempt):
+        attempt = self.environment.took(self, place)
+        for topic, value, options in self._record_transform.outputs(self, place, attempt):
             if topic is None or (self.program.as_bytes and not options):
                 yield value
             else:
                 yield OutputRecord(topic, value=value, key=b"key", **options)
 
     def _hook(self, event: Any) -> None:
-        heard = self.world.oracle.events
-        self.world.count("committed" if isinstance(event, TransactionCommitted) else type(event).__name__)
+        heard = self.environment.oracle.events
+        self.environment.count("committed" if isinstance(event, TransactionCommitted) else type(event).__name__)
         if isinstance(event, TransactionCommitted):
             heard.outputs.append(event.records_out)
         elif isinstance(event, RecordDeadLettered):
@@ -279,82 +162,37 @@ class Member:
         elif isinstance(event, RecordSkipped):
             heard.skipped.append((event.partition, event.offset))
         elif isinstance(event, OutcomeResolved) and event.outcome == "unknown":
-            self.world.count(UNKNOWN)
+            self.environment.count(UNKNOWN)
         elif isinstance(event, PartitionsLost):  # no callback tells of those that the member keeps all the same
             self._forget({partition.partition for partition in event.partitions})
-        self._called("hook")
-
-    # -- outputs -------------------------------------------------------------------------------------------------
-
-    def _outputs(self, place: tuple[int, int], attempt: int) -> Iterator[tuple[str | None, Any, dict[str, Any]]]:
-        """Yield what the transform makes of the record: topic, value and options."""
-        kind = self.world.kind_of(place)
-        if kind in ("flaky", "raises", "large_and_raises") and self._fails(kind, place):
-            if kind == "raises":
-                yield self.names.sink, self._value(place, attempt, 0), {}
-            raise Oops(f"the transform dislikes {place[0]}:{place[1]}")
-        if kind == "slow" and not self.world.calm:
-            self.world.sleep(self, 0.7)
-        if kind == "very_slow":
-            self.world.sleep(self, VERY_SLOW_S)
-        if kind == "none":
-            return
-        yield self.names.sink, self._value(place, attempt, 0), {}
-        if kind == "two":
-            yield self.names.sink, self._value(place, attempt, 1), {}
-        if place not in self.corrected:
-            yield from self._refusable(kind)
-
-    def _fails(self, kind: str, place: tuple[int, int]) -> bool:
-        if place in self.corrected:
-            return False
-        self.failed[place] += 1
-        return kind != "flaky" or self.failed[place] <= FLAKY_FAILURES
-
-    @staticmethod
-    def _value(place: tuple[int, int], attempt: int, part: int) -> bytes:
-        return b"%d:%d|%d|%d" % (*place, attempt, part)
-
-    def _refusable(self, kind: str) -> Iterator[tuple[str | None, Any, dict[str, Any]]]:
-        if kind == "wrong_type":
-            yield None, 17, {}
-        elif kind == "too_large":
-            yield self.names.sink, REFUSED_LARGE, {}
-        elif kind == "bad_partition":
-            yield self.names.sink, b"bad", {"partition": 99}
-        elif kind == "huge_partition":
-            yield self.names.sink, b"bad", {"partition": 2**40}
-        elif kind == "huge_timestamp":
-            yield self.names.sink, b"bad", {"timestamp_ms": 2**70}
-        elif kind == "broker_refuses":
-            yield self.names.sink, BROKER_LARGE, {}
+        self._callbacks.called("hook")
 
     # -- blocks and plain use ------------------------------------------------------------------------------------
 
     def _build(self) -> None:
-        s, library = self.setting, self.world.library
+        s, library = self.setting, self.environment.library
         gate = GateSettings(scope=GateScope(s.scope), policy=GatePolicy(s.policy), hold_limit_s=s.hold_limit_s)
         common: dict[str, Any] = {"hook": self._hook, "clock": library.clock}
-        servers = {"bootstrap.servers": self.world.bootstrap}
+        servers = {"bootstrap.servers": self.environment.bootstrap}
         self.consumer = EosConsumer(
-            {**servers, **self._consumer_settings(), "group.id": self.names.group},
+            {**servers, **self._clients.consumer(), "group.id": self.names.group},
             gate=gate,
             factory=library.consumer,
             **common,
         )
         self.consumer.subscribe(
-            self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            self._clients.topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
         if self.program.style == "block":
             self._build_producer()
 
     def _build_producer(self) -> None:
-        s, library = self.setting, self.world.library
+        s, library = self.setting, self.environment.library
         self.producer = EosProducer(
             {
-                "bootstrap.servers": self.world.bootstrap,
-                **self._producer_settings(),
-                "transactional.id": self._transactional_id,
+                "bootstrap.servers": self.environment.bootstrap,
+                **self._clients.producer(),
+                "transactional.id": self._clients.transactional_id,
             },
             limits=ProducerLimits(s.commit_timeout_s, 10.0, s.recovery_timeout_s),
             generate_id=s.generated_id,
@@ -365,24 +203,24 @@ class Member:
         self.producer.init_transactions()
 
     def _one_turn(self, turn: Turn) -> None:
-        self.world.point(self)
-        began_at = self.world.library.clock()
-        if self.world.calm:
+        self.environment.point(self)
+        began_at = self.environment.library.clock()
+        if self.environment.calm:
             self.consumer.resume(self.consumer.assignment())
         try:
             self._acts(turn)
         except (Oops, Interrupt) as error:
-            self.world.count(f"turn ended by {type(error).__name__}")
+            self.environment.count(f"turn ended by {type(error).__name__}")
             if self.program.gives_back:
                 self._seek_back(GIVEN_BACK)
         except ClusterUnavailableError:
             if not self.program.goes_on:
                 raise
-            self.world.count("went on after ClusterUnavailableError")
+            self.environment.count("went on after ClusterUnavailableError")
         if self.closed_one:
             raise Restart
-        if self.world.library.clock() - began_at < SHORT_TURN_S:
-            self.world.rest(SHORT_TURN_S)
+        if self.environment.library.clock() - began_at < SHORT_TURN_S:
+            self.environment.rest(SHORT_TURN_S)
 
     def _acts(self, turn: Turn) -> None:
         try:
@@ -399,10 +237,10 @@ class Member:
         self.open, self.unwritten = [], []
         self.swallowed = ""
         txn = self.producer.transaction(self.consumer)
-        strike = self.world.strike_at_end(self)
+        strike = self.environment.strike_at_end(self)
         try:
             with txn:
-                self._hear_late()
+                self._outcomes.hear_late()
                 for act in turn.acts:
                     self._act(txn, act, turn)
                 for attempt, place in self.unwritten:
@@ -410,53 +248,31 @@ class Member:
                 strike.arm()
         except RuntimeError as error:  # of the block's own calls, never from outside
             if txn.outcome is None and txn.reason.startswith(BROKEN_OFF) and not (strike.struck or self.killed):
-                self.world.oracle.note("UNTOLD", f"a block has ended by {error!r}, and says that {txn.reason}")
+                self.environment.oracle.note("UNTOLD", f"a block has ended by {error!r}, and says that {txn.reason}")
             raise
         finally:
             strike.disarm()
             outcome = txn.outcome.value if txn.outcome is not None else ""
-            self.world.count(outcome or "no outcome")
-            self.world.watch()
+            self.environment.count(outcome or "no outcome")
+            self.environment.watch()
             if not outcome and txn.reason == NOT_ENDED and not (strike.struck or self.killed):
-                self.world.oracle.note("UNTOLD", f"a block has ended, and says that it is {NOT_ENDED}")
+                self.environment.oracle.note("UNTOLD", f"a block has ended, and says that it is {NOT_ENDED}")
             self._ended(txn, outcome)
         self._after_block(txn, turn)
 
     def _ended(self, txn: Any, outcome: str) -> None:
         """Take note of what the block says of its records; without an outcome nothing is said yet."""
-        attempts, self.held = [*self.held, *self.open], []
-        if outcome:
-            self._told(outcome, attempts, self.swallowed)
-        else:
-            self.untold.append(_Untold(txn, attempts, self.swallowed))
+        self._outcomes.ended(txn, outcome, self.open, self.swallowed)
         if outcome not in ("committed", "skipped"):
             self.last = None  # its offset must not be committed without its outputs
         self.open = []
 
-    def _told(self, outcome: str, attempts: list[int], swallowed: str) -> None:
-        if outcome == "committed" and swallowed:
-            self.world.oracle.note("TOLD", f"a block was committed although {swallowed}")
-        if outcome == "skipped":
-            self.held = [*attempts, *self.held]
-        else:
-            self.world.oracle.told(outcome, attempts)
-
-    def _hear_late(self) -> None:
-        """Take note of outcomes that calls of the clients have set after the end of their blocks."""
-        waiting, self.untold = self.untold, []
-        for block in waiting:
-            if block.txn.outcome is None:
-                self.untold.append(block)
-            else:
-                self.world.count(f"{block.txn.outcome.value} told late")
-                self._told(block.txn.outcome.value, block.attempts, block.swallowed)
-
     def _after_block(self, txn: Any, turn: Turn) -> None:
-        if any(act.name == "produce_after" for act in turn.acts) and not self.world.calm:
+        if any(act.name == "produce_after" for act in turn.acts) and not self.environment.calm:
             self._refused("produce after the block", lambda: txn.produce(self.names.sink, b"bad"))
         # In the end neither any more: leaving the group before each block takes long, and a pause in time undoes each
         # look-up of a position that retention has deleted.
-        if self.closed_one or self.world.calm:
+        if self.closed_one or self.environment.calm:
             return
         if turn.then and txn.outcome is Outcome.COMMITTED:
             self._commit_after_block(turn)
@@ -465,17 +281,19 @@ class Member:
 
     def _keep_alive(self) -> None:
         """Poll with everything paused; what comes of a partition that is new is left for the next block."""
-        assignments = self.callbacks["on_assign"]
+        assignments = self._callbacks.counts["on_assign"]
         self.consumer.pause(self.consumer.assignment())
         message = self.consumer.poll(0.05)
         self.consumer.resume(self.consumer.assignment())
         if message is not None and message.error() is None:
-            if assignments == self.callbacks["on_assign"]:
-                self.world.oracle.note("PAUSED", f"{message.partition()}:{message.offset()} came while it was paused")
+            if assignments == self._callbacks.counts["on_assign"]:
+                self.environment.oracle.note(
+                    "PAUSED", f"{message.partition()}:{message.offset()} came while it was paused"
+                )
             try:
                 self.consumer.seek(TopicPartition(self.names.source, message.partition(), message.offset()))
             except KafkaException:
-                self.world.count("seek refused")
+                self.environment.count("seek refused")
 
     def _commit_after_block(self, turn: Turn) -> None:
         """Commit what the block has committed already, once its producer is closed; before that it is refused."""
@@ -488,8 +306,8 @@ class Member:
             self._refused("commit beside blocks", lambda: self.consumer.commit(last, asynchronous=asynchronous))
 
     def _act(self, txn: Any, act: Act, turn: Turn) -> None:
-        self.world.point(self)
-        calm = self.world.calm
+        self.environment.point(self)
+        calm = self.environment.calm
         if act.name in ("consume", "poll"):
             self._consume(txn, act, turn)
         elif act.name == "resume" or (calm and act.name == "pause"):
@@ -502,13 +320,13 @@ class Member:
             self._unusual(act)
 
     def _consume(self, txn: Any, act: Act, turn: Turn) -> None:
-        seconds = max(act.seconds, CALM_WAIT_S) if self.world.calm else act.seconds
+        seconds = max(act.seconds, CALM_WAIT_S) if self.environment.calm else act.seconds
         try:
             if act.name == "consume":
                 messages = self.consumer.consume(act.count, seconds)
             else:
                 messages = [message for message in [self.consumer.poll(seconds)] if message is not None]
-        except (Oops, Interrupt, *self.world.named_errors) as error:
+        except (Oops, Interrupt, *self.environment.named_errors) as error:
             if txn is None or not turn.swallows:
                 raise
             self._swallow(act.name, error)
@@ -518,9 +336,9 @@ class Member:
 
     def _unusual(self, act: Act) -> None:
         if act.name == "sleep":
-            self.world.sleep(self, act.seconds)
+            self.environment.sleep(self, act.seconds)
         elif act.name == "stall":
-            self.world.stall(self, act.seconds)
+            self.environment.stall(self, act.seconds)
         elif act.name == "pause":
             self.consumer.pause([p for p in self.consumer.assignment() if p.partition == act.count])
         elif act.name == "raise":
@@ -541,10 +359,10 @@ class Member:
             if txn is None and message.error().fatal():
                 raise Restart
             if txn is not None:
-                self.world.oracle.note("EVENT", f"{message.error().name()} came out of a block as a record")
+                self.environment.oracle.note("EVENT", f"{message.error().name()} came out of a block as a record")
             return
         place = (message.partition(), message.offset())
-        attempt = self.world.took(self, place)
+        attempt = self.environment.took(self, place)
         self.last = message
         if txn is None:
             self.handed_over[place[0]] = place[1] + 1
@@ -559,7 +377,7 @@ class Member:
 
     def _write(self, txn: Any, attempt: int, place: tuple[int, int], turn: Turn) -> None:
         try:
-            for topic, value, options in self._outputs(place, attempt):
+            for topic, value, options in self._record_transform.outputs(self, place, attempt):
                 self._produce(txn, topic, value, options, attempt, turn)
         except Oops:
             self.corrected.add(place)
@@ -570,63 +388,63 @@ class Member:
     ) -> None:
         try:
             txn.produce(topic or self.names.sink, value, b"key", **options)
-        except (Oops, Interrupt, *self.world.named_errors) as error:
+        except (Oops, Interrupt, *self.environment.named_errors) as error:
             if not turn.swallows:
                 raise
             self._swallow("produce", error)
         except _REFUSALS as error:
             self._answered(attempt, value, f"refused {type(error).__name__}")
-            self.world.count(f"refused {type(error).__name__}")
+            self.environment.count(f"refused {type(error).__name__}")
         else:
             self._answered(attempt, value, ACCEPTED)
             if value != b"bad":
-                self.world.oracle.attempts[attempt].parts += value not in (BROKER_LARGE, REFUSED_LARGE)
+                self.environment.oracle.attempts[attempt].parts += value not in (BROKER_LARGE, REFUSED_LARGE)
         if value is BROKER_LARGE:
-            self.corrected.add(self.world.oracle.attempts[attempt].place)
+            self.corrected.add(self.environment.oracle.attempts[attempt].place)
 
     def _swallow(self, call: str, error: BaseException) -> None:
         self.swallowed = self.swallowed or f"its {call}() had raised {type(error).__name__}"
-        self.world.count(f"swallowed {type(error).__name__}")
+        self.environment.count(f"swallowed {type(error).__name__}")
 
     def _answered(self, attempt: int, value: Any, answer: str) -> None:
-        partition, offset = self.world.oracle.attempts[attempt].place
+        partition, offset = self.environment.oracle.attempts[attempt].place
         part = f"part {value[-1:]!r}" if isinstance(value, bytes) and b"|" in value else "what is refusable"
-        self.world.answer(f"{part} of {partition}:{offset}", answer)
+        self.environment.answer(f"{part} of {partition}:{offset}", answer)
 
     def _commit(self, call: str) -> None:
-        asynchronous = call.endswith("async") and not self.world.calm
+        asynchronous = call.endswith("async") and not self.environment.calm
         places = [TopicPartition(self.names.source, *each) for each in sorted(self.handed_over.items())]
         try:
             if self.setting.stores == "offsets" and places:
                 self.consumer.store_offsets(offsets=places)
-            if call.startswith("commit_message") and not self.world.calm:
+            if call.startswith("commit_message") and not self.environment.calm:
                 if self.last is not None:
                     self.consumer.commit(message=self.last, asynchronous=asynchronous)
-            elif call.startswith("commit_offsets") and not self.world.calm:
+            elif call.startswith("commit_offsets") and not self.environment.calm:
                 if places:
                     self.consumer.commit(offsets=places, asynchronous=asynchronous)
             else:
                 self.consumer.commit(asynchronous=asynchronous)
         except KafkaException as error:
             self.last = None
-            self.world.count(f"commit raised {type(error).__name__}")
+            self.environment.count(f"commit raised {type(error).__name__}")
             if error.args[0].code() == KafkaError._NO_OFFSET:
-                self.world.nothing_to_commit(self.handed_over)
-        self.world.count("plain commit")
-        self.world.watch()
+                self.environment.nothing_to_commit(self.handed_over)
+        self.environment.count("plain commit")
+        self.environment.watch()
 
     def _seek_back(self, count: int) -> None:
         message = self.last
         if message is None or message.partition() not in {p.partition for p in self.consumer.assignment()}:
             return
-        place = (message.partition(), max(self.world.first(message.partition()), message.offset() - count))
+        place = (message.partition(), max(self.environment.first(message.partition()), message.offset() - count))
         try:
             self.consumer.seek(TopicPartition(self.names.source, *place))
         except KafkaException:
-            self.world.count("seek refused")
+            self.environment.count("seek refused")
         else:
             self.handed_over.pop(place[0], None)
-            self.world.oracle.sought(self.process, place)
+            self.environment.oracle.sought(self.process, place)
 
     def _misuse(self, txn: Any, name: str) -> None:
         if name == "nested":
@@ -642,27 +460,27 @@ class Member:
         try:
             act()
         except (KafkaException, EosError) as error:
-            self.world.answer(name, f"{name}: {type(error).__name__}")
-            self.world.count(f"{name}: {type(error).__name__}")
+            self.environment.answer(name, f"{name}: {type(error).__name__}")
+            self.environment.count(f"{name}: {type(error).__name__}")
         else:
-            self.world.oracle.note("MISUSE", f"{name} was accepted")
+            self.environment.oracle.note("MISUSE", f"{name} was accepted")
             raise Restart
 
     # -- callbacks -----------------------------------------------------------------------------------------------
 
     def _on_assign(self, consumer: Any, partitions: list[Any]) -> None:
-        self._called("on_assign", consumer, partitions)
+        self._callbacks.called("on_assign", consumer, partitions)
 
     def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
         self._left(partitions)
-        self._called("on_revoke", consumer, partitions)
+        self._callbacks.called("on_revoke", consumer, partitions)
 
     def _on_lost(self, consumer: Any, partitions: list[Any]) -> None:
         self._left(partitions)
-        self._called("on_lost", consumer, partitions)
+        self._callbacks.called("on_lost", consumer, partitions)
 
     def _left(self, partitions: list[Any]) -> None:
-        self.held = []  # the callback may have ended what earlier blocks had skipped
+        self._outcomes.forget_held()  # the callback may have ended what earlier blocks had skipped
         self._forget({each.partition for each in partitions})
 
     def _forget(self, partitions: set[int]) -> None:
@@ -671,65 +489,3 @@ class Member:
             self.handed_over.pop(partition, None)
         if self.last is not None and self.last.partition() in partitions:
             self.last = None
-
-    def _on_error(self, error: Any) -> None:
-        self.world.count("error_cb")
-        if not self.world.calm:
-            raise Oops(f"error_cb: {error}")
-
-    def _on_producer_error(self, error: Any) -> None:
-        self.world.count("error_cb of the producer")
-        if not self.world.calm:
-            raise Oops(f"error_cb of the producer: {error}")
-
-    def _on_throttle(self, event: Any) -> None:
-        self.world.count("throttle_cb")
-        if not self.world.calm:
-            raise Oops(f"throttle_cb: {event}")
-
-    def _called(self, where: str, consumer: Any = None, partitions: list[Any] | None = None) -> None:
-        self.callbacks[where] += 1
-        if self.world.calm:
-            return
-        for callback in self.program.callbacks:
-            if callback.where == where and callback.turn in (0, self.callbacks[where]):
-                self.world.count(f"{where} {callback.does}")
-                self._does(callback, consumer, partitions or [])
-
-    def _does(self, callback: Any, consumer: Any, partitions: list[Any]) -> None:
-        if callback.does == "raise":
-            raise (HookOops if callback.where == "hook" else Oops)(f"in {callback.where}")
-        if callback.does == "interrupt":
-            raise Interrupt(f"a signal in {callback.where}")
-        if callback.does == "sleep":
-            self.world.sleep(self, callback.number, switch=False)
-        elif callback.does == "pause":
-            consumer.pause(partitions)
-        elif callback.does == "seek" and partitions:
-            for each in partitions:
-                each.offset = self.world.first(each.partition)
-                self.world.oracle.sought(self.process, (each.partition, each.offset))
-            self._assign(consumer, partitions)
-        elif callback.does == "go_to_committed" and partitions:
-            self._go_to_committed(consumer, partitions)
-        elif callback.does == "commit":
-            try:
-                consumer.commit(asynchronous=False)
-            except (KafkaException, EosError) as error:
-                self.world.count(f"commit in {callback.where}: {type(error).__name__}")
-
-    def _go_to_committed(self, consumer: Any, partitions: list[Any]) -> None:
-        """Assign the group's offsets, where there are any."""
-        try:
-            found = consumer.committed(partitions, COMMITTED_WAIT_S)
-        except KafkaException:
-            self.world.count("committed() raised")
-            return
-        for each, known in zip(partitions, found, strict=True):
-            if known.error is None and known.offset >= 0:
-                each.offset = known.offset
-        self._assign(consumer, partitions)
-
-    def _assign(self, consumer: Any, partitions: list[Any]) -> None:
-        is_cooperative = self.setting.protocol == "consumer" or self.setting.assignor == "cooperative-sticky"
-        (consumer.incremental_assign if is_cooperative else consumer.assign)(partitions)

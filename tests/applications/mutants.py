@@ -416,7 +416,7 @@ OUT_OF_REACH = (
     ("a loop is closed by another thread", "simulated members have one thread each"),
     (
         "a secret is in the repr of the settings",
-        "no record, offset or outcome shows it: test_no_secret_is_shown",
+        "no record, offset or outcome shows it: test_repr_masks_secrets",
     ),
     (
         "a loop that is run twice says that a handle is closed",

@@ -108,7 +108,7 @@ class Callback(_Readable):
 
 @dataclass(frozen=True, repr=False)
 class Act(_Readable):
-    """One act of the application inside a turn: see ``Member`` for what each name does."""
+    """One act of the application inside a turn: see ``ApplicationMember`` for what each name does."""
 
     name: str
     count: int = 0

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
+from tests.applications.environment import Verdict
 from tests.applications.generator import INGREDIENTS, draw
 from tests.applications.program import Program
-from tests.applications.real_world import compared
+from tests.applications.real_environment import compared
 from tests.applications.shrinker import shrink
-from tests.applications.simulated_world import run
-from tests.applications.world import Verdict
+from tests.applications.simulated_environment import run
 from tests.verification.brokers import proxied_broker
 from tests.verification.protocols import LATEST_VERSION
 

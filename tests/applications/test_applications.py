@@ -8,14 +8,14 @@ from functools import partial
 
 import pytest
 
+from tests.applications.environment import Verdict
 from tests.applications.generator import ENDS_MAX, draw
 from tests.applications.mutants import APPLICATIONS, MUTANTS, hunt
 from tests.applications.oracle import Ends, Events, Oracle, Seen
 from tests.applications.program import Act, Callback, Event, Odd, Program, Setting, Turn, Write, parse
-from tests.applications.real_world import compared, differences
+from tests.applications.real_environment import compared, differences
 from tests.applications.search import REAL_BROKER_S_MAX, judged, parts_of
 from tests.applications.shrinker import shrink
-from tests.applications.world import Verdict
 from tests.verification.brokers import RunningBroker, proxied_broker
 from tests.verification.protocols import LATEST_VERSION
 

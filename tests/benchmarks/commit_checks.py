@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tests.simulation.story import Build, Member, Setting
+from tests.simulation.group_story import BlockMember, Build, Setting
 from tests.simulation.storytellers import tell_of_heartbeats
 from tests.simulation.ungated import UngatedMember
 from tests.verification.tables import table
@@ -28,7 +28,7 @@ CHECKS = {
         for check in ("exact", "revocation_epoch_member", "revocation_epoch_partition", "assignment_epoch")
     },
 }
-CLIENTS: dict[str, Build] = {"ungated": UngatedMember, "gated": Member}
+CLIENTS: dict[str, Build] = {"ungated": UngatedMember, "gated": BlockMember}
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class Application:
 
 @pytest.mark.parametrize("kind", ["stats_cb", "error_cb"])
 @pytest.mark.parametrize("name", CONSUMER)
-def test_a_consumer_refuses_it(name, kind):
+def test_a_consumer_call_inside_a_client_callback_is_refused(name, kind):
     application = Application(CONSUMER[name])
     application.client = EosConsumer({**NOWHERE, "group.id": "g", kind: application.callback})
     application.client.subscribe(["in"])
@@ -71,7 +71,7 @@ def test_a_consumer_refuses_it(name, kind):
 
 @pytest.mark.parametrize("id_", ["", "t"], ids=["idempotent", "transactional"])
 @pytest.mark.parametrize("name", PRODUCER)
-def test_a_producer_refuses_it(name, id_):
+def test_a_producer_call_inside_a_client_callback_is_refused(name, id_):
     application = Application(PRODUCER[name])
     settings = {"transactional.id": id_} if id_ else {}
     application.client = EosProducer({**NOWHERE, **settings, "stats_cb": application.callback})

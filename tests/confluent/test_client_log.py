@@ -143,7 +143,7 @@ def test_other_lines_are_no_losses():
     assert not is_loss("TXNERR", CLOSED)
 
 
-def test_a_log_without_a_connection_is_not_understood():
+def test_a_log_counts_as_understood_once_it_has_told_of_a_connection():
     log = ClientLog({})
     tell(log, logging.DEBUG, "STATE", "[thrd:a:9092/1]: a:9092/1: Broker changed state CONNECT -> APIVERSION_QUERY")
     assert not log.understood
@@ -171,7 +171,7 @@ def test_the_application_hears_what_its_own_settings_ask_for(settings, level, pa
     assert heard(level, "FAIL", CLOSED, settings) == (True, passed_on)
 
 
-def test_what_is_needed_is_set_and_the_rest_left_alone():
+def test_the_log_settings_it_needs_are_added_and_the_others_kept():
     settings = {"log_level": 2, "log.connection.close": False, "linger.ms": 5}
     log = ClientLog(settings)
     added = log.added_to(settings)

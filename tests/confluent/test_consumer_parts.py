@@ -272,7 +272,7 @@ def test_a_log_that_does_not_have_the_old_offset_any_more_ends_the_seeking(libra
 # -- what the application chooses --------------------------------------------------------------------------------------
 
 
-def test_a_choice_counts_within_its_call_and_until_its_partition_leaves():
+def test_a_chosen_position_counts_within_its_call_and_until_its_partition_leaves():
     chosen = ChosenPositions()
     chosen.note([TopicPartition("orders", 0, 7), TopicPartition("orders", 1, OFFSET_INVALID)])
     assert chosen.in_call(frozenset({ZERO, ONE})) == {ZERO: 7}

@@ -69,7 +69,7 @@ def initialise_in_vain(producer):
         producer.init_transactions(0.0)
 
 
-def test_its_handle_is_closed_when_garbage_is_collected_in_a_thread_of_its_own(handles):
+def test_a_dropped_producers_handle_is_closed_in_a_thread_of_its_own(handles):
     producer = producer_of(handles)
     initialise_in_vain(producer)
     gone = weakref.ref(producer)
@@ -80,7 +80,7 @@ def test_its_handle_is_closed_when_garbage_is_collected_in_a_thread_of_its_own(h
     assert handles[0].closed_in is not threading.current_thread()
 
 
-def test_its_thread_ends_in_simulated_time_too(handles):
+def test_a_dropped_producers_thread_ends_in_simulated_time_too(handles):
     handles.is_answering = True
     producer = producer_of(handles, "dropped", clock=StoppedClock())
     producer.init_transactions(PATIENCE_S)
@@ -91,7 +91,7 @@ def test_its_thread_ends_in_simulated_time_too(handles):
     assert not handles[0].purged
 
 
-def test_its_unanswered_init_ends_when_a_younger_one_asks_for_the_id(handles):
+def test_an_unanswered_init_ends_when_a_younger_producer_initialises_the_id(handles):
     older, younger = producer_of(handles), producer_of(handles)
     initialise_in_vain(older)
     handles.is_answering = True
@@ -104,7 +104,7 @@ def test_its_unanswered_init_ends_when_a_younger_one_asks_for_the_id(handles):
     assert len(handles) == 3
 
 
-def test_an_init_that_was_answered_is_left_alone(handles):
+def test_an_answered_init_is_not_ended_by_a_younger_producer(handles):
     handles.is_answering = True
     older, younger = producer_of(handles), producer_of(handles)
     older.init_transactions(PATIENCE_S)
@@ -114,7 +114,7 @@ def test_an_init_that_was_answered_is_left_alone(handles):
 
 
 @pytest.mark.parametrize("other", [{"transactional_id": "u"}, {"servers": "elsewhere"}], ids=["id", "cluster"])
-def test_one_with_another_id_or_cluster_does_not_give_way(handles, other):
+def test_a_producer_with_another_id_or_cluster_is_not_ended(handles, other):
     older, younger = producer_of(handles), producer_of(handles, **other)
     initialise_in_vain(older)
     handles.is_answering = True
@@ -124,7 +124,7 @@ def test_one_with_another_id_or_cluster_does_not_give_way(handles, other):
     assert len(handles) == 2
 
 
-def test_one_that_another_thread_uses_does_not_give_way(handles):
+def test_a_producer_in_use_by_another_thread_is_not_ended(handles):
     older, younger = producer_of(handles), producer_of(handles)
     tried, over = threading.Event(), threading.Event()
 

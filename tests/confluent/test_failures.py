@@ -80,7 +80,7 @@ def test_an_error_becomes_the_class_that_is_named_for_what_to_do(request_, code,
 
 
 @CASES
-def test_it_is_still_a_kafka_exception_with_the_kafka_error_inside(request_, code, flags, kind, way_out):
+def test_a_mapped_error_is_still_a_kafka_exception_with_the_kafka_error_inside(request_, code, flags, kind, way_out):
     error = named(request_, code, flags=flags)
     assert isinstance(error, KafkaException)
     inside = error.args[0]
@@ -92,14 +92,14 @@ def test_it_is_still_a_kafka_exception_with_the_kafka_error_inside(request_, cod
 
 
 @CASES
-def test_its_message_names_the_error_and_what_the_broker_said(request_, code, flags, kind, way_out):
+def test_a_mapped_errors_message_names_the_code_and_the_brokers_text(request_, code, flags, kind, way_out):
     message = str(named(request_, code, flags=flags))
     assert KafkaError(code).name() in message
     assert "the broker says why" in message
 
 
 @pytest.mark.parametrize("request_", [each for each in R if each is not R.PRODUCE])
-def test_its_message_names_the_call_and_the_transactional_id(request_):
+def test_a_mapped_errors_message_names_the_call_and_the_transactional_id(request_):
     message = str(named(request_, KafkaError._TRANSPORT, flags=ABORTABLE))
     assert f"{request_.value} of transactional.id 'b-0' failed with _TRANSPORT" in message
 
@@ -191,12 +191,12 @@ def test_refusals_of_our_own_can_be_caught_like_the_librarys(raised, kind, code,
 
 
 class TestKafkaErrorInside:
-    def test_it_is_found(self):
+    def test_the_kafka_error_of_an_exception_is_found(self):
         error = KafkaError(KafkaError._TRANSPORT, "gone")
         assert kafka_error(KafkaException(error)) is error
 
     @pytest.mark.parametrize("exception", [KafkaException(), KafkaException("just text")])
-    def test_an_exception_without_one_is_unknown_and_keeps_its_text(self, exception):
+    def test_an_exception_without_a_kafka_error_becomes_unknown_with_its_text(self, exception):
         error = kafka_error(exception)
         assert error.code() == KafkaError.UNKNOWN
         assert error.str() == str(exception)
@@ -235,7 +235,7 @@ class TestConsumerErrors:
         original, error = self.raised(KafkaError._TIMED_OUT)
         assert error is original
 
-    def test_other_exceptions_are_none_of_its_business(self):
+    def test_exceptions_other_than_kafkas_pass_unchanged(self):
         with pytest.raises(RuntimeError, match="closed"), consumer_errors("poll()"):
             raise RuntimeError("closed")
 

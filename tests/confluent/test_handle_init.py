@@ -42,7 +42,7 @@ def test_each_init_left_behind_explains_one_fence(left_behind):
     assert not left_behind.explain_a_fence
 
 
-def test_a_commit_soon_after_the_init_that_followed_proves_nothing(left_behind, clock):
+def test_a_commit_soon_after_the_next_init_does_not_rule_out_a_late_init(left_behind, clock):
     clock.sleep(_LATE_INIT_S / 2)
     left_behind.committed()
     assert left_behind.explain_a_fence

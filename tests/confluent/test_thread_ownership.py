@@ -97,7 +97,7 @@ def test_a_call_while_another_thread_polls_fails_at_once(client):
     assert client.most_inside == 1
 
 
-def test_even_a_poll_of_ones_own_fails_at_once(client):
+def test_a_poll_from_another_thread_fails_at_once(client):
     with polling(client), pytest.raises(WrongThreadError):
         client.poll_nothing()
 

@@ -24,14 +24,14 @@ def hears(identities, *ids, topic="orders"):
         identities.log(logging.DEBUG, "%s [%s] %s", "METADATA", "rdkafka#consumer-1", line)
 
 
-def test_the_first_id_is_no_change():
+def test_the_first_topic_id_is_no_replacement():
     identities = TopicIdentities({})
     hears(identities, NONE, FIRST)
     assert identities.ids == {"orders": [FIRST]}
     assert not identities.replaced
 
 
-def test_another_id_is_told_once():
+def test_a_replaced_topic_id_is_reported_once():
     identities = TopicIdentities({})
     hears(identities, NONE, FIRST, SECOND)
     assert identities.replaced

@@ -62,7 +62,7 @@ def test_a_setting_that_breaks_exactly_once_is_refused_with_key_value_reason_and
 
 
 @pytest.mark.parametrize(("key", "value", "_reason", "_way_out"), BREAKING, ids=BREAKING_IDS)
-def test_it_is_refused_wherever_it_is_given(key, value, _reason, _way_out):
+def test_an_unsafe_setting_is_refused_wherever_it_is_given(key, value, _reason, _way_out):
     own = "producer" if key in PRODUCER_ONLY else "consumer"
     for options in ({"kafka": {key: value}}, {own: {key: value}}):
         with pytest.raises(ConfigurationError, match=key):
@@ -400,7 +400,7 @@ SECRETS = [
 
 @pytest.mark.parametrize("where", ["kafka", "consumer", "producer"])
 @pytest.mark.parametrize("key", SECRETS)
-def test_no_secret_is_shown(key, where):
+def test_repr_masks_secrets(key, where):
     shown = repr(config(**{where: {key: "hunter2", "client.id": "visible"}}))
     assert "hunter2" not in shown
     assert f"{key!r}: '****'" in shown
@@ -413,12 +413,12 @@ def test_no_secret_is_shown(key, where):
 
 @pytest.mark.parametrize("scope", GateScope)
 @pytest.mark.parametrize("policy", GatePolicy)
-def test_every_scope_and_every_policy_of_the_text_can_be_chosen(scope, policy):
+def test_every_scope_and_every_policy_can_be_chosen(scope, policy):
     made = config(scope=scope.value, policy=policy.value, hold_limit_s=2.0, commit_validation="exact")
     assert made.gate_settings() == GateSettings(scope, policy, 2.0, CommitValidation.EXACT)
 
 
-def test_the_default_gate_is_the_texts_rule():
+def test_an_empty_config_has_the_default_gate_settings():
     assert config().gate_settings() == GateSettings()
 
 

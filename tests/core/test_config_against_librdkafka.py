@@ -125,17 +125,17 @@ def stranger_to(client: type, key: str) -> bool:
 
 
 @pytest.mark.parametrize("key", sorted(PRODUCER_ONLY))
-def test_a_consumer_has_no_use_for(key):
+def test_a_consumer_does_not_know_producer_only_properties(key):
     assert stranger_to(Consumer, key)
 
 
 @pytest.mark.parametrize("key", sorted(CONSUMER_ONLY))
-def test_a_producer_has_no_use_for(key):
+def test_a_producer_does_not_know_consumer_only_properties(key):
     assert stranger_to(Producer, key)
 
 
 @pytest.mark.parametrize("key", ["retry.backoff.ms", "reconnect.backoff.ms", "client.id", "message.max.bytes"])
-def test_both_clients_know(key):
+def test_both_clients_know_their_common_properties(key):
     assert not stranger_to(Consumer, key)
     assert not stranger_to(Producer, key)
 

@@ -20,5 +20,5 @@ def test_every_code_is_one_of_the_client_library(table):
     assert codes_of(table) - KNOWN == set()
 
 
-def test_the_code_of_our_own_is_nobody_elses():
+def test_our_own_error_code_is_none_of_librdkafkas():
     assert error_codes.OVERDUE not in KNOWN

@@ -21,7 +21,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("event", "meaning"), CASES, ids=str)
-def test_each_event_means_one_thing(event, meaning):
+def test_each_error_event_has_the_expected_meaning(event, meaning):
     assert meaning_of(event) is meaning
 
 

@@ -36,7 +36,7 @@ def test_an_error_can_be_caught_by_what_it_also_is(kind, of):
 @pytest.mark.parametrize(
     "kind", [errors.RetriableError, errors.AbortableError, errors.RebuildProducerError, errors.FatalClientError]
 )
-def test_what_to_do_is_never_two_things_at_once(kind):
+def test_no_error_class_is_a_subclass_of_two_ways_to_react(kind):
     others = {errors.RetriableError, errors.AbortableError, errors.RebuildProducerError, errors.FatalClientError}
     assert not any(issubclass(kind, other) for other in others - {kind})
 

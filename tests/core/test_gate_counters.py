@@ -45,7 +45,7 @@ def ask(gate: CommitGate, now: GroupGeneration = NOW, held_for_s: float = 0.0, *
         (CommitValidation.UNKNOWN, 0, 0, 1),
     ],
 )
-def test_a_skip_is_needed_false_or_unjudged_by_what_the_coordinator_checks(validation, needed, false, unjudged):
+def test_a_skip_counts_as_needed_false_or_unjudged_by_the_commit_validation(validation, needed, false, unjudged):
     gate = closed_gate(validation)
     ask(gate)
     counters = gate.counters
@@ -74,7 +74,7 @@ def test_a_hold_that_ends_in_an_abort_is_counted_with_its_length_too():
     assert (gate.counters.aborts, gate.counters.commits, gate.counters.held_s) == (1, 0, 5.5)
 
 
-def test_two_holds_add_up():
+def test_held_time_adds_up_over_two_holds():
     gate = closed_gate()
     for _ in range(2):
         ask(gate)
@@ -108,7 +108,7 @@ def test_every_ruling_is_counted_under_its_rule():
     assert (gate.counters.commits, gate.counters.aborts, gate.counters.skips) == (2, 2, 2)
 
 
-def test_a_new_gate_has_counted_nothing_and_starts_with_the_rule_of_the_text():
+def test_a_new_gate_has_zero_counters_and_default_settings():
     gate = CommitGate()
     assert gate.counters == GateCounters()
     assert gate.settings == GateSettings(GateScope.MEMBER, GatePolicy.SKIP, 5.0, CommitValidation.UNKNOWN)

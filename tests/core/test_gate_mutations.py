@@ -210,7 +210,7 @@ def killers(mutant: Mutant) -> list[Contradiction]:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_story_ends_otherwise_for(mutant):
+def test_some_scenario_catches_the_gate_mutant(mutant):
     assert killers(mutant), f"no story notices that {mutant.name}"
 
 
@@ -226,5 +226,5 @@ def test_every_mutant_of_the_gate_is_caught(capsys):
     assert caught == len(MUTANTS)
 
 
-def test_the_unchanged_gate_passes_for_no_mutant():
+def test_no_scenario_rejects_the_unchanged_gate():
     assert killers(Mutant("unchanged", needs_decision=False)) == []

@@ -1,4 +1,4 @@
-"""Every small world, asked twice: the table of the code, and the page written out as plain questions.
+"""Every small situation, ruled twice: by the table of the code, and by an oracle of plain questions.
 
 The oracle shares no code with the gate: it works on strings and numbers and knows nothing of the gate's classes.
 """
@@ -40,8 +40,8 @@ FATES = ("ours", "foreign", "lost", "lost and ours again", "revoked", "revoked a
 
 
 @dataclass(frozen=True)
-class World:
-    """All that the page speaks of. Partitions are called a and b."""
+class GateSituation:
+    """All that a ruling depends on. Partitions are called a and b."""
 
     consumed: dict[str, Membership]
     now: Membership
@@ -54,64 +54,66 @@ class World:
     scope: str
 
 
-def as_the_page_says(world: World) -> tuple[str, str]:  # noqa: PLR0911  one return for each rule
+def expected_ruling(situation: GateSituation) -> tuple[str, str]:  # noqa: PLR0911  one return for each rule
     """Decide as the gate must: the rules once more, written down independently, from top to bottom."""
-    names = list(world.consumed)
-    generation, member = world.now
-    moved = any(at != world.now for at in world.consumed.values())
+    names = list(situation.consumed)
+    generation, member = situation.now
+    moved = any(at != situation.now for at in situation.consumed.values())
     if not names:
         return "COMMIT", "outputs_only"
     if generation < 0 or member == "" or generation == 0:
         return "ABORT", "not_a_member"
-    if any("lost" in world.fates[name] or "both" in world.fates[name] for name in names):
+    if any("lost" in situation.fates[name] or "both" in situation.fates[name] for name in names):
         return "ABORT", "lost_work"
-    if any("revoked" in world.fates[name] or world.fates[name] == "foreign" for name in names):
+    if any("revoked" in situation.fates[name] or situation.fates[name] == "foreign" for name in names):
         return "ABORT", "not_ours"
-    if world.revoking:
+    if situation.revoking:
         # Callbacks cannot be served inside a callback: where only they could tell, the answer must be a refusal.
-        if world.kip848 and moved and not world.served:
+        if situation.kip848 and moved and not situation.served:
             return "ABORT", "epoch_moved_before_revoke"
         return "COMMIT", "inside_revoke"
-    if world.revocation is not None and world.revocation[0] == world.now:
-        touched = any(name in world.revocation[1] for name in names)
-        if world.scope == "member" or touched:
-            return ("ABORT", "held_too_long") if world.held_for_s > LIMIT_S else ("SKIP", "revocation_generation")
-    if moved and not world.served:
+    if situation.revocation is not None and situation.revocation[0] == situation.now:
+        touched = any(name in situation.revocation[1] for name in names)
+        if situation.scope == "member" or touched:
+            return ("ABORT", "held_too_long") if situation.held_for_s > LIMIT_S else ("SKIP", "revocation_generation")
+    if moved and not situation.served:
         return "SERVE_CALLBACKS", "callbacks_pending"
     return "COMMIT", "always_ours"
 
 
-def as_the_gate_says(world: World) -> tuple[str, str]:
-    """The same world in the gate's own terms."""
+def ruling_of_the_gate(situation: GateSituation) -> tuple[str, str]:
+    """The same situation in the gate's own terms."""
 
     def named(word: str) -> frozenset[InputPartition]:
-        return frozenset(p for name, p in (("a", P0), ("b", P1)) if word in world.fates[name])
+        return frozenset(p for name, p in (("a", P0), ("b", P1)) if word in situation.fates[name])
 
     def membership(at: Membership) -> GroupGeneration:
-        return GroupGeneration(*at, "billing", is_member_epoch=world.kip848)
+        return GroupGeneration(*at, "billing", is_member_epoch=situation.kip848)
 
     state = GateState(
         assigned=named("ours"),
-        revoking=world.revoking,
-        revocation=_revocation(world, membership),
+        revoking=situation.revoking,
+        revocation=_revocation(situation, membership),
         lost_work=named("lost") | named("both"),
         revoked_work=named("revoked") | named("both"),
     )
-    positions = {{"a": P0, "b": P1}[name]: InputPosition(1, 2, membership(at)) for name, at in world.consumed.items()}
-    attempt = CommitAttempt(positions, membership(world.now), world.served, world.held_for_s)
-    settings = GateSettings(scope=GateScope(world.scope), hold_limit_s=LIMIT_S)
+    positions = {
+        {"a": P0, "b": P1}[name]: InputPosition(1, 2, membership(at)) for name, at in situation.consumed.items()
+    }
+    attempt = CommitAttempt(positions, membership(situation.now), situation.served, situation.held_for_s)
+    settings = GateSettings(scope=GateScope(situation.scope), hold_limit_s=LIMIT_S)
     ruling = decide(Question(state, attempt, settings))
     return ruling.decision.name, ruling.rule.value
 
 
-def _revocation(world, membership):
-    if world.revocation is None:
+def _revocation(situation, membership):
+    if situation.revocation is None:
         return None
-    at, touched = world.revocation
+    at, touched = situation.revocation
     return Revocation(membership(at), frozenset(p for name, p in (("a", P0), ("b", P1)) if name in touched))
 
 
-def all_worlds():
+def all_situations():
     for consumed, now, fate_a, fate_b, revocation, scope in itertools.product(
         CONSUMED, MEMBERSHIPS, FATES, FATES[:4], REVOCATIONS, ("member", "partition")
     ):
@@ -122,7 +124,7 @@ def all_worlds():
                 continue  # a hold begins with a skip: no rule before that one looks at its length
             if (consumed[0] is None and fate_a != "ours") or (consumed[1] is None and fate_b != "ours"):
                 continue  # nobody asks about it
-            yield World(
+            yield GateSituation(
                 {name: at for name, at in zip("ab", consumed, strict=True) if at is not None},
                 now,
                 kip848,
@@ -135,11 +137,11 @@ def all_worlds():
             )
 
 
-def test_in_every_small_world_the_gate_answers_as_the_page_does():
+def test_the_gate_rules_as_the_oracle_in_every_small_situation():
     reached: Counter[tuple[str, str]] = Counter()
-    for world in all_worlds():
-        expected = as_the_page_says(world)
-        assert as_the_gate_says(world) == expected, world
+    for situation in all_situations():
+        expected = expected_ruling(situation)
+        assert ruling_of_the_gate(situation) == expected, situation
         reached[expected] += 1
     assert set(reached) == {(rule.decision.name, rule.name.value) for rule in RULES}
     assert min(reached.values()) > 50, reached

@@ -18,7 +18,7 @@ COMMITTING = {GateRule.OUTPUTS_ONLY, GateRule.INSIDE_REVOKE, GateRule.ALWAYS_OUR
 PROTECTIVE = [each for each in RULES if each.name not in COMMITTING]
 
 
-class Member(RuleBasedStateMachine):
+class GateGameMachine(RuleBasedStateMachine):
     """Hypothesis looks for a losing game, and for the shortest one."""
 
     @initialize(protocol=st.sampled_from(Protocol), scope=st.sampled_from(GateScope))
@@ -43,7 +43,7 @@ def test_no_commit_passes_that_is_not_ours_unfenced_or_stale():
         stateful_step_count=40,
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(Member, settings=options)
+    run_state_machine_as_test(GateGameMachine, settings=options)
 
 
 def play(seed: int, rules: Iterable[Rule] = RULES) -> int:
@@ -64,12 +64,12 @@ def play_many(games: int, rules: Iterable[Rule] = RULES) -> int:
     return sum(play(seed, rules) for seed in range(games))
 
 
-def test_no_long_random_game_is_lost_and_commits_do_pass():
+def test_long_random_games_break_no_promise_and_let_commits_pass():
     assert play_many(200) > 1000
 
 
 @pytest.mark.parametrize("removed", PROTECTIVE, ids=lambda each: f"{each.name}")
-def test_random_games_find_what_each_protective_rule_is_there_for(removed):
+def test_random_games_fail_without_any_protective_rule(removed):
     gone = {removed.name}
     if removed.name is GateRule.REVOCATION_GENERATION:
         gone.add(GateRule.HELD_TOO_LONG)  # which would abort what is no longer skipped

@@ -23,7 +23,7 @@ NAMED = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scen
 
 
 @NAMED
-def test_the_gate_answers_as_the_page_does(scenario):
+def test_each_scenario_gets_the_expected_ruling_at_every_step(scenario):
     gate = CommitGate(scenario.settings)
     for step in scenario.steps:
         if not isinstance(step, Ask):
@@ -45,7 +45,7 @@ def test_a_policy_changes_what_the_application_does_not_what_is_safe(scenario, p
 
 
 @NAMED
-def test_asking_changes_nothing(scenario):
+def test_a_decision_does_not_change_the_gates_state(scenario):
     gate = CommitGate(scenario.settings)
     for step in scenario.steps:
         if isinstance(step, Ask):
@@ -56,7 +56,7 @@ def test_asking_changes_nothing(scenario):
             gate.observe(step)
 
 
-def test_the_stories_reach_every_rule():
+def test_the_scenarios_reach_every_rule():
     told = {(step.expect, step.rule) for scenario in SCENARIOS for step in scenario.steps if isinstance(step, Ask)}
     assert told == {(rule.decision, rule.name) for rule in RULES}
 
@@ -74,7 +74,7 @@ def test_an_event_without_a_transition_is_an_error():
         next_state(GateState(), "rebalanced")  # type: ignore[arg-type]
 
 
-def test_a_table_without_a_last_resort_is_an_error():
+def test_a_gate_table_must_end_with_a_rule_that_always_applies():
     gate = VariantGate(SCENARIOS[0].settings)
     gate.observe(WorkSettled())
     question = Ask(SCENARIOS[0].steps[1].expect, GateRule.ALWAYS_OURS).attempt  # type: ignore[union-attr]

@@ -36,7 +36,7 @@ def test_a_membership_is_its_number_and_its_member_id_and_nothing_else():
     assert not one.same_membership(dataclasses.replace(one, member_id="n"))
 
 
-def test_values_cannot_be_changed_behind_the_gates_back():
+def test_the_values_of_the_core_are_frozen():
     for value, field in (
         (GroupGeneration(1, "m"), "generation_id"),
         (InputPosition(1, 2, UNJOINED), "next_offset"),
@@ -52,7 +52,7 @@ def test_values_name_themselves_in_messages():
     assert str(UNJOINED) == "generation -1 of member <none>"
 
 
-def test_there_are_three_outcomes():
+def test_an_outcome_is_committed_skipped_or_aborted():
     assert [each.value for each in Outcome] == ["committed", "skipped", "aborted"]
 
 

@@ -42,7 +42,7 @@ def resolved(entries, *partitions):
         ((LATER, THEIRS), None),
     ],
 )
-def test_one_partition_tells(entry, outcome):
+def test_the_entry_of_one_partition_resolves_the_outcome(entry, outcome):
     assert resolved(committed(p0=entry), P0) is outcome
 
 
@@ -57,7 +57,7 @@ def test_one_partition_tells(entry, outcome):
         ((LATER, THEIRS), (LATER, THEIRS), None),
     ],
 )
-def test_one_partition_tells_for_all(p0, p1, outcome):
+def test_any_partition_that_resolves_the_outcome_decides_for_all(p0, p1, outcome):
     assert resolved(committed(p0=p0, p1=p1), P0, P1) is outcome
     assert resolved(committed(p0=p1, p1=p0), P0, P1) is outcome
 

@@ -81,7 +81,7 @@ SEEN = [
 
 
 @pytest.mark.parametrize(("request_", "code", "flags", "action"), SEEN)
-def test_what_was_seen_is_answered_with(request_, code, flags, action):
+def test_each_observed_failure_gets_its_recovery_action(request_, code, flags, action):
     rule = recovery_for(ProducerFailure(request_, code, **flags))
     assert rule.action is action, rule.reason
 

@@ -32,7 +32,7 @@ def test_a_batch_that_holds_what_it_held_goes_on(batch):
     assert batch.refusal(HELD) is None
 
 
-def test_other_rows_in_a_slot_that_is_not_committed_are_nobodys_business():
+def test_different_rows_in_an_uncommitted_slot_are_accepted():
     assert HALF.refusal({**HELD, 1: SlotContent(7, 7), 3: SlotContent(0, 0)}) is None
 
 
@@ -82,12 +82,12 @@ def test_a_token_is_of_one_batch_in_one_state():
 
 
 @pytest.mark.parametrize("identity", [IDENTITY, WIDER], ids=["as it was", "resized"])
-def test_a_start_knows_what_a_whole_batch_held(identity):
+def test_a_start_knows_the_content_of_a_fully_committed_batch(identity):
     found = plan_start(StartQuestion(entries(8, 8, 8, 8), identity, BATCH))
     assert found.content == joined(HELD.values()) == SlotContent(17, 14)
 
 
-def test_after_a_resize_the_marker_remembers_it():
+def test_after_a_resize_the_marker_has_the_content_of_the_batch():
     resized = plan_start(StartQuestion(entries(8, 8, 8, 8), WIDER, BATCH))
     marker = LedgerEntry(BATCH + 1, WIDER, resized.content, run=3)
     again = plan_start(StartQuestion(resized.entries, WIDER, BATCH, marker))
@@ -99,10 +99,10 @@ def test_after_a_resize_the_marker_remembers_it():
 
 
 @pytest.mark.parametrize("found", [entries(7, 7, 7, 7), entries(8, 7, 8, 7), {}])
-def test_of_a_batch_that_is_not_whole_it_knows_nothing_in_sum(found):
+def test_a_start_knows_no_content_of_a_partly_committed_batch(found):
     assert plan_start(StartQuestion(found, IDENTITY, BATCH if found else 0)).content is None
 
 
-def test_an_adopted_ledger_says_nothing_of_the_batch():
+def test_an_adopted_ledger_has_no_content_of_the_batch():
     question = StartQuestion(entries(9, 9, 9, 9), IDENTITY, BATCH)
     assert plan_start(replace(question, adopt=question.token)).content is None

@@ -40,7 +40,7 @@ def test_records_that_an_application_seeks_back_to_are_uncommitted_too():
     assert handed_over((P0, 10, 20, G4), (P0, 5, 8, G4)).positions[P0] == InputPosition(5, 8, G4)
 
 
-def test_what_departed_is_still_shown_to_the_gate_but_is_ours_no_more():
+def test_departed_work_is_shown_to_the_gate_but_does_not_count_as_ours():
     work = handed_over((P0, 10, 20, G4), (P1, 1, 2, G4))
     work.departed([P0])
     assert set(work.positions) == {P0, P1}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import select
@@ -21,9 +20,11 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from confluent_kafka.admin._resource import ResourceType
 
 from eos_client import EosConsumer, EosProducer, Outcome
-from eos_client.core.commit_gate import GateSettings, RevocationEnded
+from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.observe import Event
+from tests.support.client_settings import dotted
+from tests.support.interception import close_the_gate
 from tests.support.waiting import WAIT_S, wait_for
 from tests.verification.answers import settled
 from tests.verification.leaving import leave
@@ -33,7 +34,6 @@ from tests.verification.topics import await_stable_end, committed, create_topics
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_CALLBACKS = frozenset({"error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger"})
 _ROOT = Path(__file__).parents[2]
 SESSION_S = 45.0
 SHORT_SESSION_S = 2.0  # for tests in which a member is to be taken for dead
@@ -44,34 +44,9 @@ PATIENT_TRANSACTION_MS = round((WAIT_S + LIMITS.commit_timeout_s) * 1000)
 PROTOCOLS = tuple(GroupProtocol)
 
 
-def dotted(settings: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments as librdkafka's properties; callbacks keep their names."""
-    return {key if key in _CALLBACKS else key.replace("_", "."): value for key, value in settings.items()}
-
-
 def values(messages: Iterable[Any]) -> list[str]:
     """The values of the messages, end-of-partition events left out."""
     return [m.value().decode() for m in messages if m.error() is None]
-
-
-class Intercepted:
-    """A raw client some of whose methods the test replaces; each gets the client first, then the call's arguments."""
-
-    def __init__(self, raw: Any, replacements: dict[str, Callable[..., Any]]) -> None:
-        self.raw = raw
-        self._replacements = replacements
-
-    def __getattr__(self, name: str) -> Any:
-        replacement = self._replacements.get(name)
-        return getattr(self.raw, name) if replacement is None else functools.partial(replacement, self.raw)
-
-    def __len__(self) -> int:
-        return len(self.raw)
-
-
-def intercepting(client: Callable[[dict[str, Any]], Any], **replacements: Callable[..., Any]) -> Callable[..., Any]:
-    """The `factory` of a wrapper whose raw client is `client` with some of its methods replaced."""
-    return lambda settings: Intercepted(client(settings), replacements)
 
 
 class Stage:
@@ -315,11 +290,6 @@ def settle(stage: Stage, producer: EosProducer, consumer: EosConsumer) -> None:
 
 PATIENT = GateSettings(hold_limit_s=WAIT_S)
 """A gate that holds a transaction for as long as a rebalance may take on a busy machine."""
-
-
-def close_the_gate(consumer: EosConsumer) -> None:
-    """Store the group's present generation as that of a revocation, as the revoke callback does."""
-    consumer.gate.observe(RevocationEnded(frozenset(), consumer.member.snapshot().generation))
 
 
 def copy_and_hold(stage: Stage, producer: EosProducer, consumer: EosConsumer, count: int) -> None:

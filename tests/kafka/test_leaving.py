@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from eos_client.core.model import UNJOINED
-from tests.kafka.kafka_support import SESSION_S, SHORT_SESSION_S, Member, intercepting
+from tests.kafka.kafka_support import SESSION_S, SHORT_SESSION_S, Member
+from tests.support.interception import intercepting
 from tests.support.waiting import wait_for
 from tests.verification.protocols import GroupProtocol
 

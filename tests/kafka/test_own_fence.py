@@ -12,7 +12,7 @@ from eos_client import Outcome
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ProducerFencedError, RebuildProducerError
 from tests.interruption import BrokenOffError
-from tests.kafka.kafka_support import intercepting
+from tests.support.interception import intercepting
 from tests.support.waiting import WAIT_S
 
 OVERTAKING_S = 1.0

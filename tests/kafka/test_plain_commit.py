@@ -7,7 +7,8 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.errors import CommitRefusedError
-from tests.kafka.kafka_support import close_the_gate, values
+from tests.kafka.kafka_support import values
+from tests.support.interception import close_the_gate
 from tests.support.waiting import wait_for
 from tests.verification.protocols import GroupProtocol
 

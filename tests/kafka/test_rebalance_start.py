@@ -7,7 +7,8 @@ here it is made to on every assignment.
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.kafka.kafka_support import intercepting, values
+from tests.kafka.kafka_support import values
+from tests.support.interception import intercepting
 from tests.support.waiting import WAIT_S
 
 

@@ -5,7 +5,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, libversion
 
 from eos_client import Outcome
 from eos_client.errors import FatalClientError, RebuildProducerError
-from tests.kafka.kafka_support import intercepting
+from tests.support.interception import intercepting
 from tests.support.waiting import WAIT_S, wait_for
 
 STATISTICS = {"statistics_interval_ms": 50}

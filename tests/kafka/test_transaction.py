@@ -8,7 +8,8 @@ from confluent_kafka import TopicPartition
 from eos_client import EosProducer, Outcome
 from eos_client.core.commit_gate import GatePolicy, GateRule, GateSettings
 from eos_client.errors import FatalClientError, TransactionStateError
-from tests.kafka.kafka_support import PATIENT, close_the_gate, settle, values
+from tests.kafka.kafka_support import PATIENT, settle, values
+from tests.support.interception import close_the_gate
 from tests.support.waiting import WAIT_S, wait_for
 from tests.verification.protocols import GroupProtocol
 

@@ -5,7 +5,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eos_client import Outcome
 from eos_client.errors import UnknownOutcomeError
-from tests.kafka.kafka_support import PATIENT, copy_and_hold, intercepting, values
+from tests.kafka.kafka_support import PATIENT, copy_and_hold, values
+from tests.support.interception import intercepting
 from tests.support.waiting import WAIT_S, wait_for
 
 

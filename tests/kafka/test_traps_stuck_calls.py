@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, Producer
 from eos_client import Outcome
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import RebuildProducerError, UnknownOutcomeError
-from tests.kafka.kafka_support import intercepting
+from tests.support.interception import intercepting
 from tests.support.waiting import WAIT_S, wait_for
 
 BUDGET_S = 0.5  # of tests in which nothing but the stuck call must keep to it

@@ -83,7 +83,7 @@ class OpenWork:
         self._gate.observe(WorkSettled())
 
 
-class Story:
+class ListeningMember:
     """One member with a listener under test."""
 
     def __init__(self) -> None:

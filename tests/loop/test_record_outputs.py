@@ -149,7 +149,7 @@ def test_what_is_no_outputs_at_all_is_named(form, attempts):
 
 
 @pytest.mark.parametrize("attempts", [1, 2])
-def test_it_is_the_failure_of_the_record_that_has_made_it(attempts):
+def test_an_invalid_output_is_the_failure_of_its_record(attempts):
     policy = {**LETTERS, "transform_attempts_max": attempts, "transform_backoff_s": 0.01}
     writing = Writing(lambda record: 42 if record.offset() == 1 else value(record), **policy)
     written = writing.write(3)

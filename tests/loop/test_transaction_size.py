@@ -3,7 +3,7 @@
 from eos_client.loop.transaction_size import TransactionSize
 
 
-def test_it_narrows_by_tenths_until_records_are_written_one_by_one():
+def test_the_transaction_size_narrows_by_tenths_until_records_are_written_one_by_one():
     size = TransactionSize(100_000)
     seen = []
     while size.narrow(size.records_max):
@@ -11,7 +11,7 @@ def test_it_narrows_by_tenths_until_records_are_written_one_by_one():
     assert seen == [(10_000, False), (1_000, False), (100, False), (10, True)]
 
 
-def test_it_narrows_by_what_the_transaction_held_and_never_below_one_record():
+def test_the_transaction_size_narrows_from_the_failed_transactions_size_to_one_record_at_least():
     size = TransactionSize(100_000)
     assert size.narrow(3)
     assert (size.records_max, size.one_by_one) == (1, True)

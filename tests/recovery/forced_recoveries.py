@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eos_client.observe import Event, ProducerRebuilt, ProducerRecovered
-from tests.kafka.kafka_support import Intercepted
 from tests.kafka.loop_support import Job, LoopThread
 from tests.kafka.own_process import handles, resident_mb, threads
 from tests.recovery.forced_support import await_state, coordinator
+from tests.support.interception import Intercepted
 from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:

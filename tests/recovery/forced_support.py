@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from tests.kafka.kafka_support import intercepting
+from tests.support.interception import intercepting
 from tests.support.waiting import WAIT_S, wait_for
 
 if TYPE_CHECKING:

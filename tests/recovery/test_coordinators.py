@@ -4,9 +4,9 @@ import pytest
 
 from eos_client.observe import OutcomeResolved, ProducerRebuilt, TransactionAborted, TransactionCommitted
 from eos_client.testing import EmbeddedKafkaCluster
-from tests.kafka.kafka_support import Intercepted
 from tests.kafka.loop_support import COOPERATIVE, EAGER, KIP_848
 from tests.recovery.cluster_support import Coordinators, SpreadJob
+from tests.support.interception import Intercepted
 from tests.support.waiting import wait_for
 from tests.verification.conclusive import conclusive
 

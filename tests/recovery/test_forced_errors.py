@@ -17,9 +17,10 @@ from eos_client.core.model import ProducerLimits
 from eos_client.errors import ProducerFencedError, RebuildProducerError
 from eos_client.observe import ProducerRebuilt, ProducerRecovered, TransactionAborted
 from eos_client.testing.embedded_kafka import EmbeddedKafka
-from tests.kafka.kafka_support import Stage, intercepting
+from tests.kafka.kafka_support import Stage
 from tests.kafka.loop_support import Job
 from tests.recovery.forced_support import InterruptedCommit, await_state, coordinator
+from tests.support.interception import intercepting
 from tests.support.waiting import WAIT_S, wait_for
 from tests.verification.conclusive import conclusive
 

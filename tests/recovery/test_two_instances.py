@@ -7,9 +7,9 @@ import pytest
 
 from eos_client.errors import ProducerFencedError
 from eos_client.observe import LoopStarted, PartitionsAssigned, ProducerRebuilt, TransactionCommitted
-from tests.kafka.kafka_support import Intercepted
 from tests.kafka.loop_support import KIP_848, EventLog, Job, copy, is_open_soon
 from tests.recovery.forced_support import await_state, coordinator
+from tests.support.interception import Intercepted
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
+from tests.simulation.group_story import MEMBERS_MAX, SESSION_S, BlockMember, Build, GroupStory, LoopMember, Setting
 from tests.simulation.spark_story import SparkStory
-from tests.simulation.story import MEMBERS_MAX, SESSION_S, Build, LoopMember, Member, Setting, Story
 
 STEPS = 120
 COMMIT_REQUESTS = ("EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn")
@@ -33,7 +33,7 @@ HEARTBEATS_LOST = 0.03
 USUAL, STALLING, AIMED = Mix(), Mix(works=0.3, stalls=0.3), Mix(works=0.25, stalls=0.0, aimed=0.3)
 
 
-def random_step(story: Story, random: Random, mix: Mix = USUAL, depth: int = 0) -> None:
+def random_step(story: GroupStory, random: Random, mix: Mix = USUAL, depth: int = 0) -> None:
     """Take one step; while a member is interrupted, others are taken."""
     which, dice = random.randrange(MEMBERS_MAX), random.random()
     story.steps_taken += 1
@@ -55,7 +55,7 @@ def random_step(story: Story, random: Random, mix: Mix = USUAL, depth: int = 0) 
     story.oracle.watch()
 
 
-def aimed_step(story: Story, random: Random, which: int, others: Callable[[], None]) -> None:
+def aimed_step(story: GroupStory, random: Random, which: int, others: Callable[[], None]) -> None:
     request, seconds = random.choice(COMMIT_REQUESTS), random.choice((1.5, 4.0, 12.0))
     dice = random.random()
 
@@ -75,7 +75,7 @@ def aimed_step(story: Story, random: Random, which: int, others: Callable[[], No
         story.aim(which, lambda name: story.delay(request, seconds, name), slowly if dice < 0.7 else lambda _: others())
 
 
-def rare_steps(story: Story, random: Random, which: int) -> list[Callable[[], None]]:
+def rare_steps(story: GroupStory, random: Random, which: int) -> list[Callable[[], None]]:
     return [
         story.join,
         story.join,
@@ -97,7 +97,7 @@ def rare_steps(story: Story, random: Random, which: int) -> list[Callable[[], No
     ]
 
 
-def calm_step(story: Story, random: Random) -> None:
+def calm_step(story: GroupStory, random: Random) -> None:
     """Take one step of a story in which members come and go, partitions move, and nothing fails."""
     which, dice = random.randrange(MEMBERS_MAX), random.random()
     story.steps_taken += 1
@@ -120,37 +120,37 @@ def calm_step(story: Story, random: Random) -> None:
 
 
 def tell(
-    seed: int, steps: int = STEPS, setting: Setting | None = None, build: Build = Member, mix: Mix = USUAL
-) -> Story:
+    seed: int, steps: int = STEPS, setting: Setting | None = None, build: Build = BlockMember, mix: Mix = USUAL
+) -> GroupStory:
     """Tell one random story to its end and return it, judged."""
-    return _told(Story(seed, setting or Setting(), build), steps, partial(random_step, mix=mix))
+    return _told(GroupStory(seed, setting or Setting(), build), steps, partial(random_step, mix=mix))
 
 
-def tell_of_heartbeats(seed: int, setting: Setting, build: Build = Member, steps: int = STEPS) -> Story:
+def tell_of_heartbeats(seed: int, setting: Setting, build: Build = BlockMember, steps: int = STEPS) -> GroupStory:
     """Tell a calm story in which the group moves on, and a member does not know yet.
 
     The answers to some heartbeats are lost, and to each that says that partitions were given up.
     """
     request = "ConsumerGroupHeartbeat" if setting.protocol == "consumer" else "JoinGroup"
 
-    def step(story: Story, random: Random) -> None:
+    def step(story: GroupStory, random: Random) -> None:
         if random.random() < HEARTBEATS_LOST:
             story.lose_reply(request)
         calm_step(story, random)
 
-    story = Story(seed, setting, build, gated=build is Member)
+    story = GroupStory(seed, setting, build, gated=build is BlockMember)
     story.revoked = lambda client: story.lose_reply(request, client)
     return _told(story, steps, step)
 
 
-def tell_calm(seed: int, steps: int = STEPS, setting: Setting | None = None) -> Story:
+def tell_calm(seed: int, steps: int = STEPS, setting: Setting | None = None) -> GroupStory:
     """Tell a story without faults, in which also nothing may be done twice or be refused."""
-    story = _told(Story(seed, setting or Setting(), LoopMember), steps, calm_step)
+    story = _told(GroupStory(seed, setting or Setting(), LoopMember), steps, calm_step)
     story.oracle.judge_calm()
     return story
 
 
-def _told(story: Story, steps: int, step: Callable[[Story, Random], None]) -> Story:
+def _told(story: GroupStory, steps: int, step: Callable[[GroupStory, Random], None]) -> GroupStory:
     random = Random(f"story {story.seed}")
     try:
         story.join()

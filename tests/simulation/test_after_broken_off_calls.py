@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
 from tests.simulation.broken_off import StepStrike
-from tests.simulation.test_broken_off_calls import EACH, PARTITIONS, PROTOCOLS, World
+from tests.simulation.test_broken_off_calls import EACH, PARTITIONS, PROTOCOLS, ReadingApplication
 
 EVERY_STEP = 41
 
 
-class Reading(World):
+class Reading(ReadingApplication):
     """An application that has records in hand, and whose next call is broken off at a step."""
 
     taken = 6
@@ -54,12 +54,12 @@ def broken_off(protocol, call, *, stage=Reading):
     """An application of ``stage`` for each step that is struck, with the strike, once its call was broken off there."""
     counted = StepStrike(0)
     with counted.armed():
-        world = stage(protocol)
+        reader = stage(protocol)
         before = counted.steps
-        world.does(world.polls if call == "poll" else world.consumes(3))
+        reader.does(reader.polls if call == "poll" else reader.consumes(3))
     for number in range(1, counted.steps - before, EVERY_STEP):
-        world = stage(protocol)
-        yield world, world.broken_off(number, call)
+        reader = stage(protocol)
+        yield reader, reader.broken_off(number, call)
 
 
 every_call = pytest.mark.parametrize("call", ["poll", "consume"])
@@ -69,47 +69,47 @@ every_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
 @every_call
 @every_protocol
 @pytest.mark.parametrize("offset", [0, 20])
-def test_a_seek_holds(protocol, call, offset):
-    for world, strike in broken_off(protocol, call):
-        world.consumer.seek(world.place(offset))
-        world.seen[world.partition].clear()
-        world.reads_to_the_end()
-        assert world.seen[world.partition] == list(range(offset, EACH)), f"step {strike.number}, {strike.struck}"
+def test_a_seek_after_a_broken_off_call_sets_the_next_record(protocol, call, offset):
+    for reader, strike in broken_off(protocol, call):
+        reader.consumer.seek(reader.place(offset))
+        reader.seen[reader.partition].clear()
+        reader.reads_to_the_end()
+        assert reader.seen[reader.partition] == list(range(offset, EACH)), f"step {strike.number}, {strike.struck}"
 
 
 @every_call
 @every_protocol
-def test_what_a_seek_gives_back_is_not_committed(protocol, call):
-    for world, strike in broken_off(protocol, call):
-        world.consumer.seek(world.place(0))
+def test_records_that_a_seek_goes_back_before_are_not_committed(protocol, call):
+    for reader, strike in broken_off(protocol, call):
+        reader.consumer.seek(reader.place(0))
         with suppress(KafkaException):  # where nothing else is in hand
-            world.consumer.commit(asynchronous=False)
-        committed = {key.partition: offset for key, offset in world.cluster.committed("g").items()}
-        assert committed.get(world.partition, 0) == 0, f"step {strike.number}, {strike.struck}"
+            reader.consumer.commit(asynchronous=False)
+        committed = {key.partition: offset for key, offset in reader.cluster.committed("g").items()}
+        assert committed.get(reader.partition, 0) == 0, f"step {strike.number}, {strike.struck}"
 
 
 @every_call
 @every_protocol
-def test_records_that_are_put_back_come_again(protocol, call):
-    for world, strike in broken_off(protocol, call):
-        came = [(partition, list(offsets)) for partition, offsets in world.seen.items()]
-        world.consumer.member.put_back(world.in_hand)
-        for message in world.in_hand:
-            world.seen[message.partition()].remove(message.offset())
-        world.reads_to_the_end()
-        for partition, offsets in world.seen.items():
+def test_records_put_back_after_a_broken_off_call_are_delivered_again(protocol, call):
+    for reader, strike in broken_off(protocol, call):
+        came = [(partition, list(offsets)) for partition, offsets in reader.seen.items()]
+        reader.consumer.member.put_back(reader.in_hand)
+        for message in reader.in_hand:
+            reader.seen[message.partition()].remove(message.offset())
+        reader.reads_to_the_end()
+        for partition, offsets in reader.seen.items():
             assert sorted(offsets) == list(range(EACH)), f"step {strike.number}, {strike.struck}: {came}, {partition}"
 
 
 @every_call
 @every_protocol
-def test_a_position_is_the_next_record_that_is_handed_over(protocol, call):
-    for world, strike in broken_off(protocol, call):
-        told = {p.partition: p.offset for p in world.consumer.position([TopicPartition("in", p) for p in (0, 1)])}
+def test_position_after_a_broken_off_call_is_the_next_record(protocol, call):
+    for reader, strike in broken_off(protocol, call):
+        told = {p.partition: p.offset for p in reader.consumer.position([TopicPartition("in", p) for p in (0, 1)])}
         known = {partition: offset for partition, offset in told.items() if offset >= 0}
-        came = world.next_offsets()
+        came = reader.next_offsets()
         assert known.items() <= came.items(), f"step {strike.number}, {strike.struck}"
-        assert world.partition in known
+        assert reader.partition in known
 
 
 class ByHand(Reading):
@@ -122,19 +122,19 @@ class ByHand(Reading):
 @every_call
 @every_protocol
 @pytest.mark.parametrize("assigns", ["assign", "incremental_assign"])
-def test_an_assignment_by_hand_holds(protocol, call, assigns):
-    for world, strike in broken_off(protocol, call, stage=ByHand):
+def test_a_manual_assignment_after_a_broken_off_call_sets_the_next_record(protocol, call, assigns):
+    for reader, strike in broken_off(protocol, call, stage=ByHand):
         if assigns == "assign":
-            world.consumer.assign([world.place(20)])
+            reader.consumer.assign([reader.place(20)])
         else:
-            world.consumer.incremental_unassign([world.place(0)])
-            world.consumer.incremental_assign([world.place(20)])
-        assert world.next_offsets()[world.partition] == 20, f"step {strike.number}, {strike.struck}"
+            reader.consumer.incremental_unassign([reader.place(0)])
+            reader.consumer.incremental_assign([reader.place(20)])
+        assert reader.next_offsets()[reader.partition] == 20, f"step {strike.number}, {strike.struck}"
 
 
 @every_call
 @every_protocol
-def test_a_seek_in_a_callback_of_the_call_that_is_broken_off_holds(protocol, call):
+def test_a_seek_in_a_callback_of_a_broken_off_call_sets_the_next_record(protocol, call):
     seeks: list[object] = []
 
     class Seeking(Reading):
@@ -149,8 +149,8 @@ def test_a_seek_in_a_callback_of_the_call_that_is_broken_off_holds(protocol, cal
             self.consumer.seek(self.place(0))
             self.through = True
 
-    for world, strike in broken_off(protocol, call, stage=Seeking):
-        if world.through and strike.struck:
+    for reader, strike in broken_off(protocol, call, stage=Seeking):
+        if reader.through and strike.struck:
             seeks.append(strike.number)
-            assert world.next_offsets()[world.partition] == 0, f"step {strike.number}, {strike.struck}"
+            assert reader.next_offsets()[reader.partition] == 0, f"step {strike.number}, {strike.struck}"
     assert seeks

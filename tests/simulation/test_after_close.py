@@ -11,7 +11,7 @@ from eos_client import EosProducer
 from eos_client.core.model import ProducerLimits
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from tests.interruption import BrokenOffError
-from tests.simulation.block_stage import QUIET
+from tests.simulation.simulated_stage import QUIET
 from tests.support.protocols import CONSUMER, PROTOCOLS, settings_of
 
 TOPIC, ID, GROUP = "orders", "billing-0", "billing"
@@ -20,7 +20,7 @@ LONG_S = 400.0
 """Longer than every time-out of a client."""
 
 
-class Stage:
+class ClosingBench:
     """A cluster, and what its brokers heard of each client."""
 
     def __init__(self) -> None:
@@ -67,140 +67,140 @@ class Stage:
 
 
 @pytest.fixture
-def stage():
-    return Stage()
+def bench():
+    return ClosingBench()
 
 
 @pytest.mark.parametrize("kind", ["producer", "wrapped"])
 @pytest.mark.parametrize("closes", [True, False], ids=["closed", "left behind"])
 @pytest.mark.filterwarnings("ignore:Producer abort_transaction failed during close:RuntimeWarning")
-def test_an_init_that_was_broken_off_does_not_fence_the_successor(stage, kind, closes):
-    stage.cluster.lose_reply("InitProducerId")
-    stage.interrupt_soon()
-    first = getattr(stage, kind)()
+def test_an_init_that_was_broken_off_does_not_fence_the_successor(bench, kind, closes):
+    bench.cluster.lose_reply("InitProducerId")
+    bench.interrupt_soon()
+    first = getattr(bench, kind)()
     with pytest.raises(BrokenOffError):
         first.init_transactions()
     if closes:
         first.close()
-    successor = getattr(stage, kind)()
+    successor = getattr(bench, kind)()
     successor.init_transactions()
-    stage.hears_no_more_of("producer-1")
+    bench.hears_no_more_of("producer-1")
     successor.begin_transaction()
     successor.produce(TOPIC, b"output")
     successor.commit_transaction()
-    assert stage.heard("producer-1", "InitProducerId") == 1
+    assert bench.heard("producer-1", "InitProducerId") == 1
 
 
-def test_an_init_that_was_broken_off_goes_on_when_it_is_called_again(stage):
-    stage.cluster.lose_reply("InitProducerId")
-    stage.interrupt_soon()
-    producer = stage.producer()
+def test_an_init_that_was_broken_off_goes_on_when_it_is_called_again(bench):
+    bench.cluster.lose_reply("InitProducerId")
+    bench.interrupt_soon()
+    producer = bench.producer()
     with pytest.raises(BrokenOffError):
         producer.init_transactions()
-    stage.cluster.advance(LONG_S)
+    bench.cluster.advance(LONG_S)
     producer.init_transactions()
     producer.begin_transaction()
 
 
 @pytest.mark.parametrize("purges", [True, False], ids=["after purge", "by itself"])
 @pytest.mark.filterwarnings("ignore:Producer abort_transaction failed during close:RuntimeWarning")
-def test_a_commit_that_no_broker_has_heard_of_is_not_sent_after_close(stage, purges):
-    producer = stage.producer()
+def test_a_commit_that_no_broker_has_heard_of_is_not_sent_after_close(bench, purges):
+    producer = bench.producer()
     producer.init_transactions()
     producer.begin_transaction()
     producer.produce(TOPIC, b"output")
     producer.flush()
-    stage.cluster.lose_request("EndTxn")
+    bench.cluster.lose_request("EndTxn")
     with pytest.raises(KafkaException):
         producer.commit_transaction(REQUEST_S / 2)
     if purges:
         producer.purge()
     producer.close()
-    stage.hears_no_more_of("producer-1")
-    assert b"output" not in stage.cluster.values(TOPIC)
+    bench.hears_no_more_of("producer-1")
+    assert b"output" not in bench.cluster.values(TOPIC)
 
 
-def test_what_was_queued_is_not_sent_after_purge_and_close(stage):
-    producer = stage.cluster.producer({"linger.ms": 500})
+def test_what_was_queued_is_not_sent_after_purge_and_close(bench):
+    producer = bench.cluster.producer({"linger.ms": 500})
     producer.produce(TOPIC, b"output")
     producer.purge()
     producer.close()
-    stage.hears_no_more_of("producer-1")
-    assert b"output" not in stage.cluster.values(TOPIC)
+    bench.hears_no_more_of("producer-1")
+    assert b"output" not in bench.cluster.values(TOPIC)
 
 
-def test_a_batch_is_not_repeated_by_a_producer_whose_close_was_broken_off(stage):
-    producer = stage.cluster.producer({})
+def test_a_batch_is_not_repeated_by_a_producer_whose_close_was_broken_off(bench):
+    producer = bench.cluster.producer({})
     producer.produce(TOPIC, b"output")
-    stage.cluster.lose_request("Produce")
-    stage.interrupt_soon()
+    bench.cluster.lose_request("Produce")
+    bench.interrupt_soon()
     with pytest.raises(BrokenOffError):
         producer.close()
-    stage.hears_no_more_of("producer-1")
-    assert b"output" not in stage.cluster.values(TOPIC)
+    bench.hears_no_more_of("producer-1")
+    assert b"output" not in bench.cluster.values(TOPIC)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("moment_s", [0.0, 0.0005, 0.0015, 0.0025, 0.0035, 0.3])
-def test_a_consumer_that_closes_while_it_joins_is_not_heard_of_any_more(stage, protocol, moment_s):
-    consumer = stage.consumer(protocol)
+def test_a_consumer_that_closes_while_it_joins_is_not_heard_of_any_more(bench, protocol, moment_s):
+    consumer = bench.consumer(protocol)
     consumer.subscribe([TOPIC])
-    stage.cluster.advance(moment_s)
+    bench.cluster.advance(moment_s)
     consumer.close()
-    stage.hears_no_more_of("consumer-1")
+    bench.hears_no_more_of("consumer-1")
 
 
-def joined(stage, protocol):
-    consumer = stage.consumer(protocol)
+def joined(bench, protocol):
+    consumer = bench.consumer(protocol)
     consumer.subscribe([TOPIC])
-    until_s = stage.cluster.clock() + 30
+    until_s = bench.cluster.clock() + 30
     while not consumer.poll(0.1):
-        assert stage.cluster.clock() < until_s
+        assert bench.cluster.clock() < until_s
     return consumer
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("fault", ["lose_reply", "lose_request"])
-def test_a_commit_under_way_ends_with_its_consumer(stage, protocol, fault):
-    consumer = joined(stage, protocol)
-    getattr(stage.cluster, fault)("OffsetCommit")
+def test_a_commit_under_way_ends_with_its_consumer(bench, protocol, fault):
+    consumer = joined(bench, protocol)
+    getattr(bench.cluster, fault)("OffsetCommit")
     consumer.commit(asynchronous=True)
     consumer.close()
-    stage.hears_no_more_of("consumer-1")
+    bench.hears_no_more_of("consumer-1")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_commit_that_was_broken_off_is_not_repeated(stage, protocol):
-    consumer = joined(stage, protocol)
-    stage.cluster.lose_request("OffsetCommit")
-    stage.interrupt_soon()
+def test_a_commit_that_was_broken_off_is_not_repeated(bench, protocol):
+    consumer = joined(bench, protocol)
+    bench.cluster.lose_request("OffsetCommit")
+    bench.interrupt_soon()
     with pytest.raises(BrokenOffError):
         consumer.commit(asynchronous=False)
     consumer.close()
-    stage.hears_no_more_of("consumer-1")
-    assert stage.cluster.committed(GROUP) == {}
+    bench.hears_no_more_of("consumer-1")
+    assert bench.cluster.committed(GROUP) == {}
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("fault", ["lose_reply", "lose_request"])
-def test_a_consumer_whose_close_was_broken_off_is_not_heard_of_any_more(stage, protocol, fault):
-    consumer = joined(stage, protocol)
-    getattr(stage.cluster, fault)("OffsetCommit")
+def test_a_consumer_whose_close_was_broken_off_is_not_heard_of_any_more(bench, protocol, fault):
+    consumer = joined(bench, protocol)
+    getattr(bench.cluster, fault)("OffsetCommit")
     consumer.commit(asynchronous=True)
-    stage.interrupt_soon()
+    bench.interrupt_soon()
     with pytest.raises(BrokenOffError):
         consumer.close()
-    stage.hears_no_more_of("consumer-1")
+    bench.hears_no_more_of("consumer-1")
     consumer.close()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("late_s", [1.5, 7.0], ids=["within close", "after close"])
-def test_answers_that_come_after_close_move_nothing(stage, protocol, late_s):
-    consumer = joined(stage, protocol)
-    stage.cluster.delay("OffsetCommit", late_s)
+def test_answers_that_come_after_close_move_nothing(bench, protocol, late_s):
+    consumer = joined(bench, protocol)
+    bench.cluster.delay("OffsetCommit", late_s)
     consumer.commit(asynchronous=True)
-    stage.cluster.lose()
+    bench.cluster.lose()
     consumer.close()
-    stage.cluster.advance(late_s)
-    stage.hears_no_more_of("consumer-1")
+    bench.cluster.advance(late_s)
+    bench.hears_no_more_of("consumer-1")

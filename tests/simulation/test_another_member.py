@@ -14,9 +14,9 @@ from eos_client import EosConsumer
 from eos_client.confluent.consumer import closing, library_consumer, safe_close
 from eos_client.errors import ClusterUnavailableError, ConfigurationError, FatalClientError
 from eos_client.testing.simulation.model import Membership, OffsetAndMetadata, PartitionKey
-from tests.kafka.kafka_support import intercepting
-from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
 from tests.simulation.broken_off import CallStrike, StepStrike, StrikeError
+from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
+from tests.support.interception import intercepting
 from tests.support.protocols import CONSUMER, PROTOCOLS
 
 LATE_S = 12.0
@@ -30,7 +30,7 @@ class OwnError(Exception):
     """What a callback of the application raises."""
 
 
-def remembered(stage: BlockStage, clients: Clients) -> Callable[[Any], Any]:
+def remembered(stage: SimulatedStage, clients: Clients) -> Callable[[Any], Any]:
     """The factory of the stage's consumers, with every client that it has built in ``clients``."""
 
     def build(settings: Any) -> Any:
@@ -40,18 +40,18 @@ def remembered(stage: BlockStage, clients: Clients) -> Callable[[Any], Any]:
     return build
 
 
-def commit_plainly(stage: BlockStage, consumer: EosConsumer) -> None:
+def commit_plainly(stage: SimulatedStage, consumer: EosConsumer) -> None:
     stage.collect(consumer, 1)
     consumer.commit(asynchronous=False)
     stage.load(5)
 
 
 @pytest.fixture(params=PROTOCOLS)
-def stage(request: Any) -> BlockStage:
-    return BlockStage(request.param, records=1, partitions=1)
+def stage(request: Any) -> SimulatedStage:
+    return SimulatedStage(request.param, records=1, partitions=1)
 
 
-def test_the_member_id_is_another_one_and_the_old_client_is_closed(stage: BlockStage) -> None:
+def test_a_replaced_member_has_a_new_member_id_and_its_old_client_is_closed(stage: SimulatedStage) -> None:
     clients: Clients = []
     consumer, producer = stage.subscribed(factory=remembered(stage, clients)), stage.producer()
     commit_plainly(stage, consumer)
@@ -63,7 +63,7 @@ def test_the_member_id_is_another_one_and_the_old_client_is_closed(stage: BlockS
     assert len(clients) == len({id(client) for client in clients}) == 2
 
 
-def test_new_credentials_hold_for_the_new_client_too(stage: BlockStage) -> None:
+def test_new_credentials_are_given_to_the_replacing_client_too(stage: SimulatedStage) -> None:
     given: list[Any] = []
 
     def build(settings: Any) -> Any:
@@ -77,7 +77,7 @@ def test_new_credentials_hold_for_the_new_client_too(stage: BlockStage) -> None:
     assert (given[-1]["sasl.username"], given[-1]["sasl.password"]) == ("me", "new")
 
 
-def test_where_no_other_client_can_be_built_the_next_poll_tries_again(stage: BlockStage) -> None:
+def test_a_replacement_that_cannot_be_built_is_tried_again_at_the_next_call(stage: SimulatedStage) -> None:
     refusals: list[KafkaException] = []
 
     def build(settings: Any) -> Any:
@@ -101,7 +101,7 @@ def test_where_no_other_client_can_be_built_the_next_poll_tries_again(stage: Blo
 def test_a_client_that_has_failed_for_good_has_no_successor(at: int) -> None:
     """A static member that another one has fenced would fence that in turn."""
     asked: list[None] = []
-    stage = BlockStage(CONSUMER, records=1, partitions=1)
+    stage = SimulatedStage(CONSUMER, records=1, partitions=1)
     clients: Clients = []
     fatal = KafkaException(KafkaError(KafkaError._FATAL, "fenced", True))
 
@@ -122,7 +122,7 @@ def test_a_client_that_has_failed_for_good_has_no_successor(at: int) -> None:
     assert len(clients) == 1
 
 
-def test_what_the_old_client_still_tells_is_not_heard(stage: BlockStage) -> None:
+def test_callbacks_of_a_replaced_client_are_ignored(stage: SimulatedStage) -> None:
     heard: list[Any] = []
     clients: Clients = []
 
@@ -148,7 +148,7 @@ def test_what_the_old_client_still_tells_is_not_heard(stage: BlockStage) -> None
 
 
 def test_an_old_client_that_does_not_end_is_left_behind_and_reported(
-    stage: BlockStage, monkeypatch: pytest.MonkeyPatch
+    stage: SimulatedStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library_consumer, "close_in_time", lambda close, *_: close() is not None)
     consumer, producer = stage.subscribed(), stage.producer()
@@ -159,7 +159,7 @@ def test_an_old_client_that_does_not_end_is_left_behind_and_reported(
     assert stage.outputs == stage.inputs[1:]
 
 
-def test_a_new_client_has_the_usual_time_to_close_again(stage: BlockStage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replacing_client_has_the_usual_close_limit(stage: SimulatedStage, monkeypatch: pytest.MonkeyPatch) -> None:
     limits_s: list[float] = []
 
     def close_in_time(close: Callable[[], None], limit_s: float, _: Any) -> bool:
@@ -187,7 +187,7 @@ def test_a_new_client_has_the_usual_time_to_close_again(stage: BlockStage, monke
     assert limits_s == [safe_close.CLOSE_LIMIT_AFTER_AN_EXCEPTION_S, safe_close.CLOSE_LIMIT_S]
 
 
-def test_what_was_not_revoked_before_the_client_was_replaced_counts_as_lost(stage: BlockStage) -> None:
+def test_partitions_that_a_replaced_client_did_not_revoke_are_lost(stage: SimulatedStage) -> None:
     """And what the application's `on_lost` raises comes out of the next call that fetches."""
     deaf = intercepting(stage.cluster.consumer, unsubscribe=lambda _: None)
     raising = [OwnError()]
@@ -207,13 +207,13 @@ def test_what_was_not_revoked_before_the_client_was_replaced_counts_as_lost(stag
 # -- where it goes on ---------------------------------------------------------------------------------------------
 
 
-def one_block(stage: BlockStage, consumer: EosConsumer, producer: Any) -> None:
+def one_block(stage: SimulatedStage, consumer: EosConsumer, producer: Any) -> None:
     with producer.transaction(consumer) as txn:
         for message in consumer.consume(3, 0.2):
             txn.produce(SINK, message.value())
 
 
-def copy_until(stage: BlockStage, consumer: EosConsumer, producer: Any, expected: list[bytes]) -> None:
+def copy_until(stage: SimulatedStage, consumer: EosConsumer, producer: Any, expected: list[bytes]) -> None:
     """Copy block by block until the outputs are ``expected``, and a little longer."""
     stage.wait_for(lambda: len(stage.outputs) >= len(expected), lambda: one_block(stage, consumer, producer))
     for _ in range(5):
@@ -222,7 +222,7 @@ def copy_until(stage: BlockStage, consumer: EosConsumer, producer: Any, expected
     assert stage.committed() == stage.written
 
 
-def sought(stage: BlockStage, offset: int, **options: Any) -> tuple[EosConsumer, Any]:
+def sought(stage: SimulatedStage, offset: int, **options: Any) -> tuple[EosConsumer, Any]:
     """A consumer that has committed half of ten records plainly and then sought, and a producer."""
     stage.load(9)
     consumer, producer = stage.subscribed(**options), stage.producer()
@@ -235,7 +235,7 @@ def sought(stage: BlockStage, offset: int, **options: Any) -> tuple[EosConsumer,
 class Choice:
     """An `on_assign` that chooses where its partition starts."""
 
-    def __init__(self, stage: BlockStage) -> None:
+    def __init__(self, stage: SimulatedStage) -> None:
         self.place = TopicPartition(SOURCE, 0, 0)
         self._is_eager = stage.protocol == "range"
 
@@ -245,13 +245,13 @@ class Choice:
 
 
 @pytest.mark.parametrize("offset", [2, 8, OFFSET_BEGINNING])
-def test_a_seek_before_the_block_holds(stage: BlockStage, offset: int) -> None:
+def test_a_seek_survives_the_rejoin_before_a_block(stage: SimulatedStage, offset: int) -> None:
     consumer, producer = sought(stage, offset)
     copy_until(stage, consumer, producer, stage.inputs[max(offset, 0) :])
 
 
 @pytest.mark.parametrize("in_hand", [0, 3])
-def test_a_seek_of_a_consumer_that_has_only_committed_its_start_holds(stage: BlockStage, in_hand: int) -> None:
+def test_a_seek_survives_the_rejoin_after_only_the_start_was_committed(stage: SimulatedStage, in_hand: int) -> None:
     stage.load(9)
     consumer, producer = stage.subscribed(auto_offset_reset="latest"), stage.producer()
     stage.wait_for(lambda: stage.committed() == 10, lambda: consumer.consume(10, 0.1))
@@ -260,7 +260,7 @@ def test_a_seek_of_a_consumer_that_has_only_committed_its_start_holds(stage: Blo
     copy_until(stage, consumer, producer, stage.inputs)
 
 
-def test_a_seek_does_not_hold_where_somebody_else_has_committed_since(stage: BlockStage) -> None:
+def test_a_seek_is_dropped_if_another_member_has_committed_since(stage: SimulatedStage) -> None:
     clients: Clients = []
 
     def build(settings: Any) -> Any:
@@ -273,7 +273,7 @@ def test_a_seek_does_not_hold_where_somebody_else_has_committed_since(stage: Blo
     copy_until(stage, consumer, producer, stage.inputs[7:])
 
 
-def test_a_seek_holds_once(stage: BlockStage) -> None:
+def test_a_seek_applies_to_the_first_rejoin_only(stage: SimulatedStage) -> None:
     consumer, producer = sought(stage, 2)
     copy_until(stage, consumer, producer, stage.inputs[2:])
     producer.close()
@@ -283,7 +283,7 @@ def test_a_seek_holds_once(stage: BlockStage) -> None:
     copy_until(stage, consumer, stage.producer(), sorted(stage.inputs[2:10] + stage.inputs[11:]))
 
 
-def test_a_seek_does_not_outlive_a_rebalance_of_others(stage: BlockStage) -> None:
+def test_a_seek_is_dropped_when_its_partition_was_revoked_since(stage: SimulatedStage) -> None:
     consumer, producer = sought(stage, 2)
     stage.cluster.revoke((SOURCE, 0))
     stage.wait_for(lambda: not consumer.member.assigned, lambda: consumer.consume(1, 0.1))
@@ -294,8 +294,8 @@ def test_a_seek_does_not_outlive_a_rebalance_of_others(stage: BlockStage) -> Non
 
 
 @pytest.mark.parametrize("has_rejoined", [False, True])
-def test_a_seek_of_a_partition_that_has_left_since_is_forgotten(stage: BlockStage, *, has_rejoined: bool) -> None:
-    stage = BlockStage(stage.protocol, records=10)
+def test_a_seek_of_a_partition_that_has_left_since_is_forgotten(stage: SimulatedStage, *, has_rejoined: bool) -> None:
+    stage = SimulatedStage(stage.protocol, records=10)
     consumer, producer = stage.subscribed(), stage.producer()
     stage.collect(consumer, 20)
     consumer.commit(asynchronous=False)
@@ -316,7 +316,7 @@ def test_a_seek_of_a_partition_that_has_left_since_is_forgotten(stage: BlockStag
     assert stage.outputs == expected
 
 
-def test_a_consumer_that_has_not_sought_asks_for_nothing(stage: BlockStage) -> None:
+def test_a_rejoin_without_a_seek_reads_no_committed_offsets(stage: SimulatedStage) -> None:
     consumer, producer = stage.subscribed(), stage.producer()
     commit_plainly(stage, consumer)
     asking = mock.patch.object(consumer.member.offsets, "for_sure", side_effect=AssertionError("asked"))
@@ -325,7 +325,7 @@ def test_a_consumer_that_has_not_sought_asks_for_nothing(stage: BlockStage) -> N
     stage.copy_the_rest(producer, consumer)
 
 
-def test_a_start_that_on_assign_chooses_ends_a_seek_for_good(stage: BlockStage) -> None:
+def test_a_start_chosen_by_on_assign_ends_an_earlier_seek(stage: SimulatedStage) -> None:
     choice = Choice(stage)
     consumer, producer = sought(stage, 2, callbacks={"on_assign": choice.on_assign})
     choice.place.offset = 6
@@ -338,14 +338,14 @@ def test_a_start_that_on_assign_chooses_ends_a_seek_for_good(stage: BlockStage) 
     copy_until(stage, consumer, producer, stage.inputs[5:])
 
 
-def test_a_start_that_on_assign_chooses_holds(stage: BlockStage) -> None:
+def test_a_start_chosen_by_on_assign_wins_over_a_seek(stage: SimulatedStage) -> None:
     choice = Choice(stage)
     consumer, producer = sought(stage, 2, callbacks={"on_assign": choice.on_assign})
     choice.place.offset = 6
     copy_until(stage, consumer, producer, stage.inputs[6:])
 
 
-def test_a_seek_holds_also_where_the_group_does_not_say_at_once_what_it_has_committed(stage: BlockStage) -> None:
+def test_a_seek_survives_a_slow_answer_with_the_committed_offsets(stage: SimulatedStage) -> None:
     consumer, producer = sought(stage, 2)
     stage.cluster.delay("OffsetFetch", 3.0)
     with suppress(ClusterUnavailableError):
@@ -353,8 +353,8 @@ def test_a_seek_holds_also_where_the_group_does_not_say_at_once_what_it_has_comm
     copy_until(stage, consumer, producer, stage.inputs[2:])
 
 
-def test_a_member_that_was_fenced_meanwhile_is_told_so_by_the_error_that_asks_for_an_end() -> None:
-    stage = BlockStage("range", records=1, partitions=1)
+def test_a_member_fenced_before_its_replacement_gets_the_fatal_error() -> None:
+    stage = SimulatedStage("range", records=1, partitions=1)
     consumer, producer = stage.subscribed(group_instance_id="one"), stage.producer()
     commit_plainly(stage, consumer)
     successor = stage.subscribed(group_instance_id="one")
@@ -372,7 +372,7 @@ class Application:
     """Commits plainly, then copies in blocks; goes on after every exception."""
 
     def __init__(self, protocol: str, around: Callable[[Any], Any] = lambda client: client) -> None:
-        self.stage = BlockStage(protocol, records=1, partitions=1)
+        self.stage = SimulatedStage(protocol, records=1, partitions=1)
         self.consumer = self.stage.subscribed(factory=around(self.stage.cluster.consumer), socket_timeout_ms=5000)
         self.producer = self.stage.producer()
         self.stage.collect(self.consumer, 1)
@@ -395,7 +395,7 @@ class Application:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_wherever_an_exception_strikes_the_old_member_is_left_for_another(protocol: str) -> None:
+def test_an_exception_at_any_step_of_the_replacement_leaves_a_new_member(protocol: str) -> None:
     counted = StepStrike(0)
     application = Application(protocol)
     with counted.armed():
@@ -411,9 +411,7 @@ def test_wherever_an_exception_strikes_the_old_member_is_left_for_another(protoc
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_whichever_call_of_the_library_is_struck_the_old_member_is_left_for_another(
-    protocol: str, *, after: bool
-) -> None:
+def test_a_failure_of_any_library_call_of_the_replacement_leaves_a_new_member(protocol: str, *, after: bool) -> None:
     number = 0
     while True:
         number += 1

@@ -11,7 +11,7 @@ from eos_client import EosConsumer
 from eos_client.observe import CommitRefused
 from eos_client.testing import SimulatedCluster
 from eos_client.testing.simulation.model import PartitionKey
-from tests.simulation.block_stage import GROUP, SOURCE, BlockStage
+from tests.simulation.simulated_stage import GROUP, SOURCE, SimulatedStage
 from tests.support.protocols import CONSUMER, PROTOCOLS
 
 PLACE = PartitionKey("orders", 0)
@@ -122,7 +122,7 @@ def test_an_older_commit_that_failed_is_not_sent_after_a_newer_one_whose_answer_
     assert application.committed == {PLACE: 3}
 
 
-def test_a_revocation_covers_what_failed(application: Application) -> None:
+def test_a_revocation_commits_offsets_whose_asynchronous_commit_failed(application: Application) -> None:
     application.read()
     application.cluster.refuse("OffsetCommit", REFUSAL)
     application.consumer.commit()
@@ -175,7 +175,7 @@ def test_stored_offsets_that_failed_are_covered_too(simulated_cluster: Simulated
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_stored_offset_outlives_a_commit_that_covers_less_of_its_partition(protocol: str) -> None:
     """What an asynchronous commit has not confirmed yet goes with the next one, also of another partition."""
-    stage = BlockStage(protocol, records=2)
+    stage = SimulatedStage(protocol, records=2)
     consumer = stage.subscribed(enable_auto_offset_store=False)
     stage.collect(consumer, 4)
     consumer.commit(offsets=[TopicPartition(SOURCE, 0, 1)])
@@ -185,7 +185,7 @@ def test_a_stored_offset_outlives_a_commit_that_covers_less_of_its_partition(pro
     assert sorted(stage.cluster.committed(GROUP).values()) == [2, 2]
 
 
-def test_what_is_no_callable_is_refused_as_confluent_kafka_does() -> None:
+def test_an_on_commit_that_is_not_callable_is_refused_as_confluent_kafka_does() -> None:
     with pytest.raises(KafkaException, match="on_commit requires a callable"):
         EosConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "billing", "on_commit": "later"})
 
@@ -194,7 +194,7 @@ class Mixed:
     """One record that was committed by hand, and more that blocks commit: a plain commit has failed before them."""
 
     def __init__(self, protocol: str) -> None:
-        self.stage = BlockStage(protocol, records=1, partitions=1)
+        self.stage = SimulatedStage(protocol, records=1, partitions=1)
         self.consumer, self.producer = self.stage.subscribed(), self.stage.producer()
         self.stage.collect(self.consumer, 1)
         refusal = "STALE_MEMBER_EPOCH" if protocol == CONSUMER else REFUSAL
@@ -222,7 +222,7 @@ def test_an_offset_that_a_block_has_overtaken_is_never_sent_after_it(mixed: Mixe
     assert mixed.stage.committed() == 6
 
 
-def test_nor_after_a_transaction_that_the_application_sends_the_offsets_of(mixed: Mixed) -> None:
+def test_an_offset_that_the_applications_own_transaction_has_overtaken_is_never_sent_after_it(mixed: Mixed) -> None:
     mixed.stage.collect(mixed.consumer, 5)
     mixed.producer.begin_transaction()
     places = mixed.consumer.position(mixed.consumer.assignment())
@@ -232,7 +232,7 @@ def test_nor_after_a_transaction_that_the_application_sends_the_offsets_of(mixed
     assert mixed.stage.committed() == 6
 
 
-def test_what_a_block_has_not_reached_stays_pending(mixed: Mixed) -> None:
+def test_a_failed_commit_beyond_the_blocks_offsets_stays_pending(mixed: Mixed) -> None:
     with mixed.producer.transaction(mixed.consumer):
         pass
     mixed.consumer.close()

@@ -13,8 +13,8 @@ from eos_client import Outcome
 from eos_client.clients import block_state, transaction_block
 from eos_client.errors import EosError, TransactionStateError
 from tests.interruption import BrokenOffError, interrupting
-from tests.simulation.block_stage import GROUP, SINK, BlockStage
 from tests.simulation.broken_off import StepStrike, StrikeError
+from tests.simulation.simulated_stage import GROUP, SINK, SimulatedStage
 
 _OUR_STEPS = {
     (transaction_block.__file__, "__get__"),
@@ -37,7 +37,7 @@ class Application:
     """Copies in blocks, and goes on after every exception."""
 
     def __init__(self):
-        self.stage = BlockStage(partitions=1, records=4)
+        self.stage = SimulatedStage(partitions=1, records=4)
         self.producer, self.consumer = self.stage.producer(), self.stage.subscribed()
         self.blocks: list[Any] = []
         self.raised: list[BaseException] = []  # with their tracebacks, which keep what they came through alive
@@ -178,7 +178,7 @@ def test_the_next_block_after_one_that_was_broken_off_at_any_step_is_entered(fir
 
 
 @pytest.mark.parametrize("then", THEN, ids=lambda then: then.__name__)
-def test_the_next_call_after_a_block_that_was_broken_off_finds_out(then):
+def test_the_next_call_after_a_broken_off_block_resolves_its_outcome(then):
     strike_every_step(Application.first_block, then, by=2)
 
 

@@ -13,7 +13,7 @@ from eos_client.errors import (
     OutputRefusedError,
     ProducerFencedError,
 )
-from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
+from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.support.protocols import EAGER, PROTOCOLS
 
 TOO_LARGE = b"x" * 2_000_000
@@ -21,7 +21,7 @@ TOO_LARGE = b"x" * 2_000_000
 
 @pytest.fixture
 def stage():
-    return BlockStage()
+    return SimulatedStage()
 
 
 def undelivered(stage, producer):
@@ -196,7 +196,7 @@ def records(consumer, call, timeout_s):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("call", ["poll", "consume"])
 def test_a_misspelt_topic_ends_the_block_with_an_error_and_commits_nothing(call, protocol, topics):
-    stage = BlockStage(protocol, records=0)
+    stage = SimulatedStage(protocol, records=0)
     producer, consumer = stage.producer(), stage.consumer()
     consumer.subscribe(topics)
     seen: list[Any] = []
@@ -216,8 +216,8 @@ def test_a_misspelt_topic_ends_the_block_with_an_error_and_commits_nothing(call,
     assert stage.outputs == []
 
 
-def test_a_swallowed_event_commits_nothing_either():
-    stage = BlockStage(EAGER)
+def test_a_swallowed_error_event_is_not_committed():
+    stage = SimulatedStage(EAGER)
     producer, consumer = stage.producer(), stage.consumer()
     consumer.subscribe([SOURCE, "ordres"])
     with producer.transaction(consumer) as txn:
@@ -261,7 +261,7 @@ def test_a_poll_that_meets_only_events_waits_for_a_record_until_its_time_is_over
 
 
 def test_a_pattern_that_matches_nothing_yet_is_waited_for():
-    stage = BlockStage(EAGER)
+    stage = SimulatedStage(EAGER)
     producer, consumer = stage.producer(), stage.consumer()
     consumer.subscribe(["^nothing-.*"])
     with producer.transaction(consumer) as txn:

@@ -7,12 +7,12 @@ from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
 from eos_client.errors import ConfigurationError, TransactionStateError
-from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
+from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 
 
 @pytest.fixture
 def stage():
-    return BlockStage()
+    return SimulatedStage()
 
 
 def copy(stage, txn, consumer, count=4):
@@ -55,7 +55,7 @@ def test_a_block_that_was_taken_for_broken_off_writes_nothing_into_the_next_one(
     assert stage.outputs == stage.inputs
 
 
-def test_what_a_block_raises_that_was_given_up_is_what_comes_out(stage):
+def test_the_exception_of_a_block_that_was_given_up_is_raised(stage):
     producer, consumer = stage.producer(), stage.subscribed()
 
     def nests_twice_and_raises():
@@ -189,14 +189,14 @@ def test_an_assignment_by_hand_inside_a_block_is_refused(stage, call):
     assert stage.outputs == stage.inputs
 
 
-def test_an_assignment_inside_on_assign_is_the_groups(stage):
+def test_assign_inside_on_assign_is_no_manual_assignment(stage):
     starts = []
 
     def on_assign(consumer, partitions):
         starts.append(partitions)
         consumer.assign(partitions)
 
-    stage = BlockStage("range")
+    stage = SimulatedStage("range")
     producer, consumer = stage.producer(), stage.subscribed(callbacks={"on_assign": on_assign})
     with producer.transaction(consumer) as txn:
         copy(stage, txn, consumer)

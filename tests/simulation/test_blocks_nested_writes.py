@@ -9,18 +9,18 @@ import pytest
 
 from eos_client import EosProducer, Outcome
 from eos_client.errors import ClusterUnavailableError, EosError, TransactionStateError
-from tests.kafka.kafka_support import close_the_gate
-from tests.simulation.block_stage import SINK, BlockStage
 from tests.simulation.broken_off import StrikeError
+from tests.simulation.simulated_stage import SINK, SimulatedStage
+from tests.support.interception import close_the_gate
 
 ALERT = b"alert"
 
 
-class AlertingStage:
+class AlertingApplication:
     """`error_cb` writes once, through the block or the producer, as soon as it is `armed`."""
 
     def __init__(self, *, through_block: bool) -> None:
-        self.stage = BlockStage(records=2)
+        self.stage = SimulatedStage(records=2)
         self.refusals: list[EosError] = []
         self.txn: Any = None
         self._armed = False
@@ -45,7 +45,7 @@ both_ways = pytest.mark.parametrize("through_block", [True, False], ids=["block"
 
 @both_ways
 def test_a_write_inside_the_begin_of_its_transaction_is_refused_and_nothing_is_lost(through_block):
-    alerting = AlertingStage(through_block=through_block)
+    alerting = AlertingApplication(through_block=through_block)
     stage, producer = alerting.stage, alerting.producer
     consumer = stage.subscribed()
     alerting.txn = txn = producer.transaction(consumer)
@@ -62,7 +62,7 @@ def test_a_write_inside_the_begin_of_its_transaction_is_refused_and_nothing_is_l
 
 @both_ways
 def test_a_write_inside_a_revocations_commit_keeps_nothing_back(through_block):
-    alerting = AlertingStage(through_block=through_block)
+    alerting = AlertingApplication(through_block=through_block)
     stage, producer = alerting.stage, alerting.producer
     consumer = stage.subscribed()
     with producer.transaction(consumer):
@@ -81,7 +81,7 @@ def test_a_write_inside_a_revocations_commit_keeps_nothing_back(through_block):
 
 
 def test_a_consumer_goes_on_after_its_producer_was_closed_with_a_rebuild_that_failed():
-    stage = BlockStage(records=2)
+    stage = SimulatedStage(records=2)
     producer, consumer = stage.producer(recovery_timeout_s=2.0), stage.subscribed()
     txn = producer.transaction(consumer)
     with suppress(ClusterUnavailableError), txn:
@@ -100,7 +100,7 @@ def test_a_consumer_goes_on_after_its_producer_was_closed_with_a_rebuild_that_fa
 
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_a_consumer_goes_on_after_its_producer_was_closed_with_an_abort_that_was_broken_off(monkeypatch, where):
-    stage = BlockStage(records=2)
+    stage = SimulatedStage(records=2)
     producer, consumer = stage.producer(), stage.subscribed()
     abort = EosProducer.abort_transaction
 

@@ -6,13 +6,13 @@ import pytest
 
 from eos_client import Outcome
 from eos_client.errors import AbortableError, EosError
-from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
+from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.support.protocols import PROTOCOLS
 
 
 @pytest.fixture(params=PROTOCOLS)
 def stage(request):
-    return BlockStage(request.param)
+    return SimulatedStage(request.param)
 
 
 def every_record_is_copied_once(stage, producer, consumer):
@@ -37,7 +37,7 @@ def test_a_revocation_in_a_later_poll_of_a_block_aborts_it_before_any_record_is_
     assert every_record_is_copied_once(stage, producer, consumer)
 
 
-def test_the_block_ends_at_the_poll_that_met_the_rebalance(stage):
+def test_a_block_ends_at_the_consume_that_served_the_rebalance(stage):
     producer, consumer = stage.producer(), stage.subscribed()
     reached_the_end = False
     with producer.transaction(consumer) as txn:
@@ -86,7 +86,7 @@ def test_an_application_that_swallows_the_error_commits_nothing_all_the_same(sta
     assert every_record_is_copied_once(stage, producer, consumer)
 
 
-def test_a_loss_of_records_in_hand_ends_the_block_the_same_way(stage):
+def test_a_loss_of_records_in_hand_ends_the_block(stage):
     producer, consumer = stage.producer(), stage.subscribed()
     reached_the_end = False
     with producer.transaction(consumer) as txn:
@@ -232,6 +232,8 @@ def test_closing_the_consumer_inside_a_block_commits_nothing(stage):
             txn.produce(SINK, record.value())
         consumer.close()
     assert txn.outcome is Outcome.ABORTED
+    assert "the consumer was closed inside the block" in txn.reason
+    assert stage.cluster.committed(GROUP) == {}
     assert stage.outputs == []
     new_owner = stage.subscribed()
     stage.copy_the_rest(producer, new_owner)

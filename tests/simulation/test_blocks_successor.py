@@ -8,13 +8,13 @@ import pytest
 
 from eos_client import Outcome
 from eos_client.errors import ProducerFencedError
-from tests.simulation.block_stage import SINK, BlockStage
+from tests.simulation.simulated_stage import SINK, SimulatedStage
 from tests.support.protocols import PROTOCOLS
 
 
 @pytest.fixture(params=PROTOCOLS)
 def stage(request):
-    return BlockStage(request.param, records=7, partitions=3)
+    return SimulatedStage(request.param, records=7, partitions=3)
 
 
 def copy(stage, producer, consumer, count):
@@ -39,7 +39,7 @@ def fenced_in_a_block(stage, producer, consumer, count):
 @pytest.mark.parametrize("count", [2, 3, 5])
 @pytest.mark.parametrize("before", [1, 2, 3])
 @pytest.mark.parametrize("in_a_row", [1, 2])
-def test_it_goes_back_to_what_the_fenced_producers_block_had_in_hand(stage, before, count, in_a_row):
+def test_records_of_a_fenced_producers_block_are_processed_again_with_its_successor(stage, before, count, in_a_row):
     consumer, producer = stage.subscribed(), stage.producer()
     for _ in range(before):
         copy(stage, producer, consumer, count)
@@ -51,7 +51,7 @@ def test_it_goes_back_to_what_the_fenced_producers_block_had_in_hand(stage, befo
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_where_the_application_has_sought_meanwhile_it_goes_on_there(stage, count):
+def test_a_seek_after_the_fence_decides_where_the_successor_reads_on(stage, count):
     consumer, producer = stage.subscribed(), stage.producer()
     copy(stage, producer, consumer, count)
     fenced_in_a_block(stage, producer, consumer, count)

@@ -17,8 +17,8 @@ from eos_client.errors import (
 )
 from eos_client.observe import Event
 from tests.interruption import BrokenOffError
-from tests.kafka.kafka_support import close_the_gate, intercepting
-from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
+from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
+from tests.support.interception import close_the_gate, intercepting
 from tests.support.protocols import COOPERATIVE, EAGER, PROTOCOLS
 
 RECOVERY_S = 6.0
@@ -32,7 +32,7 @@ BOTH_WAYS = pytest.mark.parametrize("arrives", [True, False], ids=["that took ef
 
 @pytest.fixture(params=PROTOCOLS)
 def stage(request):
-    return BlockStage(request.param, request_timeout_s=REQUEST_S)
+    return SimulatedStage(request.param, request_timeout_s=REQUEST_S)
 
 
 def next_commit_is_unanswered(stage, *, arrives, rebuilds=1, silent="InitProducerId"):
@@ -92,7 +92,7 @@ def test_offsets_that_could_not_be_read_are_read_by_the_next_call(stage, arrives
 @pytest.mark.parametrize("flushes", [False, True], ids=["all acknowledged", "outputs on their way"])
 @pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])  # KIP-848: EPOCH_MOVED_BEFORE_REVOKE aborts here
 def test_a_rebalance_in_the_end_of_a_block_may_leave_its_commit_unknown(protocol, arrives, flushes):
-    stage = BlockStage(protocol, request_timeout_s=REQUEST_S)
+    stage = SimulatedStage(protocol, request_timeout_s=REQUEST_S)
     producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
     txn = producer.transaction(consumer)
 
@@ -122,7 +122,7 @@ def test_a_rebalance_in_the_end_of_a_block_may_leave_its_commit_unknown(protocol
 @pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])
 def test_a_handle_that_failed_for_good_in_that_rebalance_does_not_hide_the_unknown_commit(protocol, arrives):
     """Each new handle is fenced until the time is over, so the flush that has served the rebalance fails as well."""
-    stage = BlockStage(protocol, request_timeout_s=REQUEST_S)
+    stage = SimulatedStage(protocol, request_timeout_s=REQUEST_S)
     producer, consumer = stage.producer(generate_id=True, recovery_timeout_s=RECOVERY_S), stage.subscribed()
     txn = producer.transaction(consumer)
 
@@ -189,7 +189,7 @@ def test_init_transactions_before_the_next_block_changes_nothing(stage, arrives)
 
 
 @BOTH_WAYS
-def test_a_rebalance_finds_out_before_the_partitions_leave(stage, arrives):
+def test_a_revocation_resolves_an_unknown_commit_before_the_partitions_leave(stage, arrives):
     producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
     txn = left_unknown(stage, producer, consumer, arrives=arrives)
     stage.cluster.revoke((SOURCE, 0), (SOURCE, 1))
@@ -204,7 +204,7 @@ def test_a_rebalance_finds_out_before_the_partitions_leave(stage, arrives):
 @pytest.mark.parametrize("call", ["poll", "consume", "block"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_commit_inside_a_rebalance_that_stays_unknown_doubles_and_loses_nothing(protocol, arrives, call):
-    stage = BlockStage(protocol, records=1, request_timeout_s=REQUEST_S)
+    stage = SimulatedStage(protocol, records=1, request_timeout_s=REQUEST_S)
     gate = GateSettings(hold_limit_s=60.0)
     producer = stage.producer(recovery_timeout_s=RECOVERY_S, transaction_timeout_ms=120_000)
     consumer = stage.subscribed(gate=gate)
@@ -242,7 +242,7 @@ def test_a_commit_inside_a_rebalance_that_stays_unknown_doubles_and_loses_nothin
 
 
 @pytest.mark.parametrize("closes", ["consumer", "producer"])
-def test_clients_that_are_closed_say_that_the_outcome_is_unknown(stage, closes):
+def test_closing_clients_with_an_unresolved_commit_reports_it_as_unknown(stage, closes):
     producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
     left_unknown(stage, producer, consumer, arrives=True)
     (consumer if closes == "consumer" else producer).close()
@@ -286,7 +286,7 @@ REPEATED_S = 0.5
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_refusal_after_a_lost_connection_says_nothing_of_the_first_copy(protocol, arrives):
     """KAFKA-18019: the coordinator forgets the id of a transaction that has committed, and refuses the repetition."""
-    stage = BlockStage(protocol, request_timeout_s=REPEATED_S)
+    stage = SimulatedStage(protocol, request_timeout_s=REPEATED_S)
     producer, consumer = stage.producer(), stage.subscribed()
     with producer.transaction(consumer) as txn:
         for message in stage.collect(consumer, 2):
@@ -301,7 +301,7 @@ def test_a_refusal_after_a_lost_connection_says_nothing_of_the_first_copy(protoc
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_refusal_without_a_loss_is_definite_and_costs_no_question(protocol):
-    stage = BlockStage(protocol, request_timeout_s=REPEATED_S)
+    stage = SimulatedStage(protocol, request_timeout_s=REPEATED_S)
     producer, consumer = stage.producer(), stage.subscribed()
     with producer.transaction(consumer) as txn:
         for message in stage.collect(consumer, 2):
@@ -314,7 +314,7 @@ def test_a_refusal_without_a_loss_is_definite_and_costs_no_question(protocol):
 
 
 def test_a_loss_before_the_commit_makes_its_refusal_no_less_definite():
-    stage = BlockStage(request_timeout_s=REPEATED_S)
+    stage = SimulatedStage(request_timeout_s=REPEATED_S)
     producer, consumer = stage.producer(), stage.subscribed()
     with producer.transaction(consumer) as txn:
         for message in stage.collect(consumer, 2):
@@ -326,8 +326,8 @@ def test_a_loss_before_the_commit_makes_its_refusal_no_less_definite():
     assert stage.outputs == stage.inputs
 
 
-def test_a_producer_of_its_own_is_told_that_the_outcome_is_unknown():
-    stage = BlockStage(request_timeout_s=REPEATED_S)
+def test_an_applications_own_commit_without_an_answer_raises_unknown_outcome():
+    stage = SimulatedStage(request_timeout_s=REPEATED_S)
     producer, consumer = stage.producer(), stage.subscribed()
     messages = stage.collect(consumer, 2)
     producer.begin_transaction()
@@ -345,7 +345,7 @@ def test_a_producer_of_its_own_is_told_that_the_outcome_is_unknown():
 
 
 def test_a_block_whose_records_have_gone_on_with_another_member_says_how_to_go_on():
-    stage = BlockStage(request_timeout_s=REQUEST_S)
+    stage = SimulatedStage(request_timeout_s=REQUEST_S)
     producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
     txn = left_unknown(stage, producer, consumer, arrives=True)
     stage.cluster.lose()
@@ -411,7 +411,7 @@ def test_a_loop_that_ends_with_an_unknown_commit_tells_nothing_else(stage, arriv
     assert stage.outputs == stage.inputs
 
 
-def test_a_loop_that_is_interrupted_in_its_commit_leaves_it_to_the_log(stage):
+def test_a_loop_interrupted_in_its_commit_reports_it_unknown_and_its_successor_doubles_nothing(stage):
     struck: list[str] = []
 
     def commit(raw, *arguments):

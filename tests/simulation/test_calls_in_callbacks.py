@@ -9,19 +9,19 @@ from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
 from eos_client.confluent.thread_ownership import is_in_call
-from tests.simulation.block_stage import SINK, SOURCE, BlockStage
+from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.support.protocols import PROTOCOLS
 
 
 @pytest.fixture(params=PROTOCOLS)
-def stage(request: Any) -> BlockStage:
-    return BlockStage(request.param)
+def stage(request: Any) -> SimulatedStage:
+    return SimulatedStage(request.param)
 
 
 @pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
 def test_an_on_revoke_inside_the_flush_of_a_block_may_flush_the_producer(protocol: str) -> None:
     left: list[int] = []
-    stage = BlockStage(protocol)
+    stage = SimulatedStage(protocol)
     producer = stage.producer()
 
     def on_revoke(*_: Any) -> None:
@@ -42,7 +42,7 @@ def test_an_on_revoke_inside_the_flush_of_a_block_may_flush_the_producer(protoco
     assert stage.outputs == stage.inputs
 
 
-def test_rebalance_callbacks_may_ask_and_steer_the_consumer(stage: BlockStage) -> None:
+def test_rebalance_callbacks_may_ask_and_steer_the_consumer(stage: SimulatedStage) -> None:
     answers: list[Any] = []
 
     def on_assign(consumer: Any, partitions: list[TopicPartition]) -> None:
@@ -59,7 +59,7 @@ def test_rebalance_callbacks_may_ask_and_steer_the_consumer(stage: BlockStage) -
     assert [(0, 2)] * stage.partitions in answers
 
 
-def test_a_delivery_callback_may_produce_within_its_block(stage: BlockStage) -> None:
+def test_a_delivery_callback_may_produce_within_its_block(stage: SimulatedStage) -> None:
     consumer, producer = stage.subscribed(), stage.producer()
 
     def again(_: object, message: Any) -> None:

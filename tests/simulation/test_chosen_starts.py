@@ -42,11 +42,11 @@ def consume_through_a_rebalance(cluster: SimulatedCluster) -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_it_starts_where_on_assign_has_said(seed: int, make_simulated_cluster: Any) -> None:
+def test_a_returned_partition_starts_at_the_offset_that_on_assign_chose(seed: int, make_simulated_cluster: Any) -> None:
     assert consume_through_a_rebalance(make_simulated_cluster(seed=seed)) == [b"2", b"3"]
 
 
-def test_the_stories_reach_a_partition_that_came_back_within_one_call(make_simulated_cluster: Any) -> None:
+def test_some_seed_revokes_and_returns_a_partition_within_one_consume(make_simulated_cluster: Any) -> None:
     with mock.patch.object(Fetching, "_start_again", autospec=True) as go_on:
         for seed in SEEDS:
             consume_through_a_rebalance(make_simulated_cluster(seed=seed))

@@ -1,92 +1,34 @@
-"""Classic consumer groups: rounds, sessions, static members, and whose commits count."""
+"""Classic consumer groups: rounds, sessions, whose commits count, and restarts of the coordinator."""
 
 from __future__ import annotations
 
 import math
-from random import Random
-from typing import Any
 
 import pytest
 
 from eos_client.testing.simulation.assignors import COOPERATIVE
-from eos_client.testing.simulation.classic_group import ClassicGroup, ClassicState
-from eos_client.testing.simulation.clock import SimulatedClock
-from eos_client.testing.simulation.group_requests import JoinAnswer, JoinRequest
-from eos_client.testing.simulation.model import BrokerError, Membership, PartitionKey
-
-TOPICS = frozenset({"orders"})
-
-
-def orders(*numbers: int) -> frozenset[PartitionKey]:
-    return frozenset(PartitionKey("orders", number) for number in numbers)
-
-
-def said(client: str, **changes) -> JoinRequest:
-    """What a client says when it joins."""
-    return JoinRequest(**{"topics": TOPICS, "client": client, "session_timeout_s": 10.0, **changes})
-
-
-class World:
-    """One group of a topic with four partitions, and its clock."""
-
-    def __init__(self) -> None:
-        self.clock = SimulatedClock()
-        self.group = self.coordinator_started()
-
-    def coordinator_started(self, records=()) -> ClassicGroup:
-        return ClassicGroup("billing", self.clock, lambda topic: 4 if topic == "orders" else 0, Random(7), records)
-
-    def restart(self) -> None:
-        self.group = self.coordinator_started(self.group.records())
-
-    def join(self, *requests: JoinRequest) -> list[JoinAnswer]:
-        """All of ``requests`` join one round; answers in their order."""
-        member_ids = [self.group.join(request) for request in requests]
-        for request, member_id in zip(requests, member_ids, strict=True):
-            if self.group.state is ClassicState.PREPARING:  # those who joined before the round was complete join again
-                self.group.join(said(request.client, **{**fields(request), "member_id": member_id}))
-        leader_first = [self.group.joined(member_id) for member_id in member_ids]
-        answers = [a or self.group.joined(m) for a, m in zip(leader_first, member_ids, strict=True)]
-        assert None not in answers, "the round is complete"
-        return [answer for answer in answers if answer is not None]
-
-    def pass_time(self, seconds: float) -> None:
-        """Let time pass; the group works whenever it has to."""
-        end_s = self.clock.now_s + seconds
-        while self.group.due_s <= end_s:
-            self.clock.set_to(self.group.due_s)
-            self.group.expire()
-        self.clock.set_to(end_s)
-
-
-def fields(request: JoinRequest) -> dict[str, Any]:
-    return {name: getattr(request, name) for name in JoinRequest.__slots__ if name not in {"client", "member_id"}}
-
-
-def again(answer: JoinAnswer, client: str, **changes) -> JoinRequest:
-    """A member joins the next round."""
-    return said(client, **{"member_id": answer.member_id, **changes})
-
-
-def membership(answer: JoinAnswer, instance_id=None) -> Membership:
-    return Membership(answer.generation, answer.member_id, instance_id)
-
-
-def refusal(call, *args, **kwargs) -> str:
-    with pytest.raises(BrokerError) as refused:
-        call(*args, **kwargs)
-    return refused.value.code
+from eos_client.testing.simulation.classic_group import ClassicState
+from eos_client.testing.simulation.group_requests import JoinAnswer
+from eos_client.testing.simulation.model import Membership
+from tests.simulation.classic_group_bench import (
+    ClassicGroupBench,
+    again,
+    membership,
+    orders,
+    refusal,
+    said,
+)
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def bench() -> ClassicGroupBench:
+    return ClassicGroupBench()
 
 
 @pytest.fixture
-def two(world) -> tuple[JoinAnswer, JoinAnswer]:
+def two(bench) -> tuple[JoinAnswer, JoinAnswer]:
     """Two members of an eager group, a with {0, 1} and b with {2, 3}."""
-    a, b = world.join(said("a"), said("b"))
+    a, b = bench.join(said("a"), said("b"))
     assert (a.assigned, b.assigned) == (orders(0, 1), orders(2, 3))
     return a, b
 
@@ -94,146 +36,134 @@ def two(world) -> tuple[JoinAnswer, JoinAnswer]:
 # -- rounds --------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_member_is_given_everything_in_generation_one(world):
-    (a,) = world.join(said("a"))
-    assert (a.generation, a.assigned) == (1, orders(0, 1, 2, 3))
-    assert a.member_id.startswith("a-")
-    assert world.group.describe().state == "Stable"
+def test_a_round_is_complete_only_when_every_member_has_joined_it(bench):
+    (a,) = bench.join(said("a"))
+    b_id = bench.group.join(said("b"))
+    assert bench.group.joined(b_id) is None
+    assert refusal(bench.group.heartbeat, membership(a)) == "REBALANCE_IN_PROGRESS"
+    bench.group.join(again(a, "a"))
+    assert bench.group.joined(a.member_id) == JoinAnswer(a.member_id, 2, orders(0, 1))
+    assert bench.group.joined(b_id) == JoinAnswer(b_id, 2, orders(2, 3))
 
 
-def test_a_round_is_complete_only_when_every_member_has_joined_it(world):
-    (a,) = world.join(said("a"))
-    b_id = world.group.join(said("b"))
-    assert world.group.joined(b_id) is None
-    assert refusal(world.group.heartbeat, membership(a)) == "REBALANCE_IN_PROGRESS"
-    world.group.join(again(a, "a"))
-    assert world.group.joined(a.member_id) == JoinAnswer(a.member_id, 2, orders(0, 1))
-    assert world.group.joined(b_id) == JoinAnswer(b_id, 2, orders(2, 3))
+def test_followers_wait_for_the_leader_to_hand_out_the_assignment(bench):
+    (a,) = bench.join(said("a"))
+    b_id = bench.group.join(said("b"))
+    bench.group.join(again(a, "a"))
+    assert bench.group.describe().state == "CompletingRebalance"
+    assert bench.group.joined(b_id) is None
+    assert bench.group.joined(a.member_id) is not None
+    assert bench.group.joined(b_id) is not None
 
 
-def test_followers_wait_for_the_leader_to_hand_out_the_assignment(world):
-    (a,) = world.join(said("a"))
-    b_id = world.group.join(said("b"))
-    world.group.join(again(a, "a"))
-    assert world.group.describe().state == "CompletingRebalance"
-    assert world.group.joined(b_id) is None
-    assert world.group.joined(a.member_id) is not None
-    assert world.group.joined(b_id) is not None
+def test_a_member_that_missed_its_answer_because_a_round_began_is_told_to_join_again(bench):
+    (a,) = bench.join(said("a"))
+    bench.group.join(again(a, "a"))
+    b_id = bench.group.join(said("b"))
+    assert refusal(bench.group.joined, a.member_id) == "REBALANCE_IN_PROGRESS"
+    assert bench.group.joined(b_id) is None
 
 
-def test_a_member_that_missed_its_answer_because_a_round_began_is_told_to_join_again(world):
-    (a,) = world.join(said("a"))
-    world.group.join(again(a, "a"))
-    b_id = world.group.join(said("b"))
-    assert refusal(world.group.joined, a.member_id) == "REBALANCE_IN_PROGRESS"
-    assert world.group.joined(b_id) is None
-
-
-def test_an_answer_on_its_way_arrives_though_another_round_begins_at_once(world):
-    (a,) = world.join(said("a"))
-    b_id = world.group.join(said("b"))
-    world.group.join(again(a, "a"))
-    assert world.group.joined(b_id) is None
-    handed_out = world.group.joined(a.member_id)
-    world.group.force_rebalance()
-    answer = world.group.joined(b_id)
+def test_an_answer_on_its_way_arrives_though_another_round_begins_at_once(bench):
+    (a,) = bench.join(said("a"))
+    b_id = bench.group.join(said("b"))
+    bench.group.join(again(a, "a"))
+    assert bench.group.joined(b_id) is None
+    handed_out = bench.group.joined(a.member_id)
+    bench.group.force_rebalance()
+    answer = bench.group.joined(b_id)
     assert answer is not None
     assert answer.generation == handed_out.generation
     assert answer.assigned == orders(0, 1, 2, 3) - handed_out.assigned
-    assert refusal(world.group.joined, b_id) == "REBALANCE_IN_PROGRESS"
+    assert refusal(bench.group.joined, b_id) == "REBALANCE_IN_PROGRESS"
 
 
 @pytest.mark.parametrize("asks_meanwhile", [True, False])
-def test_an_answer_that_a_member_did_not_wait_for_is_not_kept_for_a_later_round(world, asks_meanwhile):
-    (a,) = world.join(said("a"))
-    b_id = world.group.join(said("b"))
-    world.group.join(again(a, "a"))
-    world.group.joined(a.member_id)
-    world.group.force_rebalance()
-    world.group.join(said("b", member_id=b_id))
+def test_an_answer_that_a_member_did_not_wait_for_is_not_kept_for_a_later_round(bench, asks_meanwhile):
+    (a,) = bench.join(said("a"))
+    b_id = bench.group.join(said("b"))
+    bench.group.join(again(a, "a"))
+    bench.group.joined(a.member_id)
+    bench.group.force_rebalance()
+    bench.group.join(said("b", member_id=b_id))
     if asks_meanwhile:
-        assert world.group.joined(b_id) is None
-    world.group.join(again(a, "a"))
-    world.group.join(said("c"))
-    assert world.group.state is ClassicState.PREPARING
-    assert refusal(world.group.joined, b_id) == "REBALANCE_IN_PROGRESS"
+        assert bench.group.joined(b_id) is None
+    bench.group.join(again(a, "a"))
+    bench.group.join(said("c"))
+    assert bench.group.state is ClassicState.PREPARING
+    assert refusal(bench.group.joined, b_id) == "REBALANCE_IN_PROGRESS"
 
 
-def test_an_old_generation_may_not_even_send_heartbeats(world):
-    (a,) = world.join(said("a"))
-    world.join(again(a, "a"))
-    assert refusal(world.group.heartbeat, membership(a)) == "ILLEGAL_GENERATION"
+def test_an_old_generation_may_not_even_send_heartbeats(bench):
+    (a,) = bench.join(said("a"))
+    bench.join(again(a, "a"))
+    assert refusal(bench.group.heartbeat, membership(a)) == "ILLEGAL_GENERATION"
 
 
-def test_a_member_that_leaves_makes_the_others_join_again(world, two):
+def test_a_member_that_leaves_makes_the_others_join_again(bench, two):
     a, b = two
-    world.group.leave(a.member_id)
-    assert refusal(world.group.heartbeat, membership(b)) == "REBALANCE_IN_PROGRESS"
-    assert world.join(again(b, "b")) == [JoinAnswer(b.member_id, 2 + 1, orders(0, 1, 2, 3))]
-    assert refusal(world.group.leave, a.member_id) == "UNKNOWN_MEMBER_ID"
+    bench.group.leave(a.member_id)
+    assert refusal(bench.group.heartbeat, membership(b)) == "REBALANCE_IN_PROGRESS"
+    assert bench.join(again(b, "b")) == [JoinAnswer(b.member_id, 2 + 1, orders(0, 1, 2, 3))]
+    assert refusal(bench.group.leave, a.member_id) == "UNKNOWN_MEMBER_ID"
 
 
-def test_a_group_that_its_last_member_left_is_empty_one_generation_later(world):
-    (a,) = world.join(said("a"))
-    world.group.leave(a.member_id)
-    assert (world.group.state, world.group.generation, world.group.due_s) == (ClassicState.EMPTY, 2, math.inf)
+def test_a_group_that_its_last_member_left_is_empty_one_generation_later(bench):
+    (a,) = bench.join(said("a"))
+    bench.group.leave(a.member_id)
+    assert (bench.group.state, bench.group.generation, bench.group.due_s) == (ClassicState.EMPTY, 2, math.inf)
 
 
-def test_a_follower_that_joins_again_with_nothing_new_gets_the_present_round(world, two):
+def test_a_follower_that_joins_again_with_nothing_new_gets_the_present_round(bench, two):
     _, b = two
-    world.group.join(again(b, "b"))
-    assert world.group.state is ClassicState.STABLE
-    assert world.group.joined(b.member_id) == b
+    bench.group.join(again(b, "b"))
+    assert bench.group.state is ClassicState.STABLE
+    assert bench.group.joined(b.member_id) == b
 
 
 @pytest.mark.parametrize("news", [{"topics": frozenset({"payments"})}, {"owned": orders(2)}])
-def test_a_follower_that_joins_again_with_something_new_begins_a_round(world, two, news):
+def test_a_follower_that_joins_again_with_something_new_begins_a_round(bench, two, news):
     _, b = two
-    world.group.join(again(b, "b", **news))
-    assert world.group.state is ClassicState.PREPARING
+    bench.group.join(again(b, "b", **news))
+    assert bench.group.state is ClassicState.PREPARING
 
 
-def test_a_forced_rebalance_makes_all_join_again_and_a_second_one_changes_nothing(world, two):
+def test_a_forced_rebalance_makes_all_join_again_and_a_second_one_changes_nothing(bench, two):
     a, b = two
-    world.group.force_rebalance()
-    world.group.force_rebalance()
-    assert refusal(world.group.heartbeat, membership(a)) == "REBALANCE_IN_PROGRESS"
-    a2, b2 = world.join(again(a, "a"), again(b, "b"))
+    bench.group.force_rebalance()
+    bench.group.force_rebalance()
+    assert refusal(bench.group.heartbeat, membership(a)) == "REBALANCE_IN_PROGRESS"
+    a2, b2 = bench.join(again(a, "a"), again(b, "b"))
     assert {a2.generation, b2.generation} == {a.generation + 1}
 
 
-def test_a_rebalance_forced_during_a_round_leaves_those_who_have_joined_it_waiting(world, two):
+def test_a_rebalance_forced_during_a_round_leaves_those_who_have_joined_it_waiting(bench, two):
     a, _ = two
-    world.group.force_rebalance()
-    world.group.join(again(a, "a"))
-    world.group.force_rebalance()
-    assert world.group.joined(a.member_id) is None
+    bench.group.force_rebalance()
+    bench.group.join(again(a, "a"))
+    bench.group.force_rebalance()
+    assert bench.group.joined(a.member_id) is None
 
 
-def test_members_with_different_assignors_do_not_share_a_group(world, two):
-    assert refusal(world.group.join, said("c", assignor="roundrobin")) == "INCONSISTENT_GROUP_PROTOCOL"
-    assert len(world.group.describe().members) == 2
-
-
-def test_an_unknown_member_is_told_so_by_every_request(world, two):
+def test_an_unknown_member_is_told_so_by_every_request(bench, two):
     nobody = Membership(two[0].generation, "nobody")
-    assert refusal(world.group.join, said("a", member_id="nobody")) == "UNKNOWN_MEMBER_ID"
-    assert refusal(world.group.joined, "nobody") == "UNKNOWN_MEMBER_ID"
-    assert refusal(world.group.heartbeat, nobody) == "UNKNOWN_MEMBER_ID"
-    assert refusal(world.group.evict, "nobody") == "UNKNOWN_MEMBER_ID"
-    assert refusal(world.group.pin, orders(0), "nobody") == "UNKNOWN_MEMBER_ID"
+    assert refusal(bench.group.join, said("a", member_id="nobody")) == "UNKNOWN_MEMBER_ID"
+    assert refusal(bench.group.joined, "nobody") == "UNKNOWN_MEMBER_ID"
+    assert refusal(bench.group.heartbeat, nobody) == "UNKNOWN_MEMBER_ID"
+    assert refusal(bench.group.evict, "nobody") == "UNKNOWN_MEMBER_ID"
+    assert refusal(bench.group.pin, orders(0), "nobody") == "UNKNOWN_MEMBER_ID"
 
 
 # -- cooperative ---------------------------------------------------------------------------------------------------
 
 
-def test_a_cooperative_group_moves_a_partition_in_two_rounds(world):
-    (a,) = world.join(said("a", assignor=COOPERATIVE))
+def test_a_cooperative_group_moves_a_partition_in_two_rounds(bench):
+    (a,) = bench.join(said("a", assignor=COOPERATIVE))
     first = {"assignor": COOPERATIVE, "owned": a.assigned}
-    a, b = world.join(again(a, "a", **first), said("b", assignor=COOPERATIVE))
+    a, b = bench.join(again(a, "a", **first), said("b", assignor=COOPERATIVE))
     assert (a.assigned, b.assigned) == (orders(0, 1), frozenset()), "2 and 3 are still in a's hands"
-    assert world.group.describe().members[a.member_id].awaiting_revocation == orders(2, 3)
-    a2, b2 = world.join(again(a, "a", assignor=COOPERATIVE, owned=a.assigned), again(b, "b", assignor=COOPERATIVE))
+    assert bench.group.describe().members[a.member_id].awaiting_revocation == orders(2, 3)
+    a2, b2 = bench.join(again(a, "a", assignor=COOPERATIVE, owned=a.assigned), again(b, "b", assignor=COOPERATIVE))
     assert (a2.assigned, b2.assigned) == (orders(0, 1), orders(2, 3))
     assert a2.generation == b2.generation == a.generation + 1
 
@@ -241,318 +171,187 @@ def test_a_cooperative_group_moves_a_partition_in_two_rounds(world):
 # -- pins ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_pin_begins_a_round_in_which_the_partition_changes_hands_and_unpinning_gives_it_back(world, two):
+def test_a_pin_begins_a_round_in_which_the_partition_changes_hands_and_unpinning_gives_it_back(bench, two):
     a, b = two
-    world.group.pin(orders(0), b.member_id)
-    a2, b2 = world.join(again(a, "a"), again(b, "b"))
+    bench.group.pin(orders(0), b.member_id)
+    a2, b2 = bench.join(again(a, "a"), again(b, "b"))
     assert (a2.assigned, b2.assigned) == (orders(1), orders(0, 2, 3))
-    world.group.pin(orders(0), None)
-    a3, b3 = world.join(again(a, "a"), again(b, "b"))
+    bench.group.pin(orders(0), None)
+    a3, b3 = bench.join(again(a, "a"), again(b, "b"))
     assert (a3.assigned, b3.assigned) == (orders(0, 1), orders(2, 3))
 
 
 # -- time-outs -----------------------------------------------------------------------------------------------------
 
 
-def test_a_silent_member_is_removed_when_its_session_ends(world, two):
+def test_a_silent_member_is_removed_when_its_session_ends(bench, two):
     a, b = two
-    world.pass_time(9.0)
-    world.group.heartbeat(membership(b))
-    world.pass_time(1.0)
-    assert list(world.group.describe().members) == [b.member_id]
-    assert refusal(world.group.heartbeat, membership(a)) == "UNKNOWN_MEMBER_ID"
+    bench.pass_time(9.0)
+    bench.group.heartbeat(membership(b))
+    bench.pass_time(1.0)
+    assert list(bench.group.describe().members) == [b.member_id]
+    assert refusal(bench.group.heartbeat, membership(a)) == "UNKNOWN_MEMBER_ID"
 
 
-def test_a_plain_commit_keeps_the_session_alive_as_a_heartbeat_does(world, two):
-    a, _ = two
-    world.pass_time(9.0)
-    world.group.renew(a.member_id)
-    world.pass_time(5.0)
-    assert list(world.group.describe().members) == [a.member_id]
-
-
-def test_a_member_that_does_not_join_within_the_rebalance_timeout_is_left_behind(world):
-    a, b = world.join(
+def test_a_member_that_does_not_join_within_the_rebalance_timeout_is_left_behind(bench):
+    a, b = bench.join(
         said("a", rebalance_timeout_s=30.0, session_timeout_s=60.0),
         said("b", rebalance_timeout_s=30.0, session_timeout_s=60.0),
     )
-    world.group.force_rebalance()
+    bench.group.force_rebalance()
     b_joins = again(b, "b", rebalance_timeout_s=30.0, session_timeout_s=60.0)
-    world.group.join(b_joins)
-    world.pass_time(29.0)
-    assert world.group.joined(b.member_id) is None
-    world.pass_time(1.0)
-    answer = world.group.joined(b.member_id)
+    bench.group.join(b_joins)
+    bench.pass_time(29.0)
+    assert bench.group.joined(b.member_id) is None
+    bench.pass_time(1.0)
+    answer = bench.group.joined(b.member_id)
     assert answer is not None
     assert answer.assigned == orders(0, 1, 2, 3)
-    assert refusal(world.group.heartbeat, membership(a)) == "UNKNOWN_MEMBER_ID"
+    assert refusal(bench.group.heartbeat, membership(a)) == "UNKNOWN_MEMBER_ID"
 
 
-def test_a_member_that_waits_for_the_others_owes_no_heartbeat_until_the_round_is_complete(world):
-    a, b = world.join(said("a", session_timeout_s=20.0), said("b", session_timeout_s=5.0))
-    world.group.force_rebalance()
-    world.group.join(again(b, "b", session_timeout_s=5.0))
-    world.pass_time(19.0)
-    assert set(world.group.describe().members) == {a.member_id, b.member_id}
-    world.pass_time(1.0)
-    assert set(world.group.describe().members) == {b.member_id}, "a was silent; b is the round's only member now"
-    world.pass_time(4.0)
-    assert world.group.joined(b.member_id) is not None
-    world.pass_time(5.0)
-    assert world.group.is_empty
+def test_a_member_that_waits_for_the_others_owes_no_heartbeat_until_the_round_is_complete(bench):
+    a, b = bench.join(said("a", session_timeout_s=20.0), said("b", session_timeout_s=5.0))
+    bench.group.force_rebalance()
+    bench.group.join(again(b, "b", session_timeout_s=5.0))
+    bench.pass_time(19.0)
+    assert set(bench.group.describe().members) == {a.member_id, b.member_id}
+    bench.pass_time(1.0)
+    assert set(bench.group.describe().members) == {b.member_id}, "a was silent; b is the round's only member now"
+    bench.pass_time(4.0)
+    assert bench.group.joined(b.member_id) is not None
+    bench.pass_time(5.0)
+    assert bench.group.is_empty
 
 
-def test_joining_again_keeps_the_session_alive(world, two):
+def test_joining_again_keeps_the_session_alive(bench, two):
     _, b = two
-    world.pass_time(9.0)
-    world.group.join(again(b, "b"))
-    world.pass_time(5.0)
-    assert list(world.group.describe().members) == [b.member_id]
+    bench.pass_time(9.0)
+    bench.group.join(again(b, "b"))
+    bench.pass_time(5.0)
+    assert list(bench.group.describe().members) == [b.member_id]
 
 
-def test_a_leader_that_never_asks_for_its_assignment_holds_the_group_up_only_until_a_time_out(world):
-    (a,) = world.join(said("a"))
-    b_id = world.group.join(said("b"))
-    world.group.join(again(a, "a"))
-    assert world.group.joined(b_id) is None
-    world.pass_time(9.0)
-    assert world.group.joined(b_id) is None
-    world.pass_time(1.0)
-    assert refusal(world.group.joined, b_id) == "REBALANCE_IN_PROGRESS"
-    assert world.group.join(said("b", member_id=b_id)) == b_id
-    answer = world.group.joined(b_id)
+def test_a_leader_that_never_asks_for_its_assignment_holds_the_group_up_only_until_a_time_out(bench):
+    (a,) = bench.join(said("a"))
+    b_id = bench.group.join(said("b"))
+    bench.group.join(again(a, "a"))
+    assert bench.group.joined(b_id) is None
+    bench.pass_time(9.0)
+    assert bench.group.joined(b_id) is None
+    bench.pass_time(1.0)
+    assert refusal(bench.group.joined, b_id) == "REBALANCE_IN_PROGRESS"
+    assert bench.group.join(said("b", member_id=b_id)) == b_id
+    answer = bench.group.joined(b_id)
     assert answer is not None
     assert answer.assigned == orders(0, 1, 2, 3)
 
 
-def test_a_member_that_never_asks_for_its_assignment_is_removed_after_the_rebalance_timeout(world):
+def test_a_member_that_never_asks_for_its_assignment_is_removed_after_the_rebalance_timeout(bench):
     long = {"session_timeout_s": 900.0, "rebalance_timeout_s": 30.0}
-    (a,) = world.join(said("a", **long))
-    b_id = world.group.join(said("b", **long))
-    world.group.join(again(a, "a", **long))
-    assert world.group.joined(a.member_id) is not None
-    world.pass_time(30.0)
-    assert b_id not in world.group.describe().members
-    assert a.member_id in world.group.describe().members
+    (a,) = bench.join(said("a", **long))
+    b_id = bench.group.join(said("b", **long))
+    bench.group.join(again(a, "a", **long))
+    assert bench.group.joined(a.member_id) is not None
+    bench.pass_time(30.0)
+    assert b_id not in bench.group.describe().members
+    assert a.member_id in bench.group.describe().members
 
 
-def test_an_evicted_member_is_unknown_from_then_on(world, two):
+def test_an_evicted_member_is_unknown_from_then_on(bench, two):
     a, _ = two
-    world.group.evict(a.member_id)
-    assert refusal(world.group.heartbeat, membership(a)) == "UNKNOWN_MEMBER_ID"
-
-
-# -- static members ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def static(world) -> tuple[JoinAnswer, JoinAnswer]:
-    """A static and a dynamic member."""
-    a, b = world.join(said("a", instance_id="host-1"), said("b"))
-    return a, b
-
-
-def test_a_restarted_static_member_gets_its_partitions_back_without_a_round(world, static):
-    a, b = static
-    a2_id = world.group.join(said("a", instance_id="host-1"))
-    assert a2_id != a.member_id
-    assert world.group.joined(a2_id) == JoinAnswer(a2_id, a.generation, a.assigned)
-    world.group.heartbeat(membership(b))
-
-
-def test_the_former_process_of_a_static_member_is_fenced_by_every_request(world, static):
-    """P2: the coordinator checks them: FENCED_INSTANCE_ID."""
-    a, _ = static
-    world.group.join(said("a", instance_id="host-1"))
-    old = membership(a, "host-1")
-    assert refusal(world.group.heartbeat, old) == "FENCED_INSTANCE_ID"
-    assert refusal(world.group.join, again(a, "a", instance_id="host-1")) == "FENCED_INSTANCE_ID"
-    assert refusal(world.group.joined, a.member_id) == "FENCED_INSTANCE_ID"
-    assert refusal(world.group.leave, a.member_id, "host-1") == "FENCED_INSTANCE_ID"
-    for transactional in (False, True):
-        assert refusal(world.group.validate_commit, old, transactional=transactional) == "FENCED_INSTANCE_ID"
-
-
-def test_a_static_member_that_restarts_during_a_round_takes_part_in_it(world, static):
-    a, b = static
-    world.group.force_rebalance()
-    a2_id = world.group.join(said("a", instance_id="host-1"))
-    assert world.group.joined(a2_id) is None
-    world.group.join(again(b, "b"))
-    assert world.group.joined(a2_id) == JoinAnswer(a2_id, a.generation + 1, a.assigned)
-
-
-def test_a_static_member_that_restarts_before_the_assignment_is_handed_out_begins_a_new_round(world, static):
-    a, b = static
-    world.join(again(a, "a", instance_id="host-1"), again(b, "b"))
-    world.group.force_rebalance()
-    world.group.join(again(b, "b"))
-    world.group.join(again(a, "a", instance_id="host-1"))
-    assert world.group.describe().state == "CompletingRebalance"
-    a_id = world.group.join(said("a", instance_id="host-1"))
-    assert world.group.describe().state == "PreparingRebalance"
-    assert world.group.joined(a_id) is None
-
-
-def test_a_static_leader_is_still_the_leader_after_its_restart(world, static):
-    a_id = world.group.join(said("a", instance_id="host-1"))
-    assert world.group.describe().state == "Stable"
-    world.group.join(said("a", instance_id="host-1", member_id=a_id))
-    assert world.group.describe().state == "PreparingRebalance", "joining again, a leader asks for a new assignment"
-
-
-def test_every_former_process_of_a_static_member_is_told_that_it_was_replaced(world, static):
-    first = static[0].member_id
-    second = world.group.join(said("a", instance_id="host-1"))
-    world.group.join(said("a", instance_id="host-1"))
-    assert refusal(world.group.joined, first) == "FENCED_INSTANCE_ID"
-    assert refusal(world.group.joined, second) == "FENCED_INSTANCE_ID"
-
-
-def test_a_static_member_that_does_not_join_stays_until_its_session_ends(world):
-    long = {"session_timeout_s": 100.0, "rebalance_timeout_s": 30.0}
-    a, b = world.join(said("a", instance_id="host-1", **long), said("b", **long))
-    world.group.force_rebalance()
-    world.group.join(again(b, "b", **long))
-    world.pass_time(30.0)
-    assert world.group.joined(b.member_id) == JoinAnswer(b.member_id, b.generation + 1, orders(2, 3))
-    assert refusal(world.group.heartbeat, membership(a, "host-1")) == "ILLEGAL_GENERATION"
-    assert world.group.describe().members[a.member_id].assigned == orders(0, 1)
-
-
-def test_what_a_static_member_owed_when_it_died_belongs_to_nobody_until_the_next_round(world):
-    """As measured: tests/kafka/test_traps_static_members.py."""
-    static = {"assignor": COOPERATIVE, "instance_id": "host-1"}
-    (a,) = world.join(said("a", **static))
-    a, b = world.join(again(a, "a", owned=a.assigned, **static), said("b", assignor=COOPERATIVE))
-    a_id = world.group.join(said("a", **static))
-    assert world.group.joined(a_id) == JoinAnswer(a_id, a.generation, a.assigned)
-    assert a.assigned | b.assigned < orders(0, 1, 2, 3)
-    begins = said("a", member_id=a_id, owned=a.assigned, **static)
-    a, b = world.join(begins, again(b, "b", assignor=COOPERATIVE))
-    assert a.assigned | b.assigned == orders(0, 1, 2, 3)
-
-
-def test_a_static_member_is_removed_by_its_instance_id_alone(world, static):
-    a, b = static
-    world.group.leave("", "host-1")
-    assert list(world.group.describe().members) == [b.member_id]
-    assert refusal(world.group.heartbeat, membership(a, "host-1")) == "UNKNOWN_MEMBER_ID"
-
-
-def test_a_pin_follows_a_static_member_into_its_next_life(world, static):
-    a, b = static
-    world.group.pin(orders(3), a.member_id)
-    a_id = world.group.join(said("a", instance_id="host-1"))
-    world.group.join(again(b, "b"))
-    answer = world.group.joined(a_id)
-    assert answer is not None
-    assert PartitionKey("orders", 3) in answer.assigned
+    bench.group.evict(a.member_id)
+    assert refusal(bench.group.heartbeat, membership(a)) == "UNKNOWN_MEMBER_ID"
 
 
 # -- commits -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("transactional", [False, True])
-def test_a_commit_at_any_but_the_present_generation_is_refused(world, two, transactional):
+def test_a_commit_at_any_but_the_present_generation_is_refused(bench, two, transactional):
     """P2: the coordinator checks them: ILLEGAL_GENERATION."""
     a, _ = two
-    world.group.validate_commit(membership(a), transactional=transactional)
+    bench.group.validate_commit(membership(a), transactional=transactional)
     for generation in (-1, 0, a.generation - 1, a.generation + 1):
         wrong = Membership(generation, a.member_id)
-        assert refusal(world.group.validate_commit, wrong, transactional=transactional) == "ILLEGAL_GENERATION"
+        assert refusal(bench.group.validate_commit, wrong, transactional=transactional) == "ILLEGAL_GENERATION"
 
 
 @pytest.mark.parametrize("transactional", [False, True])
-def test_a_commit_of_an_unknown_member_is_refused(world, two, transactional):
+def test_a_commit_of_an_unknown_member_is_refused(bench, two, transactional):
     """P2: the coordinator checks them: UNKNOWN_MEMBER_ID."""
     nobody = Membership(two[0].generation, "nobody")
-    assert refusal(world.group.validate_commit, nobody, transactional=transactional) == "UNKNOWN_MEMBER_ID"
+    assert refusal(bench.group.validate_commit, nobody, transactional=transactional) == "UNKNOWN_MEMBER_ID"
 
 
-def test_an_anonymous_commit_is_accepted_only_in_a_transaction(world, two):
+def test_an_anonymous_commit_is_accepted_only_in_a_transaction(bench, two):
     """P2: what real brokers leave open: generation -1 without a member id passes unfenced."""
-    world.group.validate_commit(Membership(), transactional=True)
-    assert refusal(world.group.validate_commit, Membership(), transactional=False) == "UNKNOWN_MEMBER_ID"
+    bench.group.validate_commit(Membership(), transactional=True)
+    assert refusal(bench.group.validate_commit, Membership(), transactional=False) == "UNKNOWN_MEMBER_ID"
 
 
-def test_an_administrator_may_commit_to_an_empty_group(world):
-    (a,) = world.join(said("a"))
-    world.group.leave(a.member_id)
-    world.group.validate_commit(Membership(), transactional=False)
-    world.group.validate_commit(Membership(-1, "an administrator"), transactional=False)
-    assert refusal(world.group.validate_commit, membership(a), transactional=False) == "UNKNOWN_MEMBER_ID"
+def test_an_administrator_may_commit_to_an_empty_group(bench):
+    (a,) = bench.join(said("a"))
+    bench.group.leave(a.member_id)
+    bench.group.validate_commit(Membership(), transactional=False)
+    bench.group.validate_commit(Membership(-1, "an administrator"), transactional=False)
+    assert refusal(bench.group.validate_commit, membership(a), transactional=False) == "UNKNOWN_MEMBER_ID"
 
 
 @pytest.mark.parametrize("transactional", [False, True])
-def test_the_present_generation_may_commit_while_a_round_is_prepared(world, two, transactional):
+def test_the_present_generation_may_commit_while_a_round_is_prepared(bench, two, transactional):
     a, _ = two
-    world.group.force_rebalance()
-    world.group.validate_commit(membership(a), transactional=transactional)
+    bench.group.force_rebalance()
+    bench.group.validate_commit(membership(a), transactional=transactional)
 
 
-def test_between_a_round_and_its_assignment_only_transactional_commits_are_served(world):
-    (a,) = world.join(said("a"))
-    world.group.join(again(a, "a"))
-    assert world.group.state is ClassicState.COMPLETING
+def test_between_a_round_and_its_assignment_only_transactional_commits_are_served(bench):
+    (a,) = bench.join(said("a"))
+    bench.group.join(again(a, "a"))
+    assert bench.group.state is ClassicState.COMPLETING
     new = Membership(a.generation + 1, a.member_id)
-    assert refusal(world.group.validate_commit, new, transactional=False) == "REBALANCE_IN_PROGRESS"
-    world.group.validate_commit(new, transactional=True)
-    assert refusal(world.group.validate_commit, membership(a), transactional=True) == "ILLEGAL_GENERATION"
+    assert refusal(bench.group.validate_commit, new, transactional=False) == "REBALANCE_IN_PROGRESS"
+    bench.group.validate_commit(new, transactional=True)
+    assert refusal(bench.group.validate_commit, membership(a), transactional=True) == "ILLEGAL_GENERATION"
 
 
 # -- restarts ------------------------------------------------------------------------------------------------------
 
 
-def test_a_restart_of_the_coordinator_keeps_generation_members_and_assignment(world, static):
-    before = world.group.describe()
-    world.restart()
-    assert world.group.describe() == before
-    world.group.heartbeat(membership(static[1]))
-
-
-def test_a_restart_forgets_a_round_that_was_under_way(world, two):
+def test_a_restart_forgets_a_round_that_was_under_way(bench, two):
     a, b = two
-    c_id = world.group.join(said("c"))
-    world.group.join(again(a, "a"))
-    world.restart()
-    world.group.heartbeat(membership(b))
-    assert refusal(world.group.joined, a.member_id) == "REBALANCE_IN_PROGRESS"
-    assert refusal(world.group.joined, c_id) == "UNKNOWN_MEMBER_ID"
+    c_id = bench.group.join(said("c"))
+    bench.group.join(again(a, "a"))
+    bench.restart()
+    bench.group.heartbeat(membership(b))
+    assert refusal(bench.group.joined, a.member_id) == "REBALANCE_IN_PROGRESS"
+    assert refusal(bench.group.joined, c_id) == "UNKNOWN_MEMBER_ID"
 
 
-def test_a_follower_that_missed_its_answer_in_a_restart_asks_again_and_gets_it(world, two):
+def test_a_follower_that_missed_its_answer_in_a_restart_asks_again_and_gets_it(bench, two):
     _, b = two
-    world.restart()
-    world.group.join(again(b, "b"))
-    assert world.group.joined(b.member_id) == b
+    bench.restart()
+    bench.group.join(again(b, "b"))
+    assert bench.group.joined(b.member_id) == b
 
 
-def test_sessions_begin_anew_after_a_restart(world, two):
-    world.pass_time(9.0)
-    world.restart()
-    world.pass_time(9.0)
-    assert len(world.group.describe().members) == 2
-    world.pass_time(1.0)
-    assert world.group.is_empty
+def test_sessions_begin_anew_after_a_restart(bench, two):
+    bench.pass_time(9.0)
+    bench.restart()
+    bench.pass_time(9.0)
+    assert len(bench.group.describe().members) == 2
+    bench.pass_time(1.0)
+    assert bench.group.is_empty
 
 
-def test_a_group_that_was_empty_is_empty_after_a_restart(world, two):
+def test_a_group_that_was_empty_is_empty_after_a_restart(bench, two):
     for answer in two:
-        world.group.leave(answer.member_id)
-    generation = world.group.generation
-    world.restart()
-    assert (world.group.is_empty, world.group.generation) == (True, generation)
+        bench.group.leave(answer.member_id)
+    generation = bench.group.generation
+    bench.restart()
+    assert (bench.group.is_empty, bench.group.generation) == (True, generation)
 
 
-def test_a_fenced_static_process_stays_fenced_after_a_restart(world, static):
-    a, _ = static
-    world.group.join(said("a", instance_id="host-1"))
-    world.restart()
-    assert refusal(world.group.heartbeat, membership(a, "host-1")) == "FENCED_INSTANCE_ID"
-    assert refusal(world.group.joined, a.member_id) == "FENCED_INSTANCE_ID"
-
-
-def test_a_group_without_a_complete_round_leaves_nothing_behind(world):
-    world.group.join(said("a"))
-    assert world.group.records() == ()
+def test_a_group_without_a_complete_round_leaves_nothing_behind(bench):
+    bench.group.join(said("a"))
+    assert bench.group.records() == ()

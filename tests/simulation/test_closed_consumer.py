@@ -13,8 +13,8 @@ from confluent_kafka import TopicPartition
 from eos_client import Outcome
 from eos_client.errors import AbortableError, ClientClosedError
 from tests.interruption import BrokenOffError
-from tests.simulation.block_stage import SINK, SOURCE, BlockStage
 from tests.simulation.broken_off import StepStrike, StrikeError
+from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.simulation.test_blocks_unknown_commit import (
     BOTH_WAYS,
     RECOVERY_S,
@@ -31,7 +31,7 @@ EVERY_STEP = 7
 
 @pytest.fixture(params=PROTOCOLS)
 def stage(request):
-    return BlockStage(request.param, request_timeout_s=REQUEST_S)
+    return SimulatedStage(request.param, request_timeout_s=REQUEST_S)
 
 
 def goes_on_with_another_consumer(stage: Any, producer: Any) -> bool:
@@ -126,7 +126,7 @@ def test_wherever_a_signal_breaks_close_off_the_second_one_leaves_the_group(prot
     settings: dict[str, Any] = {"group_instance_id": "one"} if static else {}
     kept = []
     for number in itertools.count(1, EVERY_STEP):
-        stage, strike = BlockStage(protocol), StepStrike(number)
+        stage, strike = SimulatedStage(protocol), StepStrike(number)
         consumer = stage.subscribed(**settings)
         stage.collect(consumer, 2)
         with strike.armed(), suppress(StrikeError):
@@ -145,7 +145,7 @@ def test_a_static_member_is_told_of_its_revocation_once_before_the_library_close
         told.append((threading.get_ident(), len(partitions), len(own.assignment()), consumer._library.raw._closed))
 
     told: list[tuple[int, int, int, bool]] = []
-    stage = BlockStage(protocol)
+    stage = SimulatedStage(protocol)
     consumer = stage.subscribed(group_instance_id="one", callbacks={"on_revoke": revoked})
     stage.collect(consumer, 2)
     consumer.close()
@@ -155,7 +155,7 @@ def test_a_static_member_is_told_of_its_revocation_once_before_the_library_close
 
 @pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])
 def test_a_static_member_that_was_evicted_unheard_commits_nothing_when_it_closes(protocol):
-    stage = BlockStage(protocol)
+    stage = SimulatedStage(protocol)
     consumer, producer = stage.subscribed(group_instance_id="one"), stage.producer()
     txn = producer.transaction(consumer)
     with txn:

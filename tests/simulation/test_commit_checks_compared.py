@@ -83,7 +83,7 @@ class Commit:
     gated: bool
 
 
-class GroupStory:
+class CommitCheckStory:
     """A group, its clients, and the truth about who has had what: a tenure ends when the coordinator takes it away.
 
     A partition that is given up and handed back in one step begins a new tenure: its assignment epoch tells.
@@ -183,7 +183,7 @@ class CommitChecks(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.story = GroupStory(static=(2,))
+        self.story = CommitCheckStory(static=(2,))
 
     client_numbers = st.integers(0, CLIENTS - 1)
 
@@ -308,7 +308,7 @@ def test_every_commit_that_exact_accepts_the_others_accept_and_none_accepts_a_zo
 def churn(seed, rounds, *, clients=4):
     """Let members come and go, heartbeats race with commits, and count what each check refuses."""
     random = Random(seed)
-    story = GroupStory(clients)
+    story = CommitCheckStory(clients)
     for _ in range(rounds):
         client = random.choice(story.clients)
         event = random.random()
@@ -355,7 +355,7 @@ def test_two_stories_of_one_seed_are_the_same(seed):
 
 def story_of_one_revocation():
     """A has two partitions, commits both, and must give one to B; the broker has moved on, the commits come late."""
-    story = GroupStory(clients=2)
+    story = CommitCheckStory(clients=2)
     a, b = story.clients
     story.heartbeat(a)
     story.heartbeat(b)

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
-from tests.kafka.kafka_support import close_the_gate
-from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
+from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
+from tests.support.interception import close_the_gate
 from tests.support.protocols import PROTOCOLS
 
 SHORT_S, LONG_S = 1.0, 30.0
@@ -19,7 +19,7 @@ class OnItsWay:
     """One record of each partition was committed asynchronously; the commit is under way. Five more follow."""
 
     def __init__(self, protocol: str, delay_s: float, partitions: int = 1) -> None:
-        self.stage = BlockStage(protocol, records=1, partitions=partitions)
+        self.stage = SimulatedStage(protocol, records=1, partitions=partitions)
         self.consumer, self.producer = self.stage.subscribed(), self.stage.producer()
         self.stage.collect(self.consumer, partitions)
         self.consumer.commit(asynchronous=False)
@@ -94,7 +94,7 @@ def test_the_answer_to_the_last_of_several_commits_is_waited_for() -> None:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_block_that_aborts_does_not_go_back_behind_a_commit_that_was_on_its_way_before(protocol: str) -> None:
-    stage = BlockStage(protocol, records=5, partitions=1)
+    stage = SimulatedStage(protocol, records=5, partitions=1)
     consumer, producer = stage.subscribed(), stage.producer()
     stage.collect(consumer, 5)
     stage.cluster.delay("OffsetCommit", SHORT_S)

@@ -1,95 +1,32 @@
-"""A KIP-848 group, one heartbeat at a time."""
+"""A KIP-848 group, one heartbeat at a time: joining, targets, epochs, restarts, and how it is described."""
 
 from __future__ import annotations
-
-import math
-from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos_client.testing.simulation.consumer_group import ConsumerGroup
 from eos_client.testing.simulation.group_requests import ConsumerHeartbeat
-from eos_client.testing.simulation.model import BrokerError, Membership, PartitionKey
+from eos_client.testing.simulation.model import BrokerError, PartitionKey
 from eos_client.testing.simulation.settings import BrokerSettings, CommitCheck
 from eos_client.testing.simulation.target_assignment import assign
-
-PARTITIONS = tuple(PartitionKey("orders", number) for number in range(4))
-P0, P1, P2, P3 = PARTITIONS
-ORDERS = frozenset({"orders"})
-
-EXACT = CommitCheck.EXACT
-MEMBER_LEVEL = CommitCheck.REVOCATION_EPOCH_MEMBER
-PARTITION_LEVEL = CommitCheck.REVOCATION_EPOCH_PARTITION
-ASSIGNMENT = CommitCheck.ASSIGNMENT_EPOCH
-
-
-class Client:
-    """A member's side of the conversation: it does at once what it is told, unless a test takes the steps itself."""
-
-    def __init__(self, group, member_id, instance_id=None, topics=ORDERS):
-        self.group = group
-        self.member_id = member_id
-        self.instance_id = instance_id
-        self.topics = topics
-        self.epoch = 0
-        self.owned: frozenset[PartitionKey] = frozenset()
-
-    def beat(self, now_s=0.0, *, owned=None, epoch=None, topics=None):
-        sent = self.epoch if epoch is None else epoch
-        answer = self.group.heartbeat(
-            ConsumerHeartbeat(self.member_id, sent, self.instance_id, topics=topics, owned=owned), now_s
-        )
-        self.epoch = answer.member_epoch
-        return answer
-
-    def join(self, now_s=0.0):
-        answer = self.beat(now_s, epoch=0, topics=self.topics, owned=frozenset())
-        self.member_id, self.owned = answer.member_id, answer.assigned
-        return self
-
-    def settle(self, now_s=0.0):
-        """Heartbeat until nothing changes."""
-        for _ in range(4):
-            answer = self.beat(now_s, owned=self.owned)
-            self.owned = self.owned & answer.assigned
-            answer = self.beat(now_s, owned=self.owned)
-            self.owned = answer.assigned
-        return self
-
-    def commit(self, partitions, *, epoch=None, transactional=False, member_id=None):
-        membership = Membership(
-            self.epoch if epoch is None else epoch, self.member_id if member_id is None else member_id, None
-        )
-        return self.group.verdicts(membership, partitions, transactional=transactional)
-
-
-def new_group(counts=None, **settings):
-    topics = {"orders": 4} if counts is None else counts
-    return ConsumerGroup("billing", lambda topic: topics.get(topic, 0), BrokerSettings(**settings), Random(1))
-
-
-def two_members():
-    """A at epoch 2 with two partitions, B at epoch 2 with the other two; A was alone at epoch 1."""
-    group = new_group()
-    a = Client(group, "a").join()
-    b = Client(group, "b").join()
-    a.settle()
-    b.settle()
-    return group, a, b
-
-
-def refused_codes(client, partitions, **how):
-    return {check for check, code in client.commit(partitions, **how).items() if code != "NONE"}
-
+from tests.simulation.consumer_group_client import (
+    EXACT,
+    MEMBER_LEVEL,
+    ORDERS,
+    P0,
+    P1,
+    P2,
+    P3,
+    PARTITIONS,
+    Client,
+    new_group,
+    refused_codes,
+    restarted,
+    two_members,
+)
 
 # -- joining and the target --------------------------------------------------------------------------------------
-
-
-def test_the_first_member_gets_every_partition_at_the_first_epoch():
-    a = Client(new_group(), "a").join()
-    assert (a.epoch, a.owned) == (1, frozenset(PARTITIONS))
 
 
 def test_a_second_member_takes_half_once_the_first_has_given_it_up():
@@ -128,6 +65,8 @@ def test_a_partition_without_a_subscriber_is_nobodys():
 subscriptions = st.dictionaries(
     st.sampled_from(["a", "b", "c", "d"]), st.frozensets(st.sampled_from(["orders", "refunds"]), min_size=1)
 )
+
+
 numbers = st.dictionaries(st.sampled_from(["orders", "refunds"]), st.integers(0, 7))
 
 
@@ -290,15 +229,6 @@ def test_a_silent_bump_changes_the_epoch_and_says_nothing_of_partitions():
     assert refused_codes(a, PARTITIONS, epoch=1) == {EXACT}
 
 
-def test_another_member_joining_another_topic_is_a_silent_bump():
-    """P1: the epoch is bumped while a heartbeat is in flight and the partition is still ours."""
-    group = new_group({"orders": 4, "refunds": 2})
-    a = Client(group, "a").join()
-    Client(group, "b", topics=frozenset({"refunds"})).join()
-    assert a.beat().assigned is None
-    assert (a.epoch, a.owned) == (2, set(PARTITIONS))
-
-
 def test_a_target_that_moved_on_while_revoking_asks_for_more_one_epoch_later():
     group, a, b = two_members()
     group.bump()
@@ -324,362 +254,6 @@ def test_a_partition_is_given_to_the_next_owner_only_when_the_old_one_is_done_wi
     a.beat(owned=frozenset({P0, P1}))
     assert b.beat().assigned == {P2, P3}
     assert b.epoch == 2
-
-
-# -- commits -----------------------------------------------------------------------------------------------------
-
-
-def test_a_commit_of_a_revoked_partition_at_the_old_epoch_is_refused_by_every_check():
-    """P1: a zombie commit names a partition owned at the epoch sent and reassigned since; no variant accepts it."""
-    _, a, b = two_members()
-    assert P3 in b.owned
-    assert refused_codes(a, [P3], epoch=1) == set(CommitCheck)
-
-
-def test_an_earlier_revocation_is_remembered_after_a_later_one():
-    """P1: partition level: the largest epoch at which that partition was revoked, for each partition."""
-    group, a, _ = two_members()
-    group.pin([P1], "b")
-    a.settle()
-    assert P1 not in a.owned
-    for sent in (1, 2):
-        assert refused_codes(a, [P1], epoch=sent) == set(CommitCheck)
-    assert refused_codes(a, [P3], epoch=1) == set(CommitCheck)
-    assert PARTITION_LEVEL not in refused_codes(a, [P3], epoch=2)
-
-
-def test_the_member_level_refuses_what_the_partition_level_accepts_a_kept_partition_at_the_old_epoch():
-    """P1: less precise: after P1 is revoked and the broker has bumped, P2 at the old epoch is refused."""
-    _, a, _ = two_members()
-    assert P0 in a.owned
-    assert refused_codes(a, [P0], epoch=1) == {EXACT, MEMBER_LEVEL}
-
-
-def test_a_partition_of_another_member_is_accepted_at_an_equal_epoch():
-    """P1: a commit naming a partition never owned at that epoch is a client bug; brokers do not catch it."""
-    _, a, b = two_members()
-    assert P3 in b.owned
-    assert refused_codes(a, [P3]) == set()
-
-
-def test_a_commit_before_the_partition_came_is_refused_by_its_assignment_epoch():
-    """P1: what shipped: assignment(p) <= client <= broker."""
-    group = new_group()
-    a = Client(group, "a").join()
-    b = Client(group, "b").join()
-    a.settle()
-    group.bump()
-    b.beat()
-    assert (b.epoch, group.describe().members["b"].assigned) == (3, {P2, P3})
-    assert refused_codes(b, [P2], epoch=2) == {EXACT, ASSIGNMENT}
-
-
-def test_a_partition_pending_revocation_may_be_committed_at_an_older_epoch():
-    """P1: what shipped: looked up among the assigned partitions, then among those pending revocation."""
-    group = new_group()
-    a = Client(group, "a").join()
-    group.bump()
-    a.beat()
-    Client(group, "b").join()
-    a.beat()
-    assert P3 in group.describe().members["a"].awaiting_revocation
-    assert refused_codes(a, [P3], epoch=1) == {EXACT}
-
-
-def test_a_transactional_commit_is_refused_with_an_illegal_generation():
-    """P1: errors: ILLEGAL_GENERATION for transactional ones."""
-    group, a, _ = two_members()
-    with pytest.raises(BrokerError, match="ILLEGAL_GENERATION"):
-        group.validate_commit(Membership(1, "a"), [P0, P3], transactional=True)
-    group.validate_commit(Membership(1, "a"), [P0], transactional=True)
-    del a
-
-
-def test_a_plain_commit_is_refused_as_stale():
-    """P1: errors: STALE_MEMBER_EPOCH for plain commits."""
-    group, _, _ = two_members()
-    with pytest.raises(BrokerError, match="STALE_MEMBER_EPOCH"):
-        group.validate_commit(Membership(1, "a"), [P3], transactional=False)
-
-
-@pytest.mark.parametrize("validation", CommitCheck)
-def test_the_switch_chooses_the_check(validation):
-    """P1: the simulated cluster has all variants."""
-    group = new_group(commit_validation=validation)
-    a = Client(group, "a").join()
-    Client(group, "b").join()
-    a.settle()
-    codes = a.commit([P0], epoch=1)
-    if codes[validation] == "NONE":
-        group.validate_commit(Membership(1, "a"), [P0], transactional=False)
-    else:
-        with pytest.raises(BrokerError, match=codes[validation]):
-            group.validate_commit(Membership(1, "a"), [P0], transactional=False)
-
-
-@pytest.mark.parametrize("transactional", [False, True])
-def test_a_commit_of_an_evicted_member_is_refused_by_its_id(transactional):
-    """P1: a member no longer in the group is fenced by its id."""
-    group, _, _ = two_members()
-    group.evict("a")
-    with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
-        group.validate_commit(Membership(2, "a"), [P0], transactional=transactional)
-
-
-def test_an_anonymous_transactional_commit_is_accepted_unchecked():
-    group, _, _ = two_members()
-    group.validate_commit(Membership(), PARTITIONS, transactional=True)
-
-
-def test_an_anonymous_plain_commit_is_refused_while_the_group_has_members():
-    group, _, _ = two_members()
-    with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
-        group.validate_commit(Membership(), [P0], transactional=False)
-
-
-def test_an_administrator_may_commit_to_an_empty_group():
-    group, _, _ = two_members()
-    group.evict("a")
-    group.evict("b")
-    group.validate_commit(Membership(), PARTITIONS, transactional=False)
-
-
-def test_a_members_id_without_an_epoch_is_refused():
-    group, _, _ = two_members()
-    with pytest.raises(BrokerError, match="ILLEGAL_GENERATION"):
-        group.validate_commit(Membership(-1, "a"), [P0], transactional=True)
-
-
-@pytest.mark.parametrize("sent", [0, 5])
-def test_an_epoch_never_reached_or_never_held_is_refused(sent):
-    group, _, _ = two_members()
-    with pytest.raises(BrokerError, match="ILLEGAL_GENERATION"):
-        group.validate_commit(Membership(sent, "a"), [P0], transactional=True)
-
-
-# -- fencing and lost answers ------------------------------------------------------------------------------------
-
-
-def test_a_heartbeat_from_the_future_is_fenced():
-    _, a, _ = two_members()
-    with pytest.raises(BrokerError, match="FENCED_MEMBER_EPOCH"):
-        a.beat(epoch=7)
-
-
-def test_a_heartbeat_of_an_older_epoch_is_fenced():
-    group, a, _ = two_members()
-    group.bump()
-    a.beat()
-    with pytest.raises(BrokerError, match="FENCED_MEMBER_EPOCH"):
-        a.beat(epoch=1, owned=a.owned)
-
-
-def test_a_member_whose_answer_was_lost_goes_on_from_the_epoch_before():
-    group, a, _ = two_members()
-    group.bump()
-    a.beat()
-    a.epoch = 2
-    assert a.beat(owned=a.owned).assigned == a.owned
-    assert a.epoch == 3
-
-
-@pytest.mark.parametrize("owned", [None, frozenset(PARTITIONS)])
-def test_the_epoch_before_is_fenced_unless_the_member_lists_what_it_may_own(owned):
-    group, a, _ = two_members()
-    group.bump()
-    a.beat()
-    with pytest.raises(BrokerError, match="FENCED_MEMBER_EPOCH"):
-        a.beat(epoch=2, owned=owned)
-
-
-def test_a_join_whose_answer_was_lost_may_be_repeated():
-    group = new_group()
-    a = Client(group, "a").join()
-    a.join()
-    assert (a.epoch, a.owned, group.describe().epoch) == (1, set(PARTITIONS), 1)
-
-
-def test_a_member_that_moved_on_since_cannot_join_again_before_its_session_has_ended():
-    group, a, _ = two_members()
-    group.bump()
-    a.beat()
-    with pytest.raises(BrokerError, match="FENCED_MEMBER_EPOCH"):
-        a.join()
-    group.evict("a")
-    a.join()
-
-
-def test_a_heartbeat_of_a_stranger_is_refused():
-    with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
-        Client(new_group(), "a").beat(epoch=3)
-
-
-# -- leaving, silence, static members ----------------------------------------------------------------------------
-
-
-def test_a_member_that_leaves_frees_its_partitions():
-    group, a, b = two_members()
-    a.beat(epoch=-1)
-    assert "a" not in group.describe().members
-    assert b.settle().owned == set(PARTITIONS)
-
-
-def test_a_member_that_keeps_silent_for_a_session_is_evicted():
-    group = new_group(group_consumer_session_timeout_s=10.0)
-    a = Client(group, "a").join(now_s=0.0)
-    Client(group, "b").join(now_s=4.0)
-    a.beat(5.0)
-    assert group.due_s(5.0) == 14.0
-    group.expire(13.9)
-    assert sorted(group.describe().members) == ["a", "b"]
-    group.expire(14.0)
-    assert sorted(group.describe().members) == ["a"]
-    assert group.due_s(14.0) == 15.0
-
-
-def test_an_empty_group_waits_for_nobody():
-    assert new_group().due_s(0.0) == math.inf
-
-
-def test_a_time_that_has_passed_is_due_now():
-    group = new_group()
-    Client(group, "a").join()
-    assert group.due_s(1000.0) == 1000.0
-
-
-def test_a_member_that_gives_up_nothing_in_its_rebalance_timeout_is_evicted():
-    group = new_group(group_consumer_session_timeout_s=1000.0)
-    a = Client(group, "a").join()
-    Client(group, "b").join()
-    a.beat(10.0)
-    a.beat(200.0)
-    assert group.due_s(200.0) == 310.0
-    group.expire(310.0)
-    assert sorted(group.describe().members) == ["b"]
-
-
-def test_a_member_says_how_long_it_may_take_to_give_partitions_up():
-    group = new_group(group_consumer_session_timeout_s=1000.0)
-    a = Client(group, "a").join()
-    Client(group, "b").join()
-    group.heartbeat(ConsumerHeartbeat("a", a.epoch, rebalance_timeout_s=20.0), 10.0)
-    assert group.due_s(10.0) == 30.0
-
-
-def test_a_member_that_gave_up_in_time_is_not_evicted():
-    group = new_group(group_consumer_session_timeout_s=1000.0)
-    a = Client(group, "a").join()
-    Client(group, "b").join()
-    a.beat(10.0)
-    a.beat(200.0, owned=frozenset({P0, P1}))
-    group.expire(310.0)
-    assert sorted(group.describe().members) == ["a", "b"]
-
-
-def test_a_refused_heartbeat_does_not_prolong_a_session():
-    group = new_group(group_consumer_session_timeout_s=10.0)
-    a = Client(group, "a").join()
-    with pytest.raises(BrokerError, match="FENCED_MEMBER_EPOCH"):
-        a.beat(9.0, epoch=7)
-    group.expire(10.0)
-    assert group.describe().state == "Empty"
-
-
-def test_a_member_back_under_its_old_id_cannot_be_harmed_by_its_old_commits():
-    """P1: no variant accepts a zombie: clients come back under the id they had."""
-    group, a, b = two_members()
-    group.evict("a")
-    b.settle()
-    a.join()
-    assert refused_codes(a, [P0], epoch=2, member_id="a") == set(CommitCheck)
-
-
-def test_an_instance_in_use_cannot_be_taken_over():
-    group = new_group()
-    Client(group, "a", "worker-1").join()
-    with pytest.raises(BrokerError, match="UNRELEASED_INSTANCE_ID"):
-        Client(group, "a2", "worker-1").join()
-
-
-def test_a_static_member_that_went_away_for_a_while_keeps_its_partitions():
-    group = new_group()
-    a = Client(group, "a", "worker-1").join()
-    b = Client(group, "b").join()
-    a.settle()
-    b.settle()
-    a.beat(epoch=-2)
-    assert b.settle().owned == {P2, P3}
-    back = Client(group, "a2", "worker-1").join()
-    assert (back.owned, back.epoch, group.describe().epoch) == ({P0, P1}, 2, 2)
-    assert sorted(group.describe().members) == ["a2", "b"]
-
-
-def test_a_static_member_that_stays_away_for_a_session_is_evicted():
-    group = new_group(group_consumer_session_timeout_s=10.0)
-    a = Client(group, "a", "worker-1").join()
-    a.beat(5.0, epoch=-2)
-    group.expire(14.9)
-    assert group.describe().state == "Stable"
-    group.expire(15.0)
-    assert group.describe().state == "Empty"
-
-
-def test_the_process_that_lost_its_instance_is_fenced():
-    group = new_group()
-    a = Client(group, "a", "worker-1").join()
-    a.beat(epoch=-2)
-    Client(group, "a2", "worker-1").join()
-    with pytest.raises(BrokerError, match="FENCED_INSTANCE_ID"):
-        a.beat(epoch=1)
-    with pytest.raises(BrokerError, match="FENCED_INSTANCE_ID"):
-        a.beat(epoch=-1)
-    with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
-        group.validate_commit(Membership(1, "a", "worker-1"), [P0], transactional=True)
-
-
-def test_an_instance_that_nobody_knows_cannot_go_on():
-    with pytest.raises(BrokerError, match="UNKNOWN_MEMBER_ID"):
-        Client(new_group(), "a", "worker-1").beat(epoch=1)
-
-
-def test_a_static_member_that_leaves_while_revoking_cannot_commit_those_partitions_later():
-    """P1: a zombie commit, of a member that came back as the same instance and under the same id."""
-    group = new_group()
-    a = Client(group, "a", "worker-1").join()
-    b = Client(group, "b").join()
-    a.beat()
-    a.beat(epoch=-2)
-    assert b.settle().owned == {P2, P3}
-    a.join()
-    assert refused_codes(a, [P3], epoch=1) == set(CommitCheck)
-
-
-def test_a_static_member_cannot_commit_later_what_it_lost_while_it_was_away():
-    """P1: a zombie commit, of partitions that the target took away between two processes of one instance."""
-    group = new_group()
-    a = Client(group, "a", "worker-1").join()
-    b = Client(group, "b").join()
-    a.settle()
-    b.settle()
-    a.beat(epoch=-2)
-    group.pin([P0], "b")
-    assert P0 not in b.settle().owned
-    a.join()
-    assert P0 in b.settle().owned
-    assert refused_codes(a, [P0], epoch=2) == set(CommitCheck)
-
-
-def test_a_pin_follows_a_static_member_to_its_new_process():
-    group = new_group()
-    a = Client(group, "a", "worker-1").join()
-    b = Client(group, "b").join()
-    group.pin(PARTITIONS, "a")
-    a.settle()
-    b.settle()
-    a.beat(epoch=-2)
-    back = Client(group, "a2", "worker-1").join()
-    group.bump()
-    assert back.settle().owned == set(PARTITIONS)
 
 
 # -- restart and description -------------------------------------------------------------------------------------
@@ -724,12 +298,6 @@ def test_a_coordinator_restart_begins_every_session_anew():
     group = new_group(group_consumer_session_timeout_s=10.0)
     Client(group, "a").join(now_s=0.0)
     assert restarted(group, now_s=9.0).due_s(9.0) == 9.0 + BrokerSettings().group_consumer_session_timeout_s
-
-
-def restarted(group, now_s=0.0):
-    again = new_group()
-    again.replay(group.records(), now_s)
-    return again
 
 
 def test_the_description_tells_state_epoch_and_who_has_what():

@@ -7,8 +7,8 @@ from confluent_kafka import KafkaError
 
 from eos_client import EosConfig, EosConsumer, ExactlyOnceLoop
 from eos_client.errors import FatalClientError
-from tests.simulation.block_stage import GROUP, QUIET, SINK, SOURCE, BlockStage
 from tests.simulation.broken_off import CallStrike, StrikeError
+from tests.simulation.simulated_stage import GROUP, QUIET, SINK, SOURCE, SimulatedStage
 from tests.support.protocols import COOPERATIVE, EAGER
 
 GIVEN_UP = "the consumer cannot go on"
@@ -16,7 +16,7 @@ GIVEN_UP = "the consumer cannot go on"
 
 @pytest.fixture
 def stage():
-    return BlockStage(records=1)
+    return SimulatedStage(records=1)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_block_ends_with_the_fatal_error_and_so_does_each_later_one(stage, ref
 
 
 @pytest.mark.parametrize("call", ["poll", "consume"])
-def test_a_call_that_is_broken_off_after_it_took_the_event_does_not_lose_it(stage, refused, call):
+def test_a_fatal_event_is_kept_when_its_call_is_broken_off(stage, refused, call):
     strike = CallStrike(1, after=True)
     consumer, producer = refused(strike), stage.producer()
     stage.cluster.clock.sleep(5.0)
@@ -77,7 +77,7 @@ def test_a_call_that_is_broken_off_after_it_took_the_event_does_not_lose_it(stag
     consumer.close()
 
 
-def test_a_rewind_between_two_blocks_does_not_lose_it(stage, refused):
+def test_a_fatal_event_is_kept_by_a_rewind(stage, refused):
     consumer, producer = refused(), stage.producer()
     stage.cluster.clock.sleep(5.0)
     consumer.member.prefetch()
@@ -97,7 +97,7 @@ def test_plain_use_gets_the_event_as_confluent_kafka_hands_it_out_and_then_the_e
 
 @pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])
 def test_a_classic_member_whose_id_was_taken_over_ends_with_the_fatal_error(protocol):
-    stage = BlockStage(protocol, records=1)
+    stage = SimulatedStage(protocol, records=1)
     consumer, producer = stage.subscribed(group_instance_id="desk-1"), stage.producer()
     stage.wait_for(lambda: consumer.member.assigned, lambda: one_block(producer, consumer))
     new_owner = stage.subscribed(group_instance_id="desk-1")
@@ -105,7 +105,7 @@ def test_a_classic_member_whose_id_was_taken_over_ends_with_the_fatal_error(prot
     block_that_raises(stage, producer, consumer)
 
 
-def test_a_commit_of_such_a_client_is_its_fatal_error(stage, refused):
+def test_a_commit_of_a_fatally_failed_client_raises_its_fatal_error(stage, refused):
     consumer = refused()
     stage.collect(consumer, 1)
     with pytest.raises(FatalClientError, match=GIVEN_UP):
@@ -126,7 +126,7 @@ def test_a_loop_ends_with_the_fatal_error(stage, refused):
         loop.run()
 
 
-def test_a_client_that_works_goes_on_after_a_call_that_was_broken_off(stage):
+def test_a_working_client_continues_after_a_broken_off_call(stage):
     strike = CallStrike(1, after=True)
     consumer, producer = struck_consumer(stage, strike), stage.producer()
     consumer.subscribe([SOURCE])

@@ -9,20 +9,20 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, KafkaException, TopicPartition
 
 from eos_client import Outcome
-from tests.kafka.kafka_support import close_the_gate
-from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
+from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
+from tests.support.interception import close_the_gate
 from tests.support.protocols import PROTOCOLS
 
 RECORDS = 3
 
 
 @pytest.fixture(params=PROTOCOLS)
-def stage(request: pytest.FixtureRequest) -> BlockStage:
-    return BlockStage(request.param, records=RECORDS, partitions=1)
+def stage(request: pytest.FixtureRequest) -> SimulatedStage:
+    return SimulatedStage(request.param, records=RECORDS, partitions=1)
 
 
 @pytest.fixture
-def clients(stage: BlockStage) -> Iterator[tuple[Any, Any]]:
+def clients(stage: SimulatedStage) -> Iterator[tuple[Any, Any]]:
     producer, consumer = stage.producer(), stage.subscribed()
     yield producer, consumer
     producer.close()
@@ -33,11 +33,11 @@ def seek(consumer: Any, offset: int) -> None:
     consumer.seek(TopicPartition(SOURCE, 0, offset))
 
 
-def committed(stage: BlockStage) -> list[int]:
+def committed(stage: SimulatedStage) -> list[int]:
     return list(stage.cluster.committed(GROUP).values())
 
 
-def copy_with_new_clients(stage: BlockStage, clients: tuple[Any, Any]) -> None:
+def copy_with_new_clients(stage: SimulatedStage, clients: tuple[Any, Any]) -> None:
     for client in clients:
         client.close()
     with stage.subscribed() as consumer:

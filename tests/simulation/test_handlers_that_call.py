@@ -13,8 +13,8 @@ from confluent_kafka import KafkaException, TopicPartition
 from eos_client import Outcome
 from eos_client.confluent.thread_ownership import is_in_call
 from eos_client.errors import EosError, TransactionStateError
-from tests.simulation.block_stage import SINK, BlockStage
 from tests.simulation.broken_off import StepStrike
+from tests.simulation.simulated_stage import SINK, SimulatedStage
 
 RECORDS = 4
 EVERY_STEP = 499
@@ -68,7 +68,7 @@ class Application:
     """Copies block by block; its signal handler calls a client, and lets the refusal out or not."""
 
     def __init__(self, act: str, *, lets_out: bool) -> None:
-        self.stage = BlockStage(partitions=1, records=RECORDS)
+        self.stage = SimulatedStage(partitions=1, records=RECORDS)
         self.producer, self.consumer = self.stage.producer(), self.stage.subscribed()
         self.blocks: list[tuple[Any, list[bytes]]] = []
         self.refusals: list[TransactionStateError] = []
@@ -205,11 +205,11 @@ def test_a_call_at_the_first_step_of_the_sessions_own_ends_the_same_transaction_
     assert strikes(act, lets_out=True, every=1, kind=EntryStrike) > 20
 
 
-def test_a_begin_at_that_step_begins_the_sessions_transaction() -> None:
+def test_a_begin_in_a_handler_at_the_first_step_of_the_sessions_begin_is_that_begin() -> None:
     assert strikes("begins_by_hand", lets_out=False, every=1, kind=EntryStrike) > 20
 
 
-def test_where_such_a_handler_raises_the_next_block_goes_on() -> None:
+def test_the_next_block_goes_on_after_a_handler_that_calls_a_client_and_raises() -> None:
     number, is_struck = 0, True
     while is_struck:
         number += 1

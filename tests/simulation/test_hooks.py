@@ -5,12 +5,12 @@ import logging
 import pytest
 
 from eos_client import EosConfig, ExactlyOnceLoop, Outcome
-from tests.simulation.block_stage import SINK, SOURCE, BlockStage
+from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 
 
 @pytest.fixture
 def stage():
-    return BlockStage()
+    return SimulatedStage()
 
 
 class BrokenHook:

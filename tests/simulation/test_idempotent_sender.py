@@ -81,7 +81,7 @@ def test_nothing_is_sent_before_the_window_is_known():
     assert sender.take() is not None
 
 
-def test_it_throttles_when_the_window_is_full_and_goes_on_when_the_oldest_is_acknowledged():
+def test_a_sender_throttles_at_a_full_window_until_the_oldest_batch_is_acknowledged():
     """P5: the client throttles when that many sequences are in flight."""
     sender = sender_of(2, 2, 1, 1, window=5)
     first, second, third = sender.take(), sender.take(), sender.take()
@@ -149,7 +149,7 @@ def test_the_oldest_repetition_goes_first():
     assert [sender.take().batch.base_sequence for _ in range(3)] == [0, 1, 2]
 
 
-def test_what_is_in_the_air_is_not_sent_again():
+def test_a_batch_is_not_repeated_while_its_repetition_is_in_flight():
     sender = sender_of(1)
     sent = sender.take()
     sender.unanswered(sent)
@@ -400,7 +400,7 @@ def keeps_five_batches(world):
         keeps_five_batches,
     ],
 )
-def test_any_network_shows_what_is_wrong_without_a_rule(breaks):
+def test_a_sender_or_broker_without_one_of_the_rules_fails_on_some_network(breaks):
     class Broken(AnyNetwork):
         break_a_rule = breaks
 

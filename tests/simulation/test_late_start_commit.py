@@ -9,7 +9,7 @@ import pytest
 
 from eos_client import EosConfig, ExactlyOnceLoop, Outcome
 from eos_client.errors import ClusterUnfitError, ProducerFencedError
-from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
+from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.support.protocols import PROTOCOLS
 
 ANSWER_S = 5.0
@@ -17,10 +17,10 @@ LATE_S = 12.0
 LATEST: dict[str, Any] = {"auto_offset_reset": "latest", "socket_timeout_ms": round(ANSWER_S * 1000)}
 NEW = [b"0-1", b"0-2", b"0-3"]
 
-Run = Callable[[BlockStage, float], None]
+Run = Callable[[SimulatedStage, float], None]
 
 
-def blocks(stage: BlockStage, until_s: float) -> None:
+def blocks(stage: SimulatedStage, until_s: float) -> None:
     producer = stage.producer(recovery_timeout_s=30.0)
     with stage.subscribed(**LATEST) as consumer:
         while stage.cluster.clock() < until_s:
@@ -30,7 +30,7 @@ def blocks(stage: BlockStage, until_s: float) -> None:
     producer.close()
 
 
-def loop(stage: BlockStage, until_s: float) -> None:
+def loop(stage: SimulatedStage, until_s: float) -> None:
     settings = {name.replace("_", "."): value for name, value in LATEST.items()} | stage.group_settings
     config = EosConfig({"bootstrap.servers": "simulated"}, group_id=GROUP, transactional_id="t", consumer=settings)
     made = ExactlyOnceLoop(
@@ -46,13 +46,13 @@ def loop(stage: BlockStage, until_s: float) -> None:
 
 
 @pytest.fixture(params=PROTOCOLS)
-def stage(request: Any) -> BlockStage:
-    return BlockStage(request.param, records=1, partitions=1)
+def stage(request: Any) -> SimulatedStage:
+    return SimulatedStage(request.param, records=1, partitions=1)
 
 
 @pytest.mark.parametrize("run", [blocks, loop])
 @pytest.mark.parametrize("request_name", ["OffsetCommit", "TxnOffsetCommit", "EndTxn", "AddOffsetsToTxn"])
-def test_a_late_copy_does_not_take_the_group_back(stage: BlockStage, request_name: str, run: Run) -> None:
+def test_a_late_copy_does_not_take_the_group_back(stage: SimulatedStage, request_name: str, run: Run) -> None:
     stage.cluster.delay(request_name, LATE_S)
     stage.cluster.after(ANSWER_S + 3.0, lambda: stage.load(3))
     run(stage, LATE_S + 3.0)
@@ -64,7 +64,7 @@ def test_a_late_copy_does_not_take_the_group_back(stage: BlockStage, request_nam
 @pytest.mark.parametrize("fault", ["lose_reply", "lose_request"])
 @pytest.mark.parametrize("request_name", ["TxnOffsetCommit", "EndTxn", "AddOffsetsToTxn", "OffsetFetch"])
 @pytest.mark.parametrize("run", [blocks, loop])
-def test_a_start_whose_commit_is_not_answered_is_fixed_all_the_same(stage, run, request_name, fault):
+def test_a_start_whose_commit_is_not_answered_is_committed_in_the_end(stage, run, request_name, fault):
     getattr(stage.cluster, fault)(request_name)
     stage.cluster.after(1.0, lambda: stage.load(3))
     run(stage, 40.0)
@@ -74,7 +74,7 @@ def test_a_start_whose_commit_is_not_answered_is_fixed_all_the_same(stage, run, 
 
 @pytest.mark.parametrize("refusal", ["COORDINATOR_LOAD_IN_PROGRESS", "CONCURRENT_TRANSACTIONS", "UNKNOWN_MEMBER_ID"])
 @pytest.mark.parametrize("run", [blocks, loop])
-def test_a_start_whose_commit_is_refused_is_fixed_all_the_same(stage, run, refusal):
+def test_a_start_whose_commit_is_refused_is_committed_in_the_end(stage, run, refusal):
     stage.cluster.refuse("TxnOffsetCommit", refusal)
     stage.cluster.after(1.0, lambda: stage.load(3))
     run(stage, 30.0)
@@ -83,7 +83,7 @@ def test_a_start_whose_commit_is_refused_is_fixed_all_the_same(stage, run, refus
 
 
 @pytest.mark.parametrize("run", [blocks, loop])
-def test_a_start_that_may_not_be_committed_is_told(stage, run):
+def test_a_start_whose_commit_is_not_authorised_raises_cluster_unfit(stage, run):
     for _ in range(100):
         stage.cluster.refuse("TxnOffsetCommit", "GROUP_AUTHORIZATION_FAILED")
     with pytest.raises(ClusterUnfitError, match="GROUP_AUTHORIZATION_FAILED"):

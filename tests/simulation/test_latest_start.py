@@ -127,7 +127,7 @@ def test_a_closed_gate_keeps_the_start_back_for_the_hold_limit_where_the_epoch_d
     consumer.close()
 
 
-def test_a_start_that_the_gate_keeps_back_again_is_kept_back_since_the_later_revocation(
+def test_a_start_that_the_gate_holds_again_is_held_from_the_later_revocation(
     make_simulated_cluster: Callable[..., SimulatedCluster],
 ) -> None:
     cluster = make_simulated_cluster(settings=BrokerSettings(group_consumer_heartbeat_interval_s=0.5))

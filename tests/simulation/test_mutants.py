@@ -17,7 +17,7 @@ def test_each_mutant_of_the_client_is_caught(mutant: Mutant) -> None:
     assert hunt(mutant, (mutant.story, *STORIES)) is not None
 
 
-def test_the_stories_that_catch_mutants_hold_for_the_client_as_it_is() -> None:
+def test_the_stories_that_catch_mutants_find_nothing_in_the_unchanged_client() -> None:
     assert hunt(SOUND, sorted({mutant.story for mutant in MUTANTS})) is None
 
 

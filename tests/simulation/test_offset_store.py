@@ -290,7 +290,7 @@ def test_compaction_changes_no_answer():
 # -- the optimistic lock ---------------------------------------------------------------------------------------------
 
 
-def test_set_to_x_iff_it_is_now_y_commits_when_it_is():
+def test_a_compare_and_set_commits_when_the_expected_offset_is_there():
     """P4: optimistic lock: set to x iff it is now y, per partition."""
     offsets = store()
     assert offsets.commit(GROUP, at(5), expected={P0: None}) == {P0: "NONE"}

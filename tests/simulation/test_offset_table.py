@@ -25,7 +25,7 @@ removals = st.tuples(groups, st.lists(removed, max_size=4))
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.one_of(puts, removals), max_size=12))
-def test_it_holds_what_a_plain_dict_would_hold(changes):
+def test_the_offset_table_holds_what_a_dict_would_hold(changes):
     table = OffsetTable()
     model: dict[str, dict[PartitionKey, OffsetAndMetadata]] = {}
     for group, change in changes:

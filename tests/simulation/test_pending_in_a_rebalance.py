@@ -46,7 +46,7 @@ def values(consumer: EosConsumer, seconds: float) -> list[bytes]:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("resumes", [False, True])
 @pytest.mark.parametrize(("ending", "read"), [("commit", [b"2", b"3"]), ("abort", [b"1", b"2", b"3"])])
-def test_it_goes_on_where_that_transaction_leaves_it(
+def test_a_returned_partition_starts_at_the_offset_that_the_pending_transaction_leaves(
     seed: int, resumes: bool, ending: str, read: list[bytes], make_simulated_cluster: Any
 ) -> None:
     cluster: SimulatedCluster = make_simulated_cluster(seed=seed)
@@ -62,7 +62,7 @@ def test_it_goes_on_where_that_transaction_leaves_it(
     consumer.close()
 
 
-def test_the_stories_reach_a_partition_that_came_back_too_early(make_simulated_cluster: Any) -> None:
+def test_some_seed_returns_a_partition_while_its_offset_is_pending(make_simulated_cluster: Any) -> None:
     with mock.patch.object(StartOffsets, "await_committed", autospec=True) as awaited:
         for seed in SEEDS:
             cluster = make_simulated_cluster(seed=seed)

@@ -12,7 +12,7 @@ from eos_client import EosConsumer
 from eos_client.errors import CommitRefusedError
 from eos_client.observe import CommitRefused
 from eos_client.testing.simulation.model import PartitionKey
-from tests.simulation.block_stage import GROUP, SOURCE, BlockStage
+from tests.simulation.simulated_stage import GROUP, SOURCE, SimulatedStage
 from tests.support.protocols import COOPERATIVE, PROTOCOLS
 
 Request = Callable[[EosConsumer, list[Any]], dict[str, Any]]
@@ -25,11 +25,11 @@ REQUESTS: dict[str, Request] = {
 
 
 @pytest.fixture(params=PROTOCOLS)
-def stage(request: Any) -> BlockStage:
-    return BlockStage(request.param, records=2, partitions=1)
+def stage(request: Any) -> SimulatedStage:
+    return SimulatedStage(request.param, records=2, partitions=1)
 
 
-def evicted_while_another_has_committed_more(stage: BlockStage) -> None:
+def evicted_while_another_has_committed_more(stage: SimulatedStage) -> None:
     stage.cluster.lose()
     stage.load(3)
     with stage.subscribed() as successor:
@@ -80,8 +80,8 @@ def test_a_revocation_served_inside_commit_commits_what_was_asked_for(stage, req
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_stays_when_a_part_was_revoked_inside_commit_is_committed_too(protocol):
-    stage = BlockStage(protocol)
+def test_retained_partitions_are_committed_when_others_are_revoked_inside_commit(protocol):
+    stage = SimulatedStage(protocol)
     consumer = stage.subscribed()
     stage.collect(consumer, 4)
     stage.cluster.revoke((SOURCE, 1))
@@ -94,8 +94,8 @@ def test_what_stays_when_a_part_was_revoked_inside_commit_is_committed_too(proto
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_was_refused_does_not_stop_the_next_commit(protocol):
-    stage = BlockStage(protocol)
+def test_a_refused_commit_of_revoked_partitions_does_not_block_the_next_commit(protocol):
+    stage = SimulatedStage(protocol)
     consumer = stage.subscribed()
     stage.collect(consumer, 4)
     consumer.commit(asynchronous=False)
@@ -109,8 +109,8 @@ def test_what_was_refused_does_not_stop_the_next_commit(protocol):
     consumer.close()
 
 
-def test_what_a_commit_that_was_broken_off_has_asked_for_is_not_committed_later():
-    stage = BlockStage(COOPERATIVE, records=3, partitions=1)
+def test_offsets_of_a_broken_off_commit_are_not_committed_later():
+    stage = SimulatedStage(COOPERATIVE, records=3, partitions=1)
 
     def on_revoke(*_: object) -> None:
         raise ZeroDivisionError

@@ -12,8 +12,8 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client import EosConsumer, Outcome
 from eos_client.errors import TransactionStateError
-from tests.kafka.kafka_support import close_the_gate
-from tests.simulation.block_stage import SINK, SOURCE, BlockStage
+from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
+from tests.support.interception import close_the_gate
 from tests.support.protocols import CONSUMER, PROTOCOLS
 
 ANSWER_S = 5.0
@@ -22,16 +22,16 @@ IMPATIENT: dict[str, Any] = {"socket_timeout_ms": round(ANSWER_S * 1000)}
 
 
 @pytest.fixture(params=PROTOCOLS)
-def stage(request: Any) -> BlockStage:
-    return BlockStage(request.param, records=1, partitions=1)
+def stage(request: Any) -> SimulatedStage:
+    return SimulatedStage(request.param, records=1, partitions=1)
 
 
-def left(stage: BlockStage) -> int:
+def left(stage: SimulatedStage) -> int:
     """How often the consumer has left its group."""
     return len(stage.named("partitions_revoked"))
 
 
-def commit_twice(stage: BlockStage, consumer: EosConsumer) -> None:
+def commit_twice(stage: SimulatedStage, consumer: EosConsumer) -> None:
     """Commit the first record, which is not answered in time: a first copy of the request is served much later."""
     stage.collect(consumer, 1)
     stage.cluster.delay("OffsetCommit", LATE_S)
@@ -41,11 +41,11 @@ def commit_twice(stage: BlockStage, consumer: EosConsumer) -> None:
     stage.load(5)
 
 
-def every_copy_is_served(stage: BlockStage) -> None:
+def every_copy_is_served(stage: SimulatedStage) -> None:
     stage.cluster.advance(LATE_S)
 
 
-def test_a_copy_that_is_served_after_a_block_does_not_take_the_group_back(stage: BlockStage) -> None:
+def test_a_copy_that_is_served_after_a_block_does_not_take_the_group_back(stage: SimulatedStage) -> None:
     consumer, producer = stage.subscribed(**IMPATIENT), stage.producer()
     commit_twice(stage, consumer)
     stage.copy_the_rest(producer, consumer)
@@ -54,7 +54,7 @@ def test_a_copy_that_is_served_after_a_block_does_not_take_the_group_back(stage:
     assert stage.outputs == stage.inputs[1:]
 
 
-def test_the_group_is_left_once_and_not_before_each_block(stage: BlockStage) -> None:
+def test_the_group_is_left_once_and_not_before_each_block(stage: SimulatedStage) -> None:
     consumer, producer = stage.subscribed(), stage.producer()
     stage.collect(consumer, 1)
     consumer.commit(asynchronous=False)
@@ -64,13 +64,13 @@ def test_the_group_is_left_once_and_not_before_each_block(stage: BlockStage) -> 
         assert left(stage) == 1, f"after block {number}"
 
 
-def test_a_consumer_that_has_committed_nothing_stays_in_its_group(stage: BlockStage) -> None:
+def test_a_consumer_that_has_committed_nothing_stays_in_its_group(stage: SimulatedStage) -> None:
     consumer, producer = stage.subscribed(), stage.producer()
     stage.copy_the_rest(producer, consumer)
     assert left(stage) == 0
 
 
-def test_what_was_committed_before_a_partition_left_is_refused_already(stage: BlockStage) -> None:
+def test_what_was_committed_before_a_partition_left_is_refused_already(stage: SimulatedStage) -> None:
     consumer, producer = stage.subscribed(), stage.producer()
     stage.collect(consumer, 1)
     consumer.commit(asynchronous=False)
@@ -82,7 +82,7 @@ def test_what_was_committed_before_a_partition_left_is_refused_already(stage: Bl
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_commit_beside_a_producer_is_refused_and_says_what_commits(stage: BlockStage, *, asynchronous: bool) -> None:
+def test_a_plain_commit_beside_a_producer_is_refused(stage: SimulatedStage, *, asynchronous: bool) -> None:
     consumer, producer = stage.subscribed(), stage.producer()
     with producer.transaction(consumer) as txn:
         (message,) = stage.collect(consumer, 1)
@@ -92,7 +92,7 @@ def test_commit_beside_a_producer_is_refused_and_says_what_commits(stage: BlockS
     assert [each.request for each in stage.cluster.history if each.request == "OffsetCommit"] == []
 
 
-def test_commit_with_nothing_new_beside_a_producer_does_what_it_does_elsewhere(stage: BlockStage) -> None:
+def test_commit_with_nothing_new_beside_a_producer_does_what_it_does_elsewhere(stage: SimulatedStage) -> None:
     consumer, producer = stage.subscribed(), stage.producer()
     stage.copy_the_rest(producer, consumer)
     assert consumer.commit() is None
@@ -100,7 +100,9 @@ def test_commit_with_nothing_new_beside_a_producer_does_what_it_does_elsewhere(s
         consumer.commit(asynchronous=False)
 
 
-def test_after_the_producer_was_closed_commits_are_possible_and_the_next_block_leaves_first(stage: BlockStage) -> None:
+def test_after_close_of_the_producer_plain_commits_work_and_the_next_block_rejoins(
+    stage: SimulatedStage,
+) -> None:
     consumer, producer = stage.subscribed(**IMPATIENT), stage.producer()
     producer.transaction(consumer)
     producer.close()
@@ -111,7 +113,9 @@ def test_after_the_producer_was_closed_commits_are_possible_and_the_next_block_l
     assert stage.outputs == stage.inputs[1:]
 
 
-def test_after_the_producer_was_closed_the_start_of_a_partition_is_committed_all_the_same(stage: BlockStage) -> None:
+def test_after_close_of_the_producer_a_partitions_start_is_committed(
+    stage: SimulatedStage,
+) -> None:
     consumer, producer = stage.subscribed(auto_offset_reset="latest"), stage.producer()
     producer.transaction(consumer)
     producer.close()
@@ -120,7 +124,7 @@ def test_after_the_producer_was_closed_the_start_of_a_partition_is_committed_all
     assert len(stage.collect(consumer, 1)) == 1
 
 
-def test_a_start_that_was_committed_before_the_first_block_does_not_take_the_group_back(stage: BlockStage) -> None:
+def test_a_start_that_was_committed_before_the_first_block_does_not_take_the_group_back(stage: SimulatedStage) -> None:
     consumer, producer = stage.subscribed(auto_offset_reset="latest", **IMPATIENT), stage.producer()
     stage.cluster.delay("OffsetCommit", LATE_S)
     stage.wait_for(lambda: stage.committed() == 1, lambda: consumer.consume(10, 0.1))
@@ -130,7 +134,7 @@ def test_a_start_that_was_committed_before_the_first_block_does_not_take_the_gro
     assert stage.committed() == 6
 
 
-def test_what_the_gate_has_held_back_is_committed_on_the_way_out(stage: BlockStage) -> None:
+def test_what_the_gate_has_held_back_is_committed_on_the_way_out(stage: SimulatedStage) -> None:
     consumer, producer = stage.subscribed(), stage.producer()
     stage.collect(consumer, 1)
     close_the_gate(consumer)
@@ -141,7 +145,7 @@ def test_what_the_gate_has_held_back_is_committed_on_the_way_out(stage: BlockSta
     assert stage.committed() == 3
 
 
-def test_records_that_were_taken_before_the_block_come_again(stage: BlockStage) -> None:
+def test_records_that_were_taken_before_the_block_come_again(stage: SimulatedStage) -> None:
     consumer, producer = stage.subscribed(), stage.producer()
     stage.collect(consumer, 1)
     consumer.commit(asynchronous=False)
@@ -154,7 +158,7 @@ def test_records_that_were_taken_before_the_block_come_again(stage: BlockStage) 
     assert stage.outputs == stage.inputs[1:]
 
 
-def test_an_on_revoke_that_raises_on_the_way_out_leaves_the_consumer_subscribed(stage: BlockStage) -> None:
+def test_an_on_revoke_that_raises_on_the_way_out_leaves_the_consumer_subscribed(stage: SimulatedStage) -> None:
     raising = [ZeroDivisionError("in on_revoke")]
 
     def on_revoke(*_: Any) -> None:
@@ -173,7 +177,7 @@ def test_an_on_revoke_that_raises_on_the_way_out_leaves_the_consumer_subscribed(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_copy_that_is_served_after_the_block_of_a_static_member_does_not_take_the_group_back(protocol: str) -> None:
-    stage = BlockStage(protocol, records=1, partitions=1)
+    stage = SimulatedStage(protocol, records=1, partitions=1)
     consumer, producer = stage.subscribed(group_instance_id="one", **IMPATIENT), stage.producer()
     commit_twice(stage, consumer)
     stage.copy_the_rest(producer, consumer)
@@ -182,7 +186,7 @@ def test_a_copy_that_is_served_after_the_block_of_a_static_member_does_not_take_
     assert stage.outputs == stage.inputs[1:]
 
 
-def test_pauses_and_subscriptions_are_as_after_any_rebalance(stage: BlockStage) -> None:
+def test_pauses_and_subscriptions_are_as_after_any_rebalance(stage: SimulatedStage) -> None:
     consumer, producer = stage.subscribed(), stage.producer()
     stage.collect(consumer, 1)
     consumer.commit(asynchronous=False)
@@ -196,7 +200,7 @@ def test_pauses_and_subscriptions_are_as_after_any_rebalance(stage: BlockStage) 
 @pytest.mark.parametrize("moves_on", [False, True])
 def test_a_group_that_has_not_heard_of_the_leaving_keeps_the_old_member_apart(slow_s: float, *, moves_on: bool) -> None:
     """By the old name it would be the old membership, which neither name nor epoch tell where the group moves on."""
-    stage = BlockStage(CONSUMER, records=1, partitions=1)
+    stage = SimulatedStage(CONSUMER, records=1, partitions=1)
 
     def on_revoke(*_: Any) -> None:
         if moves_on:
@@ -215,7 +219,7 @@ def test_a_group_that_has_not_heard_of_the_leaving_keeps_the_old_member_apart(sl
 
 def test_a_commit_that_is_answered_after_its_partition_came_back_may_have_been_sent_since() -> None:
     """The client library may have kept it until it knew the coordinator: then it is of the new membership."""
-    stage = BlockStage(CONSUMER, records=1, partitions=1)
+    stage = SimulatedStage(CONSUMER, records=1, partitions=1)
     consumer, producer = stage.subscribed(), stage.producer()
     stage.collect(consumer, 1)
     stage.cluster.delay("OffsetCommit", 20.0)
@@ -231,7 +235,9 @@ def test_a_commit_that_is_answered_after_its_partition_came_back_may_have_been_s
     assert left(stage) == 2
 
 
-def test_a_commit_that_is_answered_inside_the_block_is_not_followed_by_the_blocks_offsets(stage: BlockStage) -> None:
+def test_a_block_aborts_when_an_earlier_plain_commit_is_answered_inside_it(
+    stage: SimulatedStage,
+) -> None:
     consumer, producer = stage.subscribed(), stage.producer()
     stage.collect(consumer, 1)
     stage.cluster.delay("OffsetCommit", ANSWER_S)
@@ -247,7 +253,7 @@ def test_a_commit_that_is_answered_inside_the_block_is_not_followed_by_the_block
     assert stage.outputs == stage.inputs[1:]
 
 
-def test_an_on_revoke_that_commits_on_the_way_out_has_nothing_to_commit(stage: BlockStage) -> None:
+def test_an_on_revoke_that_commits_on_the_way_out_has_nothing_to_commit(stage: SimulatedStage) -> None:
     """Like that of an application whose callbacks are from before it had blocks."""
     answers: list[object] = []
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID
 
-from tests.simulation.block_stage import BlockStage
+from tests.simulation.simulated_stage import SimulatedStage
 from tests.support.protocols import PROTOCOLS
 
 RECORDS = 3
@@ -19,8 +19,8 @@ def positions(consumer: Any) -> list[int]:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("call", ["poll", "consume"])
-def test_records_that_wait_for_the_groups_answer_are_not_in_it(protocol: str, call: str) -> None:
-    stage = BlockStage(protocol, records=RECORDS, partitions=1)
+def test_position_excludes_records_withheld_until_the_committed_offset_is_known(protocol: str, call: str) -> None:
+    stage = SimulatedStage(protocol, records=RECORDS, partitions=1)
     consumer = stage.subscribed()
     stage.wait_for(consumer.assignment, lambda: consumer.poll(0.01))
     stage.cluster.delay("OffsetFetch", 5.0)

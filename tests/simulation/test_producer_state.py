@@ -162,7 +162,7 @@ def test_expired_producers_are_forgotten_and_others_are_not(states):
     assert states.check(batch(0, 4, producer_id=4, epoch=2)) == 400
 
 
-def test_who_writes_or_is_seen_again_does_not_expire(states):
+def test_a_producer_that_writes_or_gets_a_marker_does_not_expire(states):
     write(states, 0, now_s=10.0)
     states.seen(ProducerIdentity(7, 0), 30.0)
     states.expire(20.0, spared={})

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
+from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.support.protocols import EAGER, PROTOCOLS
 
 RECORDS = 12
@@ -15,11 +15,11 @@ PLACE = TopicPartition(SOURCE, 0)
 
 
 @pytest.fixture(params=PROTOCOLS)
-def stage(request: Any) -> BlockStage:
-    return BlockStage(request.param, records=RECORDS, partitions=1)
+def stage(request: Any) -> SimulatedStage:
+    return SimulatedStage(request.param, records=RECORDS, partitions=1)
 
 
-def block(stage: BlockStage, producer: Any, consumer: Any, count: int = 3) -> list[int]:
+def block(stage: SimulatedStage, producer: Any, consumer: Any, count: int = 3) -> list[int]:
     with producer.transaction(consumer) as txn:
         found = consumer.consume(count, 0.5)
         for message in found:
@@ -27,7 +27,7 @@ def block(stage: BlockStage, producer: Any, consumer: Any, count: int = 3) -> li
     return [message.offset() for message in found]
 
 
-def waiting(stage: BlockStage) -> tuple[Any, Any]:
+def waiting(stage: SimulatedStage) -> tuple[Any, Any]:
     """Clients after a block: its end has served callbacks, which leaves a record behind."""
     producer, consumer = stage.producer(), stage.subscribed()
     stage.wait_for(lambda: stage.cluster.committed(GROUP), lambda: block(stage, producer, consumer))
@@ -36,7 +36,7 @@ def waiting(stage: BlockStage) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("call", ["poll", "consume"])
-def test_nothing_of_a_paused_partition_comes_between_two_blocks(stage: BlockStage, call: str) -> None:
+def test_nothing_of_a_paused_partition_comes_between_two_blocks(stage: SimulatedStage, call: str) -> None:
     producer, consumer = stage.producer(), stage.subscribed()
     for _ in range(2 * RECORDS):
         block(stage, producer, consumer)
@@ -47,7 +47,7 @@ def test_nothing_of_a_paused_partition_comes_between_two_blocks(stage: BlockStag
     assert list(stage.cluster.committed(GROUP).values()) == [RECORDS]
 
 
-def test_a_block_gets_nothing_of_a_paused_partition_and_everything_after_it(stage: BlockStage) -> None:
+def test_a_block_gets_nothing_of_a_paused_partition_and_everything_after_it(stage: SimulatedStage) -> None:
     producer, consumer = waiting(stage)
     consumer.pause([PLACE])
     assert block(stage, producer, consumer) == []
@@ -57,7 +57,7 @@ def test_a_block_gets_nothing_of_a_paused_partition_and_everything_after_it(stag
     assert stage.outputs == sorted(stage.inputs)
 
 
-def test_what_waits_of_another_partition_comes_while_one_is_paused(stage: BlockStage) -> None:
+def test_what_waits_of_another_partition_comes_while_one_is_paused(stage: SimulatedStage) -> None:
     stage.cluster.create_topic("others")
     stage.cluster.write("others", [b"other"] * 3)
     consumer = stage.consumer()
@@ -74,7 +74,7 @@ def test_what_waits_of_another_partition_comes_while_one_is_paused(stage: BlockS
 
 
 @pytest.mark.parametrize("offset", [0, 3, 10])
-def test_an_assignment_by_hand_starts_where_it_says(stage: BlockStage, offset: int) -> None:
+def test_an_assignment_by_hand_starts_where_it_says(stage: SimulatedStage, offset: int) -> None:
     _, consumer = waiting(stage)
     there = [TopicPartition(SOURCE, 0, offset)]
     if stage.protocol == EAGER:
@@ -87,7 +87,7 @@ def test_an_assignment_by_hand_starts_where_it_says(stage: BlockStage, offset: i
 
 
 @pytest.mark.parametrize("call", ["unassign", "incremental_unassign", "unsubscribe"])
-def test_nothing_comes_of_what_was_given_up(stage: BlockStage, call: str) -> None:
+def test_records_of_partitions_given_up_are_not_delivered(stage: SimulatedStage, call: str) -> None:
     _, consumer = waiting(stage)
     if call == "incremental_unassign":
         if stage.protocol == EAGER:
@@ -99,7 +99,9 @@ def test_nothing_comes_of_what_was_given_up(stage: BlockStage, call: str) -> Non
     assert consumer.consume(5, 0.3) == []
 
 
-def test_another_topic_that_is_assigned_by_hand_brings_nothing_of_the_first_and_is_committed(stage: BlockStage) -> None:
+def test_a_manual_assignment_of_another_topic_drops_the_first_ones_records(
+    stage: SimulatedStage,
+) -> None:
     stage.cluster.create_topic("others")
     stage.cluster.write("others", [b"other"] * 3)
     _, consumer = waiting(stage)

@@ -195,7 +195,7 @@ def test_only_what_is_revoked_moves_and_afterwards_everything_is_shared_again(
     assert [len(each.assignment()) for each in (consumer, other)] == [2, 2]
 
 
-def test_whoever_is_not_named_is_not_lost(cluster: SimulatedCluster) -> None:
+def test_lose_evicts_only_the_named_client(cluster: SimulatedCluster) -> None:
     lost, kept = Rebalances(), Rebalances()
     consumer, other = (
         member(cluster, heard, name, **settings_of(CONSUMER)) for heard, name in ((lost, "a"), (kept, "b"))
@@ -349,7 +349,7 @@ def test_actions_of_one_moment_keep_their_order(cluster: SimulatedCluster) -> No
     assert told == [0, 1, 2, 3, 4]
 
 
-def test_a_world_that_does_not_come_to_rest_is_an_error_and_no_hang(cluster: SimulatedCluster) -> None:
+def test_actions_that_schedule_themselves_for_ever_are_an_error(cluster: SimulatedCluster) -> None:
     def again() -> None:
         cluster.after(0, again)
 
@@ -378,7 +378,7 @@ def test_a_fault_for_a_request_or_an_error_that_does_not_exist_is_refused(cluste
             cluster.refuse("EndTxn", wrong)
 
 
-def test_a_client_that_its_settings_kept_from_being_made_is_nobody(cluster: SimulatedCluster) -> None:
+def test_a_client_whose_settings_were_refused_cannot_be_named(cluster: SimulatedCluster) -> None:
     for make in (cluster.consumer, cluster.producer):
         with pytest.raises(KafkaException):
             make({"bootstrap.servers": "simulated", "group.id": GROUP, "no.such.setting": "1"})
@@ -386,7 +386,7 @@ def test_a_client_that_its_settings_kept_from_being_made_is_nobody(cluster: Simu
         cluster.lose("a")
 
 
-def test_a_wrong_name_is_an_error_and_no_empty_answer(cluster: SimulatedCluster) -> None:
+def test_an_unknown_client_topic_or_group_is_an_error(cluster: SimulatedCluster) -> None:
     member(cluster, Rebalances(), "a")
     transactional(cluster)
     with pytest.raises(ValueError, match=r"no client has the transactional\.id 'biling-0'; there are billing-0"):
@@ -427,7 +427,7 @@ def test_a_poll_without_a_limit_ends_in_an_error_where_nothing_comes(cluster: Si
         consumer.poll()
 
 
-def test_it_says_what_it_is_and_by_which_seed() -> None:
+def test_repr_shows_the_seed_and_an_unknown_commit_check_is_refused() -> None:
     assert "seed=42" in repr(SimulatedCluster(42))
     with pytest.raises(ValueError, match="nonsense"):
         SimulatedCluster(commit_validation="nonsense")

@@ -7,8 +7,6 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaE
 
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from eos_client.testing.simulation.model import (
-    BrokerError,
-    Marker,
     Membership,
     NewRecord,
     OffsetAndMetadata,
@@ -47,14 +45,6 @@ def at(place, offset):
 
 def write(cluster, number, partition=0, start=0):
     cluster.write("in", [f"{n}".encode() for n in range(start, start + number)], partition=partition)
-
-
-def write_in_transaction(cluster, *values, partition=0):
-    log = cluster.brokers.log(PartitionKey("in", partition))
-    sequence = sum(1 for r in log.records if r.producer_id == WRITER.producer_id and r.marker is None)
-    records = tuple(NewRecord(v) for v in values)
-    log.append(RecordBatch(records, WRITER.producer_id, WRITER.producer_epoch, sequence, transactional=True), 0.0)
-    return log
 
 
 def offsets(messages):
@@ -109,14 +99,6 @@ def test_a_spinning_loop_gets_on(cluster):
     assert cluster.clock() > 0
 
 
-def test_position_is_the_next_offset_to_hand_over_and_none_before_the_first(cluster):
-    write(cluster, 10)
-    consumer = assigned(cluster, FIRST)
-    assert consumer.position([FIRST])[0].offset == OFFSET_INVALID
-    collect(consumer, 4)
-    assert [p.offset for p in consumer.position([FIRST, SECOND])] == [4, OFFSET_INVALID]
-
-
 def test_seek_goes_back_and_forth_and_drops_what_was_fetched(cluster):
     write(cluster, 10)
     consumer = assigned(cluster, FIRST)
@@ -130,23 +112,6 @@ def test_seek_goes_back_and_forth_and_drops_what_was_fetched(cluster):
     assert consumer.poll(1.0) is None
 
 
-def test_seek_of_a_partition_that_is_not_assigned_is_refused(cluster):
-    consumer = assigned(cluster, FIRST)
-    with pytest.raises(KafkaException) as refused:
-        consumer.seek(at(SECOND, 1))
-    assert refused.value.args[0].code() == KafkaError._STATE
-
-
-def test_a_pause_voids_queued_records_and_they_come_again_after_it(cluster):
-    write(cluster, 10)
-    consumer = assigned(cluster, FIRST)
-    assert offsets(collect(consumer, 3)) == [0, 1, 2]
-    consumer.pause([FIRST])
-    assert consumer.consume(10, 1.0) == []
-    consumer.resume([FIRST])
-    assert offsets(collect(consumer, 7)) == list(range(3, 10))
-
-
 def test_a_pause_before_the_first_record_loses_nothing(cluster):
     write(cluster, 3)
     consumer = assigned(cluster, FIRST)
@@ -155,17 +120,6 @@ def test_a_pause_before_the_first_record_loses_nothing(cluster):
     assert consumer.poll(1.0) is None
     consumer.resume([FIRST])
     assert offsets(collect(consumer, 3)) == [0, 1, 2]
-
-
-def test_a_pause_outlives_unassign_and_assign(cluster):
-    write(cluster, 2)
-    consumer = assigned(cluster, FIRST)
-    consumer.pause([FIRST])
-    consumer.unassign()
-    consumer.assign([FIRST])
-    assert consumer.poll(1.0) is None
-    consumer.resume([FIRST])
-    assert offsets(collect(consumer, 2)) == [0, 1]
 
 
 def test_a_manual_assignment_starts_where_it_says(cluster):
@@ -189,84 +143,12 @@ def test_incremental_calls_add_and_take_away(cluster):
     assert [p.partition for p in consumer.assignment()] == [1]
 
 
-@pytest.mark.parametrize(("reset", "first"), [("earliest", 0), ("latest", 5)])
-def test_without_a_committed_offset_auto_offset_reset_decides(cluster, reset, first):
-    write(cluster, 5)
-    consumer = assigned(cluster, FIRST, auto_offset_reset=reset)
-    consumer.poll(0.1) if reset == "latest" else None
-    write(cluster, 1, start=5)
-    assert offsets(collect(consumer, 1)) == [first]
-
-
-def test_auto_offset_reset_error_tells_the_application(cluster):
-    message = assigned(cluster, FIRST, auto_offset_reset="error").poll(1.0)
-    assert message.error().code() == KafkaError._AUTO_OFFSET_RESET
-
-
 def test_after_the_error_event_of_auto_offset_reset_a_seek_is_refused_as_in_librdkafka(cluster):
     write(cluster, 5)
     consumer = assigned(cluster, FIRST, auto_offset_reset="error")
     assert consumer.poll(1.0).error() is not None
     with pytest.raises(KafkaException, match="_STATE"):
         consumer.seek(at(FIRST, 3))
-
-
-def test_a_pause_and_an_unassign_leave_the_error_event_of_auto_offset_reset(cluster):
-    consumer = assigned(cluster, FIRST, auto_offset_reset="error")
-    cluster.clock.sleep(1.0)
-    consumer.pause([FIRST])
-    consumer.resume([FIRST])
-    consumer.unassign()
-    assert consumer.poll(1.0).error().name() == "_AUTO_OFFSET_RESET"
-
-
-def test_an_offset_that_is_gone_is_reset(cluster):
-    write(cluster, 10)
-    cluster.brokers.log(PartitionKey("in", 0)).delete_records(6)
-    assert offsets(collect(assigned(cluster, at(FIRST, 2)), 4)) == [6, 7, 8, 9]
-
-
-def test_the_end_of_a_partition_is_told_once_for_each_end(cluster):
-    write(cluster, 1)
-    consumer = assigned(cluster, FIRST, enable_partition_eof=True)
-    events = [consumer.poll(0.5) for _ in range(3)]
-    assert events[0].offset() == 0
-    assert (events[1].error().code(), events[1].offset()) == (KafkaError._PARTITION_EOF, 1)
-    assert events[2] is None
-    write(cluster, 1, start=1)
-    assert [consumer.poll(0.5).offset() for _ in range(2)] == [1, 2]
-
-
-def test_read_committed_waits_for_the_end_of_a_transaction_and_passes_over_the_aborted(cluster):
-    log = write_in_transaction(cluster, b"aborted")
-    consumer = assigned(cluster, FIRST)
-    assert consumer.poll(1.0) is None
-    log.append_marker(WRITER, Marker.ABORT, 0.0)
-    write_in_transaction(cluster, b"committed")
-    log.append_marker(WRITER, Marker.COMMIT, 0.0)
-    assert [m.value() for m in collect(consumer, 1)] == [b"committed"]
-    assert consumer.poll(0.5) is None
-    assert consumer.position([FIRST])[0].offset == 4
-
-
-def test_read_uncommitted_sees_everything(cluster):
-    write_in_transaction(cluster, b"open")
-    consumer = assigned(cluster, FIRST, isolation_level="read_uncommitted")
-    assert [m.value() for m in collect(consumer, 1)] == [b"open"]
-
-
-def test_a_start_that_a_transaction_is_about_to_move_is_waited_for(cluster):
-    """P2: a fetch of a pending offset is told UNSTABLE_OFFSET_COMMIT and retries: no start from a moving one."""
-    write(cluster, 10)
-    groups, key = cluster.brokers.groups, PartitionKey("in", 0)
-    groups.commit_offsets_in_transaction("g", Membership(), WRITER, {key: OffsetAndMetadata(6)})
-    consumer = assigned(cluster, FIRST)
-    assert consumer.poll(3.0) is None
-    with pytest.raises(KafkaException) as late:
-        consumer.committed([FIRST], 0.5)
-    assert late.value.args[0].code() == KafkaError._TIMED_OUT
-    groups.complete_transaction("g", WRITER, committed=True)
-    assert offsets(collect(consumer, 4)) == [6, 7, 8, 9]
 
 
 def test_a_pending_start_is_forgotten_when_the_assignment_changes_as_in_librdkafka(cluster):
@@ -278,31 +160,6 @@ def test_a_pending_start_is_forgotten_when_the_assignment_changes_as_in_librdkaf
     assert consumer.poll(1.0) is None
     consumer.incremental_assign([SECOND])
     assert offsets(collect(consumer, 1)) == [0]
-
-
-def test_read_uncommitted_starts_from_the_offset_before_the_pending_one(cluster):
-    write(cluster, 10)
-    groups, key = cluster.brokers.groups, PartitionKey("in", 0)
-    groups.commit_offsets_in_transaction("g", Membership(), WRITER, {key: OffsetAndMetadata(6)})
-    consumer = assigned(cluster, FIRST, isolation_level="read_uncommitted")
-    assert offsets(collect(consumer, 1)) == [0]
-
-
-def test_watermarks_times_and_topics_are_the_brokers(cluster):
-    for number in range(3):
-        cluster.clock.set_to(float(number))
-        write(cluster, 1, start=number)
-    consumer = assigned(cluster, FIRST)
-    assert consumer.get_watermark_offsets(FIRST, cached=True) == (OFFSET_INVALID, OFFSET_INVALID)
-    assert consumer.get_watermark_offsets(FIRST, timeout=1.0) == (0, 3)
-    collect(consumer, 3)
-    assert consumer.get_watermark_offsets(FIRST, cached=True) == (0, 3)
-    found = consumer.offsets_for_times([at(FIRST, 900), at(FIRST, 9_000)], timeout=1.0)
-    assert [p.offset for p in found] == [1, OFFSET_END]
-    topics = consumer.list_topics(timeout=1.0).topics
-    assert {name: sorted(t.partitions) for name, t in topics.items()} == {"in": [0, 1]}
-    missing = consumer.list_topics("none", timeout=1.0).topics["none"]
-    assert missing.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
 def test_a_question_that_nobody_answers_ends_at_its_time_out(cluster):
@@ -353,13 +210,6 @@ def test_two_runs_with_one_seed_are_identical():
         return got, list(cluster.history), [c.memberid() for c in consumers]
 
     assert run() == run()
-
-
-def test_an_unknown_partition_yields_nothing_and_no_exception(cluster):
-    consumer = assigned(cluster, TopicPartition("none", 0, 0))
-    assert consumer.poll(1.0) is None
-    with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PART"):
-        cluster.brokers.log(PartitionKey("none", 0))
 
 
 def raising_from(cluster, start_s, number):

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eos_client.testing.simulation.model import Membership
-from tests.simulation.simulated_member import Member, filled_cluster, pump, settle
+from tests.simulation.simulated_group import filled_cluster, group_member, pump, settle
 from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, PROTOCOLS
 
 
@@ -24,19 +24,11 @@ def protocol(request):
 
 
 def stalled(cluster, protocol, **settings):
-    member = Member(cluster, protocol, max_poll_interval_ms=60_000, **settings)
+    member = group_member(cluster, protocol, max_poll_interval_ms=60_000, **settings)
     pump(member)
     member.got.clear()
     cluster.advance(100.0)
     return member
-
-
-def test_a_stalled_member_gets_an_error_event_and_loses_everything_at_its_next_poll(cluster, protocol):
-    member = stalled(cluster, protocol)
-    event = member.consumer.poll(0.1)
-    assert event.error().code() == KafkaError._MAX_POLL_EXCEEDED
-    settle(member)
-    assert member.told()[1:] == [("on_lost", [0, 1, 2, 3]), ("on_assign", [0, 1, 2, 3])]
 
 
 def test_a_stalled_classic_member_has_left_the_group_and_its_metadata_is_anonymous_but_for_the_generation(cluster):
@@ -46,7 +38,7 @@ def test_a_stalled_classic_member_has_left_the_group_and_its_metadata_is_anonymo
 
 
 def test_a_stalled_kip_848_member_stays_until_its_session_ends(cluster):
-    member = Member(cluster, CONSUMER, max_poll_interval_ms=60_000)
+    member = group_member(cluster, CONSUMER, max_poll_interval_ms=60_000)
     pump(member)
     cluster.advance(90.0)
     assert len(cluster.brokers.groups.describe("g").members) == 1
@@ -57,8 +49,8 @@ def test_a_stalled_kip_848_member_stays_until_its_session_ends(cluster):
 
 
 def test_a_cooperative_member_that_stalls_while_it_waits_for_a_round_loses_everything(cluster):
-    member = Member(cluster, COOPERATIVE, max_poll_interval_ms=20_000, session_timeout_ms=10_000)
-    other = Member(cluster, COOPERATIVE)
+    member = group_member(cluster, COOPERATIVE, max_poll_interval_ms=20_000, session_timeout_ms=10_000)
+    other = group_member(cluster, COOPERATIVE)
     settle(member, other)
     cluster.rebalance()
     with cluster.zombie("consumer-2"):
@@ -72,7 +64,7 @@ def test_a_cooperative_member_that_stalls_while_it_waits_for_a_round_loses_every
 
 
 def test_a_cooperative_member_evicted_while_it_waits_for_a_round_joins_again_only_when_the_loss_was_told(cluster):
-    member, other = Member(cluster, COOPERATIVE), Member(cluster, COOPERATIVE)
+    member, other = group_member(cluster, COOPERATIVE), group_member(cluster, COOPERATIVE)
     settle(member, other)
     seen, lost = len(member.seen), member.owned
     with cluster.zombie("consumer-2"):
@@ -86,7 +78,7 @@ def test_a_cooperative_member_evicted_while_it_waits_for_a_round_joins_again_onl
 
 
 def test_a_late_answer_does_not_make_a_stalled_kip_848_member_keep_its_partitions(cluster):
-    member = Member(cluster, CONSUMER, max_poll_interval_ms=60_000)
+    member = group_member(cluster, CONSUMER, max_poll_interval_ms=60_000)
     pump(member)
     cluster.revoke(("in", 3))
     cluster.advance(58.0)
@@ -99,7 +91,7 @@ def test_a_late_answer_does_not_make_a_stalled_kip_848_member_keep_its_partition
 
 def test_a_subscription_that_changes_while_a_heartbeat_is_on_its_way_is_told_at_once(cluster):
     cluster.create_topic("more", 1)
-    member = Member(cluster, CONSUMER)
+    member = group_member(cluster, CONSUMER)
     pump(member)
     cluster.delay("ConsumerGroupHeartbeat", 1.0)
     pump(member, seconds=4.5)
@@ -109,7 +101,7 @@ def test_a_subscription_that_changes_while_a_heartbeat_is_on_its_way_is_told_at_
 
 
 def test_an_unsubscribed_member_that_does_not_poll_any_more_disturbs_nobody(cluster, protocol):
-    member = Member(cluster, protocol)
+    member = group_member(cluster, protocol)
     pump(member)
     member.consumer.unsubscribe()
     cluster.advance(200.0)
@@ -118,7 +110,7 @@ def test_an_unsubscribed_member_that_does_not_poll_any_more_disturbs_nobody(clus
 
 
 def test_a_stalled_kip_848_member_leaves_when_it_has_told_the_loss_and_joins_anew(cluster, monkeypatch):
-    member = Member(cluster, CONSUMER, max_poll_interval_ms=60_000)
+    member = group_member(cluster, CONSUMER, max_poll_interval_ms=60_000)
     pump(member)
     cluster.advance(70.0)
     epochs: list[int] = []
@@ -135,7 +127,7 @@ def test_a_stalled_kip_848_member_leaves_when_it_has_told_the_loss_and_joins_ane
 
 
 def test_a_poll_that_waits_long_is_no_stall(cluster, protocol):
-    member = Member(cluster, protocol, max_poll_interval_ms=60_000)
+    member = group_member(cluster, protocol, max_poll_interval_ms=60_000)
     pump(member)
     assert member.consumer.poll(200.0) is None
     assert member.told() == [("on_assign", [0, 1, 2, 3])]
@@ -144,21 +136,8 @@ def test_a_poll_that_waits_long_is_no_stall(cluster, protocol):
 # -- frozen and cut off ------------------------------------------------------------------------------------------
 
 
-def test_a_member_that_was_frozen_beyond_its_session_learns_it_from_a_heartbeat(cluster, protocol):
-    member = Member(cluster, protocol)
-    other = Member(cluster, protocol, client_id="other")
-    settle(member, other)
-    with cluster.zombie("consumer-1"):
-        pump(other, seconds=70.0)
-        assert other.owned == [0, 1, 2, 3]
-    before = len(member.seen)
-    settle(member, other)
-    assert member.seen[before][0] == "on_lost"
-    assert len(member.owned) == len(other.owned) == 2
-
-
 def test_a_classic_member_that_hears_nothing_for_its_session_gives_up_by_itself(cluster):
-    member = Member(cluster, EAGER, session_timeout_ms=10_000, socket_timeout_ms=60_000)
+    member = group_member(cluster, EAGER, session_timeout_ms=10_000, socket_timeout_ms=60_000)
     pump(member)
     cluster.lose_reply("Heartbeat")
     ids: list[str] = []
@@ -171,13 +150,13 @@ def test_a_classic_member_that_hears_nothing_for_its_session_gives_up_by_itself(
 @pytest.mark.parametrize("request_name", ["JoinGroup", "SyncGroup"])
 def test_a_lost_answer_while_joining_is_made_up_for(cluster, request_name):
     cluster.lose_reply(request_name)
-    member = Member(cluster, EAGER)
+    member = group_member(cluster, EAGER)
     pump(member, seconds=240.0, until=lambda: member.owned)
     assert member.owned == [0, 1, 2, 3]
 
 
 def test_a_lost_kip_848_heartbeat_is_made_up_for(cluster):
-    member = Member(cluster, CONSUMER)
+    member = group_member(cluster, CONSUMER)
     cluster.lose_reply("ConsumerGroupHeartbeat")
     pump(member, seconds=240.0, until=lambda: member.owned)
     assert member.owned == [0, 1, 2, 3]
@@ -185,13 +164,13 @@ def test_a_lost_kip_848_heartbeat_is_made_up_for(cluster):
 
 def test_a_coordinator_that_is_loading_is_asked_again(cluster, protocol):
     cluster.refuse("ConsumerGroupHeartbeat" if protocol == CONSUMER else "JoinGroup", "COORDINATOR_LOAD_IN_PROGRESS")
-    member = Member(cluster, protocol)
+    member = group_member(cluster, protocol)
     pump(member)
     assert member.owned == [0, 1, 2, 3]
 
 
 def test_a_restart_of_the_coordinator_does_not_part_the_members_from_their_partitions(cluster, protocol):
-    member = Member(cluster, protocol)
+    member = group_member(cluster, protocol)
     pump(member)
     cluster.restart_coordinator()
     settle(member)
@@ -201,27 +180,13 @@ def test_a_restart_of_the_coordinator_does_not_part_the_members_from_their_parti
 # -- static members ----------------------------------------------------------------------------------------------
 
 
-def test_a_static_classic_member_comes_back_without_a_rebalance(cluster):
-    other = Member(cluster, EAGER)
-    member = Member(cluster, EAGER, group_instance_id="one")
-    settle(other, member)
-    seen = len(other.seen)
-    share = member.owned
-    member.consumer.close()
-    again = Member(cluster, EAGER, group_instance_id="one")
-    settle(other, again)
-    assert again.owned == share
-    assert other.seen[seen:] == []
-
-
 def test_a_classic_member_whose_instance_id_was_taken_over_is_fatally_fenced(cluster):
-    member = Member(cluster, EAGER, group_instance_id="one")
+    member = group_member(cluster, EAGER, group_instance_id="one")
     pump(member)
-    new_owner = Member(cluster, EAGER, group_instance_id="one")
+    new_owner = group_member(cluster, EAGER, group_instance_id="one")
     settle(new_owner)
     pump(member, seconds=5.0)
-    errors = [m.error() for m in member.got if m.error() is not None]
-    assert [e.code() for e in errors] == [KafkaError._FATAL]
+    assert member.codes == ["_FATAL"]
     assert ("on_lost", [0, 1, 2, 3]) in member.told()
     with pytest.raises(KafkaException) as refused:
         member.consumer.commit(offsets=[TopicPartition("in", 0, 1)], asynchronous=False)
@@ -229,24 +194,15 @@ def test_a_classic_member_whose_instance_id_was_taken_over_is_fatally_fenced(clu
     assert (error.code(), error.fatal()) == (KafkaError._FATAL, False)
 
 
-def test_error_cb_hears_nothing_of_it(cluster):
+def test_a_fenced_static_member_gets_an_error_event_and_no_error_cb(cluster):
     errors: list[Any] = []
     config = {"bootstrap.servers": "simulated", "group.id": "g", "group.instance.id": "one", "error_cb": errors.append}
     consumer = cluster.consumer(config)
     consumer.subscribe(["in"])
     consumer.poll(1.0)
-    new_owner = Member(cluster, EAGER, group_instance_id="one")
+    new_owner = group_member(cluster, EAGER, group_instance_id="one")
     settle(new_owner)
     event = consumer.poll(5.0)
     assert (event.error().code(), event.error().fatal()) == (KafkaError._FATAL, False)
     assert consumer.poll(5.0) is None
     assert errors == []
-
-
-def test_a_second_kip_848_member_with_a_taken_instance_id_is_the_one_that_fails(cluster):
-    member = Member(cluster, CONSUMER, group_instance_id="one")
-    pump(member)
-    second = Member(cluster, CONSUMER, group_instance_id="one")
-    settle(member, second)
-    assert member.owned == [0, 1, 2, 3]
-    assert [m.error().code() for m in second.got if m.error()] == [KafkaError._FATAL]

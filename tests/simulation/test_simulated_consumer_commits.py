@@ -6,8 +6,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from eos_client.testing.simulated_cluster import SimulatedCluster
-from eos_client.testing.simulation.model import PartitionKey
-from tests.simulation.simulated_member import Member, filled_cluster, pump, settle
+from tests.simulation.simulated_group import filled_cluster, group_member, pump, settle
 from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, settings_of
 
 FIRST, SECOND = TopicPartition("in", 0), TopicPartition("in", 1)
@@ -76,39 +75,13 @@ def test_a_synchronous_commit_names_partitions_without_news_as_invalid(cluster):
     assert sorted((p.partition, p.offset) for p in answer) == [(0, 10), (1, OFFSET_INVALID)]
 
 
-def test_metadata_of_an_offset_is_read_back(cluster):
-    consumer, _ = member_of(cluster)
-    consumer.commit(offsets=[TopicPartition("in", 0, 3, "half way")], asynchronous=False)
-    found = consumer.committed([FIRST, SECOND], 1.0)
-    assert [(p.offset, p.metadata) for p in found] == [(3, "half way"), (OFFSET_INVALID, None)]
-
-
-def test_an_asynchronous_commit_reports_to_on_commit_in_a_later_poll(cluster):
-    told: list[Any] = []
-    consumer, messages = member_of(cluster, on_commit=lambda error, partitions: told.append((error, partitions)))
-    assert consumer.commit(message=messages[-1]) is None
-    assert told == []
-    consumer.poll(0.1)
-    ((error, partitions),) = told
-    assert error is None
-    assert [(p.partition, p.offset) for p in partitions] == [(messages[-1].partition(), 10)]
-
-
-def test_stored_offsets_are_what_commit_without_arguments_sends(cluster):
-    consumer, messages = member_of(cluster, enable_auto_offset_store=False)
-    consumer.store_offsets(message=next(m for m in messages if m.partition() == 0))
-    consumer.store_offsets(offsets=[TopicPartition("in", 1, 2)])
-    consumer.commit(asynchronous=False)
-    assert committed(cluster) == {0: 1, 1: 2}
-
-
 @pytest.mark.parametrize("validation", ["exact", "assignment_epoch"])
 def test_a_kip_848_commit_at_an_older_epoch_is_stale_where_the_check_is_exact(validation):
     """P1: STALE_MEMBER_EPOCH for plain commits."""
     cluster = SimulatedCluster(seed=1, commit_validation=validation)
     cluster.create_topic("in", 1)
     cluster.write("in", [b"x"] * 10)
-    member = Member(cluster, CONSUMER)
+    member = group_member(cluster, CONSUMER)
     pump(member)
     cluster.rebalance()
     cluster.lose_reply("ConsumerGroupHeartbeat")
@@ -160,7 +133,7 @@ def test_a_classic_commit_at_an_illegal_generation_loses_everything_and_makes_th
 
 
 def test_between_a_round_and_its_assignment_the_generation_is_new_already_and_plain_commits_are_refused(cluster):
-    leader, follower = Member(cluster, COOPERATIVE), Member(cluster, COOPERATIVE)
+    leader, follower = group_member(cluster, COOPERATIVE), group_member(cluster, COOPERATIVE)
     settle(leader, follower)
     generation, seen = follower.generation, len(follower.seen)
     cluster.rebalance("g")
@@ -194,44 +167,6 @@ def test_automatic_commits_come_at_their_interval(cluster, protocol):
     assert [d.request for d in cluster.history].count("OffsetCommit") == 1
 
 
-def test_without_automatic_commits_nothing_is_committed(cluster):
-    consumer, _ = member_of(cluster)
-    consumer.poll(20.0)
-    consumer.close()
-    assert committed(cluster) == {}
-
-
-@pytest.mark.parametrize("protocol", [CONSUMER, EAGER, COOPERATIVE])
-def test_close_commits_what_is_stored_before_it_leaves(cluster, protocol):
-    consumer, _ = member_of(cluster, protocol, enable_auto_commit=True, auto_commit_interval_ms=600_000)
-    consumer.close()
-    assert committed(cluster) == {0: 10, 1: 10}
-    served = [d.request for d in cluster.history]
-    assert served.index("OffsetCommit") < len(served) - 1
-
-
-def test_close_commits_a_manual_assignments_offsets(cluster):
-    consumer = consumer_of(cluster, enable_auto_commit=True, auto_commit_interval_ms=600_000)
-    consumer.assign([FIRST])
-    collect(consumer, 10)
-    consumer.close()
-    assert committed(cluster) == {0: 10}
-
-
-@pytest.mark.parametrize("protocol", [CONSUMER, EAGER, COOPERATIVE])
-def test_a_revoked_partition_is_committed_before_its_new_owner_starts(cluster, protocol):
-    settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 600_000}
-    first, _ = member_of(cluster, protocol, **settings)
-    second = consumer_of(cluster, protocol, **settings)
-    second.subscribe(["in"])
-    got: list[Any] = []
-    for _ in range(400):
-        first.poll(0.02)
-        got += second.consume(10, 0.02)
-    assert len(second.assignment()) == 1
-    assert got == []
-
-
 def test_lost_partitions_are_not_committed(cluster):
     consumer, _ = member_of(cluster, enable_auto_commit=True, auto_commit_interval_ms=600_000)
     cluster.lose()
@@ -241,19 +176,3 @@ def test_lost_partitions_are_not_committed(cluster):
         consumer.consume(10, 0.01)
     assert committed(cluster) == {}
     assert "OffsetCommit" not in {d.request for d in cluster.history}
-
-
-def test_the_offsets_of_a_transaction_do_not_count_as_the_consumers_own(cluster):
-    consumer, _ = member_of(cluster)
-    cluster.brokers.groups.offsets.commit("g", {})
-    assert [p.offset for p in consumer.committed([FIRST], 1.0)] == [OFFSET_INVALID]
-    assert PartitionKey("in", 0) in {PartitionKey(p.topic, p.partition) for p in consumer.assignment()}
-
-
-@pytest.mark.parametrize("order", [[0, 7], [7, 0]])
-def test_a_commit_that_nothing_came_of_is_refused_with_its_cause(cluster, order):
-    consumer = consumer_of(cluster)
-    with pytest.raises(KafkaException) as refused:
-        consumer.commit(offsets=[TopicPartition("in", number, 3) for number in order], asynchronous=False)
-    assert code_of(refused) == KafkaError.UNKNOWN_TOPIC_OR_PART
-    assert committed(cluster) == {}

@@ -1,12 +1,12 @@
 """Membership: what the callbacks are told, and which generation the metadata shows in and after each of them."""
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 
 from eos_client.testing.simulated_clients.group_metadata import decode, encode
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from eos_client.testing.simulation.model import Membership, OffsetAndMetadata, PartitionKey
-from tests.simulation.simulated_member import Member, filled_cluster, pump, settle
+from tests.simulation.simulated_group import filled_cluster, group_member, pump, settle
 from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, PROTOCOLS
 
 FIRST = TopicPartition("in", 0)
@@ -22,40 +22,11 @@ def protocol(request):
     return request.param
 
 
-def test_alone_in_the_group_it_is_assigned_everything_and_reads_all(cluster, protocol):
-    member = Member(cluster, protocol)
-    pump(member)
-    assert member.seen == [("on_assign", [0, 1, 2, 3], 1)]
-    assert len(member.got) == 40
-    assert member.owned == [0, 1, 2, 3]
-    assert member.consumer.memberid() == member.membership.member_id
-
-
-def test_metadata_before_the_first_join_is_the_librarys(cluster, protocol):
-    fresh = Member(cluster, protocol, subscribe=False)
-    assert fresh.generation == -1
-    assert bool(fresh.consumer.memberid()) is (protocol == CONSUMER)
-    assert fresh.membership.is_anonymous is (protocol != CONSUMER)
-
-
-def test_a_newcomer_gets_its_share_and_starts_at_the_committed_offsets(cluster, protocol):
-    first = Member(cluster, protocol)
-    first.inside = lambda kind, partitions: (
-        first.consumer.commit(asynchronous=False) if kind == "on_revoke" and first.got else None
-    )
-    pump(first)
-    second = Member(cluster, protocol)
-    settle(first, second)
-    assert sorted(first.owned + second.owned) == [0, 1, 2, 3]
-    assert len(first.owned) == len(second.owned) == 2
-    assert second.got == []
-
-
 def test_inside_revoke_a_kip_848_member_is_at_the_old_epoch_and_afterwards_until_its_heartbeat_is_answered(cluster):
     """P1: in the revoke callback commit: always safe there, since bumps are blocked while revoking."""
-    first = Member(cluster, CONSUMER)
+    first = group_member(cluster, CONSUMER)
     pump(first)
-    second = Member(cluster, CONSUMER)
+    second = group_member(cluster, CONSUMER)
     during: list[int] = []
 
     def stay_a_while(kind, partitions):
@@ -77,41 +48,8 @@ def test_inside_revoke_a_kip_848_member_is_at_the_old_epoch_and_afterwards_until
     assert first.generation == 2
 
 
-def test_inside_revoke_a_cooperative_member_is_at_the_new_generation_already(cluster):
-    first = Member(cluster, COOPERATIVE)
-    pump(first)
-    second = Member(cluster, COOPERATIVE)
-    settle(first, second)
-    assert first.seen[1:] == [("on_revoke", [2, 3], 2), ("on_assign", [], 2), ("on_assign", [], 3)]
-    assert second.seen == [("on_assign", [], 2), ("on_assign", [2, 3], 3)]
-
-
-def test_inside_revoke_an_eager_member_is_at_the_old_generation_and_gives_up_everything(cluster):
-    first = Member(cluster, EAGER)
-    pump(first)
-    settle(first, Member(cluster, EAGER))
-    assert first.seen[1:] == [("on_revoke", [0, 1, 2, 3], 1), ("on_assign", [0, 1], 2)]
-
-
-def test_an_epoch_can_rise_without_any_callback(cluster):
-    member = Member(cluster, CONSUMER)
-    pump(member)
-    cluster.rebalance()
-    pump(member, seconds=6.0)
-    assert member.told() == [("on_assign", [0, 1, 2, 3])]
-    assert member.generation == 2
-
-
-def test_heartbeats_go_on_while_a_callback_takes_its_time(cluster, protocol):
-    member = Member(cluster, protocol)
-    member.inside = lambda kind, partitions: cluster.advance(100.0)
-    pump(member, seconds=110.0)
-    assert member.told() == [("on_assign", [0, 1, 2, 3])]
-    assert len(cluster.brokers.groups.describe("g").members) == 1
-
-
 def test_an_evicted_member_is_told_that_everything_is_lost_and_comes_back(cluster, protocol):
-    member = Member(cluster, protocol)
+    member = group_member(cluster, protocol)
     pump(member)
     cluster.lose()
     settle(member)
@@ -123,76 +61,17 @@ def test_an_evicted_member_is_told_that_everything_is_lost_and_comes_back(cluste
     assert member.owned == [0, 1, 2, 3]
 
 
-def test_an_evicted_classic_member_is_anonymous_inside_on_lost_and_a_kip_848_one_keeps_its_id(cluster, protocol):
-    member = Member(cluster, protocol)
-    ids: list[str] = []
-    member.inside = lambda kind, partitions: ids.append(member.membership.member_id)
-    pump(member)
-    cluster.lose()
-    settle(member)
-    _, lost_id, _ = ids
-    assert (lost_id == "") is (protocol != CONSUMER)
-
-
 def test_without_on_lost_a_loss_goes_to_on_revoke(cluster, protocol):
-    member = Member(cluster, protocol, without=("on_lost",))
+    member = group_member(cluster, protocol, without=("on_lost",))
     pump(member)
     cluster.lose()
     settle(member)
     assert member.told()[1] == ("on_revoke", [0, 1, 2, 3])
 
 
-def test_without_callbacks_it_assigns_and_unassigns_itself(cluster, protocol):
-    member = Member(cluster, protocol, without=("on_assign", "on_revoke", "on_lost"))
-    pump(member)
-    other = Member(cluster, protocol)
-    settle(member, other)
-    assert len(member.owned) == 2
-
-
-def test_on_assign_may_choose_the_offsets(cluster, protocol):
-    member = Member(cluster, protocol)
-
-    def from_the_eighth(kind, partitions):
-        for partition in partitions:
-            partition.offset = 8
-        change = member.consumer.assign if protocol == EAGER else member.consumer.incremental_assign
-        change(partitions)
-
-    member.inside = from_the_eighth
-    pump(member)
-    assert sorted({m.offset() for m in member.got}) == [8, 9]
-
-
-def test_the_other_protocols_way_to_assign_is_refused(cluster, protocol):
-    member = Member(cluster, protocol)
-    pump(member)
-    wrong = member.consumer.incremental_assign if protocol == EAGER else member.consumer.assign
-    with pytest.raises(KafkaException) as refused:
-        wrong([FIRST])
-    assert refused.value.args[0].code() == KafkaError._STATE
-
-
-def test_what_a_callback_raises_comes_out_of_consume_and_the_revocation_happens_all_the_same(cluster, protocol):
-    member = Member(cluster, protocol)
-    pump(member)
-
-    def trouble(kind, partitions):
-        if kind == "on_revoke":
-            raise ArithmeticError("the application's own")
-
-    member.inside = trouble
-    other = Member(cluster, protocol)
-    with pytest.raises(ArithmeticError):
-        settle(member, other)
-    member.inside = lambda kind, partitions: None
-    settle(member, other)
-    assert len(member.owned) == len(other.owned) == 2
-
-
 def test_records_that_wait_are_void_when_a_rebalance_is_told(cluster, protocol):
     """Nothing of a partition that has left is handed over after the call in which its callback ran."""
-    member = Member(cluster, protocol, max_poll_interval_ms=600_000)
+    member = group_member(cluster, protocol, max_poll_interval_ms=600_000)
     pump(member, until=lambda: member.got)
     cluster.revoke(("in", 2), ("in", 3))
     for partition in range(4):
@@ -213,7 +92,7 @@ def test_a_record_collected_before_the_callback_may_be_returned_after_it_but_nev
     for seed in range(12):
         made = SimulatedCluster(seed=seed)
         made.create_topic("in", 2)
-        member = Member(made, COOPERATIVE)
+        member = group_member(made, COOPERATIVE)
         pump(member)
         for partition in range(2):
             made.write("in", [b"x"] * 5, partition=partition)
@@ -233,7 +112,7 @@ def test_a_seek_inside_a_callback_holds_whatever_the_running_consume_returns(clu
     for seed in range(200):
         made = SimulatedCluster(seed=seed)
         made.create_topic("in", 2)
-        member = Member(made, COOPERATIVE)
+        member = group_member(made, COOPERATIVE)
         pump(member)
         made.write("in", [b"x"] * 5)
 
@@ -256,7 +135,7 @@ def test_a_seek_inside_a_callback_holds_whatever_the_running_consume_returns(clu
 
 
 def test_nothing_is_fetched_while_a_rebalance_waits_for_the_application(cluster, protocol):
-    member = Member(cluster, protocol)
+    member = group_member(cluster, protocol)
     pump(member)
     cluster.revoke(("in", 3))
     cluster.advance(12.0)
@@ -269,18 +148,8 @@ def test_nothing_is_fetched_while_a_rebalance_waits_for_the_application(cluster,
     assert [m.offset() for m in member.got if m.partition() == 0][-1] == 10
 
 
-def test_close_serves_the_revoke_callback_and_leaves_the_group(cluster, protocol):
-    with Member(cluster, protocol).consumer as consumer:
-        for _ in range(100):
-            consumer.poll(0.02)
-        assert cluster.brokers.groups.describe("g").members
-    assert not cluster.brokers.groups.describe("g").members
-    with pytest.raises(RuntimeError, match="Consumer closed"):
-        consumer.poll(0)
-
-
 def test_close_runs_on_revoke_with_what_is_owned_and_may_commit_there(cluster, protocol):
-    member = Member(cluster, protocol)
+    member = group_member(cluster, protocol)
     pump(member)
     member.inside = lambda kind, partitions: member.consumer.commit(asynchronous=False)
     member.consumer.close()
@@ -288,22 +157,8 @@ def test_close_runs_on_revoke_with_what_is_owned_and_may_commit_there(cluster, p
     assert set(cluster.committed().values()) == {10}
 
 
-def test_unsubscribe_revokes_in_a_later_poll_and_leaves(cluster, protocol):
-    member = Member(cluster, protocol)
-    pump(member)
-    member.consumer.unsubscribe()
-    assert member.owned == [0, 1, 2, 3]
-    pump(member)
-    assert member.told()[1:] == [("on_revoke", [0, 1, 2, 3])]
-    assert member.owned == []
-    assert not cluster.brokers.groups.describe("g").members
-    member.consumer.subscribe(["in"])
-    pump(member)
-    assert member.owned == [0, 1, 2, 3]
-
-
 def test_subscribing_again_before_the_revocation_was_served_comes_back(cluster, protocol):
-    member = Member(cluster, protocol)
+    member = group_member(cluster, protocol)
     pump(member)
     member.consumer.unsubscribe()
     member.consumer.subscribe(["in"])
@@ -315,13 +170,12 @@ def test_subscribing_again_before_the_revocation_was_served_comes_back(cluster, 
 def test_a_cooperative_member_that_drops_a_topic_revokes_it_and_loses_it_if_it_has_to_look_up_another(cluster):
     cluster.create_topic("second", 1)
     cluster.create_topic("third", 1)
-    member = Member(cluster, COOPERATIVE, subscribe=False)
-    callbacks = {name: member._noting(name) for name in ("on_assign", "on_revoke", "on_lost")}
+    member = group_member(cluster, COOPERATIVE, subscribe=False)
     for topics in (["in", "second"], ["in"], ["in"], ["third"]):
-        member.consumer.subscribe(topics, **callbacks)
+        member.subscribe(*topics)
         pump(member, seconds=4.0)
     assert member.seen == [
-        ("on_assign", [0, 1, 2, 3, 0], 1),
+        ("on_assign", [0, 0, 1, 2, 3], 1),
         ("on_revoke", [0], 1),
         ("on_assign", [], 2),
         ("on_lost", [0, 1, 2, 3], 2),
@@ -330,23 +184,14 @@ def test_a_cooperative_member_that_drops_a_topic_revokes_it_and_loses_it_if_it_h
 
 
 def test_a_topic_that_does_not_exist_is_told_once_and_joined_when_it_is_created(cluster):
-    member = Member(cluster, EAGER, subscribe=False)
+    member = group_member(cluster, EAGER, subscribe=False)
     member.consumer.subscribe(["in", "later"])
     settle(member)
-    (error,) = [m for m in member.got if m.error() is not None]
+    (error,) = member.errors
     assert (error.error().code(), error.topic()) == (KafkaError.UNKNOWN_TOPIC_OR_PART, "later")
     cluster.create_topic("later", 1)
     settle(member)
     assert {p.topic for p in member.consumer.assignment()} == {"in", "later"}
-
-
-def test_a_pattern_finds_topics_that_are_created_later(cluster, protocol):
-    member = Member(cluster, protocol, subscribe=False)
-    member.consumer.subscribe(["^in.*"])
-    pump(member)
-    cluster.create_topic("inbound", 1)
-    settle(member)
-    assert {p.topic for p in member.consumer.assignment()} == {"in", "inbound"}
 
 
 def test_metadata_bytes_are_the_librarys_layout():
@@ -360,7 +205,7 @@ def test_metadata_bytes_are_the_librarys_layout():
 
 def test_a_member_that_waits_to_join_again_and_is_told_to_leave_meanwhile_does_not_join(cluster):
     """It still holds a partition, and serves the revocation whenever it likes."""
-    member = Member(cluster, COOPERATIVE)
+    member = group_member(cluster, COOPERATIVE)
     pump(member)
     cluster.refuse("Heartbeat", "REBALANCE_IN_PROGRESS")
     cluster.refuse("JoinGroup", "COORDINATOR_LOAD_IN_PROGRESS")

@@ -10,12 +10,12 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import EosConsumer
 from eos_client.errors import FatalClientError
-from tests.simulation.block_stage import SINK, BlockStage
+from tests.simulation.simulated_stage import SINK, SimulatedStage
 
 
 @pytest.fixture
-def stage() -> BlockStage:
-    return BlockStage(partitions=1, records=5)
+def stage() -> SimulatedStage:
+    return SimulatedStage(partitions=1, records=5)
 
 
 def without_metadata(consumer: EosConsumer) -> Any:
@@ -25,7 +25,7 @@ def without_metadata(consumer: EosConsumer) -> Any:
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_record_that_comes_meanwhile_is_handed_over(stage: BlockStage, count: int) -> None:
+def test_records_are_delivered_while_a_metadata_request_is_unanswered(stage: SimulatedStage, count: int) -> None:
     consumer, producer = stage.subscribed(), stage.producer()
     stage.wait_for(consumer.assignment, consumer.member.serve_callbacks)
     stage.cluster.advance(5.0)  # the records are fetched by now, and the topics are to be asked for
@@ -42,7 +42,7 @@ def test_a_record_that_comes_meanwhile_is_handed_over(stage: BlockStage, count: 
     assert stage.outputs == stage.inputs
 
 
-def test_a_fatal_error_that_is_told_meanwhile_ends_the_block(stage: BlockStage) -> None:
+def test_a_fatal_error_during_an_unanswered_metadata_request_ends_the_block(stage: SimulatedStage) -> None:
     """Told once: without it the consumer would wait for records for ever, and its blocks would commit nothing."""
     stage.subscribed(group_instance_id="desk-1").consume(1, 1.0)
     consumer, producer = stage.subscribed(group_instance_id="desk-1"), stage.producer()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.simulation.group_story import PARTITIONS, GroupStory, Setting
 from tests.simulation.spark_story import SparkStory
-from tests.simulation.story import PARTITIONS, Setting, Story
 from tests.simulation.storytellers import AIMED, STALLING, USUAL, Mix, tell, tell_calm
 
 SETTINGS = [
@@ -48,7 +48,7 @@ def test_no_repeated_batch_of_a_spark_sink_is_written_twice(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_gate_opens_again_soon_after_the_last_revocation(setting: Setting, seed: int) -> None:
     """P1: the gate reopens within a bound: the member commits within seconds of the last event."""
-    story = Story(seed, setting)
+    story = GroupStory(seed, setting)
     try:
         story.join()
         story.work(0)

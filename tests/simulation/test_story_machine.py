@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tests.simulation.story import MEMBERS_MAX, PARTITIONS, SESSION_S, Setting, Story
+from tests.simulation.group_story import MEMBERS_MAX, PARTITIONS, SESSION_S, GroupStory, Setting
 from tests.simulation.storytellers import COMMIT_REQUESTS, REQUESTS
 
 STORIES = int(os.environ.get("EOS_STORIES", "25"))
@@ -32,15 +32,15 @@ class StoryMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.story: Story | None = None
+        self.story: GroupStory | None = None
 
     @initialize(seed=st.integers(0, 1000))
     def begin(self, seed: int) -> None:
-        self.story = Story(seed, self.setting)
+        self.story = GroupStory(seed, self.setting)
         self.told.join()
 
     @property
-    def told(self) -> Story:
+    def told(self) -> GroupStory:
         assert self.story is not None
         return self.story
 

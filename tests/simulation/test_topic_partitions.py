@@ -11,12 +11,12 @@ BROKEN = topic_partition_of(KEY, 3, "note", KafkaError(KafkaError.UNKNOWN_TOPIC_
 PLAIN = TopicPartition("in", 1, 8)
 
 
-def test_without_an_error_it_is_the_librarys_own_class():
+def test_a_topic_partition_without_an_error_is_the_librarys_own_class():
     assert type(topic_partition_of(KEY, 3)) is TopicPartition
     assert (topic_partition_of(KEY, 3, "note").metadata, topic_partition_of(KEY, 3).metadata) == ("note", None)
 
 
-def test_with_an_error_it_carries_it_and_all_the_rest():
+def test_a_topic_partition_with_an_error_keeps_every_other_field():
     assert isinstance(BROKEN, TopicPartition)
     assert (BROKEN.topic, BROKEN.partition, BROKEN.offset, BROKEN.metadata) == ("in", 1, 3, "note")
     assert BROKEN.error is not None
@@ -24,12 +24,12 @@ def test_with_an_error_it_carries_it_and_all_the_rest():
 
 
 @pytest.mark.parametrize(("left", "right"), [(BROKEN, PLAIN), (PLAIN, BROKEN)])
-def test_it_equals_the_librarys_of_the_same_name(left, right):
+def test_a_topic_partition_with_an_error_equals_the_librarys(left, right):
     assert (left == right, left != right, left <= right, left >= right) == (True, False, True, True)
     assert hash(left) == hash(right)
 
 
-def test_it_is_sorted_by_name_among_the_librarys():
+def test_topic_partitions_with_errors_sort_with_the_librarys():
     others = [TopicPartition("in", 2), TopicPartition("in", 0)]
     assert [each.partition for each in sorted([BROKEN, *others])] == [0, 1, 2]
     after, _ = others

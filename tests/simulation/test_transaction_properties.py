@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from eos_client.testing.simulation.model import BrokerError
-from tests.simulation.transaction_world import AUDIT_0, INVOICES_0, World
+from tests.simulation.transaction_bench import AUDIT_0, INVOICES_0, TransactionBench
 
 TXNS = ("billing", "shipping")
 PARTITIONS = (INVOICES_0, AUDIT_0)
@@ -28,7 +28,7 @@ class Transactions(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.world = World(transactional_id_expiration_s=300.0)
+        self.bench = TransactionBench(transactional_id_expiration_s=300.0)
         self.identity = {}
         self.owner_inits = {}  # identity -> the `expected` that it was first given for
         self.fenced = set()
@@ -42,8 +42,8 @@ class Transactions(RuleBasedStateMachine):
     @rule(n=process, bump=st.booleans())
     def init(self, n, bump):
         txn, expected = TXNS[n % 2], self.identity.get(n) if bump else None
-        current = self.world.coordinator.describe(txn)
-        given, code = answer(lambda: self.world.init(expected, txn))
+        current = self.bench.coordinator.describe(txn)
+        given, code = answer(lambda: self.bench.init(expected, txn))
         if given is None:
             assert code == "CONCURRENT_TRANSACTIONS" or (code == "PRODUCER_FENCED" and expected is not None)
             self._note_aborts()
@@ -64,8 +64,8 @@ class Transactions(RuleBasedStateMachine):
             return
         value, sequence = b"%d" % self.values, self.sequences.get((producer, partition), 0)
         try:
-            self.world.add(producer, partition, txn=TXNS[n % 2])
-            self.world.write(producer, value, sequence=sequence, partition=partition, txn=TXNS[n % 2])
+            self.bench.add(producer, partition, txn=TXNS[n % 2])
+            self.bench.write(producer, value, sequence=sequence, partition=partition, txn=TXNS[n % 2])
         except BrokerError:
             return
         assert producer not in self.fenced
@@ -79,9 +79,9 @@ class Transactions(RuleBasedStateMachine):
         if producer is None:
             return
         for _ in range(times):
-            before = self.world.coordinator.describe(txn)
+            before = self.bench.coordinator.describe(txn)
             try:
-                self.world.end(producer, commit=commit, txn=txn)
+                self.bench.end(producer, commit=commit, txn=txn)
             except BrokerError:
                 continue
             assert producer not in self.fenced
@@ -93,36 +93,36 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.5, 3.0, 12.0, 301.0]))
     def wait(self, seconds):
-        self.world.at(self.world.clock() + seconds)
+        self.bench.at(self.bench.clock() + seconds)
         self._note_aborts()
 
     @rule()
     def restart(self):
-        self.world.coordinator.restart()
+        self.bench.coordinator.restart()
 
     @rule(hold=st.booleans())
     def hold(self, hold):
-        self.world.coordinator.hold_markers = hold
-        self.world.at(self.world.clock())
+        self.bench.coordinator.hold_markers = hold
+        self.bench.at(self.bench.clock())
 
     @rule(txn=st.sampled_from(TXNS))
     def forget(self, txn):
-        if self.world.coordinator.describe(txn) is not None:
-            self.world.coordinator.forget(txn)
+        if self.bench.coordinator.describe(txn) is not None:
+            self.bench.coordinator.forget(txn)
             self._note_aborts()
 
-    @precondition(lambda self: any(self.world.coordinator.describe(txn) for txn in TXNS))
+    @precondition(lambda self: any(self.bench.coordinator.describe(txn) for txn in TXNS))
     @rule(txn=st.sampled_from(TXNS), epoch=st.sampled_from([32_764, 32_765, 32_766]))
     def bring_near_exhaustion(self, txn, epoch):
-        current = self.world.coordinator.describe(txn)
+        current = self.bench.coordinator.describe(txn)
         if current is None or current.state.startswith("Prepare") or current.producer.producer_epoch >= epoch:
             return
-        self.world.coordinator.set_epoch(txn, epoch)
+        self.bench.coordinator.set_epoch(txn, epoch)
         self.fenced.add(current.producer)
 
     def _note_aborts(self):
         for txn in TXNS:
-            description = self.world.coordinator.describe(txn)
+            description = self.bench.coordinator.describe(txn)
             if description is None or description.state != "Ongoing":
                 self.open[txn] = []
 
@@ -130,13 +130,13 @@ class Transactions(RuleBasedStateMachine):
 
     @invariant()
     def decided_transactions_are_shown_whole_and_others_not_at_all(self):
-        states = [d.state for d in map(self.world.coordinator.describe, TXNS) if d is not None]
-        shown = [value for partition in PARTITIONS for value in self.world.visible(partition)]
+        states = [d.state for d in map(self.bench.coordinator.describe, TXNS) if d is not None]
+        shown = [value for partition in PARTITIONS for value in self.bench.visible(partition)]
         assert len(shown) == len(set(shown))
         assert set(shown) <= self.committed
         if not any(state == "Ongoing" or state.startswith("Prepare") for state in states):
             assert set(shown) == self.committed
-            assert all(log.last_stable_offset == log.log_end_offset for log in self.world.logs.values())
+            assert all(log.last_stable_offset == log.log_end_offset for log in self.bench.logs.values())
 
     @invariant()
     def nobody_has_the_epoch_that_is_for_fencing(self):

@@ -16,18 +16,18 @@ from eos_client.errors import (
     RebuildProducerError,
     TransactionStateError,
 )
-from tests.simulation.block_stage import GROUP, SINK, SOURCE, BlockStage
+from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.support.protocols import PROTOCOLS
 
 RECORDS = 4
 
 
 @pytest.fixture(params=PROTOCOLS)
-def stage(request: pytest.FixtureRequest) -> BlockStage:
-    return BlockStage(request.param, records=RECORDS, partitions=1)
+def stage(request: pytest.FixtureRequest) -> SimulatedStage:
+    return SimulatedStage(request.param, records=RECORDS, partitions=1)
 
 
-def commits_by_hand(stage: BlockStage, producer: Any, consumer: Any, count: int) -> None:
+def commits_by_hand(stage: SimulatedStage, producer: Any, consumer: Any, count: int) -> None:
     messages = stage.collect(consumer, count)
     producer.begin_transaction()
     for message in messages:
@@ -38,7 +38,7 @@ def commits_by_hand(stage: BlockStage, producer: Any, consumer: Any, count: int)
 
 
 @pytest.mark.parametrize("hand", ["the same producer", "another producer"])
-def test_a_block_that_aborts_does_not_go_back_behind_them(stage, hand):
+def test_an_aborted_block_does_not_rewind_before_offsets_of_the_applications_transactions(stage, hand):
     producer, consumer = stage.producer(), stage.subscribed()
     other = producer if hand == "the same producer" else stage.producer(transactional_id="by hand")
     commits_by_hand(stage, other, consumer, 2)
@@ -53,7 +53,7 @@ def test_a_block_that_aborts_does_not_go_back_behind_them(stage, hand):
     assert stage.outputs == stage.inputs
 
 
-def test_neither_does_one_between_two_of_them(stage):
+def test_an_aborted_block_after_mixed_transactions_rewinds_to_the_last_committed_offset(stage):
     producer, consumer = stage.producer(), stage.subscribed()
     commits_by_hand(stage, producer, consumer, 1)
     with producer.transaction(consumer) as txn:
@@ -75,7 +75,7 @@ def test_neither_does_one_between_two_of_them(stage):
 @pytest.mark.parametrize(
     "seeks", [(None, None), (1, None), (1, 2)], ids=["no seek", "a seek before", "seeks before and between"]
 )
-def test_nor_does_the_first_block_where_it_joins_as_another_member_after_a_plain_commit(stage, seeks):
+def test_a_rejoin_before_a_block_keeps_the_offsets_of_the_applications_transactions(stage, seeks):
     producer, consumer = stage.producer(), stage.subscribed()
     stage.collect(consumer, 1)
     consumer.commit(asynchronous=False)
@@ -88,7 +88,7 @@ def test_nor_does_the_first_block_where_it_joins_as_another_member_after_a_plain
     assert not stage.named("transaction_aborted")
 
 
-def test_a_block_is_not_entered_while_nobody_says_what_they_have_committed(stage):
+def test_a_block_is_not_entered_until_the_committed_offsets_are_read(stage):
     producer, consumer = stage.producer(), stage.subscribed()
     commits_by_hand(stage, producer, consumer, 2)
     for _ in range(3):
@@ -102,7 +102,7 @@ def test_a_block_is_not_entered_while_nobody_says_what_they_have_committed(stage
 
 
 @pytest.mark.parametrize("ends", ["closed", "committed"])
-def test_another_producer_commits_nothing_of_a_consumer_while_a_block_keeps_its_transaction(stage, ends):
+def test_group_metadata_is_refused_to_another_producer_while_a_transaction_is_held(stage, ends):
     """A commit beyond the records of that block would lose them with its transaction, or double what comes after."""
     producer, other = stage.producer(), stage.producer(transactional_id="by hand")
     consumer = stage.subscribed()
@@ -122,13 +122,13 @@ def test_another_producer_commits_nothing_of_a_consumer_while_a_block_keeps_its_
     commits_nothing_more(stage, other, consumer)
 
 
-def commits_nothing_more(stage: BlockStage, producer: Any, consumer: Any) -> None:
+def commits_nothing_more(stage: SimulatedStage, producer: Any, consumer: Any) -> None:
     producer.begin_transaction()
     producer.send_offsets_to_transaction([TopicPartition(SOURCE, 0, stage.written)], consumer.consumer_group_metadata())
     producer.commit_transaction()
 
 
-def test_nor_inside_a_block(stage):
+def test_group_metadata_is_refused_inside_a_block(stage):
     producer, consumer = stage.producer(), stage.subscribed()
     with producer.transaction(consumer) as txn:
         (message,) = stage.collect(consumer, 1)
@@ -154,7 +154,7 @@ def test_a_stored_offset_that_a_block_has_committed_beyond_is_not_committed_any_
 
 
 @pytest.mark.parametrize("ends", ["commit_transaction", "abort_transaction"])
-def test_a_block_is_not_entered_beside_a_transaction_by_hand_that_was_never_ended(stage, ends):
+def test_a_block_is_not_entered_beside_an_open_transaction_of_the_application(stage, ends):
     producer, consumer = stage.producer(), stage.subscribed()
     producer.begin_transaction()
     producer.produce(SINK, b"by hand")
@@ -167,7 +167,7 @@ def test_a_block_is_not_entered_beside_a_transaction_by_hand_that_was_never_ende
     assert stage.outputs == sorted(stage.inputs + [b"by hand"] * (ends == "commit_transaction"))
 
 
-def test_nor_after_one_that_can_only_be_aborted(stage):
+def test_a_block_is_not_entered_beside_an_applications_transaction_that_must_be_aborted(stage):
     producer, consumer = stage.producer(), stage.subscribed()
     producer.begin_transaction()
     producer.produce(SINK, b"by hand")
@@ -185,7 +185,7 @@ def test_nor_after_one_that_can_only_be_aborted(stage):
     assert stage.outputs == stage.inputs
 
 
-def test_a_block_replaces_a_handle_whose_transaction_by_hand_was_lost_with_it(stage):
+def test_a_block_replaces_a_handle_that_failed_in_the_applications_transaction(stage):
     producer, consumer = stage.producer(), stage.subscribed()
     producer.begin_transaction()
     producer.produce(SINK, b"by hand")
@@ -219,9 +219,9 @@ class TracedProducer(EosProducer):
         super().abort_transaction(timeout)
 
 
-def test_a_subclass_may_stand_around_the_calls_of_a_block() -> None:
-    stage = BlockStage(partitions=1)
-    with mock.patch("tests.simulation.block_stage.EosProducer", TracedProducer):
+def test_a_subclass_may_override_the_producer_calls_of_a_block() -> None:
+    stage = SimulatedStage(partitions=1)
+    with mock.patch("tests.simulation.simulated_stage.EosProducer", TracedProducer):
         producer = stage.producer()
     assert isinstance(producer, TracedProducer)
     producer.calls, consumer = [], stage.subscribed()

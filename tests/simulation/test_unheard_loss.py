@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.block_stage import SINK, SOURCE, BlockStage
+from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 
 SESSION: dict[str, Any] = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000}
 GAPS_S = (0.3, 0.6, 0.95, 2.1)
@@ -17,7 +17,7 @@ class Pair:
     """A member that owns everything, and one that joins; each with a producer of its own."""
 
     def __init__(self, wait_s):
-        self.stage = BlockStage("cooperative-sticky", records=0, partitions=4)
+        self.stage = SimulatedStage("cooperative-sticky", records=0, partitions=4)
         self.wait_s = wait_s
         self.lost: list[Any] = []
         self.old = self.member("old", callbacks={"on_lost": lambda _, gone: self.lost.extend(gone)})
@@ -55,14 +55,14 @@ def pair(request):
 
 
 @pytest.mark.parametrize("gap_s", GAPS_S)
-def test_what_the_next_owner_has_committed_is_not_written_again(pair, gap_s):
+def test_records_committed_by_the_next_owner_are_not_written_again(pair, gap_s):
     pair.evict_the_old_one_before_it_hears_of_a_revocation(gap_s)
     pair.blocks(pair.old, pair.new, turns=40)
     assert pair.stage.outputs == sorted(pair.stage.inputs)
 
 
 @pytest.mark.parametrize("gap_s", GAPS_S)
-def test_nor_where_the_next_owner_is_gone_and_the_partitions_stay(pair, gap_s):
+def test_records_committed_by_a_departed_next_owner_are_not_written_again(pair, gap_s):
     pair.evict_the_old_one_before_it_hears_of_a_revocation(gap_s)
     for client in pair.new:
         client.close()
@@ -74,7 +74,7 @@ def test_nor_where_the_next_owner_is_gone_and_the_partitions_stay(pair, gap_s):
     assert {(place.topic, place.partition) for place in consumer.assignment()} == {(SOURCE, n) for n in range(4)}
 
 
-def test_the_loss_is_told_in_an_event_and_of_what_leaves_to_the_application():
+def test_an_unheard_loss_is_reported_as_an_event_and_to_on_lost():
     pair = Pair(0.05)
     pair.evict_the_old_one_before_it_hears_of_a_revocation(0.6)
     pair.blocks(pair.old, pair.new, turns=40)

@@ -6,13 +6,13 @@ from unittest import mock
 
 import pytest
 
-from tests.simulation.block_stage import BlockStage
+from tests.simulation.simulated_stage import SimulatedStage
 from tests.support.protocols import PROTOCOLS
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_wait_for_stable_offsets_is_reported_until_they_are_known(protocol: str) -> None:
-    stage = BlockStage(protocol, records=1, partitions=1)
+    stage = SimulatedStage(protocol, records=1, partitions=1)
     consumer = stage.subscribed()
     until_s = stage.cluster.clock() + 100.0
     with mock.patch.object(consumer.member.offsets, "stable", return_value=None):

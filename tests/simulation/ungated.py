@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.core.model import Outcome
-from tests.simulation.story import INPUT, OUTPUT, QUIET, attempted
+from tests.simulation.group_story import INPUT, OUTPUT, QUIET, attempted
 
 if TYPE_CHECKING:
-    from tests.simulation.story import Story
+    from tests.simulation.group_story import GroupStory
 
 TIMEOUT_S = 20.0
 
 
 class UngatedMember:
-    """The loop of ``story.Member`` on the bare clients."""
+    """The loop of ``group_story.BlockMember`` on the bare clients."""
 
-    def __init__(self, story: Story, name: str) -> None:
+    def __init__(self, story: GroupStory, name: str) -> None:
         self.story = story
         self.consumer = story.consumer({**story.client_config(name), "enable.auto.commit": False})
         self.producer = story.producer(

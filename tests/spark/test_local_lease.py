@@ -23,7 +23,7 @@ from eos_client.core.commit_gate import CommitGate, Lost
 from eos_client.errors import ClusterUnavailableError, RunFencedError
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.settings import SinkSettings
-from tests.kafka.kafka_support import Intercepted
+from tests.support.interception import Intercepted
 from tests.support.waiting import wait_for
 
 MARKER = {0: LedgerEntry(1, SinkIdentity("q", 2, 1, "out"), run=1)}

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import re
-import sys
 import threading
 import time
-from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -20,10 +17,7 @@ from eos_client.confluent.ledger.ledger_topic import LedgerTopic
 from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.errors import AbortableError, BatchLedgerError, EosError, RetriableError, UnknownOutcomeError
-from eos_client.integration.spark import arrow_rows
-from eos_client.integration.spark.arrow_rows import RecordWriter
 from eos_client.integration.spark.lease import Lease
-from eos_client.integration.spark.prefetched_rows import prefetch_until
 from eos_client.integration.spark.rows import FINGERPRINT
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.slots import slot_of
@@ -32,15 +26,14 @@ from eos_client.integration.spark.task import SlotTask
 from eos_client.integration.spark.worker_clients import (
     SLOTS,
     HeldSlot,
-    Shelf,
-    _freeze,
     cluster_key,
-    shorten_collections,
 )
 from tests.spark.local_stage import each_once
 from tests.support.waiting import wait_for
 
 IDENTITY = SinkIdentity("q", 1, 1, "out")
+
+
 WRITTEN, SKIPPED, FENCED = SlotOutcome.WRITTEN, SlotOutcome.SKIPPED, SlotOutcome.RUN_FENCED
 
 
@@ -446,36 +439,6 @@ def test_rows_of_another_slot_are_refused(driver, local):
     assert local.values() == {}
 
 
-class Client:
-    def __init__(self):
-        self.closed = False
-
-    def close(self):
-        self.closed = True
-
-
-def test_a_shelf_gives_each_client_to_one_at_a_time_and_keeps_few():
-    shelf: Shelf[Any, Client] = Shelf(kept_max=2)
-    clients = [Client() for _ in range(4)]
-    for key, client in enumerate(clients[:3]):
-        shelf.put(key, client)
-    assert [client.closed for client in clients[:3]] == [True, False, False]
-    assert shelf.take(1) is clients[1]
-    assert shelf.take(1) is None
-    shelf.put(2, clients[3])
-    assert clients[2].closed
-    assert shelf.take(2) is clients[3]
-
-
-def test_a_forked_process_leaves_its_parents_clients_alone(monkeypatch):
-    shelf: Shelf[Any, Client] = Shelf()
-    client = Client()
-    shelf.put("k", client)
-    monkeypatch.setattr("os.getpid", lambda: -1)
-    assert shelf.take("k") is None
-    assert not client.closed
-
-
 def test_rows_that_come_while_the_producer_starts_are_written_before_those_that_come_later(driver, local):
     def slowly():
         for batch in arrow(0, 3000, size=100):
@@ -484,81 +447,6 @@ def test_rows_that_come_while_the_producer_starts_are_written_before_those_that_
 
     assert driver.task(0).write(0, slowly()).rows == 3000
     assert [m.value() for m in local.read()] == [b"%d" % n for n in range(3000)]
-
-
-@pytest.mark.parametrize(("size", "count"), [(0, 5), (4_000_000, 4), (20_000_000, 1)])
-def test_rows_are_prefetched_while_a_producer_starts_up_to_a_bound(size, count):
-    rows = [pa.RecordBatch.from_pydict({"value": [b"%d" % n, bytes(size)]}) for n in range(5)]
-    coming = iter(rows)
-    prefetched = prefetch_until(coming, Future())
-    assert [*prefetched, *coming] == rows
-    assert len(prefetched) == count
-
-
-def test_no_row_is_prefetched_once_the_producer_has_started():
-    started: Future[None] = Future()
-    started.set_result(None)
-    assert not prefetch_until(iter([pa.RecordBatch.from_pydict({"value": [b"v"]})]), started)
-
-
-class Outlet:
-    """A producer's quick way in that refuses some rows the first time; the thorough way takes them."""
-
-    def __init__(self, refused):
-        self.refused, self.written = refused, []
-
-    def quick(self, topic, value, key):
-        if value in self.refused:
-            raise BufferError("full")
-        self.written.append((topic, value, key))
-
-    def thorough(self, topic, value, key):
-        self.written.append((topic, value, key))
-
-
-@pytest.mark.parametrize("refused", [set(), {b"0"}, {b"9"}, {b"3", b"4", b"8"}, {b"%d" % n for n in range(10)}])
-@pytest.mark.parametrize("stride", [1, 3, 10, 2000])
-def test_rows_that_the_queue_has_no_room_for_are_written_once_and_in_their_place(refused, stride, monkeypatch):
-    monkeypatch.setattr(arrow_rows, "_STRIDE", stride)
-    outlet = Outlet(refused)
-    rows = pa.RecordBatch.from_pydict({"value": [b"%d" % n for n in range(10)], "key": [b"k%d" % n for n in range(10)]})
-    RecordWriter("t", outlet.thorough, lambda _timeout_s: None, 1.0, raw_produce=outlet.quick).write(rows)
-    assert outlet.written == [("t", b"%d" % n, b"k%d" % n) for n in range(10)]
-
-
-def test_a_queue_without_room_is_waited_for_and_then_told():
-    def full(*_):
-        raise BufferError("full")
-
-    waited: list[float] = []
-    rows = pa.RecordBatch.from_pydict({"value": [b"v"]})
-    with pytest.raises(RetriableError, match=r"stayed full for 0\.05 s"):
-        RecordWriter("t", full, waited.append, 0.05, raw_produce=full).write(rows)
-    assert set(waited) == {0.05}
-
-
-def test_what_serving_reports_raises_is_not_taken_for_a_row_that_failed(monkeypatch):
-    def broken(_timeout_s):
-        raise LookupError
-
-    monkeypatch.setattr(arrow_rows, "_STRIDE", 2)
-    outlet = Outlet(set())
-    rows = pa.RecordBatch.from_pydict({"value": [b"1", b"2", b"3"]})
-    with pytest.raises(LookupError):
-        RecordWriter("t", outlet.thorough, broken, 1.0, raw_produce=outlet.quick).write(rows)
-    assert outlet.written == [("t", b"1", None), ("t", b"2", None)]
-
-
-def test_modules_are_taken_out_of_collections_once_and_again_when_there_are_more(monkeypatch):
-    _freeze.cache_clear()
-    calls = []
-    monkeypatch.setattr(gc, "freeze", lambda: calls.append(len(sys.modules)))
-    shorten_collections()
-    shorten_collections()
-    assert len(calls) == 1
-    monkeypatch.setitem(sys.modules, "one_more_module", sys)
-    shorten_collections()
-    assert len(calls) == 2
 
 
 @pytest.fixture

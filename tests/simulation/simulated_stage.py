@@ -14,7 +14,7 @@ from eos_client.observe import Event
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from eos_client.testing.simulation.model import PartitionKey
 from eos_client.testing.simulation.settings import BrokerSettings
-from tests.kafka.kafka_support import close_the_gate
+from tests.support.interception import close_the_gate
 from tests.support.protocols import CONSUMER, settings_of
 from tests.support.waiting import wait_for
 
@@ -24,7 +24,7 @@ QUIET = logging.getLogger("blocks")
 QUIET.disabled = True
 
 
-class BlockStage:
+class SimulatedStage:
     """A cluster with two input partitions, one consumer, one producer, and every event that they told."""
 
     def __init__(

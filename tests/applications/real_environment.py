@@ -22,11 +22,13 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
-from tests.applications.members import ACCEPTED, VERY_SLOW_S, Hang, Interrupt, Member
+from tests.applications.environment import Environment, Names, Verdict, letter_of
+from tests.applications.exceptions import Hang, Interrupt
+from tests.applications.members import ACCEPTED, ApplicationMember
 from tests.applications.oracle import Place
 from tests.applications.program import LARGE_LIMIT, SMALL_LIMIT, Event, Program
-from tests.applications.simulated_world import run
-from tests.applications.world import Names, Verdict, World, letter_of
+from tests.applications.simulated_environment import run
+from tests.applications.transform import VERY_SLOW_S
 from tests.verification.brokers import RunningBroker
 from tests.verification.held_requests import HeldRequest
 from tests.verification.leaving import leave
@@ -59,7 +61,7 @@ NOT_HERE = frozenset({"kill", "restart", "expire", "lose", "outage", "strike_cal
 _names = itertools.count(1)
 
 
-class RealWorld(World):
+class RealEnvironment(Environment):
     """One broker, topics and a group of its own, and members in threads; a single member runs in the main thread."""
 
     def __init__(self, program: Program, broker: RunningBroker) -> None:
@@ -69,7 +71,7 @@ class RealWorld(World):
         )
         self.broker, self.bootstrap = broker, broker.bootstrap
         self.library = self
-        self.members = [Member(self, index) for index in range(program.members)]
+        self.members = [ApplicationMember(self, index) for index in range(program.members)]
         self._began_at = time.monotonic()
         very_slow = sum(odd.count for odd in program.odds if odd.kind == "very_slow")
         self._drained_by_s = program.until_s + DRAIN_S_MAX + very_slow * VERY_SLOW_DRAIN_S
@@ -103,15 +105,15 @@ class RealWorld(World):
 
     def consumer(self, config: dict[str, Any]) -> Any:
         """Return a consumer; signals strike only while it is asked for records."""
-        world = self
+        environment = self
 
         class Asked(Consumer):
             def consume(self, *args: Any, **kwargs: Any) -> Any:
-                with world._interruptible():
+                with environment._interruptible():
                     return super().consume(*args, **kwargs)
 
             def poll(self, *args: Any, **kwargs: Any) -> Any:
-                with world._interruptible():
+                with environment._interruptible():
                     return super().poll(*args, **kwargs)
 
         return Asked(config)
@@ -144,7 +146,7 @@ class RealWorld(World):
             operator.commit(offsets=[place], asynchronous=False)
         operator.close()
 
-    def took(self, member: Member, place: Place) -> int:
+    def took(self, member: ApplicationMember, place: Place) -> int:
         """Note that a record was handed over.
 
         Only within one process of a single member is it known which record is due, without asking the broker.
@@ -157,7 +159,7 @@ class RealWorld(World):
     def watch(self) -> None:
         """Do nothing: looking at the group's offsets takes a while here, and is done aside."""
 
-    def point(self, member: Member) -> None:
+    def point(self, member: ApplicationMember) -> None:
         """What is to strike this process strikes."""
         if self._failure is not None:
             raise Hang(str(self._failure))
@@ -165,12 +167,12 @@ class RealWorld(World):
             self._pending = False
             raise Interrupt("a signal")
 
-    def sleep(self, _member: Member, seconds: float, *, switch: bool = True) -> None:
+    def sleep(self, _member: ApplicationMember, seconds: float, *, switch: bool = True) -> None:
         """The application does something slow."""
         del switch
         time.sleep(seconds)
 
-    def stall(self, member: Member, seconds: float) -> None:
+    def stall(self, member: ApplicationMember, seconds: float) -> None:
         """The application stands still; its clients' own threads do not."""
         self.sleep(member, seconds)
 
@@ -394,7 +396,7 @@ class RealWorld(World):
 
 def compared(program: Program, broker: RunningBroker) -> Verdict:
     """Run ``program`` on ``broker``, and in the simulation; what only one of them refuses is a violation."""
-    verdict, simulated = RealWorld(program, broker).run(), run(program)
+    verdict, simulated = RealEnvironment(program, broker).run(), run(program)
     if not simulated.violations:
         verdict.violations.extend(f"DIFFERS: only the real broker: {each}" for each in differences(verdict, simulated))
     if not verdict.violations:

@@ -19,11 +19,12 @@ from eos_client.testing.simulated_cluster import SimulatedCluster
 from eos_client.testing.simulation.faults import Fault, FaultKind
 from eos_client.testing.simulation.model import BrokerError, Membership, OffsetAndMetadata, PartitionKey
 from eos_client.testing.simulation.settings import BrokerSettings
+from tests.applications.environment import NO_STRIKE, Environment, Names, Verdict, letter_of
+from tests.applications.exceptions import Hang, Interrupt, Killed
 from tests.applications.generator import ENDING_CALLS
-from tests.applications.members import Hang, Interrupt, Killed, Member
+from tests.applications.members import ApplicationMember
 from tests.applications.oracle import Place
 from tests.applications.program import GROUP, INPUT, LARGE_LIMIT, LETTERS, OUTPUT, SMALL_LIMIT, Event, Program
-from tests.applications.world import NO_STRIKE, Names, Verdict, World, letter_of
 from tests.simulation.broken_off import StepStrike
 
 LOOK_EVERY_S = 0.2
@@ -65,7 +66,7 @@ class _Baton:
     done: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
 
-class SimulatedWorld(World):
+class SimulatedEnvironment(Environment):
     """The cluster, the members, and what they have in common."""
 
     bootstrap = "simulated"
@@ -88,7 +89,7 @@ class SimulatedWorld(World):
         self.cluster.create_topic(OUTPUT, 1)
         self.cluster.create_topic(LETTERS, 1)
         self.library = self
-        self.members = [Member(self, index) for index in range(program.members)]
+        self.members = [ApplicationMember(self, index) for index in range(program.members)]
         self._assigned_at: dict[int, int] = {}
         self._seen_at: dict[int, int] = {}
         self._deleted: dict[int, int] = {}
@@ -150,19 +151,19 @@ class SimulatedWorld(World):
             setattr(raw, name, partial(self._ending_call, member, name, getattr(raw, name)))
         return raw
 
-    def _ending_call(self, member: Member, name: str, call: Callable[..., Any], *arguments: Any) -> Any:
+    def _ending_call(self, member: ApplicationMember, name: str, call: Callable[..., Any], *arguments: Any) -> Any:
         self._strike_call(member, "before", name)
         result = call(*arguments)
         self._strike_call(member, "after", name)
         return result
 
-    def _strike_call(self, member: Member, when: str, name: str) -> None:
+    def _strike_call(self, member: ApplicationMember, when: str, name: str) -> None:
         due = self._due_calls[member.index]
         if due and due[0] == (when, name):
             del due[0]
             raise Interrupt(f"a signal {when} {name}")
 
-    def strike_at_end(self, member: Member) -> Any:
+    def strike_at_end(self, member: ApplicationMember) -> Any:
         """Return what strikes between two steps at the end of the member's next block, once."""
         number = self._due_steps.pop(member.index, None)
         return NO_STRIKE if number is None else StepStrikeAtEnd(number)
@@ -173,13 +174,13 @@ class SimulatedWorld(World):
         """Return the first offset that is still in the log."""
         return self.cluster.brokers.log(PartitionKey(INPUT, partition)).log_start_offset
 
-    def exits(self, member: Member) -> None:
+    def exits(self, member: ApplicationMember) -> None:
         """Let the handles that were not closed fall silent: the process is gone."""
         for raw in self._handles.pop(member.index, []):
             if not raw._closed:
                 raw._link.detach()
 
-    def took(self, member: Member, place: Place) -> int:
+    def took(self, member: ApplicationMember, place: Place) -> int:
         partition = place[0]
         self._seen_at.setdefault(partition, place[1])
         committed = self.committed().get(partition)
@@ -229,7 +230,7 @@ class SimulatedWorld(World):
 
     # -- time and turns ------------------------------------------------------------------------------------------
 
-    def sleep(self, member: Member, seconds: float, *, switch: bool = True) -> None:
+    def sleep(self, member: ApplicationMember, seconds: float, *, switch: bool = True) -> None:
         """The application does something slow; the others go on meanwhile."""
         until_s = self.clock() + seconds
         if switch and len(self.members) > 1:
@@ -238,7 +239,7 @@ class SimulatedWorld(World):
         if self.clock() < until_s:
             self.clock.sleep(until_s - self.clock())
 
-    def stall(self, member: Member, seconds: float) -> None:
+    def stall(self, member: ApplicationMember, seconds: float) -> None:
         """The process stands still, as under SIGSTOP."""
         with self.cluster.zombie(member.name):
             self.sleep(member, seconds)
@@ -247,7 +248,7 @@ class SimulatedWorld(World):
         """Wait for a process to be started again."""
         self.sleep(self.members[self._running], seconds)
 
-    def point(self, member: Member) -> None:
+    def point(self, member: ApplicationMember) -> None:
         """Others may run here, and what is to strike this process strikes."""
         self._calls += 1
         if self._calls > CALLS_MAX:
@@ -262,7 +263,7 @@ class SimulatedWorld(World):
         self._over = True
         raise Hang(why)
 
-    def _switch(self, member: Member) -> None:
+    def _switch(self, member: ApplicationMember) -> None:
         now_s = self.clock()
         ready = [
             index
@@ -280,7 +281,7 @@ class SimulatedWorld(World):
         if self._failure is not None:
             raise self._failure
 
-    def _thread(self, member: Member) -> None:
+    def _thread(self, member: ApplicationMember) -> None:
         self._baton.turns[member.index].acquire()
         try:
             member.live()
@@ -411,7 +412,7 @@ class SimulatedWorld(World):
         with suppress(ValueError, LookupError, BrokerError):  # nobody is there to whom it could happen
             self._scripted(event, member)
 
-    def _strikes(self, member: Member, error: BaseException) -> None:
+    def _strikes(self, member: ApplicationMember, error: BaseException) -> None:
         """It strikes inside the client library if the member waits there for records, else at its next act."""
         if isinstance(error, Killed):
             member.killed = True
@@ -421,7 +422,7 @@ class SimulatedWorld(World):
             raise error
         self._pending[member.index] = error
 
-    def _scripted(self, event: Event, member: Member) -> None:
+    def _scripted(self, event: Event, member: ApplicationMember) -> None:
         """Do what the event says."""
         cluster, partition, id_ = self.cluster, int(event.number), f"{GROUP}-{member.index}"
         if event.name == "strike_call":
@@ -466,15 +467,15 @@ class SimulatedWorld(World):
         self._outage_ends_at_s = max(self._outage_ends_at_s, now_s + seconds)
 
     @staticmethod
-    def _tell_error(member: Member) -> None:
+    def _tell_error(member: ApplicationMember) -> None:
         if member.background is not None:
             member.background.report_error("_ALL_BROKERS_DOWN")
 
-    def _id_of(self, member: Member) -> str:
+    def _id_of(self, member: ApplicationMember) -> str:
         raw = self._producers.get(member.index)
         return f"{GROUP}-{member.index}" if raw is None else raw.transactional_id or ""
 
-    def _tell_producer_error(self, member: Member) -> None:
+    def _tell_producer_error(self, member: ApplicationMember) -> None:
         if member.index in self._producers:
             self.cluster.report_error("_ALL_BROKERS_DOWN", self._producers[member.index]._link.name)
 
@@ -487,4 +488,4 @@ class SimulatedWorld(World):
 
 def run(program: Program) -> Verdict:
     """Run ``program`` on a simulated cluster of its own."""
-    return SimulatedWorld(program).run()
+    return SimulatedEnvironment(program).run()

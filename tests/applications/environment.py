@@ -76,7 +76,7 @@ class NoStrike:
 NO_STRIKE = NoStrike()
 
 
-class World:
+class Environment:
     """What happens to a program, as its members see it. ``calm``: nothing unusual happens any more."""
 
     named_errors = (AbortableError, RebuildProducerError)

@@ -36,7 +36,7 @@ STILL_S_MAX = 60.0  # longer than any time-out here: after that nothing will mov
 QUIET = logging.getLogger("story")
 QUIET.disabled = True
 
-Build = Callable[["Story", str], Any]
+Build = Callable[["GroupStory", str], Any]
 
 
 class Crash(Exception):  # noqa: N818  # nothing went wrong: the process is gone
@@ -62,10 +62,10 @@ class Setting:
         return f"{self.protocol} {kind}{resends}{' impatient' if self.impatient else ''}"
 
 
-class Member:
+class BlockMember:
     """One instance of the application: a loop written with the wrappers."""
 
-    def __init__(self, story: Story, name: str) -> None:
+    def __init__(self, story: GroupStory, name: str) -> None:
         self.name = name
         self.story = story
         self._waiting: list[str] = []
@@ -134,7 +134,7 @@ class Member:
         ConfluentProducer.close(self.producer)
 
 
-class LoopMember(Member):
+class LoopMember(BlockMember):
     """One that works as ExactlyOnceLoop does: a batch is processed before the next one is asked for."""
 
     def _transaction(self, count: int, meanwhile: Callable[[], None]) -> Outcome | None:
@@ -157,19 +157,19 @@ class LoopMember(Member):
         txn.wrote(1)
 
 
-def attempted(story: Story, message: Any) -> tuple[str, list[tuple[str, bytes]]]:
+def attempted(story: GroupStory, message: Any) -> tuple[str, list[tuple[str, bytes]]]:
     """Return the name of this processing of ``message``, and the headers by which the oracle knows it."""
     attempt, origin = story.oracle.attempt(), f"{message.partition()}:{message.offset()}"
     return attempt, [("origin", origin.encode()), ("attempt", attempt.encode())]
 
 
 @dataclass
-class Story:
+class GroupStory:
     """A group at work and what happens to it. Every method but ``end`` is a step."""
 
     seed: int
     setting: Setting = field(default_factory=Setting)
-    build: Build = Member
+    build: Build = BlockMember
     heard: list[Any] = field(default_factory=list)
     gated: bool = True
     revoked: Callable[[str], object] = lambda _: None

@@ -26,7 +26,7 @@ class Groups:
         self.markers.append((group_id, producer, committed))
 
 
-class World:
+class TransactionBench:
     """``txn`` is the transactional.id that requests name unless told otherwise."""
 
     def __init__(self, **settings):
@@ -94,3 +94,33 @@ def refused(code):
     with pytest.raises(BrokerError) as refusal:
         yield
     assert refusal.value.code == code, refusal.value
+
+
+def newer(producer, epochs=1):
+    return ProducerIdentity(producer.producer_id, producer.producer_epoch + epochs)
+
+
+def requests(bench, producer, txn=None):
+    """Each transactional request, by Kafka's name."""
+    return {
+        "AddPartitionsToTxn": lambda: bench.add(producer, txn=txn),
+        "AddOffsetsToTxn": lambda: bench.coordinator.add_offsets(txn or "billing-1", producer, "billing"),
+        "EndTxn": lambda: bench.end(producer, txn=txn),
+        "Produce": lambda: bench.write(producer, b"z", txn=txn),
+    }
+
+
+def ongoing(bench):
+    producer = bench.init()
+    bench.add(producer)
+    return producer
+
+
+def ended(*, commit, held=False):
+    def bring(bench):
+        producer = ongoing(bench)
+        bench.coordinator.hold_markers = held
+        bench.end(producer, commit=commit)
+        return producer
+
+    return bring
