@@ -4,8 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 KAFKA_VERSION ?= 4.3.1
-# More of them starve each other on two processors: brokers lose sessions then, and waits run out.
 WORKERS ?= 2
+# Tests on real brokers mostly wait.
+BROKER_WORKERS ?= 4
+# The only folders that have such tests, which spares each worker the collection of all others.
+BROKER_TESTS := tests/applications tests/cli tests/conformance tests/kafka tests/recovery tests/verification
+SPARK_TESTS := tests/spark
 # What pytest ends with where TESTS has none of a kind.
 NO_TESTS := 5
 N ?= 20
@@ -15,7 +19,7 @@ APPLICATIONS_REAL ?= 300
 # One of each minor version that pyproject.toml admits.
 CLIENT_VERSIONS ?= 2.15.0 2.16.1
 
-.PHONY: demo demo-spark test coverage flaky check client-versions bench bench-spark mutants applications application-mutants \
+.PHONY: demo demo-spark test coverage conformance flaky check client-versions bench bench-spark mutants applications application-mutants \
     applications-real soak soak-recovery soak-spark kafka-image clean help
 
 help: ## say what there is
@@ -37,16 +41,19 @@ demo-spark: $(READY) ## a Spark stream that loses an executor and its driver, wi
 test: $(READY) ## all tests, on real Kafka
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not soak and not spark and not kafka" $(TESTS) \
 	    || test $$? -eq $(NO_TESTS)
-	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "kafka and not soak and not spark" $(TESTS) \
-	    || test $$? -eq $(NO_TESTS)
-	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "spark and not soak and not alone" $(TESTS) \
-	    || test $$? -eq $(NO_TESTS)
-	@$(BIN)/pytest -m alone $(TESTS) || test $$? -eq $(NO_TESTS)
+	@$(BIN)/pytest --numprocesses $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder \
+	    -m "kafka and not soak and not spark" $(or $(TESTS),$(BROKER_TESTS)) || test $$? -eq $(NO_TESTS)
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "spark and not soak and not alone" \
+	    $(or $(TESTS),$(SPARK_TESTS)) || test $$? -eq $(NO_TESTS)
+	@$(BIN)/pytest -m alone $(or $(TESTS),$(SPARK_TESTS)) || test $$? -eq $(NO_TESTS)
 
 coverage: $(READY) ## lines that the tests without a broker run, by package
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not soak and not spark and not kafka" \
 	    --cov --cov-report=json:.runs/coverage.json $(TESTS); status=$$?; \
 	    $(BIN)/python -m tests.support.coverage_by_package .runs/coverage.json && exit $$status
+
+conformance: $(READY) ## the simulated cluster against real brokers: each test on each version
+	@$(BIN)/pytest --numprocesses $(BROKER_WORKERS) --dist loadfile -m "kafka or soak" tests/conformance
 
 flaky: $(READY) ## repeat TESTS N times beside two busy processes: how often each test fails
 	@$(BIN)/python -m tests.support.flaky --runs $(N) -- $(TESTS)

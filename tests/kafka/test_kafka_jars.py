@@ -18,6 +18,8 @@ from eos_client.testing.java_runtime import find_java
 from eos_client.testing.kafka_jars import cache_root, is_whole, kafka_jars
 from tests.support.waiting import WAIT_S, wait_for
 
+pytestmark = pytest.mark.kafka  # it takes Java, as the brokers do
+
 VERSION = "4.9.1"
 ARTIFACTS = [("org.apache.kafka", "kafka_2.13", VERSION), ("org.slf4j", "slf4j-simple", "1.7.36")]
 JAR_NAMES = {f"{name}-{revision}.jar" for _, name, revision in ARTIFACTS}

@@ -13,13 +13,10 @@ from confluent_kafka import Consumer, KafkaException
 
 from eos_client import EosConsumer, Outcome
 from eos_client.confluent.consumer import safe_close
-from eos_client.testing import EmbeddedKafka
-from eos_client.testing.free_ports import free_ports
 from tests.kafka.kafka_support import PROTOCOLS, Stage
 from tests.support.waiting import WAIT_S, wait_for
 from tests.verification import frames
 from tests.verification.protocols import GroupProtocol
-from tests.verification.proxy import KafkaProxy
 
 EACH = 5_000
 ROUNDS = 3
@@ -96,13 +93,6 @@ def raises(*_):
 def loaded(any_stage):
     any_stage.load(EACH)
     return any_stage
-
-
-@pytest.fixture(scope="module")
-def proxy():
-    (port,) = free_ports(1)
-    with KafkaProxy(port) as running, EmbeddedKafka(port=port, advertised_port=running.port):
-        yield running
 
 
 @pytest.fixture(params=PROTOCOLS, ids=lambda protocol: protocol.value)
