@@ -40,7 +40,7 @@ def make_backend(request):
     kind, version = request.param
     if kind == "simulated":
         return lambda name: SimulatedBackend(zlib.crc32(name.encode()), VERSIONS[version])
-    broker = request.getfixturevalue("brokers").chosen(version, BROKER_PROPERTIES)
+    broker = request.getfixturevalue("brokers").chosen(BROKER_PROPERTIES, version)
     return lambda name: RealBackend(broker.bootstrap_servers, VERSIONS[version])
 
 

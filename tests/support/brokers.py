@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+QUICK_ASSIGNMENTS: Mapping[str, str] = {
+    # Kafka 4.3 collects the changes of a KIP-848 group for a second before it assigns anew.
+    "group.consumer.assignment.interval.ms": "0",
+}
+
 
 class SharedBrokers:
     """The brokers that one test process has started, by how they are set up; a context manager that stops them."""
@@ -33,11 +38,13 @@ class SharedBrokers:
         self._started: dict[tuple[Any, ...], Any] = {}
         self._endings: list[ExitStack] = []
 
-    def chosen(self, version: str, properties: Mapping[str, str]) -> KafkaBroker:
-        """A broker of the kind that this session runs: in a container or as a process."""
+    def chosen(self, properties: Mapping[str, str], version: str | None = None) -> KafkaBroker:
+        """A broker of the kind that this session runs, in a container or as a process, and of its version if none is
+        given."""
 
         def start(ending: ExitStack) -> KafkaBroker:
-            broker = BrokerChoice(self._config).new_broker(version=version, properties=properties)
+            options: dict[str, Any] = {} if version is None else {"version": version}
+            broker = BrokerChoice(self._config).new_broker(properties=properties, **options)
             ending.callback(broker.stop)
             return broker
 
