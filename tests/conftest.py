@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.interruption import interrupting
+from tests.support.scheduling import BrokerScheduling, rank
 
 _BROKER_FIXTURES = frozenset({"kafka_broker", "make_kafka_broker", "brokers"})
 _BROKER_MARKERS = ("kafka", "spark")
@@ -20,19 +21,6 @@ _TESTS = Path(__file__).parent
 _SPARK_TESTS = _TESTS / "spark"
 _MAKEFILE = (_TESTS.parent / "Makefile").read_text(encoding="utf-8")
 (_BROKER_TESTS,) = [tuple(found.split()) for found in re.findall(r"^BROKER_TESTS := (.+)$", _MAKEFILE, re.MULTILINE)]
-# Each takes a minute or more. They start first, so that no worker is left with one of them when the others have ended.
-_START_FIRST = (
-    "tests/verification/test_faults.py",
-    "tests/kafka/test_embedded_kafka.py",
-    "tests/recovery/test_forced_errors.py",
-    "tests/kafka/test_loop_recovery.py",
-    "tests/cli/test_demo_command.py",
-    "tests/verification/test_late_end_txn.py",
-    "tests/verification/test_refusals.py",
-    "tests/kafka/test_exit.py",
-    "tests/conformance/test_groups.py",
-    "tests/recovery/test_coordinators.py",
-)
 
 # On a machine with other work, how long an example took says nothing of the code; and a new example that fails says
 # nothing of the change that is tested. `--hypothesis-profile=search` looks for new ones.
@@ -99,16 +87,17 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("kafka")
         if item.get_closest_marker("kafka") and not item.nodeid.startswith(_BROKER_TESTS):
             raise pytest.UsageError(f"{item.nodeid} needs a broker: `make test` looks for it in {_BROKER_TESTS}")
-    items.sort(key=_rank)
+    items.sort(key=lambda item: rank(item.nodeid))
     if "soak" not in config.option.markexpr:
         long = [item for item in items if item.get_closest_marker("soak")]
         items[:] = [item for item in items if item not in long]
         config.hook.pytest_deselected(items=long)
 
 
-def _rank(item):
-    file = item.nodeid.partition("::")[0]
-    return _START_FIRST.index(file) if file in _START_FIRST else len(_START_FIRST)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Tests that share brokers go to one worker."""
+    return BrokerScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
