@@ -8,7 +8,7 @@ WORKERS ?= 2
 # Tests on real brokers mostly wait.
 BROKER_WORKERS ?= 4
 # The only folders that have such tests, which spares each worker the collection of all others.
-BROKER_TESTS := tests/applications tests/cli tests/conformance tests/kafka tests/recovery tests/verification
+BROKER_TESTS := tests/applications tests/cli tests/conformance tests/faults tests/kafka tests/recovery
 SPARK_TESTS := tests/spark
 # What pytest ends with where TESTS has none of a kind.
 NO_TESTS := 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdist.scheduler import LoadFileScheduling
 
-_TOGETHER = ("tests/conformance/", "tests/verification/")
+_TOGETHER = ("tests/conformance/", "tests/faults/")
 # Each takes a minute or more. They start first, so that no worker is left with one of them when the others have ended.
 _START_FIRST = (
     *_TOGETHER,
