@@ -159,6 +159,7 @@ class Stage:
         settings = {"bootstrap.servers": self.bootstrap} | dotted(more)
         made = EosProducer(settings, factory=factory, limits=limits, hook=self.events.append)
         self._closing.callback(made.close)
+        made.list_topics(self.sink, WAIT_S)  # once connected, librdkafka's first try is not half a second late
         made.init_transactions()
         return made
 

@@ -1,5 +1,6 @@
 """The embedded broker is a real Kafka that is quickly ready, survives what it should, and leaves nothing behind."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -80,7 +81,8 @@ def starters():
     running = {then: run_in_another_process(then) for then in (THEN_WAITS, THEN_EXITS_WHEN_TOLD, THEN_FORKS_A_CHILD)}
     yield {then: (starter, *json.loads(next_line(starter))) for then, starter in running.items()}
     for starter in running.values():
-        starter.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(starter.pid, signal.SIGKILL)  # what it has forked, too
         starter.communicate()
 
 
