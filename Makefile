@@ -4,8 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 KAFKA_VERSION ?= 4.3.1
-# More of them starve each other on two processors: brokers lose sessions then, and waits run out.
 WORKERS ?= 2
+# Tests on real brokers mostly wait.
+BROKER_WORKERS ?= 4
+# The only folders that have such tests, which spares each worker the collection of all others.
+BROKER_TESTS := tests/applications tests/cli tests/conformance tests/faults tests/kafka tests/recovery
+SPARK_TESTS := tests/spark
 # What pytest ends with where TESTS has none of a kind.
 NO_TESTS := 5
 N ?= 20
@@ -17,8 +21,9 @@ CLIENT_VERSIONS ?= 2.15.0 2.16.1
 # Those of `[spark]` beside the one of `[dev]`, which make test runs.
 SPARK_VERSIONS ?= 4.1.1 4.3.0
 
-.PHONY: demo demo-spark test support-matrix coverage flaky check client-versions spark-versions bench bench-spark \
-    mutants applications application-mutants applications-real soak soak-recovery soak-spark kafka-image clean help
+.PHONY: demo demo-spark test support-matrix coverage conformance flaky check client-versions spark-versions bench \
+    bench-spark mutants applications application-mutants applications-real soak soak-recovery soak-spark kafka-image \
+    clean help
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -39,11 +44,11 @@ demo-spark: $(READY) ## a Spark stream that loses an executor and its driver, wi
 test: $(READY) ## all tests, on real Kafka
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not soak and not spark and not kafka" $(TESTS) \
 	    || test $$? -eq $(NO_TESTS)
-	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "kafka and not soak and not spark" $(TESTS) \
-	    || test $$? -eq $(NO_TESTS)
-	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "spark and not soak and not alone" $(TESTS) \
-	    || test $$? -eq $(NO_TESTS)
-	@$(BIN)/pytest -m alone $(TESTS) || test $$? -eq $(NO_TESTS)
+	@$(BIN)/pytest --numprocesses $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder \
+	    -m "kafka and not soak and not spark" $(or $(TESTS),$(BROKER_TESTS)) || test $$? -eq $(NO_TESTS)
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "spark and not soak and not alone" \
+	    $(or $(TESTS),$(SPARK_TESTS)) || test $$? -eq $(NO_TESTS)
+	@$(BIN)/pytest -m alone $(or $(TESTS),$(SPARK_TESTS)) || test $$? -eq $(NO_TESTS)
 
 support-matrix: $(READY) ## the wheel's tests on each Python that is claimed, with the oldest and newest dependencies
 	@$(BIN)/pytest --numprocesses $(WORKERS) -m "soak or not soak" tests/packaging
@@ -52,6 +57,9 @@ coverage: $(READY) ## lines that the tests without a broker run, by package
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not soak and not spark and not kafka" \
 	    --cov --cov-report=json:.runs/coverage.json $(TESTS); status=$$?; \
 	    $(BIN)/python -m tests.support.coverage_by_package .runs/coverage.json && exit $$status
+
+conformance: $(READY) ## the simulated cluster against real brokers: each test on each version
+	@$(BIN)/pytest --numprocesses $(BROKER_WORKERS) --dist loadfile -m "kafka or soak" tests/conformance
 
 flaky: $(READY) ## repeat TESTS N times beside two busy processes: how often each test fails
 	@$(BIN)/python -m tests.support.flaky --runs $(N) -- $(TESTS)

@@ -11,8 +11,8 @@ for version in "$@"; do
     "$environment/bin/pip" install --quiet --disable-pip-version-check --editable '.[cli,test]' \
         hypothesis pytest-timeout "confluent-kafka==$version" || exit
     echo "confluent-kafka $version"
-    "$environment/bin/python" -m pytest tests/confluent/test_client_log.py tests/verification/test_late_end_txn.py \
-        tests/verification/test_refused_first_batch.py tests/kafka/test_recovery_events.py \
+    "$environment/bin/python" -m pytest tests/confluent/test_client_log.py tests/faults/test_late_end_txn.py \
+        tests/faults/test_refused_first_batch.py tests/kafka/test_recovery_events.py \
         tests/kafka/test_topic_replaced.py tests/kafka/test_raising_callbacks.py || status=1
 done
 exit $status

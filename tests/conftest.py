@@ -1,10 +1,11 @@
-"""What all tests share.
+"""What all tests share: brokers, markers, and what a session is judged by.
 
-Everything in the folders that need real brokers is marked `kafka`, everything below tests/spark `spark`; what is
-marked `soak` runs when asked for.
+A test that asks for a broker is marked `kafka`, everything below tests/spark `spark`; what is marked `soak` runs when
+asked for.
 """
 
 import gc
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.interruption import interrupting
+from tests.support.scheduling import BrokerScheduling, rank
 
-_MARKED = {
-    "cli": "kafka",
-    "conformance": "kafka",
-    "kafka": "kafka",
-    "recovery": "kafka",
-    "verification": "kafka",
-    "spark": "spark",
-}
+_BROKER_FIXTURES = frozenset({"kafka_broker", "make_kafka_broker", "brokers"})
+_BROKER_MARKERS = ("kafka", "spark")
+_TESTS = Path(__file__).parent
+_SPARK_TESTS = _TESTS / "spark"
+_MAKEFILE = (_TESTS.parent / "Makefile").read_text(encoding="utf-8")
+(_BROKER_TESTS,) = [tuple(found.split()) for found in re.findall(r"^BROKER_TESTS := (.+)$", _MAKEFILE, re.MULTILINE)]
 
 # On a machine with other work, how long an example took says nothing of the code; and a new example that fails says
 # nothing of the change that is tested. `--hypothesis-profile=search` looks for new ones.
@@ -28,6 +28,10 @@ _UNHURRIED: dict[str, Any] = {"deadline": None, "suppress_health_check": [Health
 settings.register_profile("search", settings(), **_UNHURRIED)
 settings.register_profile("tests", settings(), derandomize=True, database=None, **_UNHURRIED)
 settings.load_profile("tests")
+
+
+def pytest_configure(config):
+    config.pluginmanager.import_plugin("tests.support.broker_skips")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,12 +48,62 @@ def interrupt():
         yield strike
 
 
+@pytest.fixture(scope="session")
+def brokers(pytestconfig):
+    """The real brokers that the tests of this process share, each started when a test first asks for it."""
+    from tests.support.brokers import SharedBrokers  # noqa: PLC0415  not in every test run
+
+    with SharedBrokers(pytestconfig) as shared:
+        yield shared
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(brokers):
+    """One broker for all tests of this process, in place of the plugin's, whose groups take longer to rebalance."""
+    from tests.support.brokers import QUICK_ASSIGNMENTS  # noqa: PLC0415
+
+    return brokers.chosen(QUICK_ASSIGNMENTS)
+
+
+@pytest.fixture(scope="session")
+def proxied_broker(brokers):
+    """A broker with the settings of `kafka_broker`, behind a proxy that can hold, lose and record requests."""
+    from tests.support.brokers import QUICK_ASSIGNMENTS  # noqa: PLC0415
+
+    return brokers.proxied(properties=QUICK_ASSIGNMENTS)
+
+
+@pytest.fixture(scope="session")
+def proxy(proxied_broker):
+    """The proxy of `proxied_broker`: name the group or the id whose requests it is to catch, as others use it, too."""
+    return proxied_broker.proxy
+
+
 def pytest_collection_modifyitems(config, items):
     for item in items:
-        for folder, marker in _MARKED.items():
-            if item.path.is_relative_to(Path(__file__).parent / folder):
-                item.add_marker(marker)
+        if item.path.is_relative_to(_SPARK_TESTS):
+            item.add_marker("spark")
+        elif not _BROKER_FIXTURES.isdisjoint(item.fixturenames):
+            item.add_marker("kafka")
+        if item.get_closest_marker("kafka") and not item.nodeid.startswith(_BROKER_TESTS):
+            raise pytest.UsageError(f"{item.nodeid} needs a broker: `make test` looks for it in {_BROKER_TESTS}")
+    items.sort(key=lambda item: rank(item.nodeid))
     if "soak" not in config.option.markexpr:
         long = [item for item in items if item.get_closest_marker("soak")]
         items[:] = [item for item in items if item not in long]
         config.hook.pytest_deselected(items=long)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Tests that share brokers go to one worker."""
+    return BrokerScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Hide Java from the tests that are marked as needing no broker: one that starts a broker all the same fails."""
+    with pytest.MonkeyPatch.context() as environment:
+        if not any(item.get_closest_marker(marker) for marker in _BROKER_MARKERS):
+            environment.setenv("JAVA_HOME", f"a test that starts a broker is marked {_BROKER_MARKERS[0]}")
+        return (yield)

@@ -12,14 +12,13 @@ from eos_client.cli.doctor import DoctorOptions, diagnose
 from eos_client.cli.doctor_checks import Level
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 
-pytestmark = pytest.mark.kafka
-
 
 def address_of(broker: Any) -> str:
     broker.wait_for(lambda: broker.out.endswith("\n"), "address")
     return str(broker.out.strip())
 
 
+@pytest.mark.kafka
 def test_the_broker_command_serves_clients_at_the_address_it_prints_and_leaves_nothing(eos_client: Any) -> None:
     broker = eos_client("broker", "--property", "log.retention.hours=7")
     address = address_of(broker)
@@ -32,6 +31,7 @@ def test_the_broker_command_serves_clients_at_the_address_it_prints_and_leaves_n
         assert probe.connect_ex((host, int(port))) != 0
 
 
+@pytest.mark.kafka
 def test_ctrl_c_stops_the_broker_too(eos_client: Any) -> None:
     broker = eos_client("broker")
     address_of(broker)
@@ -45,6 +45,7 @@ def descendants(pid: int) -> Iterator[int]:
         yield from descendants(int(child))
 
 
+@pytest.mark.kafka
 def test_a_broker_that_dies_by_itself_is_an_error_with_the_end_of_its_log(eos_client: Any) -> None:
     broker = eos_client("broker")
     address_of(broker)
@@ -55,6 +56,7 @@ def test_a_broker_that_dies_by_itself_is_an_error_with_the_end_of_its_log(eos_cl
     assert "[GroupCoordinator id=1] Finished loading" in broker.err
 
 
+@pytest.mark.kafka
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
@@ -121,6 +123,7 @@ def test_a_user_who_may_not_read_settings_still_learns_the_rest(cluster: Any, mo
     assert findings[f"topic {topic}"].level is Level.OK
 
 
+@pytest.mark.kafka
 def test_the_doctor_sees_a_transaction_log_that_cannot_be_created(eos_client: Any) -> None:
     broker = eos_client("broker", "--property", "transaction.state.log.replication.factor=3")
     doctor = eos_client("doctor", "--bootstrap", address_of(broker))
@@ -130,6 +133,7 @@ def test_the_doctor_sees_a_transaction_log_that_cannot_be_created(eos_client: An
     assert "set transaction.state.log.replication.factor=1" in doctor.out
 
 
+@pytest.mark.kafka
 def test_the_doctor_tells_older_brokers_apart_and_what_newer_ones_bring(eos_client: Any) -> None:
     broker = eos_client("broker", "--version", "4.1.2")
     doctor = eos_client("doctor", "--bootstrap", address_of(broker))

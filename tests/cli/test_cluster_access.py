@@ -10,8 +10,6 @@ from eos_client.confluent.admin.topic_records import GroupOffsets, TopicLoader, 
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, ConfigurationError
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.kafka
-
 
 def transactional_producer(cluster: Any) -> Producer:
     producer = Producer(

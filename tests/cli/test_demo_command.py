@@ -11,7 +11,6 @@ from eos_client.cli.demo.job.invoice import invoice_of
 from eos_client.cli.demo.verdict import Job, Verdict, reach_verdict
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.kafka
 LINES = [b"one", b"two", b"two", b"three"]
 
 

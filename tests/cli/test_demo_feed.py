@@ -9,8 +9,6 @@ from eos_client.cli.demo.input_file import open_input
 from eos_client.errors import ClusterUnfitError
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.kafka
-
 
 @pytest.fixture
 def feed_of(cluster: Any, tmp_path: Path) -> Any:

@@ -88,6 +88,7 @@ def test_what_spark_has_read_is_read_from_its_checkpoint(tmp_path: Path) -> None
 
 
 @pytest.mark.kafka
+@pytest.mark.kafka
 def test_a_stream_that_cannot_run_ends_with_its_own_words(tmp_path: Path) -> None:
     stream = SparkStream(StreamPlan("127.0.0.1:9", "in", "out", tmp_path, "no/sink id"), print)
     stream.start(shuffle_partitions=2, adaptive=True)

@@ -3,12 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from eos_client.confluent.admin.topic_records import GroupOffsets
 from tests.support.waiting import wait_for
-
-pytestmark = pytest.mark.kafka
 
 
 def run_line(cluster: Any, reference: str, sources: str, target: str, *more: str) -> list[str]:

@@ -3,7 +3,9 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from tests.conformance.backends import SESSION_S, Member, waits_long
+from tests.conformance.backends import waits_long
+from tests.conformance.members import Member
+from tests.conformance.versions import SESSION_S
 from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, PROTOCOLS
 
 ALL = [0, 1, 2, 3]

@@ -5,9 +5,13 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.testing.simulated_clients.group_metadata import encode
 from eos_client.testing.simulation.model import Membership
-from tests.conformance.backends import ASSIGNMENT_EPOCH, LIMIT_S, SESSION_S, Member, waits_long
+from tests.conformance.backends import LIMIT_S, waits_long
+from tests.conformance.members import Member
 from tests.conformance.test_groups import ALL, PAUSE_S, Stage
+from tests.conformance.versions import ASSIGNMENT_EPOCH, SESSION_S
 from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, PROTOCOLS
+
+pytestmark = pytest.mark.differs_by_version
 
 ILLEGAL, UNKNOWN = "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"
 

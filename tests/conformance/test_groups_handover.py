@@ -3,7 +3,8 @@
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 
-from tests.conformance.backends import LIMIT_S, Member, waits_long
+from tests.conformance.backends import LIMIT_S, waits_long
+from tests.conformance.members import Member
 from tests.conformance.test_groups import ALL, QUIET_S, Stage
 from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, PROTOCOLS
 

@@ -10,23 +10,12 @@ import zlib
 import pytest
 from confluent_kafka import TopicPartition
 
-from eos_client.testing.embedded_kafka import EmbeddedKafka
-from eos_client.testing.free_ports import free_ports
-from tests.conformance.backends import (
-    BROKER_PROPERTIES,
-    TRANSACTION_CHECK_S,
-    VERSIONS,
-    RealBackend,
-    SimulatedBackend,
-    closing,
-    waits_long,
-)
+from tests.conformance.backends import RealBackend, SimulatedBackend, closing, waits_long
 from tests.conformance.failures import failure_of
+from tests.conformance.versions import BROKER_PROPERTIES, NEWEST, TRANSACTION_CHECK_S, VERSIONS
 from tests.verification.late_end_txn import sent_by
-from tests.verification.proxy import KafkaProxy
 from tests.verification.wire import Api
 
-VERSION = "4.3.1"
 GIVES_UP_S = 0.5
 LATE_S = 4.0  # of simulated time: behind all repetitions, before ids are forgotten
 CALL_S = 30.0
@@ -45,7 +34,7 @@ class SimulatedNetwork(SimulatedBackend):
 
 class RealNetwork(RealBackend):
     def __init__(self, bootstrap, proxy):
-        super().__init__(bootstrap, VERSIONS[VERSION])
+        super().__init__(bootstrap, VERSIONS[NEWEST])
         self._proxy = proxy
 
     def lose_answer(self, request, transactional_id):
@@ -64,20 +53,15 @@ class RealNetwork(RealBackend):
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param("simulated", id=f"simulated-{VERSION}"),
-        pytest.param("real", id=f"kafka-{VERSION}", marks=pytest.mark.kafka),
+        pytest.param("simulated", id=f"simulated-{NEWEST}"),
+        pytest.param("real", id=f"kafka-{NEWEST}", marks=pytest.mark.kafka),
     ],
 )
 def make_network(request):
     if request.param == "simulated":
-        yield lambda name: SimulatedNetwork(zlib.crc32(name.encode()), VERSIONS[VERSION])
-        return
-    (port,) = free_ports(1)
-    with (
-        KafkaProxy(port) as proxy,
-        EmbeddedKafka(version=VERSION, port=port, advertised_port=proxy.port, properties=BROKER_PROPERTIES) as broker,
-    ):
-        yield lambda name: RealNetwork(broker.bootstrap_servers, proxy)
+        return lambda name: SimulatedNetwork(zlib.crc32(name.encode()), VERSIONS[NEWEST])
+    broker = request.getfixturevalue("brokers").proxied(NEWEST, properties=BROKER_PROPERTIES)
+    return lambda name: RealNetwork(broker.bootstrap, broker.proxy)
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from eos_client.testing.docker_engine import IMAGE_VARIABLE, engine_version, tag
 from eos_client.testing.free_ports import free_ports, is_free
 from tests.kafka.round_trips import read_committed, write_in_transaction
 
+pytestmark = pytest.mark.kafka
+
 
 @pytest.fixture(scope="module")
 def engine(pytestconfig):

@@ -33,6 +33,9 @@ time.sleep(600)
 """
 
 
+pytestmark = pytest.mark.kafka
+
+
 @pytest.fixture(scope="module")
 def cluster():
     with EmbeddedKafkaCluster(properties={"log.retention.hours": "7"}) as running:

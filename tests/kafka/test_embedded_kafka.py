@@ -1,5 +1,6 @@
 """The embedded broker is a real Kafka that is quickly ready, survives what it should, and leaves nothing behind."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -16,36 +17,73 @@ from confluent_kafka.admin._config import ConfigResource
 
 from eos_client.testing import EmbeddedKafka
 from eos_client.testing import embedded_kafka as embedded_kafka_module
-from eos_client.testing.free_ports import free_ports, is_free
+from eos_client.testing.free_ports import free_ports
 from eos_client.testing.readiness import serve_groups, serves_clients
 from tests.kafka.round_trips import read_committed, write_in_transaction
 from tests.support.waiting import wait_for
 
-VERSIONS = ["4.3.1", "4.2.1", "4.1.2", "4.0.0"]
+pytestmark = pytest.mark.kafka
+
+# The newest is what all other tests run on, and the conformance suite runs on 4.1.2, too.
+OTHER_VERSIONS = ["4.2.1", "4.0.0"]
+PROPERTIES = {"group.initial.rebalance.delay.ms": "250", "log.retention.hours": "7"}
 CLEAN_SHUTDOWN_S = 60.0  # what is not over by then is ended by force
 ANSWER_S = 30.0
 
 STARTS_A_BROKER = """
-import json, os, sys, time
+import json, os, signal, sys, time
 from eos_client.testing import EmbeddedKafka
 broker = EmbeddedKafka().start()
 print(json.dumps([broker.pid, broker.bootstrap_servers, str(broker.log_path.parent)]), flush=True)
 """
 
 
+THEN_WAITS = "time.sleep(600)"
+THEN_EXITS_WHEN_TOLD = "sys.stdin.readline(); os._exit(3)"
+THEN_FORKS_A_CHILD = """
+child = os.fork()
+if child == 0:
+    time.sleep(600)
+    os._exit(0)
+print(child, flush=True)
+time.sleep(600)
+"""
+
+
 @pytest.fixture(scope="module")
 def broker():
-    with EmbeddedKafka() as running:
-        yield running
+    """A broker with properties of its own, started by a thread that has ended."""
+    running = EmbeddedKafka(properties=PROPERTIES)
+    starting = threading.Thread(target=running.start)
+    starting.start()
+    starting.join()
+    yield running
+    running.stop()
+
+
+def run_in_another_process(then):
+    """A process that starts a broker, says where it is, and then runs `then`."""
+    command = [sys.executable, "-c", STARTS_A_BROKER + then]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True)
 
 
 def start_in_another_process(then):
-    """A process that starts a broker and then runs `then`; with the broker's pid, address and directory."""
-    starter = subprocess.Popen(
-        [sys.executable, "-c", STARTS_A_BROKER + then], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
+    """Such a process; with the broker's pid, address and directory."""
+    starter = run_in_another_process(then)
     pid, bootstrap_servers, directory = json.loads(next_line(starter))
     return starter, pid, bootstrap_servers, Path(directory)
+
+
+@pytest.fixture(scope="module")
+def starters():
+    """Processes that started their brokers at the same time, by what they do then."""
+    running = {then: run_in_another_process(then) for then in (THEN_WAITS, THEN_EXITS_WHEN_TOLD, THEN_FORKS_A_CHILD)}
+    yield {then: (starter, *json.loads(next_line(starter))) for then, starter in running.items()}
+    for starter in running.values():
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(starter.pid, signal.SIGKILL)  # what it has forked, too
+        starter.communicate()
 
 
 def next_line(process):
@@ -67,33 +105,27 @@ def keeper_of(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()[1])
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", OTHER_VERSIONS)
 def test_runs_transactions_and_both_group_protocols_on_every_supported_version(version, create_topic):
     with EmbeddedKafka(version=version) as broker:
-        topic = create_topic(broker, partitions=1)
+        topic = create_topic(broker, partitions=1)  # at once: that is what ready means
         write_in_transaction(broker.bootstrap_servers, topic, b"exactly once")
         for group_protocol in ("consumer", "classic"):
             assert read_committed(broker.bootstrap_servers, topic, group_protocol=group_protocol) == [b"exactly once"]
         assert version in "".join(broker.log_path.read_text().splitlines()[:2000])
 
 
-def test_ready_means_that_a_topic_can_be_created_at_once(create_topic):
-    with EmbeddedKafka() as broker:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        topic = create_topic(broker, partitions=3)
-        # Another client was answered by the controller; the broker applies what it decided a moment later.
-        wait_for(
-            lambda: len(admin.list_topics(topic, ANSWER_S).topics[topic].partitions) == 3, "its partitions are known"
-        )
-
-
-def test_ready_means_that_every_groups_offsets_can_be_asked_for_at_once():
+def test_ready_means_that_every_groups_offsets_can_be_asked_for_at_once_and_after_a_clean_restart(create_topic):
     """Else the first to ask may hear NOT_COORDINATOR from the broker that was named as the coordinator."""
     with EmbeddedKafka(properties={"offsets.topic.num.partitions": "50"}) as broker:
         loaded = re.findall(r"Finished loading of metadata from __consumer_offsets-(\d+) ", broker.log_path.read_text())
         assert sorted(map(int, loaded)) == list(range(50))
-        broker.restart()
+        topic = create_topic(broker, partitions=1)
+        write_in_transaction(broker.bootstrap_servers, topic, b"before")
+        broker.restart(CLEAN_SHUTDOWN_S)
         assert serve_groups({1: ("127.0.0.1", broker.port)}, timeout_s=ANSWER_S)
+        assert "shut down completed" in broker.log_path.read_text()
+        assert read_committed(broker.bootstrap_servers, topic) == [b"before"]
 
 
 def test_another_cluster_at_the_port_is_not_taken_for_ours(broker):
@@ -116,31 +148,37 @@ def test_stop_leaves_no_process_and_no_file(alive):
     broker.stop()
 
 
+def test_brokers_started_by_several_processes_at_once_do_not_meet(starters):
+    addresses = {address for _, _, address, _ in starters.values()}
+    cluster_ids = {cluster_id_of(address) for address in addresses}
+    assert len(addresses) == len(cluster_ids) == len(starters)
+
+
 @pytest.mark.parametrize(
-    ("then", "signum"),
-    [("time.sleep(600)", signal.SIGKILL), ("time.sleep(600)", signal.SIGTERM), ("os._exit(3)", None)],
-    ids=["SIGKILL", "SIGTERM", "exit without stop"],
+    ("then", "end"),
+    [
+        (THEN_WAITS, lambda starter: starter.terminate()),
+        (THEN_EXITS_WHEN_TOLD, lambda starter: print(file=starter.stdin, flush=True)),
+    ],
+    ids=["SIGTERM", "exit without stop"],
 )
-def test_ends_with_its_starter_and_leaves_nothing(then, signum, alive):
-    starter, pid, _, directory = start_in_another_process(then)
-    if signum is not None:
-        assert alive(pid)
-        starter.send_signal(signum)
+def test_ends_with_its_starter_and_leaves_nothing(starters, then, end, alive):
+    starter, pid, _, directory = starters[then]
+    assert alive(pid)
+    end(starter)
     starter.wait()
     wait_for(lambda: not alive(pid), "the broker has ended")
-    wait_for(lambda: not directory.exists(), "its directory is removed")
+    wait_for(lambda: not Path(directory).exists(), "its directory is removed")
 
 
-def test_ends_with_its_starter_though_a_forked_child_holds_the_same_files(alive):
-    fork_a_child = (
-        "child = os.fork()\nif child == 0: time.sleep(60); os._exit(0)\nprint(child, flush=True); time.sleep(600)"
-    )
-    starter, pid, _, directory = start_in_another_process(fork_a_child)
+def test_ends_with_its_killed_starter_though_a_forked_child_holds_the_same_files(starters, alive):
+    starter, pid, _, directory = starters[THEN_FORKS_A_CHILD]
     child_pid = int(next_line(starter))
+    assert alive(pid)
     starter.kill()
     try:
         wait_for(lambda: not alive(pid), "the broker has ended")
-        wait_for(lambda: not directory.exists(), "its directory is removed")
+        wait_for(lambda: not Path(directory).exists(), "its directory is removed")
         assert alive(child_pid)
     finally:
         os.kill(child_pid, signal.SIGKILL)
@@ -175,7 +213,7 @@ def test_ends_when_the_process_that_keeps_it_is_killed(alive):
 
 
 def test_an_interrupt_from_the_terminal_is_for_the_application_alone(alive):
-    goes_on = "import signal; signal.signal(signal.SIGINT, lambda *_: print('interrupted', flush=True))\n"
+    goes_on = "signal.signal(signal.SIGINT, lambda *_: print('interrupted', flush=True))\n"
     starter, pid, bootstrap_servers, directory = start_in_another_process(
         f"{goes_on}print('ready', flush=True)\nwhile True: time.sleep(600)"
     )
@@ -191,17 +229,10 @@ def test_an_interrupt_from_the_terminal_is_for_the_application_alone(alive):
     wait_for(lambda: not directory.exists(), "its directory is removed")
 
 
-def test_outlives_the_thread_that_started_it(alive):
-    broker = EmbeddedKafka()
-    thread = threading.Thread(target=broker.start)
-    thread.start()
-    thread.join()
-    try:
-        assert alive(broker.pid)
-        assert broker.running
-        assert cluster_id_of(broker.bootstrap_servers)
-    finally:
-        broker.stop()
+def test_outlives_the_thread_that_started_it(broker, alive):
+    assert alive(broker.pid)
+    assert broker.running
+    assert cluster_id_of(broker.bootstrap_servers)
 
 
 def test_stop_in_a_forked_child_leaves_the_broker_to_its_starter(broker):
@@ -213,48 +244,18 @@ def test_stop_in_a_forked_child_leaves_the_broker_to_its_starter(broker):
     assert broker.log_path.exists()
 
 
-def test_brokers_started_by_several_processes_at_once_do_not_meet():
-    starters = [
-        subprocess.Popen(
-            [sys.executable, "-c", STARTS_A_BROKER + "sys.stdin.read(); broker.stop()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(3)
-    ]
-    try:
-        addresses = {json.loads(next_line(starter))[1] for starter in starters}
-        cluster_ids = {cluster_id_of(address) for address in addresses}
-        assert len(addresses) == len(cluster_ids) == 3
-    finally:
-        for starter in starters:
-            starter.communicate("")
-    assert [starter.returncode for starter in starters] == [0, 0, 0]
-
-
-def test_killed_and_restarted_it_has_its_data_on_the_same_port(create_topic):
-    with EmbeddedKafka() as broker:
-        topic = create_topic(broker, partitions=1)
-        address, pid = broker.bootstrap_servers, broker.pid
-        write_in_transaction(address, topic, b"before")
-        assert read_committed(address, topic) == [b"before"]
-        broker.kill()
-        assert not broker.running
-        broker.restart()
-        assert broker.bootstrap_servers == address
-        assert broker.pid != pid
-        write_in_transaction(address, topic, b"after")
-        assert read_committed(address, topic, count=2) == [b"before", b"after"]
-
-
-def test_restarted_while_running_it_shuts_down_cleanly_first(create_topic):
-    with EmbeddedKafka() as broker:
-        topic = create_topic(broker, partitions=1)
-        write_in_transaction(broker.bootstrap_servers, topic, b"before")
-        broker.restart(CLEAN_SHUTDOWN_S)
-        assert "shut down completed" in broker.log_path.read_text()
-        assert read_committed(broker.bootstrap_servers, topic) == [b"before"]
+def test_killed_and_restarted_it_has_its_data_on_the_same_port(broker, create_topic):
+    topic = create_topic(broker, partitions=1)
+    address, pid = broker.bootstrap_servers, broker.pid
+    write_in_transaction(address, topic, b"before")
+    assert read_committed(address, topic) == [b"before"]
+    broker.kill()
+    assert not broker.running
+    broker.restart()
+    assert broker.bootstrap_servers == address
+    assert broker.pid != pid
+    write_in_transaction(address, topic, b"after")
+    assert read_committed(address, topic, count=2) == [b"before", b"after"]
 
 
 def test_a_kept_directory_serves_the_next_broker(tmp_path, create_topic):
@@ -273,23 +274,18 @@ def test_of_a_directory_that_was_there_only_the_brokers_files_are_removed(tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_clients_are_told_the_advertised_port():
-    proxy_port = free_ports(1)[0]
-    with EmbeddedKafka(advertised_port=proxy_port) as broker:
-        assert broker.bootstrap_servers == f"127.0.0.1:{proxy_port}"
-        assert broker.port != proxy_port
-        assert is_free(proxy_port)
-        cluster = AdminClient({"bootstrap.servers": f"127.0.0.1:{broker.port}"}).list_topics(timeout=ANSWER_S)
-        assert [node.port for node in cluster.brokers.values()] == [proxy_port]
+def test_clients_are_told_the_advertised_port(proxied_broker, proxy):
+    assert proxied_broker.bootstrap == f"127.0.0.1:{proxy.port}"
+    assert proxy.target_port != proxy.port
+    cluster = AdminClient({"bootstrap.servers": f"127.0.0.1:{proxy.target_port}"}).list_topics(timeout=ANSWER_S)
+    assert [node.port for node in cluster.brokers.values()] == [proxy.port]
 
 
-def test_further_properties_reach_the_broker_and_win_over_ours():
-    properties = {"group.initial.rebalance.delay.ms": "250", "log.retention.hours": "7"}
-    with EmbeddedKafka(properties=properties) as broker:
-        resource = ConfigResource(ConfigResource.Type.BROKER, "1")
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        config = admin.describe_configs([resource])[resource].result(ANSWER_S)
-        assert {name: config[name].value for name in properties} == properties
+def test_further_properties_reach_the_broker_and_win_over_ours(broker):
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    config = admin.describe_configs([resource])[resource].result(ANSWER_S)
+    assert {name: config[name].value for name in PROPERTIES} == PROPERTIES
 
 
 def test_a_port_taken_at_the_last_moment_is_exchanged_for_another(broker, monkeypatch):

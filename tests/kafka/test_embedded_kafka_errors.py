@@ -46,6 +46,7 @@ def test_a_port_in_use_is_named():
             EmbeddedKafka(port=port).start()
 
 
+@pytest.mark.kafka
 @pytest.mark.usefixtures("nothing_left")
 def test_a_crash_at_start_shows_the_end_of_the_brokers_log():
     broker = EmbeddedKafka(properties={"metric.reporters": "no.such.Reporter"})
@@ -55,6 +56,7 @@ def test_a_crash_at_start_shows_the_end_of_the_brokers_log():
     assert not broker.running
 
 
+@pytest.mark.kafka
 @pytest.mark.usefixtures("nothing_left")
 def test_a_property_that_kafka_does_not_accept_is_shown_with_kafkas_words():
     with pytest.raises(
@@ -63,12 +65,14 @@ def test_a_property_that_kafka_does_not_accept_is_shown_with_kafkas_words():
         EmbeddedKafka(properties={"log.retention.hours": "a-week"}).start()
 
 
+@pytest.mark.kafka
 @pytest.mark.usefixtures("nothing_left")
 def test_a_broker_that_is_not_ready_in_time_is_ended():
     with pytest.raises(EmbeddedKafkaError, match=r"was not ready after 0\.01 s\. The end of its log"):
         EmbeddedKafka(start_timeout_s=0.01).start()
 
 
+@pytest.mark.kafka
 @pytest.mark.usefixtures("nothing_left")
 def test_a_broker_that_cannot_serve_groups_is_not_ready(asked_in_vain):
     asked_in_vain(embedded_kafka_module)
@@ -77,12 +81,15 @@ def test_a_broker_that_cannot_serve_groups_is_not_ready(asked_in_vain):
         broker.start()
 
 
-def test_a_broker_that_failed_to_start_can_be_started_when_the_reason_is_gone():
+@pytest.mark.kafka
+def test_a_broker_that_failed_to_start_can_be_started_when_the_reason_is_gone_and_then_not_again():
     broker = EmbeddedKafka(port=free_ports(1)[0])
     with socket.create_server(("127.0.0.1", broker._port)), pytest.raises(EmbeddedKafkaError):
         broker.start()
     with broker:
         assert broker.running
+        with pytest.raises(EmbeddedKafkaError, match="started already"):
+            broker.start()
 
 
 @pytest.mark.parametrize("name", ["listeners", "log.dirs", "process.roles"])
@@ -91,17 +98,13 @@ def test_a_property_on_which_the_broker_itself_depends_is_refused(name):
         EmbeddedKafka(properties={name: "x"})
 
 
-def test_a_started_broker_is_not_started_again():
-    with EmbeddedKafka() as broker, pytest.raises(EmbeddedKafkaError, match="started already"):
-        broker.start()
-
-
 @pytest.mark.parametrize("attribute", ["bootstrap_servers", "pid", "log_path", "port"])
 def test_what_only_a_started_broker_has_is_refused_before(attribute):
     with pytest.raises(EmbeddedKafkaError, match=r"call start\(\) first"):
         getattr(EmbeddedKafka(), attribute)
 
 
+@pytest.mark.kafka
 def test_data_of_an_earlier_broker_are_never_removed_by_accident(tmp_path):
     (tmp_path / "data").mkdir()
     with pytest.raises(EmbeddedKafkaError, match="keep_directory=True"):

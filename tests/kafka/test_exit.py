@@ -60,22 +60,34 @@ print("the program ends", flush=True)
 
 UNCLOSED = """
 import sys, time
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 from eos_client import EosConsumer
 
 servers, group, source, how, protocol = sys.argv[1:]
+admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
 settings = {"bootstrap.servers": servers, "group.id": group, "group.protocol": protocol, "log_level": 0}
+
+def has_partitions(consumer):
+    try:
+        members = admin.describe_consumer_groups([group])[group].result(60).members
+    except KafkaException:  # the group is not there yet
+        return False
+    return any(each.assignment.topic_partitions for each in members if each.member_id == consumer.memberid())
 
 def member():
     consumer = EosConsumer(settings)
     consumer.subscribe([source])
-    time.sleep(2)  # it may have an assignment by now that nobody has asked for
+    while not has_partitions(consumer):  # of which nobody has asked the consumer yet
+        time.sleep(0.05)
     return consumer
 
 if how == "dropped":
-    for _ in range(4):
+    for _ in range(2):
         dropped = member()
         del dropped
 consumer = member()
+del admin
 print("the program ends", flush=True)
 raise ArithmeticError
 """

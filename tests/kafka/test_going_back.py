@@ -14,8 +14,7 @@ def copy_the_rest(stage, producer, consumer):
 
 
 @pytest.mark.parametrize("place", ["in the block", "before it"])
-def test_records_given_back_by_a_seek_come_again(any_stage, place):
-    stage = any_stage
+def test_records_given_back_by_a_seek_come_again(stage, place):
     written = stage.load(RECORDS)
     producer, consumer = stage.producer(), stage.subscribed()
     if place == "before it":
@@ -44,8 +43,7 @@ def commit_by_hand(stage, producer, consumer, messages):
     producer.commit_transaction()
 
 
-def test_a_block_that_aborts_stays_ahead_of_a_transaction_by_hand(any_stage):
-    stage = any_stage
+def test_a_block_that_aborts_stays_ahead_of_a_transaction_by_hand(stage):
     written = stage.load(RECORDS)
     producer, consumer = stage.producer(), stage.subscribed()
     commit_by_hand(stage, producer, consumer, stage.collect(consumer, 2 * RECORDS)[:3])
@@ -74,9 +72,8 @@ def test_so_does_the_first_block_after_a_plain_commit_and_a_seek(any_stage):
     assert sorted(stage.outputs()) == sorted(set(written) - {first.value().decode()})
 
 
-def test_a_paused_partition_brings_nothing_between_two_blocks(any_stage):
+def test_a_paused_partition_brings_nothing_between_two_blocks(stage):
     """The end of a block serves callbacks, which fetches a record that then waits inside the consumer."""
-    stage = any_stage
     written = stage.load(RECORDS)
     producer, consumer = stage.producer(), stage.subscribed()
 

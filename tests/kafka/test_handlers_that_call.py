@@ -69,13 +69,13 @@ await_go()
 
 
 @pytest.mark.parametrize("which", ["c", "p", "b"], ids=["consumer", "producer", "both"])
-def test_a_handler_that_closes_clients_is_refused_inside_their_calls(any_stage, which):
-    any_stage.load(EACH)
-    member = Member(any_stage, CLOSING.replace('SETTINGS["rounds"]', repr(which * ROUNDS)))
+def test_a_handler_that_closes_clients_is_refused_inside_their_calls(stage, which):
+    stage.load(EACH)
+    member = Member(stage, CLOSING.replace('SETTINGS["rounds"]', repr(which * ROUNDS)))
     told, refused = member.said()
     member.go()
     assert member.process.wait(30) == 0
     assert refused > ROUNDS
-    assert sum(offset or 0 for offset in any_stage.committed().values()) == told
-    written = any_stage.outputs()
+    assert sum(offset or 0 for offset in stage.committed().values()) == told
+    written = stage.outputs()
     assert len(written) == len(set(written)) == told

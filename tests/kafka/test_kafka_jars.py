@@ -15,6 +15,8 @@ from eos_client.testing.maven_settings import REPOSITORY_VARIABLE
 from tests.support.maven_repository import artifact_path, jar_of, maven_repository
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.kafka  # it takes Java, as the brokers do
+
 VERSION = "4.9.1"
 ARTIFACTS = [("org.apache.kafka", "kafka_2.13", VERSION), ("org.slf4j", "slf4j-simple", "1.7.36")]
 KAFKA_JAR = artifact_path(*ARTIFACTS[0]) + ".jar"

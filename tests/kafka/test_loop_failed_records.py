@@ -5,16 +5,14 @@ from unittest import mock
 
 import pytest
 
-from eos_client import ExactlyOnceLoop, OutputRecord
+from eos_client import OutputRecord
 from eos_client.errors import OutputRefusedError, TransformError
 from eos_client.observe import RecordDeadLettered, RecordSkipped, TransactionAborted
-from tests.kafka.loop_support import EventLog, Job, copy
+from tests.kafka.loop_support import Job
 from tests.support.waiting import wait_for
 
 BAD = b"7"
 TOO_LARGE = b"x" * 2_000_000
-NO_BYTES: Any = object()
-NO_HEADERS: Any = 42
 
 
 class UnreadableError(Exception):
@@ -131,20 +129,6 @@ def test_a_dead_letter_is_in_the_same_transaction_as_everything_else(kafka_broke
         assert job.values() == all_but_bad(20)
 
 
-def test_a_dead_letter_is_written_however_long_the_error_is(kafka_broker):
-    with Job(kafka_broker) as job:
-        dead = job.more_topics("dead")
-
-        def verbose(record):
-            raise UnreadableError("cannot parse " + "x" * 2_000_000)
-
-        job.load(1)
-        job.start(verbose, on_error="dead_letter", dead_letter_topic=dead)
-        job.await_committed()
-        (letter,) = job.messages(dead)
-        assert dict(letter.headers())["eos.error"].startswith(b"UnreadableError: cannot parse x")
-
-
 @pytest.mark.parametrize(
     ("size", "settings"),
     [(999_900, {}), (5_000, {"max_message_bytes": 3_000})],
@@ -182,48 +166,7 @@ def test_a_record_that_is_too_large_to_be_dead_lettered_leaves_its_origin_and_th
         assert job.values() == [b"0", b"1", b"2"]
 
 
-def test_a_transform_is_tried_as_often_as_allowed_before_its_record_counts_as_failed(kafka_broker):
-    with Job(kafka_broker) as job:
-        job.load(20)
-        attempts = []
-
-        def flaky(record):
-            attempts.append(record.value())
-            if record.value() == b"3" and attempts.count(b"3") < 3:
-                yield b"half an output"
-                raise UnreadableError("not yet")
-            if record.value() == BAD:
-                raise UnreadableError("never")
-            yield record.value()
-
-        running = job.start(flaky, on_error="skip", transform_attempts_max=3, transform_backoff_s=0.01)
-        job.await_committed()
-        running.stop()
-        assert job.values() == all_but_bad(20)
-        assert (attempts.count(b"3"), attempts.count(BAD), attempts.count(b"1")) == (3, 3, 1)
-
-
-@pytest.mark.parametrize("on_error", ["skip", "dead_letter"])
-def test_a_generator_that_fails_half_way_leaves_nothing_of_its_record(kafka_broker, on_error):
-    with Job(kafka_broker) as job:
-        dead = job.more_topics("dead")
-
-        def half_way(record):
-            yield record.value()
-            if record.value() == BAD:
-                raise UnreadableError("after the first output")
-
-        job.load(20)
-        letters = {"dead_letter_topic": dead} if on_error == "dead_letter" else {}
-        running = job.start(half_way, on_error=on_error, **letters)
-        job.await_committed()
-        running.stop()
-        assert job.values() == all_but_bad(20)
-        assert job.values(dead) == ([BAD] if on_error == "dead_letter" else [])
-
-
-@pytest.mark.parametrize("on_error", ["skip", "dead_letter"])
-def test_an_output_too_large_takes_the_earlier_outputs_of_its_record_with_it(kafka_broker, on_error):
+def test_an_output_too_large_takes_the_earlier_outputs_of_its_record_with_it(kafka_broker):
     with Job(kafka_broker) as job:
         dead = job.more_topics("dead")
 
@@ -233,28 +176,12 @@ def test_an_output_too_large_takes_the_earlier_outputs_of_its_record_with_it(kaf
                 yield TOO_LARGE
 
         job.load(20)
-        letters = {"dead_letter_topic": dead} if on_error == "dead_letter" else {}
-        running = job.start(transform, on_error=on_error, **letters)
+        running = job.start(transform, on_error="dead_letter", dead_letter_topic=dead)
         job.await_committed()
         running.stop()
         assert job.values() == all_but_bad(20)
-        assert job.values(dead) == ([BAD] if on_error == "dead_letter" else [])
+        assert job.values(dead) == [BAD]
         assert running.loop.counters.records_failed == 1
-
-
-def test_an_output_too_large_stops_the_loop_by_default_and_names_its_record(kafka_broker):
-    with Job(kafka_broker) as job:
-        job.load(8)
-        error = job.start(
-            lambda record: [record.value(), TOO_LARGE] if record.value() == BAD else [record.value()],
-            commit_interval_s=60,
-        ).ended()
-        assert type(error) is TransformError
-        assert (error.partition, error.offset) == (3, 1)
-        assert isinstance(error.__cause__, OutputRefusedError)
-        assert "MSG_SIZE_TOO_LARGE" in str(error)
-        assert job.values() == []
-        assert job.committed() == 0
 
 
 NO_SUCH_TIME_MS = 2**62
@@ -302,50 +229,3 @@ def test_an_output_that_the_broker_refuses_stops_the_loop_by_default_and_names_i
         assert isinstance(error.__cause__, OutputRefusedError)
         assert code in str(error)
         assert BAD not in job.values(sink)
-
-
-@pytest.mark.parametrize(
-    ("outputs", "words"),
-    [
-        ([42], "42"),
-        (["text"], "'text'"),
-        (42, "the transform returned 42; it must return an output or an iterable of them"),
-        ([OutputRecord(value=NO_BYTES)], "object"),
-        ([OutputRecord(value=b"v", partition=99)], "partition"),
-        ([OutputRecord(value=b"v", headers=NO_HEADERS)], "headers"),
-    ],
-    ids=["number", "text", "no iterable", "value", "partition", "headers"],
-)
-def test_an_output_of_an_unknown_kind_names_itself_and_its_record(kafka_broker, outputs, words):
-    with Job(kafka_broker) as job:
-        job.load(1)
-        error = job.start(lambda record: outputs).ended()
-        assert type(error) is TransformError, repr(error)
-        assert words in str(error)
-        assert f"{job.source}[0]@0" in str(error)
-        assert job.values() == []
-
-
-def test_an_output_without_any_topic_says_which_setting_is_missing(kafka_broker):
-    with Job(kafka_broker) as job:
-        job.load(1)
-        loop = ExactlyOnceLoop(job.config(), [job.source], copy, hook=EventLog())
-        with pytest.raises(TransformError, match="output_topic"):
-            loop.run()
-
-
-def test_skipped_records_stay_skipped_when_their_transaction_is_aborted_later(kafka_broker):
-    """The refusal of 7 aborts the transaction in which 3 was skipped; both come again and both are skipped."""
-    with Job(kafka_broker, partitions=1) as job:
-        job.load(10)
-
-        def transform(record):
-            if record.value() == b"3":
-                raise UnreadableError("three")
-            return [record.value(), TOO_LARGE] if record.value() == BAD else [record.value()]
-
-        running = job.start(transform, on_error="skip", commit_interval_s=1)
-        job.await_committed()
-        running.stop()
-        assert job.values() == [b"%d" % n for n in range(10) if n not in (3, 7)]
-        wait_for(lambda: running.loop.counters.aborted == 1, "one abort")

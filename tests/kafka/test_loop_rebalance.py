@@ -46,8 +46,7 @@ def test_open_work_is_committed_inside_the_revoke_callback_when_a_second_loop_jo
         job.assert_exactly_once()
 
 
-@pytest.mark.parametrize("policy", ["skip", "hold", "block"])
-@pytest.mark.parametrize("protocol", ["kip848", "cooperative"])
+@pytest.mark.parametrize(("protocol", "policy"), [("kip848", "skip"), ("kip848", "block"), ("cooperative", "hold")])
 def test_every_policy_keeps_exactly_once_while_loops_join_and_leave(kafka_broker, protocol, policy):
     with Job(kafka_broker) as job:
         job.hasten_rebalances(100)

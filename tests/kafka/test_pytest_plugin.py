@@ -1,5 +1,7 @@
 """An application team's own tests get real brokers from our fixtures, and the terminal says which."""
 
+import pytest
+
 USES_A_BROKER = """
 from confluent_kafka.admin import AdminClient
 
@@ -20,6 +22,7 @@ def test_which_stop_with_the_test():
 """
 
 
+@pytest.mark.kafka
 def test_process_is_what_was_asked_for(run_pytest):
     exit_code, said = run_pytest(USES_A_BROKER, "--eos-kafka=process", "--eos-kafka-version=4.1.2")
     assert exit_code == 0, said
@@ -27,6 +30,7 @@ def test_process_is_what_was_asked_for(run_pytest):
     assert said.count("kafka: process, Kafka 4.1.2 (--eos-kafka=process)") == 2, "at the start and in the summary"
 
 
+@pytest.mark.kafka
 def test_auto_takes_a_process_where_no_engine_answers_and_says_so(run_pytest, tmp_path):
     exit_code, said = run_pytest(USES_A_BROKER, "-k", "test_one", DOCKER_HOST=f"unix://{tmp_path}/nowhere.sock")
     assert exit_code == 0, said

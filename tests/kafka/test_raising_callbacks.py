@@ -13,13 +13,10 @@ from confluent_kafka import Consumer, KafkaException
 
 from eos_client import EosConsumer, Outcome
 from eos_client.confluent.consumer import safe_close
-from eos_client.testing import EmbeddedKafka
-from eos_client.testing.free_ports import free_ports
-from tests.kafka.kafka_support import PROTOCOLS, Stage
+from tests.kafka.kafka_support import Stage
 from tests.support.waiting import WAIT_S, wait_for
 from tests.verification import frames
 from tests.verification.protocols import GroupProtocol
-from tests.verification.proxy import KafkaProxy
 
 EACH = 5_000
 ROUNDS = 3
@@ -93,21 +90,15 @@ def raises(*_):
 
 
 @pytest.fixture
-def loaded(any_stage):
-    any_stage.load(EACH)
-    return any_stage
+def loaded(stage):
+    """Of one protocol: whichever it is, the library serves callbacks and records from the same queue."""
+    stage.load(EACH)
+    return stage
 
 
-@pytest.fixture(scope="module")
-def proxy():
-    (port,) = free_ports(1)
-    with KafkaProxy(port) as running, EmbeddedKafka(port=port, advertised_port=running.port):
-        yield running
-
-
-@pytest.fixture(params=PROTOCOLS, ids=lambda protocol: protocol.value)
-def proxied_stage(proxy, request):
-    with Stage(f"127.0.0.1:{proxy.port}", request.param) as made:
+@pytest.fixture
+def proxied_stage(proxy):
+    with Stage(f"127.0.0.1:{proxy.port}") as made:
         yield made
 
 
@@ -163,7 +154,7 @@ def test_a_signal_handler_that_raises_costs_no_record(loaded):
 
 
 @pytest.mark.parametrize("settings", [{}, {"group.instance.id": "desk-1"}], ids=["dynamic", "static"])
-def test_a_callback_struck_inside_the_library_costs_no_first_record_and_close_returns(any_stage, monkeypatch, settings):
+def test_a_callback_struck_inside_the_library_costs_no_first_record_and_close_returns(stage, monkeypatch, settings):
     """The library drops the next record, uncounted, and waits for it for ever when it is closed."""
     monkeypatch.setattr(safe_close, "CLOSE_LIMIT_AFTER_AN_EXCEPTION_S", 0.5)
 
@@ -175,17 +166,17 @@ def test_a_callback_struck_inside_the_library_costs_no_first_record_and_close_re
         return Consumer({**given, "stats_cb": struck, "statistics.interval.ms": 1})
 
     written: list[str] = []
-    reader = Reader(any_stage, factory=unguarded, **settings)
+    reader = Reader(stage, factory=unguarded, **settings)
     wait_for(reader.consumer.assignment, "an assignment", reader.read)
-    written += any_stage.load(20)  # statistics lie in front of the first record when the consumer asks again
+    written += stage.load(20)  # statistics lie in front of the first record when the consumer asks again
     reader.reads_everything(each=20)
     assert len(reader.raised) == 1
     reader.consumer.close()
     if settings:
-        assert len(any_stage.members()) == 1, "KIP-345: a static member keeps its place until its session ends"
+        assert len(stage.members()) == 1, "KIP-345: a static member keeps its place until its session ends"
     else:
         # Long before a session ends; a close that took longer than its limit goes on beside us.
-        wait_for(lambda: any_stage.members() == [], "the group to be empty", timeout_s=20.0)
+        wait_for(lambda: stage.members() == [], "the group to be empty", timeout_s=20.0)
 
 
 def test_a_raising_error_cb_costs_no_record(proxied_stage, proxy):

@@ -46,8 +46,7 @@ RESETS = pytest.mark.parametrize("reset", ["latest", "earliest"])
 
 
 @RESETS
-def test_records_behind_a_committed_offset_that_was_deleted_are_all_read(any_stage, reset):
-    stage = any_stage
+def test_records_behind_a_committed_offset_that_was_deleted_are_all_read(stage, reset):
     stage.load([160, 0])
     commit_for_the_group(stage, 10)
     delete_records_before(stage, 100)
@@ -101,9 +100,9 @@ def test_a_committed_offset_behind_the_end_of_the_log_is_an_error_and_stays_one(
     assert not any(got)
 
 
-def test_with_reset_error_a_missing_offset_is_an_error(any_stage):
-    any_stage.load([5, 5])
-    consumer = any_stage.subscribed(auto_offset_reset="error")
+def test_with_reset_error_a_missing_offset_is_an_error(stage):
+    stage.load([5, 5])
+    consumer = stage.subscribed(auto_offset_reset="error")
     with pytest.raises(InputPositionError, match=r"no committed offset.*Commit an offset for the group"):
         wait_for(lambda: False, "the error", lambda: consumer.consume(10, 0.2))
 

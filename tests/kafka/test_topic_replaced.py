@@ -100,11 +100,11 @@ def test_a_replaced_topic_that_a_pattern_matches_is_read_from_its_beginning(any_
     assert list(dict.fromkeys(got)) == wanted
 
 
-def test_the_log_tells_the_id_of_a_topic_that_is_read(any_stage):
+def test_the_log_tells_the_id_of_a_topic_that_is_read(stage):
     """What the above relies on: a client library that writes its log otherwise turns this red."""
-    any_stage.load(1)
-    settings = any_stage.consumer_settings()
+    stage.load(1)
+    settings = stage.consumer_settings()
     identities = TopicIdentities(settings)
-    consumer = any_stage.raw_consumer(**identities.added_to({}))
-    any_stage.collect(consumer, 2)
-    assert any_stage.source in identities.ids
+    consumer = stage.raw_consumer(**identities.added_to({}))
+    stage.collect(consumer, 2)
+    assert stage.source in identities.ids

@@ -41,9 +41,8 @@ def test_a_loop_of_poll_commits_every_transaction(stage):
     assert stage.named("transaction_aborted") == []
 
 
-def test_a_backlog_is_taken_in_batches_of_the_size_that_was_asked_for(any_stage):
+def test_a_backlog_is_taken_in_batches_of_the_size_that_was_asked_for(stage):
     """What the end of a block fetches while it serves callbacks must not become the whole of the next batch."""
-    stage = any_stage
     stage.load(1000)
     producer, consumer = stage.producer(), stage.subscribed()
     taken: list[int] = []
@@ -65,8 +64,7 @@ def test_nothing_of_an_open_block_is_visible(stage):
         assert stage.committed() == {0: None, 1: None}
 
 
-def test_an_exception_in_the_block_aborts_and_the_records_come_again(any_stage):
-    stage = any_stage
+def test_an_exception_in_the_block_aborts_and_the_records_come_again(stage):
     written = stage.load(10)
     producer, consumer = stage.producer(), stage.subscribed()
     txn = producer.transaction(consumer)

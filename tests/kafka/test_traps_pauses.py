@@ -122,8 +122,7 @@ def test_what_on_assign_pauses_is_paused_at_the_first_assignment_too(any_stage):
     assert sorted(values(stage.collect(consumer, 10))) == sorted(written)
 
 
-def test_no_record_overtakes_those_that_wait_because_their_partition_was_paused(any_stage):
-    stage = any_stage
+def test_no_record_overtakes_those_that_wait_because_their_partition_was_paused(stage):
     stage.load(200)
     consumer = pausing_at_first(stage, raises=True)
     with pytest.raises(ZeroDivisionError):

@@ -14,8 +14,6 @@ from tests.kafka.kafka_support import Stage
 from tests.recovery.forced_support import LAST_EPOCH, await_state, coordinator
 from tests.support.waiting import WAIT_S
 
-pytestmark = pytest.mark.kafka
-
 BEFORE = 6
 """How many epochs before the last one the client takes over."""
 

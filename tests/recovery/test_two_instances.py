@@ -12,8 +12,6 @@ from tests.recovery.forced_support import await_state, coordinator
 from tests.support.interception import Intercepted
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.kafka
-
 COMMITS_AFTERWARDS = 20
 GATE_S = 120.0
 STALL_AT = 10

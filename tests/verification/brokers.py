@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,9 @@ from eos_client.testing.embedded_kafka import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
 from tests.verification.protocols import LONG_SESSION_S, broker_properties
 from tests.verification.proxy import KafkaProxy
+
+PATIENT_PROPERTIES: Mapping[str, str] = broker_properties(LONG_SESSION_S)
+"""For runs in which members leave and none is killed: no session ends because a client had to wait for its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +38,16 @@ def direct_broker(version: str) -> Iterator[RunningBroker]:
 
 
 @contextlib.contextmanager
-def proxied_broker(version: str, *, added_rtt_s: float) -> Iterator[RunningBroker]:
-    """A broker all of whose clients come through a recording proxy that adds `added_rtt_s` seconds a round trip.
-
-    Its members leave, none is killed: no session of KIP-848 need be short, and none ends because a client had to wait.
-    """
+def proxied_broker(
+    version: str, *, added_rtt_s: float, properties: Mapping[str, str] = PATIENT_PROPERTIES
+) -> Iterator[RunningBroker]:
+    """A broker all of whose clients come through a recording proxy that adds `added_rtt_s` seconds a round trip."""
     (port,) = free_ports(1)
     with tempfile.TemporaryDirectory(prefix="verification-") as name, KafkaProxy(port) as proxy:
         directory = Path(name)
         with EmbeddedKafka(
             version=version,
-            properties=broker_properties(LONG_SESSION_S),
+            properties=properties,
             directory=directory,
             port=port,
             advertised_port=proxy.port,

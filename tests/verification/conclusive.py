@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import pytest
-
+from tests.support.broker_skips import skip_broken_by_broker
 from tests.verification.checker import BROKER_ATOMICITY_HOLE
 
 TRIES_MAX = 3
@@ -45,4 +44,4 @@ def conclusive(story: Callable[[_B], _T], make: Callable[[], _B]) -> _T:
             if not any(log.tells_of_hole() for log in logs):
                 raise
             print(f"inconclusive, a broker completed a transaction without its markers: {error!r}")
-    return pytest.skip("the broker completed transactions without their markers in every try")
+    return skip_broken_by_broker("it completed transactions without their markers in every try")

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eos_client import EosConsumer
-from tests.verification.brokers import RunningBroker, proxied_broker
+from tests.support.brokers import SharedBrokers
+from tests.verification.brokers import PATIENT_PROPERTIES, RunningBroker
 from tests.verification.leaving import leave
 from tests.verification.protocols import LATEST_VERSION, GroupProtocol, patient_config
 from tests.verification.topics import create_topics
-
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 RECORDS = 200
 COMMITTED = 100
@@ -32,9 +31,8 @@ TRANSACTION_TIMEOUT_MS = 600_000
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    with proxied_broker(LATEST_VERSION, added_rtt_s=0.06) as running:
-        yield running
+def broker(brokers: SharedBrokers) -> RunningBroker:
+    return brokers.proxied(LATEST_VERSION, properties=PATIENT_PROPERTIES, added_rtt_s=0.06)
 
 
 def config(broker: RunningBroker, group: str, protocol: GroupProtocol) -> dict[str, object]:

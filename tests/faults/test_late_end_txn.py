@@ -19,11 +19,10 @@ from eos_client.confluent.client_log import ClientLog
 from eos_client.confluent.producer import producer_handle
 from eos_client.errors import AbortableError, ClusterUnavailableError
 from eos_client.observe import OutcomeResolved
-from eos_client.testing.embedded_kafka import EmbeddedKafka
-from eos_client.testing.free_ports import free_ports
 from tests.kafka.kafka_support import Stage
 from tests.kafka.loop_support import Job
 from tests.support.waiting import wait_for
+from tests.verification.brokers import RunningBroker
 from tests.verification.held_requests import HeldRequest
 from tests.verification.late_end_txn import (
     COMMIT_TIMEOUT_S,
@@ -45,8 +44,6 @@ from tests.verification.late_end_txn import (
 from tests.verification.proxy import KafkaProxy
 from tests.verification.wire import Api
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
-
 GOES_ON_WITHIN_S = 40.0
 CONCURRENT_TRANSACTIONS = 51
 """What an InitProducerId is answered that ends an open transaction: it has fenced its producer all the same."""
@@ -60,22 +57,15 @@ class Network:
     proxy: KafkaProxy
 
 
-@pytest.fixture(scope="module")
-def network() -> Iterator[Network]:
-    (port,) = free_ports(1)
-    with KafkaProxy(port) as proxy, EmbeddedKafka(port=port, advertised_port=proxy.port) as broker:
-        yield Network(broker.bootstrap_servers, proxy)
+@pytest.fixture
+def network(proxied_broker: RunningBroker, proxy: KafkaProxy) -> Network:
+    return Network(proxied_broker.bootstrap, proxy)
 
 
 @pytest.fixture
 def stage(network: Network) -> Iterator[Stage]:
     with Stage(network.bootstrap, partitions=1) as made:
         yield made
-
-
-@pytest.fixture
-def proxy(network: Network) -> KafkaProxy:
-    return network.proxy
 
 
 # -- loops that are written by hand ----------------------------------------------------------------------------------

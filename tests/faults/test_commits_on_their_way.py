@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from eos_client import Outcome
-from eos_client.testing.embedded_kafka import EmbeddedKafka
-from eos_client.testing.free_ports import free_ports
 from tests.kafka.kafka_support import Stage
 from tests.support.waiting import wait_for
 from tests.verification.protocols import GroupProtocol
 from tests.verification.proxy import KafkaProxy
-from tests.verification.wire import Api
-
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+from tests.verification.wire import Api, RequestFields
 
 TOO_EARLY_S, SESSION_S = 1.0, 30.0
 # A heartbeat that waits behind the held commit breaks the connection when its time is over. librdkafka then sends the
@@ -25,11 +21,8 @@ TOO_EARLY_S, SESSION_S = 1.0, 30.0
 HEARTBEAT_S = 10.0
 
 
-@pytest.fixture(scope="module")
-def proxy() -> Iterator[KafkaProxy]:
-    (port,) = free_ports(1)
-    with KafkaProxy(port) as standing, EmbeddedKafka(port=port, advertised_port=standing.port):
-        yield standing
+def of_group(group: str) -> Callable[[RequestFields], bool]:
+    return lambda request: request.group == group
 
 
 @pytest.mark.parametrize("protocol", GroupProtocol, ids=lambda protocol: protocol.value)
@@ -41,7 +34,7 @@ def test_a_block_commits_after_an_asynchronous_commit_that_was_sent_before_it(
         producer, consumer = stage.producer(), stage.subscribed()
         stage.load(1)
         stage.collect(consumer, 1)
-        held = proxy.hold_next(Api.OFFSET_COMMIT)
+        held = proxy.hold_next(Api.OFFSET_COMMIT, of_group(stage.group))
         consumer.commit()
         held.wait_until_caught()
         stage.load(5, start=1)
@@ -77,7 +70,7 @@ def test_the_first_copy_of_a_commit_that_was_sent_twice_is_refused_after_a_block
         producer = stage.producer()
         stage.load(1)
         stage.collect(consumer, 1)
-        held = proxy.hold_next(Api.OFFSET_COMMIT, cuts_off=True)
+        held = proxy.hold_next(Api.OFFSET_COMMIT, of_group(stage.group), cuts_off=True)
         consumer.commit(asynchronous=asynchronous)
         held.wait_until_caught()
         if asynchronous:

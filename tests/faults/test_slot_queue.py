@@ -9,24 +9,13 @@ from typing import Any
 import pytest
 
 from eos_client.confluent.ledger.slot_producer import SlotProducer
-from eos_client.testing import EmbeddedKafka
-from eos_client.testing.free_ports import free_ports
 from tests.kafka.kafka_support import LIMITS, Stage
 from tests.support.waiting import WAIT_S
 from tests.verification.late_end_txn import sent_by
 from tests.verification.proxy import KafkaProxy
 from tests.verification.wire import Api
 
-pytestmark = pytest.mark.kafka
-
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def proxy() -> Iterator[KafkaProxy]:
-    (port,) = free_ports(1)
-    with KafkaProxy(port) as running, EmbeddedKafka(port=port, advertised_port=running.port):
-        yield running
 
 
 @contextmanager

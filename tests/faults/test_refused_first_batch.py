@@ -16,8 +16,6 @@ from confluent_kafka import Message, Producer
 from eos_client import Outcome
 from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.errors import AbortableError, TransactionStateError
-from eos_client.testing import EmbeddedKafka
-from eos_client.testing.free_ports import free_ports
 from tests.kafka.kafka_support import LIMITS, Stage
 from tests.kafka.loop_support import Job
 from tests.support.waiting import WAIT_S
@@ -26,18 +24,9 @@ from tests.verification.late_end_txn import sent_by
 from tests.verification.proxy import KafkaProxy
 from tests.verification.wire import Api
 
-pytestmark = pytest.mark.kafka
-
 SMALL_BATCHES: dict[str, Any] = {"batch.num.messages": 1, "linger.ms": 0}
 TAKEN_FOR_WRITTEN = "implicitly acked"
 UNKNOWN_TOPIC_OR_PARTITION = 3
-
-
-@pytest.fixture(scope="module")
-def proxy() -> Iterator[KafkaProxy]:
-    (port,) = free_ports(1)
-    with KafkaProxy(port) as running, EmbeddedKafka(port=port, advertised_port=running.port):
-        yield running
 
 
 @pytest.fixture

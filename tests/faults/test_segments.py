@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.verification.brokers import RunningBroker, direct_broker
+from tests.support.brokers import SharedBrokers
+from tests.verification.brokers import RunningBroker
 from tests.verification.checker import Rule, Status, check
 from tests.verification.protocols import LATEST_VERSION
 from tests.verification.segments import Fates, fates
 from tests.verification.topics import Loader, Watcher, create_topics, read_all, read_history
-
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 TIMEOUT_S = 60.0
 TOPIC = "fates"
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    with direct_broker(LATEST_VERSION) as running:
-        yield running
+def broker(brokers: SharedBrokers) -> RunningBroker:
+    return brokers.direct(LATEST_VERSION)
 
 
 def write(producer: Producer, topic: str, *values: bytes, partition: int = 0) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.faults.test_proxy import ScriptedBroker, read_exactly
 from tests.support.waiting import wait_for
 from tests.verification import frames
 from tests.verification.held_requests import FrameValve
 from tests.verification.proxy import KafkaProxy
-from tests.verification.test_proxy import ScriptedBroker, read_exactly
 from tests.verification.wire import REQUEST_HEAD_BYTES, Api, RequestFields, ResponseFields, request_head
 
 COMMIT = frames.end_txn(1, transactional_id="t", commits=True)

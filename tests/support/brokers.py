@@ -1,0 +1,81 @@
+"""Real brokers that tests share: the first test of a session that wants a kind of broker starts it, the rest reuse it.
+
+A start costs seconds of every processor. Tests on a shared broker name topics, groups and transactional ids of their
+own. A test that kills, stops or reconfigures a broker starts one for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+from eos_client.testing.broker_choice import BrokerChoice
+from eos_client.testing.broker_settings import DEFAULT_VERSION
+from tests.verification.brokers import RunningBroker, direct_broker, proxied_broker
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from eos_client.testing.broker import KafkaBroker
+
+_T = TypeVar("_T")
+
+QUICK_ASSIGNMENTS: Mapping[str, str] = {
+    # Kafka 4.3 collects the changes of a KIP-848 group for a second before it assigns anew.
+    "group.consumer.assignment.interval.ms": "0",
+}
+
+
+class SharedBrokers:
+    """The brokers that one test process has started, by how they are set up; a context manager that stops them."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._started: dict[tuple[Any, ...], Any] = {}
+        self._endings: list[ExitStack] = []
+
+    def chosen(self, properties: Mapping[str, str], version: str | None = None) -> KafkaBroker:
+        """A broker of the kind that this session runs, in a container or as a process, and of its version if none is
+        given."""
+
+        def start(ending: ExitStack) -> KafkaBroker:
+            options: dict[str, Any] = {} if version is None else {"version": version}
+            broker = BrokerChoice(self._config).new_broker(properties=properties, **options)
+            ending.callback(broker.stop)
+            return broker
+
+        return self._once(("chosen", version, frozenset(properties.items())), start)
+
+    def direct(self, version: str) -> RunningBroker:
+        """A broker with short sessions, whose data and log a test may read."""
+        return self._once(("direct", version), lambda ending: ending.enter_context(direct_broker(version)))
+
+    def proxied(
+        self, version: str = DEFAULT_VERSION, *, properties: Mapping[str, str], added_rtt_s: float = 0.0
+    ) -> RunningBroker:
+        """A broker behind a proxy that can hold, lose and record requests."""
+
+        def start(ending: ExitStack) -> RunningBroker:
+            return ending.enter_context(proxied_broker(version, added_rtt_s=added_rtt_s, properties=properties))
+
+        return self._once(("proxied", version, frozenset(properties.items()), added_rtt_s), start)
+
+    def _once(self, kind: tuple[Any, ...], start: Callable[[ExitStack], _T]) -> _T:
+        if kind not in self._started:
+            ending = ExitStack()
+            self._endings.append(ending)
+            self._started[kind] = start(ending)
+        found: _T = self._started[kind]
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with ThreadPoolExecutor() as side_by_side:
+            for ended in [side_by_side.submit(ending.close) for ending in self._endings]:
+                ended.result()

@@ -1,0 +1,34 @@
+"""Which tests go to one worker: those of a file, and those of a folder whose files share brokers that no others use."""
+
+from __future__ import annotations
+
+from xdist.scheduler import LoadFileScheduling
+
+_TOGETHER = ("tests/conformance/", "tests/faults/")
+# Each takes a minute or more. They start first, so that no worker is left with one of them when the others have ended.
+_START_FIRST = (
+    *_TOGETHER,
+    "tests/kafka/test_embedded_kafka.py",
+    "tests/recovery/test_forced_errors.py",
+    "tests/kafka/test_loop_recovery.py",
+    "tests/cli/test_demo_command.py",
+    "tests/recovery/test_coordinators.py",
+    "tests/kafka/test_rebalance_commit.py",
+)
+
+
+def rank(nodeid: str) -> int:
+    """The lower, the sooner the test starts."""
+    places = [place for place, start in enumerate(_START_FIRST) if nodeid.startswith(start)]
+    return min(places, default=len(_START_FIRST))
+
+
+class BrokerScheduling(LoadFileScheduling):  # type: ignore[misc]
+    """``--dist loadfile``, where such a folder counts as one file."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        for folder in _TOGETHER:
+            if nodeid.startswith(folder):
+                return folder
+        scope: str = super()._split_scope(nodeid)
+        return scope
