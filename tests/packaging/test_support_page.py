@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.conformance.versions import VERSIONS
 from tests.packaging.environments import REPOSITORY, claimed_pythons
 
 PAGE = (REPOSITORY / "docs" / "support.md").read_text()
@@ -37,8 +38,6 @@ def test_the_kafka_clients_are_those_that_are_run():
 
 
 def test_the_brokers_are_those_of_the_conformance_suite():
-    from tests.conformance.backends import VERSIONS  # noqa: PLC0415  it needs the Kafka client
-
     assert claimed("Kafka brokers") == sorted(VERSIONS)
 
 

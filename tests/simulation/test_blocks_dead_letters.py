@@ -5,7 +5,7 @@ from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
 from eos_client.errors import TransactionStateError
-from tests.simulation.block_stage import SINK, SOURCE, BlockStage
+from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 
 DEAD = "orders.dead"
 CAUSE = ValueError("no price")
@@ -13,7 +13,7 @@ CAUSE = ValueError("no price")
 
 @pytest.fixture
 def stage():
-    made = BlockStage(partitions=1)
+    made = SimulatedStage(partitions=1)
     made.cluster.create_topic(DEAD)
     return made
 

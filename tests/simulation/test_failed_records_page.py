@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests.simulation.block_stage import SOURCE, BlockStage
+from tests.simulation.simulated_stage import SOURCE, SimulatedStage
 
 PAGE = (Path(__file__).parents[2] / "docs" / "failed-records.md").read_text(encoding="utf-8")
 CONFIGURATION, BLOCK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -19,7 +19,7 @@ def test_the_settings_are_accepted():
 
 
 def test_the_block_dead_letters_what_cannot_be_priced():
-    stage = BlockStage(partitions=1, records=0)
+    stage = SimulatedStage(partitions=1, records=0)
     stage.cluster.create_topic("orders.dead")
     stage.cluster.write(SOURCE, [b"4", b"0", b"pears", b"5"])
     shown: dict[str, Any] = {}
