@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
-from eos_client.clients.input_events import InputEvents
-from eos_client.clients.missing_topics import MissingTopics
+from eos_client.clients.input_events import InputEvents, MissingTopics
 from eos_client.clients.open_work import OpenWork
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.settings import merged_settings
@@ -228,7 +227,7 @@ class EosConsumer:
         self._events = InputEvents(self._hook, list(topics))
         asked_for = list(topics) if self._membership.is_member_epoch else ()
         self._missing = MissingTopics(self.member, asked_for, self._clock)
-        self.member.subscribe(topics, ComposedListener(ours, theirs))
+        self._membership.subscribe(topics, ComposedListener(ours, theirs))
 
     @owned(alone=True, but_for_callbacks=True)
     def unsubscribe(self) -> None:

@@ -13,9 +13,10 @@ from typing import TypeVar
 from eos_client.clients.block_state import BlockState, TellOutcome
 from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, WAIT_SLICE_S, Ending, TransactionSteps
 from eos_client.confluent.call_stack import Calls
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.failures import leave_block, misplaced_call
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import is_in_call
-from eos_client.core.commit_gate import GatePolicy
 from eos_client.core.model import InputPartition, InputPositions, Outcome, named, record_count
 from eos_client.core.transaction_lifecycle import Event
 from eos_client.errors import (
@@ -27,7 +28,7 @@ from eos_client.errors import (
     UnknownOutcomeError,
 )
 from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted, log_event, safe_hook
-from eos_client.ports import Clock, GroupConsumer, MembershipSnapshot, OutputRecord, TransactionalProducer
+from eos_client.ports import Clock, OutputRecord
 
 _ANSWER_WAIT_S = 5.0
 _BROKEN_OFF = "an exception has broken off the end of the block"
@@ -54,8 +55,8 @@ class TransactionSession:
 
     def __init__(
         self,
-        consumer: GroupConsumer,
-        producer: TransactionalProducer,
+        consumer: ConfluentConsumer,
+        producer: ConfluentProducer,
         *,
         clock: Clock,
         hook: EventHook = log_event,
@@ -85,7 +86,7 @@ class TransactionSession:
         self._given_up = False
         self.is_over = False
 
-    def joins(self, consumer: GroupConsumer) -> bool:
+    def joins(self, consumer: ConfluentConsumer) -> bool:
         """Whether this session is the one of ``consumer``."""
         return self._consumer is consumer
 
@@ -122,17 +123,12 @@ class TransactionSession:
     @property
     def in_hand(self) -> bool:
         """Whether there are records or outputs of which more outputs may follow."""
-        return self._steps.outputs_in_hand or self._consumer.records_in_hand
+        return self._steps.outputs_in_hand or self._consumer.handed.work.in_hand
 
     @property
     def is_held(self) -> bool:
         """Whether the gate keeps the transaction open beyond its time."""
         return self._steps.attempts.is_held
-
-    @property
-    def commits_when_generation_moves(self) -> bool:
-        """Whether a held transaction is tried again at once, not at its next interval."""
-        return self._consumer.gate.settings.policy is GatePolicy.HOLD
 
     # -- work ----------------------------------------------------------------------------------------------------
 
@@ -157,7 +153,7 @@ class TransactionSession:
 
     def processed(self) -> None:
         """Note that everything handed over so far was processed, and that all its outputs were written."""
-        self._consumer.processed()
+        self._consumer.handed.work.processed()
         self._steps.outputs_in_hand = False
 
     @property
@@ -312,7 +308,7 @@ class TransactionSession:
         a transaction of the application's own.
         """
         until = self._clock() + min(_ANSWER_WAIT_S, self._producer.limits.commit_timeout_s)
-        while self._consumer.unanswered_commits and self._clock() < until:
+        while self._consumer.plain.unanswered() and self._clock() < until:
             self._consumer.wait_while_paused(WAIT_SLICE_S)
             self.raise_failure()
         # Before the group is left: there, what is not known to be committed counts as work that has gone with it.
@@ -477,11 +473,7 @@ class TransactionSession:
             self.raise_failure()
             return self._undo(str(error), lambda _: self._steps.recover(error))
 
-    # -- inside the rebalance callbacks (RevocationWork); nothing here raises --------------------------------------
-
-    def snapshot(self) -> MembershipSnapshot:
-        """Read the group metadata now."""
-        return self._consumer.snapshot()
+    # -- inside the rebalance callbacks (a part of RevocationWork); nothing here raises --------------------------------
 
     def uncommitted(self) -> frozenset[InputPartition]:
         """Return the partitions whose consumed records are not committed."""

@@ -16,6 +16,8 @@ from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.clients.recovery_trace import RecoveryTrace
 from eos_client.clients.unknown_outcome import ask_the_log
 from eos_client.confluent.call_stack import Calls, comes_from
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import OWNED_CALLS
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, GateRule, WorkSettled
 from eos_client.core.model import GroupGeneration, InputPositions, Outcome, named, record_count
@@ -31,7 +33,7 @@ from eos_client.errors import (
     WrongThreadError,
 )
 from eos_client.observe import Counters, EventHook, TransactionAborted, TransactionCommitted
-from eos_client.ports import Clock, GroupConsumer, MembershipSnapshot, TransactionalProducer
+from eos_client.ports import Clock, MembershipSnapshot
 
 WAIT_SLICE_S = 0.02
 
@@ -107,8 +109,8 @@ class TransactionSteps:
 
     def __init__(
         self,
-        consumer: GroupConsumer,
-        producer: TransactionalProducer,
+        consumer: ConfluentConsumer,
+        producer: ConfluentProducer,
         *,
         clock: Clock,
         hook: EventHook,
@@ -310,7 +312,7 @@ class TransactionSteps:
     def _plain_commits_under_way(self) -> str:
         """Return why the transaction must not be committed now, if a plain commit is the reason."""
         ours = self._consumer.positions.keys()
-        if late := self._consumer.unanswered_commits & ours:
+        if late := self._consumer.plain.unanswered() & ours:
             return (
                 f"an asynchronous commit() of {named(late)} was not answered in time: served after this transaction, "
                 "it would take the group back"
@@ -454,7 +456,7 @@ class TransactionSteps:
     def go_back(self, *, inside_revoke: bool) -> None:
         """Rewind to the first uncommitted record."""
         if inside_revoke:
-            self._consumer.rewind_soon()
+            self._consumer.fetching.rewind_soon()
         else:
             self._consumer.rewind()
         self.settled()

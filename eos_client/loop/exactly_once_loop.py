@@ -174,7 +174,7 @@ class ExactlyOnceLoop:
         """
         return (
             self._records < self._records_to_repeat
-            and not self._partitions_to_repeat.isdisjoint(self._member.assigned)
+            and not self._partitions_to_repeat.isdisjoint(self._member.membership.assigned)
             and self._clock() < self._budget_ends_at()
         )
 
@@ -263,7 +263,8 @@ class ExactlyOnceLoop:
         except UnknownOutcomeError as error:
             self._hook(ClientReported(client="producer", error=str(error)))
             self._apply_endings()
-            self._failed.aborted(self._member.assigned)  # failed records are reported only when known committed
+            # Failed records are reported only when they are known to be committed.
+            self._failed.aborted(self._member.membership.assigned)
             self._forget_transaction()
             return
         except (AbortableError, RebuildProducerError) as error:
@@ -293,7 +294,7 @@ class ExactlyOnceLoop:
         return min(self.config.poll_timeout_s, max(0.0, left_s))
 
     def _is_due(self) -> bool:
-        if self._session.is_held and self._session.commits_when_generation_moves:
+        if self._session.is_held and self.config.policy == "hold":
             return True
         if self._began_at is None:
             return False
@@ -344,7 +345,7 @@ class ExactlyOnceLoop:
             self._expect_again(records, work)
             self._aborts.progress()
         else:
-            self._aborts.aborted(work, self._member.assigned, spent_s)
+            self._aborts.aborted(work, self._member.membership.assigned, spent_s)
             self._require_time_to_poll(longest_s)
             self._back_off(ending)
 
@@ -383,7 +384,7 @@ class ExactlyOnceLoop:
         if endings == self._endings_seen:
             return
         if aborted != self._endings_seen[1]:
-            self._failed.aborted(self._member.assigned)
+            self._failed.aborted(self._member.membership.assigned)
         elif committed != self._endings_seen[0]:
             self._failed.committed()
         self._endings_seen = endings

@@ -286,9 +286,9 @@ def test_a_seek_holds_once(stage: BlockStage) -> None:
 def test_a_seek_does_not_outlive_a_rebalance_of_others(stage: BlockStage) -> None:
     consumer, producer = sought(stage, 2)
     stage.cluster.revoke((SOURCE, 0))
-    stage.wait_for(lambda: not consumer.member.assigned, lambda: consumer.consume(1, 0.1))
+    stage.wait_for(lambda: not consumer.member.membership.assigned, lambda: consumer.consume(1, 0.1))
     stage.cluster.give_back()
-    stage.wait_for(lambda: consumer.member.assigned, lambda: consumer.member.wait_while_paused(0.1))
+    stage.wait_for(lambda: consumer.member.membership.assigned, lambda: consumer.member.wait_while_paused(0.1))
     consumer.commit(offsets=[TopicPartition(SOURCE, 0, 5)], asynchronous=False)
     copy_until(stage, consumer, producer, stage.inputs[5:])
 
@@ -306,7 +306,9 @@ def test_a_seek_of_a_partition_that_has_left_since_is_forgotten(stage: BlockStag
         stage.wait_for(lambda: stage.outputs == expected, lambda: one_block(stage, consumer, producer))
     producer.close()
     stage.cluster.revoke((SOURCE, 1))
-    stage.wait_for(lambda: len(consumer.member.assigned) == 1, lambda: consumer.member.wait_while_paused(0.1))
+    stage.wait_for(
+        lambda: len(consumer.member.membership.assigned) == 1, lambda: consumer.member.wait_while_paused(0.1)
+    )
     consumer.commit(offsets=[TopicPartition(SOURCE, 0, 10)], asynchronous=False)
     stage.cluster.give_back()
     stage.load(1)
@@ -331,7 +333,7 @@ def test_a_start_that_on_assign_chooses_ends_a_seek_for_good(stage: BlockStage) 
     choice.place.offset = 6
     with producer.transaction(consumer):
         pass
-    stage.wait_for(lambda: consumer.member.assigned, lambda: consumer.member.wait_while_paused(0.1))
+    stage.wait_for(lambda: consumer.member.membership.assigned, lambda: consumer.member.wait_while_paused(0.1))
     stage.cluster.lose()
     choice.place.offset = OFFSET_INVALID
     stage.wait_for(lambda: stage.named("partitions_lost"), lambda: consumer.member.wait_while_paused(0.1))
@@ -358,7 +360,7 @@ def test_a_member_that_was_fenced_meanwhile_is_told_so_by_the_error_that_asks_fo
     consumer, producer = stage.subscribed(group_instance_id="one"), stage.producer()
     commit_plainly(stage, consumer)
     successor = stage.subscribed(group_instance_id="one")
-    stage.wait_for(lambda: successor.member.assigned, lambda: successor.consume(1, 0.1))
+    stage.wait_for(lambda: successor.member.membership.assigned, lambda: successor.consume(1, 0.1))
     stage.cluster.advance(10.0)
     for _ in range(2):
         with pytest.raises(FatalClientError), producer.transaction(consumer):

@@ -99,9 +99,9 @@ def test_plain_use_gets_the_event_as_confluent_kafka_hands_it_out_and_then_the_e
 def test_a_classic_member_whose_id_was_taken_over_ends_with_the_fatal_error(protocol):
     stage = BlockStage(protocol, records=1)
     consumer, producer = stage.subscribed(group_instance_id="desk-1"), stage.producer()
-    stage.wait_for(lambda: consumer.member.assigned, lambda: one_block(producer, consumer))
+    stage.wait_for(lambda: consumer.member.membership.assigned, lambda: one_block(producer, consumer))
     new_owner = stage.subscribed(group_instance_id="desk-1")
-    stage.wait_for(lambda: new_owner.member.assigned, lambda: new_owner.consume(1, 0.2))
+    stage.wait_for(lambda: new_owner.member.membership.assigned, lambda: new_owner.consume(1, 0.2))
     block_that_raises(stage, producer, consumer)
 
 
