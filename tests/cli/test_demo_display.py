@@ -103,7 +103,7 @@ def test_the_outcome_says_the_verdict_in_words(verdict: Any, complaints: Any, pa
     console = plain_console()
     display = Display(console, [Worker("w1", [])], Progress(total=500))
     display.emit("w1 killed (SIGKILL) while it owned 2 partitions")
-    assert show_outcome(console, display, verdict, complaints) is passed
+    assert show_outcome(display, verdict, complaints) is passed
     text = shown(console)
     assert ("NOT EXACTLY ONCE" in text) is not passed
     assert "EXACTLY ONCE: 500 records" in text

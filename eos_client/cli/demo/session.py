@@ -25,7 +25,7 @@ from eos_client.config import EosConfig
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import GroupOffsets
 from eos_client.errors import ClusterUnavailableError, EosError
-from eos_client.testing.embedded_kafka import EmbeddedKafka
+from eos_client.testing.embedded_kafka import DEFAULT_VERSION, EmbeddedKafka
 
 WORKER_COUNT = 3
 _COMMIT_INTERVAL_S = 0.2
@@ -70,7 +70,6 @@ class DemoOptions:
     partition_count: int = 6
     feed_s: float = 20.0
     keep_topics: bool = False
-    kafka_version: str = "4.3.1"
     with_spark: bool = True
 
     @property
@@ -106,13 +105,12 @@ def _cluster(options: DemoOptions, console: Console) -> Iterator[str]:
     if options.bootstrap_servers is not None:
         yield options.bootstrap_servers
         return
-    console.print(f"starting an embedded Kafka {options.kafka_version} ...", highlight=False)
+    console.print(f"starting an embedded Kafka {DEFAULT_VERSION} ...", highlight=False)
     with EmbeddedKafka(
-        version=options.kafka_version,
         properties=_BROKER_PROPERTIES,
         on_progress=lambda line: console.print(line, highlight=False, markup=False),
     ) as broker:
-        console.print(f"Kafka {options.kafka_version} serves {broker.bootstrap_servers}", highlight=False)
+        console.print(f"Kafka {DEFAULT_VERSION} serves {broker.bootstrap_servers}", highlight=False)
         yield broker.bootstrap_servers
 
 
@@ -177,7 +175,7 @@ class _Session:
                 complaints += scenario.stop()
             end_to_end = None if spark is None else self._end_to_end(spark, display)
         display.emit("all workers have left; reading the topics back")
-        return show_outcome(self._console, display, self._verdict(feed.loaded), complaints, end_to_end)
+        return show_outcome(display, self._verdict(feed.loaded), complaints, end_to_end)
 
     def _spark_stage(self, running: ExitStack, display: Display) -> SparkStage | None:
         """Start the Spark stream behind the workers, where that is possible; else say why there is none."""
