@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from eos_client import EosConsumer
-from eos_client.confluent.consumer import closing, library_consumer, safe_close
+from eos_client.confluent.consumer import confluent_consumer, library_consumer, safe_close
 from eos_client.errors import ClusterUnavailableError, ConfigurationError, FatalClientError
 from eos_client.testing.simulation.model import Membership, OffsetAndMetadata, PartitionKey
 from tests.kafka.kafka_support import intercepting
@@ -167,7 +167,7 @@ def test_a_new_client_has_the_usual_time_to_close_again(stage: BlockStage, monke
         close()
         return True
 
-    for user in (library_consumer, closing):
+    for user in (library_consumer, confluent_consumer):
         monkeypatch.setattr(user, "close_in_time", close_in_time)
     due: list[OwnError] = []
 
