@@ -13,8 +13,8 @@ from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
+from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.safe_close import close_in_time
-from eos_client.confluent.consumer.topic_partitions import TopicPartition
 from eos_client.confluent.failures import misplaced_call, not_to_be_copied
 from eos_client.confluent.thread_ownership import (
     NeverBuilt,

@@ -107,4 +107,4 @@ def test_the_log_tells_the_id_of_a_topic_that_is_read(any_stage):
     identities = TopicIdentities(settings)
     consumer = any_stage.raw_consumer(**identities.added_to({}))
     any_stage.collect(consumer, 2)
-    assert any_stage.source in identities.ids
+    assert any_stage.source in identities._ids

@@ -17,16 +17,14 @@ from eos_client.confluent.consumer.fetched_records import FetchedRecords
 from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.group_offsets import GroupOffsets
 from eos_client.confluent.consumer.handing_over import HandingOver
-from eos_client.confluent.consumer.library_consumer import ConsumerFactory, LibraryConsumer
+from eos_client.confluent.consumer.library_consumer import ConsumerFactory, LibraryConsumer, ResetPolicy
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.paused_partitions import PausedPartitions
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.read_positions import ReadPositions
-from eos_client.confluent.consumer.reset_policy import ResetPolicy
-from eos_client.confluent.consumer.rewinding import Rewinding
+from eos_client.confluent.consumer.rewinding import Rewinding, Seeks
 from eos_client.confluent.consumer.safe_close import close_in_time
-from eos_client.confluent.consumer.seeks import Seeks
 from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.confluent.failures import consumer_closed, consumer_errors
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned

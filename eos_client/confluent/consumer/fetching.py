@@ -34,7 +34,10 @@ _REJOIN_ASK_S = 10.0
 
 
 class Fetching:
-    """Takes records from the library for the parts, and makes good what a call that was broken off has left undone."""
+    """Takes records from the library for the parts, and makes good what a call that was broken off has left undone.
+
+    ``replaced_topics`` of the subscription were deleted and created again: nothing of them is handed over.
+    """
 
     def __init__(
         self,
@@ -53,12 +56,7 @@ class Fetching:
         self._clock = clock
         self._queue_was_emptied = False
         self._withheld_all = False
-        self._replaced_topics: frozenset[str] = frozenset()
-
-    @property
-    def replaced_topics(self) -> frozenset[str]:
-        """The topics of the subscription that were deleted and created again, of which nothing is handed over."""
-        return self._replaced_topics
+        self.replaced_topics: frozenset[str] = frozenset()
 
     def fetch(self, count: int, timeout: float) -> Batch:
         """Ask the client library, and return what is still ours, not paused and not from before a rewind."""
@@ -153,7 +151,7 @@ class Fetching:
                 self._parts.handed.work.forget(partitions)
                 if partitions:
                     self._parts.paused.pause(partitions)
-                self._replaced_topics |= {topic}
+                self.replaced_topics |= {topic}
         return batch
 
     def _without_paused(self, batch: Batch) -> Batch:

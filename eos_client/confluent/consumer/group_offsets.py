@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 
-from eos_client.confluent.consumer.library_consumer import LibraryConsumer
-from eos_client.confluent.consumer.topic_partitions import TopicPartition, to_kafka
+from eos_client.confluent.consumer.library_consumer import LibraryConsumer, to_kafka
 from eos_client.confluent.failures import committed_offsets_unknown, consumer_errors
 from eos_client.core.model import CommittedOffset, InputPartition, InputPositions
 from eos_client.errors import CommitRefusedError, EosError, FatalClientError
