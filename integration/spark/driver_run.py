@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -28,14 +29,18 @@ from eos_client.core.batch_ledger_start import RunRecord, StartPlan, StartQuesti
 from eos_client.core.replayed_batch import ReplayedBatch
 from eos_client.errors import CommitRefusedError, ConfigurationError, RunFencedError
 from eos_client.integration.spark import preflight
-from eos_client.integration.spark.frame_columns import KEY
+from eos_client.integration.spark.checkpoint_folder import RunRecords
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.progress import SinkProgress
-from eos_client.integration.spark.rows import project_columns, projected_columns, repartition_by_slot
-from eos_client.integration.spark.run_records import RunRecords
+from eos_client.integration.spark.rows import (
+    KEY,
+    SLOT_FUNCTION_VERSION,
+    project_columns,
+    projected_columns,
+    repartition_by_slot,
+)
 from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
 from eos_client.integration.spark.slot_job import SlotJob
-from eos_client.integration.spark.slots import SLOT_FUNCTION_VERSION
 from eos_client.integration.spark.spark_query import RunningQuery, check_recomputation, own_job
 from eos_client.integration.spark.staging import Stage
 from eos_client.integration.spark.status import SlotStatus, check_statuses, content_of, contents_by_slot
@@ -144,23 +149,17 @@ class DriverRun:
         asked = StartQuestion({}, self._identity, batch_id, adopt=settings.adopt_ledger, record=record)
         if room == 0:
             return plan_start(asked)
-        reader = new_reader(settings, stable=stable)
-        try:
+        with closing(new_reader(settings, stable=stable)) as reader:
             marker = reader.marker(settings.start_timeout_s)
             entries = reader.slots(range(room), settings.start_timeout_s)
-        finally:
-            reader.close()
         return plan_start(replace(asked, entries=entries, marker=marker))
 
     def _last_record(self) -> RunRecord | None:
         return None if self._records is None else self._records.last()
 
     def _present_marker(self) -> LedgerEntry | None:
-        reader = new_reader(self.settings)
-        try:
+        with closing(new_reader(self.settings)) as reader:
             return reader.marker(self.settings.start_timeout_s)
-        finally:
-            reader.close()
 
     def _take_over(self, marker: LedgerEntry | None, batch_id: int) -> StartPlan:
         """Announce the run and fence the slots, in this order: a zombie's tasks check the marker before a slot."""
@@ -193,11 +192,9 @@ class DriverRun:
 
     def _fence_slot(self, slot: int) -> None:
         settings = self._slot_settings
-        producer = SlotProducer(settings.producer, settings.transactional_id(slot), limits=settings.limits)
-        try:
+        name = settings.transactional_id(slot)
+        with closing(SlotProducer(settings.producer, name, limits=settings.limits)) as producer:
             producer.init_transactions()
-        finally:
-            producer.close()
 
     # -- each batch --------------------------------------------------------------------------------------------------
 

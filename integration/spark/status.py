@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -60,22 +60,8 @@ class SlotStatus:
 
     def encode(self) -> str:
         """Return everything but the slot as text."""
-        return json.dumps(
-            [
-                self.outcome.value,
-                self.rows,
-                self.error,
-                self.message,
-                self.reused,
-                dict(self.seconds),
-                self.holder,
-                self.row_bytes,
-                self.fingerprint,
-                self.repeated,
-                self.resolved,
-            ],
-            separators=(",", ":"),
-        )
+        _, outcome, *others = astuple(self)
+        return json.dumps([outcome.value, *others], separators=(",", ":"))
 
     @classmethod
     def decode(cls, slot: int, text: str) -> SlotStatus:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Hashable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eos_client.confluent.diagnosis import outcome_stays_unknown
 from eos_client.confluent.ledger.ledger_reader import LedgerReader
@@ -39,7 +40,6 @@ from eos_client.errors import (
     RetriableError,
     UnknownOutcomeError,
 )
-from eos_client.integration.spark.prefetched_rows import drain, prefetch_until
 from eos_client.integration.spark.settings import SinkSettings, StepObserver
 from eos_client.integration.spark.status import SlotOutcome, SlotStatus
 from eos_client.integration.spark.worker_clients import READERS, SLOTS, HeldSlot, cluster_key, new_reader
@@ -53,6 +53,7 @@ _SIBLING_PAUSE_GROWTH = 1.5
 _ABORT_LIMIT_S = 5.0
 _SLOTS_TO_SPARE = 2  # margin for uneven slots and a slow broker
 _GLANCE_LIMIT_S = 1.0
+_PREFETCHED_BYTES_MAX = 16_000_000
 _NOT_REPEATABLE = (BatchLedgerError, OutputRefusedError, ClusterUnfitError, ConfigurationError)
 
 
@@ -107,6 +108,25 @@ def _content_of(batches: Iterator[pa.RecordBatch]) -> tuple[SlotContent, float]:
     for batch in batches:
         count.add(batch)
     return count.content, count.row_bytes
+
+
+def prefetch_until(batches: Iterator[pa.RecordBatch], started: Future[Any]) -> deque[pa.RecordBatch]:
+    """Return the batches that come until ``started`` is done, or until they hold 16 MB."""
+    prefetched: deque[pa.RecordBatch] = deque()
+    size = 0
+    while size < _PREFETCHED_BYTES_MAX and not started.done():
+        batch = next(batches, None)
+        if batch is None:
+            break
+        prefetched.append(batch)
+        size += batch.nbytes
+    return prefetched
+
+
+def drain(prefetched: deque[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches in order and free each one as it is yielded."""
+    while prefetched:
+        yield prefetched.popleft()
 
 
 class SlotAttempt:

@@ -19,8 +19,7 @@ from typing import Generic, Protocol, TypeVar
 from eos_client.confluent.ledger.ledger_reader import LedgerReader
 from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry
-from eos_client.integration.spark.pickled_function import PickledFunction
-from eos_client.integration.spark.settings import SinkSettings
+from eos_client.integration.spark.settings import PickledFunction, SinkSettings
 
 _KEPT_MAX = min(128, 16 * (os.cpu_count() or 1))
 

@@ -23,12 +23,10 @@ from eos_client.errors import AbortableError, BatchLedgerError, EosError, Retria
 from eos_client.integration.spark import arrow_rows
 from eos_client.integration.spark.arrow_rows import RecordWriter
 from eos_client.integration.spark.lease import Lease
-from eos_client.integration.spark.prefetched_rows import prefetch_until
-from eos_client.integration.spark.rows import FINGERPRINT
+from eos_client.integration.spark.rows import FINGERPRINT, slot_of
 from eos_client.integration.spark.settings import SinkSettings
-from eos_client.integration.spark.slots import slot_of
 from eos_client.integration.spark.status import SlotOutcome
-from eos_client.integration.spark.task import SlotTask
+from eos_client.integration.spark.task import SlotTask, prefetch_until
 from eos_client.integration.spark.worker_clients import (
     SLOTS,
     HeldSlot,
