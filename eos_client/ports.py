@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol
 
 from eos_client.core.model import GroupGeneration, InputPartition
@@ -25,6 +25,7 @@ class Record(Protocol):
     def error(self) -> Any: ...  # noqa: D102
 
 
+@dataclass(slots=True, repr=False)
 class OutputRecord:
     """One record to write. ``topic=None`` means the loop's default output topic.
 
@@ -32,35 +33,16 @@ class OutputRecord:
     (milliseconds since the epoch, UTC; 1 at least, because librdkafka takes 0 for the current time).
     """
 
-    __slots__ = ("headers", "key", "partition", "timestamp_ms", "topic", "value")
-
-    def __init__(
-        self,
-        topic: str | None = None,
-        *,
-        value: str | bytes | None,
-        key: str | bytes | None = None,
-        headers: Headers | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> None:
-        self.topic = topic
-        self.value = value
-        self.key = key
-        self.headers = headers
-        self.partition = partition
-        self.timestamp_ms = timestamp_ms
+    topic: str | None = None
+    _: KW_ONLY
+    value: str | bytes | None
+    key: str | bytes | None = None
+    headers: Headers | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
-        return f"OutputRecord({fields})"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, OutputRecord):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
-
-    __hash__ = None  # type: ignore[assignment]  # mutable
+        return f"OutputRecord({', '.join(f'{name}={getattr(self, name)!r}' for name in sorted(self.__slots__))})"
 
 
 Output = OutputRecord | bytes

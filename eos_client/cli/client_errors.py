@@ -8,25 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any
 
 import structlog
 
 REPEAT_INTERVAL_S = 10.0
 LOG_LEVEL_CRITICAL = "2"
 """Keeps librdkafka's own lines off stderr but for emergencies: everything else comes through the callback."""
-
-
-class ClientError(Protocol):
-    """The part of confluent_kafka's ``KafkaError`` that is logged."""
-
-    def name(self) -> str:
-        """Return the error code's name."""
-        ...
-
-    def str(self) -> str:
-        """Return the error in words."""
-        ...
 
 
 class ClientErrors:
@@ -38,8 +26,8 @@ class ClientErrors:
         self._logged_at: dict[str, float] = {}
         self._repeated: dict[str, int] = {}
 
-    def __call__(self, error: ClientError) -> None:
-        """Log ``error`` unless its kind was logged within the interval."""
+    def __call__(self, error: Any) -> None:
+        """Log the KafkaError ``error`` unless its kind was logged within the interval."""
         kind, now = error.name(), self._clock()
         if kind in self._logged_at and now - self._logged_at[kind] < self._interval_s:
             self._repeated[kind] = self._repeated.get(kind, 0) + 1

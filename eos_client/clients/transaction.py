@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+from eos_client import errors
 from eos_client.clients.block_state import BlockState, TellOutcome
 from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, WAIT_SLICE_S, Ending, TransactionSteps
 from eos_client.confluent.call_stack import Calls
@@ -19,14 +20,6 @@ from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import is_in_call
 from eos_client.core.model import InputPartition, InputPositions, Outcome, named, record_count
 from eos_client.core.transaction_lifecycle import Event
-from eos_client.errors import (
-    AbortableError,
-    ClusterUnavailableError,
-    EosError,
-    RebuildProducerError,
-    RetriableError,
-    UnknownOutcomeError,
-)
 from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted, log_event, safe_hook
 from eos_client.ports import Clock, OutputRecord
 
@@ -34,7 +27,13 @@ _ANSWER_WAIT_S = 5.0
 _BROKEN_OFF = "an exception has broken off the end of the block"
 
 _Result = TypeVar("_Result")
-_TO_BE_REPEATED = (AbortableError, RebuildProducerError, RetriableError, ClusterUnavailableError, *NOTHING_WAS_SENT)
+_TO_BE_REPEATED = (
+    errors.AbortableError,
+    errors.RebuildProducerError,
+    errors.RetriableError,
+    errors.ClusterUnavailableError,
+    *NOTHING_WAS_SENT,
+)
 
 
 @dataclass(slots=True)
@@ -81,7 +80,7 @@ class TransactionSession:
             raise_failure=self.raise_failure,
         )
         self._calls_at_work = 0
-        self._failure: EosError | None = None
+        self._failure: errors.EosError | None = None
         self._leaving: _Leaving | None = None
         self._given_up = False
         self.is_over = False
@@ -147,7 +146,7 @@ class TransactionSession:
         ended = self._resume()
         self._steps.outputs_in_hand = True
         if ended is not None and ended.outcome is Outcome.ABORTED:
-            raise AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
+            raise errors.AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
         if not self.is_open:
             self.step_of_a_block(lambda: self._working(self._steps.begin))
 
@@ -386,7 +385,7 @@ class TransactionSession:
         """Whatever ``undo`` raises: nothing of the transaction was committed, and its records are read again."""
         try:
             return self._working(lambda: undo(reason))
-        except EosError as error:
+        except errors.EosError as error:
             ending = Ending(Outcome.ABORTED, f"{reason}; and the abort failed: {error}")
             self._steps.abort_failed(ending, inside_revoke=False)
             raise
@@ -397,7 +396,7 @@ class TransactionSession:
         if not self.handle_in_doubt and self._steps.is_idle:  # ended inside a rebalance callback, and told there
             self._steps.settled()
             return self._steps.note(Ending(Outcome.ABORTED, str(failure)))
-        if isinstance(failure, (AbortableError, RebuildProducerError)):
+        if isinstance(failure, (errors.AbortableError, errors.RebuildProducerError)):
             return self.recover(failure)
         return self.abort(f"the block met {type(failure).__name__}: {failure}")
 
@@ -431,7 +430,7 @@ class TransactionSession:
             self._given_up = True
             self._steps.lifecycle.on(Event.GIVEN_UP)
         else:
-            with suppress(EosError):  # which the block is told
+            with suppress(errors.EosError):  # which the block is told
                 self.conclude_block()
 
     def producer_closes(self) -> None:
@@ -452,7 +451,7 @@ class TransactionSession:
     def _end_held(self, reason: str) -> None:
         try:
             self._abort_on_the_way_out()
-        except EosError as error:
+        except errors.EosError as error:
             reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
         self._steps.count_aborted(self._steps.aborted(reason, inside_revoke=True))
 
@@ -467,7 +466,7 @@ class TransactionSession:
             failure, self._failure = self._failure, None
             raise failure
 
-    def recover(self, error: AbortableError | RebuildProducerError) -> Ending:
+    def recover(self, error: errors.AbortableError | errors.RebuildProducerError) -> Ending:
         """Do what ``error``, raised while work was being added, is named for."""
         with self._producer.callback_errors_deferred():
             self.raise_failure()
@@ -532,9 +531,9 @@ class TransactionSession:
         try:
             with self._producer.callback_errors_deferred(beyond=True):
                 return self._working(act)
-        except EosError as error:
+        except errors.EosError as error:
             self._failure = error
-            if not self.is_unresolved and not isinstance(error, UnknownOutcomeError):
+            if not self.is_unresolved and not isinstance(error, errors.UnknownOutcomeError):
                 self._steps.abort_failed(None, inside_revoke=True)
             return None
 

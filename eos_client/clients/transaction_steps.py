@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from eos_client import errors
 from eos_client.clients.block_state import TellOutcome
 from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.clients.recovery_trace import RecoveryTrace
@@ -23,15 +24,6 @@ from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy
 from eos_client.core.model import GroupGeneration, InputPositions, Outcome, named, record_count
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import OWED_A_REBUILD, Act, Event, Phase, TransactionLifecycle
-from eos_client.errors import (
-    AbortableError,
-    ClientClosedError,
-    EosError,
-    RebuildProducerError,
-    TransactionStateError,
-    UnknownOutcomeError,
-    WrongThreadError,
-)
 from eos_client.observe import Counters, EventHook, TransactionAborted, TransactionCommitted
 from eos_client.ports import Clock, MembershipSnapshot
 
@@ -40,7 +32,7 @@ WAIT_SLICE_S = 0.02
 _OwnCall = Literal["begin_transaction", "send_offsets", "commit_transaction", "abort_transaction"]
 """``send_offsets`` makes the producer's own ``send_offsets_to_transaction``."""
 
-NOTHING_WAS_SENT = (TransactionStateError, ClientClosedError, WrongThreadError)
+NOTHING_WAS_SENT = (errors.TransactionStateError, errors.ClientClosedError, errors.WrongThreadError)
 """Of the errors of ``commit_transaction`` that name no recovery, those that leave no doubt about the outcome."""
 
 _WHAT_WAS_BROKEN_OFF = {
@@ -89,19 +81,19 @@ class _Attempt:
     inside_revoke: bool = False
     reason: str = ""
     rule: GateRule | None = None
-    failure: AbortableError | RebuildProducerError | None = None
+    failure: errors.AbortableError | errors.RebuildProducerError | None = None
     ruling: CommitRuling | None = None
     snapshot: MembershipSnapshot | None = None
     commit: _Commit | None = None
-    unanswered: UnknownOutcomeError | None = None
+    unanswered: errors.UnknownOutcomeError | None = None
     starts: InputPositions | None = None
     is_log_asked: bool = False
     is_left_unknown: bool = False
 
-    def fail(self, failure: AbortableError | RebuildProducerError) -> Event:
+    def fail(self, failure: errors.AbortableError | errors.RebuildProducerError) -> Event:
         """Let ``failure`` be why the transaction is aborted; returns what it is to the lifecycle."""
         self.failure, self.reason, self.rule = failure, str(failure), None
-        return Event.HANDLE_FINISHED if isinstance(failure, RebuildProducerError) else Event.REFUSED
+        return Event.HANDLE_FINISHED if isinstance(failure, errors.RebuildProducerError) else Event.REFUSED
 
 
 class TransactionSteps:
@@ -174,7 +166,7 @@ class TransactionSteps:
         """Abort because of ``reason``, and go back to the first uncommitted record."""
         return self._run(Event.ABORT, _Attempt(self._clock(), inside_revoke=inside_revoke, reason=reason))
 
-    def recover(self, failure: AbortableError | RebuildProducerError) -> Ending:
+    def recover(self, failure: errors.AbortableError | errors.RebuildProducerError) -> Ending:
         """Do what ``failure``, raised while work was being added, is named for."""
         attempt = _Attempt(self._clock())
         return self._run(attempt.fail(failure), attempt)
@@ -237,7 +229,7 @@ class TransactionSteps:
         try:
             self._consumer.require_open()
             self.own_call("begin_transaction")
-        except EosError as error:
+        except errors.EosError as error:
             # Where a signal handler's begin_transaction() has passed for ours, the client library refuses ours.
             if not self._producer.has_open_transaction:
                 self.lifecycle.on(Event.NOT_BEGUN)
@@ -251,7 +243,7 @@ class TransactionSteps:
         meanwhile = None if attempt.inside_revoke else self._consumer.prefetch
         try:
             self._producer.flush_outputs(self._producer.limits.commit_timeout_s, meanwhile)
-        except (AbortableError, RebuildProducerError) as error:
+        except (errors.AbortableError, errors.RebuildProducerError) as error:
             if not attempt.inside_revoke:
                 self._raise_failure()  # a commit inside a callback that was served meanwhile may have taken effect
             is_finished = attempt.fail(error) is Event.HANDLE_FINISHED
@@ -332,13 +324,13 @@ class TransactionSteps:
                 self.own_call("send_offsets", commit.positions, commit.snapshot, timeout_s, str(commit.token))
             is_sent = True
             self.own_call("commit_transaction", timeout_s)
-        except UnknownOutcomeError as error:
+        except errors.UnknownOutcomeError as error:
             attempt.unanswered = error
             return Event.UNANSWERED
-        except EosError as error:
+        except errors.EosError as error:
             if self._producer.may_have_ended:  # then a signal handler has raised it
                 raise
-            if isinstance(error, (AbortableError, RebuildProducerError)):
+            if isinstance(error, (errors.AbortableError, errors.RebuildProducerError)):
                 return attempt.fail(error)
             if not is_sent or isinstance(error, NOTHING_WAS_SENT):
                 self.lifecycle.on(Event.NOT_SENT)
@@ -348,7 +340,7 @@ class TransactionSteps:
     def _ask_log(self, attempt: _Attempt) -> Event:
         """Ask the log what became of the commit. What that raises leaves the outcome open, but UnknownOutcomeError."""
         commit = _given(attempt.commit)
-        cause = attempt.unanswered = attempt.unanswered or UnknownOutcomeError(self._why(attempt))
+        cause = attempt.unanswered = attempt.unanswered or errors.UnknownOutcomeError(self._why(attempt))
         if not attempt.is_log_asked:
             attempt.is_log_asked = True
             self._counters.outcomes_resolved += 1
@@ -357,7 +349,7 @@ class TransactionSteps:
             outcome = ask_the_log(
                 self._consumer, self._producer, commit.positions, commit.token, cause, self._hook, self._clock
             )
-        except UnknownOutcomeError as error:
+        except errors.UnknownOutcomeError as error:
             self.lifecycle.on(Event.NOT_FOUND)
             self.go_back(inside_revoke=attempt.inside_revoke)
             self._told(None, str(error))
@@ -380,7 +372,7 @@ class TransactionSteps:
         try:
             if self.lifecycle.has_begun:
                 self.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
-        except RebuildProducerError as error:
+        except errors.RebuildProducerError as error:
             return attempt.fail(error)
         return Event.ABORT_CONFIRMED
 
@@ -389,7 +381,7 @@ class TransactionSteps:
         self._trace_failure(attempt)
         try:
             self._producer.rebuild()
-        except EosError:
+        except errors.EosError:
             self.go_back(inside_revoke=attempt.inside_revoke)
             raise
         return Event.REBUILT

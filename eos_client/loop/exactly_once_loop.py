@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from eos_client import errors
 from eos_client.clients import EosConsumer, EosProducer
 from eos_client.clients.input_events import InputEvents
 from eos_client.clients.transaction_steps import Ending
@@ -19,17 +20,6 @@ from eos_client.confluent.admin.preflight import require_output_topics, require_
 from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.core.model import InputPartition, Outcome
-from eos_client.errors import (
-    AbortableError,
-    ClientClosedError,
-    ClusterUnavailableError,
-    ConfigurationError,
-    EosError,
-    FatalClientError,
-    RebuildProducerError,
-    UnknownOutcomeError,
-    WrongThreadError,
-)
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
 from eos_client.loop.repeated_aborts import RepeatedAborts
@@ -70,7 +60,7 @@ class ExactlyOnceLoop:
         clients: ClientLibrary = CONFLUENT_KAFKA,
     ) -> None:
         if isinstance(topics, str) or not topics:
-            raise ConfigurationError(f"topics={topics!r} must be a list of at least one topic name.")
+            raise errors.ConfigurationError(f"topics={topics!r} must be a list of at least one topic name.")
         self.config = config
         self.counters = Counters()
         self._topics = list(topics)
@@ -136,12 +126,12 @@ class ExactlyOnceLoop:
     def _claim(self) -> None:
         with self._starting:
             if self._closed:
-                raise ClientClosedError(
+                raise errors.ClientClosedError(
                     f"this loop has ended ({self._stop_reason or 'closed'}) and its clients are closed. Build another "
                     "ExactlyOnceLoop: it goes on at the group's committed offsets."
                 )
             if self._runner is not None:
-                raise WrongThreadError(
+                raise errors.WrongThreadError(
                     f"this loop runs in thread {self._runner.name!r} already. Build another ExactlyOnceLoop to run two "
                     "beside each other."
                 )
@@ -260,14 +250,14 @@ class ExactlyOnceLoop:
                 return
             work = frozenset(self._member.positions)
             ending = self._session.end()
-        except UnknownOutcomeError as error:
+        except errors.UnknownOutcomeError as error:
             self._hook(ClientReported(client="producer", error=str(error)))
             self._apply_endings()
             # Failed records are reported only when they are known to be committed.
             self._failed.aborted(self._member.membership.assigned)
             self._forget_transaction()
             return
-        except (AbortableError, RebuildProducerError) as error:
+        except (errors.AbortableError, errors.RebuildProducerError) as error:
             is_explained = isinstance(error, RefusedRecordsError)
             work = work or frozenset(self._member.positions)
             ending = self._session.recover(error)
@@ -371,7 +361,7 @@ class ExactlyOnceLoop:
             return
         self._aborts.evicted()
         if self._aborts.evictions >= _EVICTIONS_MAX:
-            raise FatalClientError(
+            raise errors.FatalClientError(
                 f"{self._aborts.evictions} transactions in a row were aborted because one record took {longest_s:.1f} "
                 f"s, longer than max.poll.interval.ms={self._max_poll_s * 1000:.0f}, after which the group gives the "
                 "partitions to others. Set it above the time of the slowest record, retries included. Nothing of these "
@@ -400,7 +390,7 @@ class ExactlyOnceLoop:
     def _back_off(self, ending: Ending) -> None:
         """Pause after repeated aborts; raise when ``recovery_timeout_s`` of work has led to no commit."""
         if self._aborts.spent_s > self.config.recovery_timeout_s:
-            raise ClusterUnavailableError(
+            raise errors.ClusterUnavailableError(
                 f"{self._aborts.count} transactions in a row were aborted: {self._aborts.spent_s:.0f} s of work "
                 f"without a commit (recovery_timeout_s={self.config.recovery_timeout_s:g}). Nothing is visible; "
                 f"repair the cause and start the process again. Reason of the last abort: {ending.reason}"
@@ -436,7 +426,7 @@ class ExactlyOnceLoop:
         self._apply_endings()
         try:
             self._session.give_up(self._stop_reason or "the loop was closed")
-        except EosError as error:
+        except errors.EosError as error:
             self._hook(ClientReported(client="producer", error=f"the last transaction was not aborted: {error}"))
 
 

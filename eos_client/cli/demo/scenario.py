@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from eos_client.cli.demo.display import Display, Progress
 from eos_client.cli.demo.feed import Feed
@@ -43,6 +44,7 @@ def wait_until(
             raise StalledError(f"nothing was {awaited} for {limit_s:g} s at {committed:,} records")
 
 
+@dataclass
 class Scenario:
     """Plays the story with three workers over a feed; what it notices goes to the display.
 
@@ -50,29 +52,20 @@ class Scenario:
     :param beside: called now and then: what else goes on meanwhile.
     """
 
-    def __init__(
-        self,
-        workers: Sequence[Worker],
-        feed: Feed,
-        display: Display,
-        committed_of: Callable[[], int],
-        beside: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._beside = beside
-        self._workers = workers
-        self._feed = feed
-        self._display = display
-        self._committed_of = committed_of
-        self._progress: Progress = display.progress
-        self._asked_at = 0.0
+    workers: Sequence[Worker]
+    feed: Feed
+    display: Display
+    committed_of: Callable[[], int]
+    beside: Callable[[], None]
+    _asked_at: float = 0.0
 
     def play(self) -> None:
         """Go through all steps until everything is committed.
 
         :raises StalledError: nothing moved for _STALL_LIMIT_S seconds, or a worker ended by itself.
         """
-        first, victim, third = self._workers
-        feed, emit = self._feed, self._display.emit
+        first, victim, third = self.workers
+        feed, emit = self.feed, self.display.emit
         feed.release(_RELEASED_AT_START)
         feed.start()
         self._start(first, victim)
@@ -90,13 +83,13 @@ class Scenario:
         self._until(lambda: victim.tally.partitions > 0)
         emit(f"{victim.name} is back and owns {victim.tally.partitions} partitions")
         feed.release(1.0)
-        self._until(lambda: feed.is_done and self._progress.committed >= feed.total)
+        self._until(lambda: feed.is_done and self.display.progress.committed >= feed.total)
         emit(f"all {feed.total:,} records are committed")
 
     def stop(self) -> list[str]:
         """Send SIGTERM to every worker and wait; return a complaint for each that did not end with status 0."""
-        self._feed.stop()
-        running = [worker for worker in self._workers if worker.is_running]
+        self.feed.stop()
+        running = [worker for worker in self.workers if worker.is_running]
         for worker in running:
             worker.terminate()
         complaints = []
@@ -107,7 +100,7 @@ class Scenario:
                 how = "had to be killed" if code is None else f"ended with status {code}"
                 complaints.append(f"{worker.name} {how}")
                 if code is not None:
-                    self._display.emit(f"{worker.name} {how} when it was stopped: {worker.tally.failure}")
+                    self.display.emit(f"{worker.name} {how} when it was stopped: {worker.tally.failure}")
         return complaints
 
     def _start(self, *workers: Worker) -> None:
@@ -115,7 +108,7 @@ class Scenario:
             worker.start()
             again = " again" if worker.tally.lives > 1 else ""
             pid = worker.child.pid if worker.child else 0
-            self._display.emit(f"{worker.name} started{again} (process {pid})")
+            self.display.emit(f"{worker.name} started{again} (process {pid})")
 
     def _kill_at_work(self, victim: Worker) -> int:
         """Kill it some way into the transaction after its next commit; return how many partitions it owned."""
@@ -127,24 +120,24 @@ class Scenario:
         return owned
 
     def _has_committed(self, share: float) -> bool:
-        wanted = math.ceil(self._progress.total * share)
-        return self._progress.committed >= min(wanted, self._feed.released)
+        wanted = math.ceil(self.display.progress.total * share)
+        return self.display.progress.committed >= min(wanted, self.feed.released)
 
     def _until(self, reached: Callable[[], bool]) -> None:
-        wait_until(reached, self._look, self._progress, _STALL_LIMIT_S, "committed")
+        wait_until(reached, self._look, self.display.progress, _STALL_LIMIT_S, "committed")
 
     def _look(self) -> None:
-        self._beside()
-        if self._feed.error is not None:
-            raise self._feed.error
-        for worker in self._workers:
+        self.beside()
+        if self.feed.error is not None:
+            raise self.feed.error
+        for worker in self.workers:
             while worker.tally.incidents:
-                self._display.emit(f"{worker.name} {worker.tally.incidents.popleft()}")
+                self.display.emit(f"{worker.name} {worker.tally.incidents.popleft()}")
             if worker.state.startswith(("failed", "stopped")):
                 last = worker.tally.failure or "\n".join(worker.log_tail)
                 raise StalledError(f"{worker.name} ended by itself, {worker.state}: {last}")
-        self._progress.loaded = self._feed.loaded
+        self.display.progress.loaded = self.feed.loaded
         if time.monotonic() - self._asked_at >= _OFFSETS_INTERVAL_S:
-            self._progress.committed = self._committed_of()
+            self.display.progress.committed = self.committed_of()
             self._asked_at = time.monotonic()
-        self._display.refresh()
+        self.display.refresh()

@@ -16,7 +16,7 @@ from eos_client.cli.demo.feed import Feed
 from eos_client.cli.demo.input_file import InputLines, open_input
 from eos_client.cli.demo.scenario import Scenario, StalledError
 from eos_client.cli.demo.spark_stage import SparkStage
-from eos_client.cli.demo.verdict import Job, Verdict, reach_verdict
+from eos_client.cli.demo.verdict import Job, reach_verdict
 from eos_client.cli.demo.worker import Worker
 from eos_client.cli.demo_spark.stream import missing_for_spark
 from eos_client.cli.demo_spark.verdict import StreamVerdict
@@ -164,7 +164,7 @@ class _Session:
             )
             spark = self._spark_stage(running, display)
             beside: Callable[[], None] = (lambda: None) if spark is None else spark.look
-            scenario = Scenario(workers, feed, display, lambda: self._committed(offsets), beside=beside)
+            scenario = Scenario(workers, feed, display, lambda: self._committed(offsets), beside)
             try:
                 with display:
                     scenario.play()
@@ -175,7 +175,9 @@ class _Session:
                 complaints += scenario.stop()
             end_to_end = None if spark is None else self._end_to_end(spark, display)
         display.emit("all workers have left; reading the topics back")
-        return show_outcome(display, self._verdict(feed.loaded), complaints, end_to_end)
+        count, config = self._lines.count, self._options.settings
+        verdict = reach_verdict(self._admin, self._bootstrap, config, self._job, lines=count, loaded=feed.loaded)
+        return show_outcome(display, verdict, complaints, end_to_end)
 
     def _spark_stage(self, running: ExitStack, display: Display) -> SparkStage | None:
         """Start the Spark stream behind the workers, where that is possible; else say why there is none."""
@@ -217,10 +219,6 @@ class _Session:
             return sum(offsets.read(self._job.input_topic, self._job.partition_count).values())
         except ClusterUnavailableError:  # its coordinator is not known yet
             return 0
-
-    def _verdict(self, loaded: int) -> Verdict:
-        config = self._options.settings
-        return reach_verdict(self._admin, self._bootstrap, config, self._job, lines=self._lines.count, loaded=loaded)
 
     def _delete_topics(self) -> None:
         if self._options.bootstrap_servers is not None:  # an embedded broker takes them with it

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from eos_client.confluent.consumer.group_offsets import GroupOffsets
@@ -33,30 +34,22 @@ _PREFETCH_MAX = 20_000
 _REJOIN_ASK_S = 10.0
 
 
+@dataclass(eq=False, repr=False)
 class Fetching:
     """Takes records from the library for the parts, and makes good what a call that was broken off has left undone.
 
     ``replaced_topics`` of the subscription were deleted and created again: nothing of them is handed over.
     """
 
-    def __init__(
-        self,
-        library: LibraryConsumer,
-        membership: Membership,
-        parts: PartitionParts,
-        offsets: GroupOffsets,
-        report: Callable[[str], None],
-        clock: Clock,
-    ) -> None:
-        self._library = library
-        self._membership = membership
-        self._parts = parts
-        self._offsets = offsets
-        self._report = report
-        self._clock = clock
-        self._queue_was_emptied = False
-        self._withheld_all = False
-        self.replaced_topics: frozenset[str] = frozenset()
+    _library: LibraryConsumer
+    _membership: Membership
+    _parts: PartitionParts
+    _offsets: GroupOffsets
+    _report: Callable[[str], None]
+    _clock: Clock
+    _queue_was_emptied: bool = field(default=False, init=False)
+    _withheld_all: bool = field(default=False, init=False)
+    replaced_topics: frozenset[str] = field(default=frozenset(), init=False)
 
     def fetch(self, count: int, timeout: float) -> Batch:
         """Ask the client library, and return what is still ours, not paused and not from before a rewind."""
