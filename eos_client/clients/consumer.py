@@ -304,7 +304,7 @@ class EosConsumer:
         requested = self._plain.requested(message, offsets)
         if not self.open_work.is_fenced_by_group:
             return self._plain.commit_by_hand(requested, asynchronous=asynchronous)
-        if not requested and not self._plain.are_pending:
+        if not requested and not self.member.plain.pending:
             self.member.nothing_to_commit(asynchronous=asynchronous)
             return None
         if self.open_work.committing_session is not None:

@@ -47,11 +47,6 @@ class PlainCommits:
         """From now on a session settles the uncommitted work of the consumer."""
         self._has_session = True
 
-    @property
-    def are_pending(self) -> bool:
-        """Whether offsets wait for the next commit that is allowed."""
-        return bool(self._offsets.pending)
-
     def drop_pending(self) -> None:
         """Drop what is pending: sent after a transaction of the application's own, it would take the group back."""
         self._offsets.pending.clear()
@@ -101,7 +96,7 @@ class PlainCommits:
         self._offsets.sends(offsets)
         if asynchronous:
             self._offsets.pending.update(offsets)  # until on_commit has confirmed them
-        sent = self._consumer.offsets.commit(offsets=list(offsets.values()), asynchronous=asynchronous)
+        sent = self._consumer.offsets.commit(list(offsets.values()), asynchronous=asynchronous)
         if asynchronous:
             self._offsets.sent(offsets)
         self._offsets.drop_stored({partition: place.offset for partition, place in offsets.items()})

@@ -19,7 +19,7 @@ from eos_client.confluent.failures import leave_block, misplaced_call
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import is_in_call
 from eos_client.core.model import InputPartition, InputPositions, Outcome, named, record_count
-from eos_client.core.transaction_lifecycle import Event
+from eos_client.core.transaction_lifecycle import OUTCOME_OPEN, UNFINISHED, Event
 from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted, log_event, safe_hook
 from eos_client.ports import Clock, OutputRecord
 
@@ -107,7 +107,7 @@ class TransactionSession:
     @property
     def is_unresolved(self) -> bool:
         """Whether a commit was sent whose outcome is not known yet; `conclude` asks for it."""
-        return self._steps.lifecycle.is_outcome_open
+        return self._steps.lifecycle.phase in OUTCOME_OPEN
 
     @property
     def is_in_doubt(self) -> bool:
@@ -117,7 +117,7 @@ class TransactionSession:
     @property
     def handle_in_doubt(self) -> bool:
         """Whether the producer's handle is to be replaced before it is used again."""
-        return self._steps.lifecycle.is_unfinished
+        return self._steps.lifecycle.phase in UNFINISHED
 
     @property
     def in_hand(self) -> bool:

@@ -141,26 +141,21 @@ class StartQuestion:
         return marker.next_batch if marker and marker.identity.query_id == self.identity.query_id else 0
 
     @property
-    def _behind(self) -> list[int]:
+    def behind(self) -> list[int]:
         """The distinct next batches of entries that have not committed this batch, in order."""
         return sorted({e.next_batch for e in self.live.values() if e.next_batch <= self.batch_id})
 
     @property
     def unfinished(self) -> bool:
         """Whether an earlier batch was written by some slots only."""
-        behind = self._behind
+        behind = self.behind
         # Two consecutive batches, neither recorded as complete; anything older means that entries went back.
         return len(behind) == 2 and behind[1] == behind[0] + 1 and self._complete <= behind[0]  # noqa: PLR2004
 
     @property
-    def last_begun(self) -> int:
-        """The batch that some slots have not written, where an earlier one is ``unfinished``."""
-        return self._behind[0]
-
-    @property
     def regressed(self) -> bool:
         """Whether some entry went back: no batch begins before all slots have committed the one before it."""
-        return len(self._behind) > 1 or any(e.next_batch < self._complete for e in self.live.values())
+        return len(self.behind) > 1 or any(e.next_batch < self._complete for e in self.live.values())
 
     @property
     def outrun(self) -> bool:
@@ -249,7 +244,7 @@ def _topic_changed(question: StartQuestion) -> errors.BatchLedgerError:
 
 
 def _unfinished(question: StartQuestion) -> errors.BatchLedgerError:
-    begun = question.last_begun
+    begun = question.behind[0]
     written = [str(slot) for slot, entry in sorted(question.live.items()) if entry.next_batch == begun + 1]
     return errors.BatchUnfinishedError(
         f"batch {begun} was written only by slots {', '.join(written)}, and Spark has gone on to batch "

@@ -228,7 +228,8 @@ class DriverRun:
             try:
                 return self._attempt(frame, batch_id, clock)
             except Exception as error:  # noqa: PERF203  # a whole Spark job each
-                if not self._may_renew_lease(within_s=_HEARD_WITHIN_S if _REFUSED in str(error) else 0.0):
+                within_s = _HEARD_WITHIN_S if _REFUSED in str(error) else 0.0
+                if self._is_closed or not self._lease.has_ended(within_s=within_s) or self._lease.is_superseded:
                     raise
                 self._renew_lease(batch_id, error)
                 clock.lap("renewal")
@@ -240,7 +241,9 @@ class DriverRun:
             # The application went on after an error: read the ledger as a restarted query would.
             self._take_over(self._present_marker(), batch_id)
         clock.lap("gate")
-        rows = self._rows(frame, batch_id)
+        rows = project_columns(frame, self.settings.order_by)
+        if self._stage is not None:
+            rows = self._stage.stable(rows, batch_id)
         clock.lap("rows")
         task = self._task(batch_id, snapshot.group_metadata)
         with own_job(frame, self.query, self._row_bytes):
@@ -253,9 +256,6 @@ class DriverRun:
         self._whole = marker
         clock.lap("marker")
         return statuses
-
-    def _may_renew_lease(self, *, within_s: float) -> bool:
-        return not self._is_closed and self._lease.has_ended(within_s=within_s) and not self._lease.is_superseded
 
     def _renew_lease(self, batch_id: int, error: Exception) -> None:
         """Take the lease again unless a newer driver has announced itself; else raises ``error``."""
@@ -286,10 +286,6 @@ class DriverRun:
             self._holders,
             self._on_step,
         )
-
-    def _rows(self, frame: DataFrame, batch_id: int) -> DataFrame:
-        rows = project_columns(frame, self.settings.order_by)
-        return rows if self._stage is None else self._stage.stable(rows, batch_id)
 
     def _written(self, rows: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
         """Write the slots that have not committed the batch; refuse it when a committed slot's rows differ now."""

@@ -151,7 +151,7 @@ def matched_columns(frame: DataFrame, order_by: Sequence[str]) -> Mapping[str, s
     names = frame.columns
     known = {*SINK_COLUMNS, *order_by}
     # Most frames have the exact names; reading the setting is a py4j call in every batch.
-    cases_matter = known.issuperset(names) or _cases_matter(frame)
+    cases_matter = known.issuperset(names) or str(frame.sparkSession.conf.get(_CASES_MATTER, "false")).lower() == "true"
     matched = {wanted: _matching(wanted, names, cases_matter) for wanted in (*SINK_COLUMNS, *order_by)}
     for found in matched.values():
         if len(found) > 1:
@@ -166,10 +166,6 @@ def matched_columns(frame: DataFrame, order_by: Sequence[str]) -> Mapping[str, s
             'as "value", of type string or binary.'
         )
     return {wanted: found[0] for wanted, found in matched.items() if found}
-
-
-def _cases_matter(frame: DataFrame) -> bool:
-    return str(frame.sparkSession.conf.get(_CASES_MATTER, "false")).lower() == "true"
 
 
 def _matching(wanted: str, names: Iterable[str], cases_matter: bool) -> list[str]:

@@ -69,11 +69,6 @@ class SlotStatus:
         outcome, *others = json.loads(text)
         return cls(slot, SlotOutcome(outcome), *others)
 
-    def as_error(self) -> EosError:
-        """Return the error that a refusal stands for."""
-        kind: Any = getattr(errors, self.error, EosError)
-        return kind(f"slot {self.slot}: {self.message}")  # type: ignore[no-any-return]
-
 
 def check_statuses(found: Iterable[SlotStatus], slots: int) -> list[SlotStatus]:
     """Return the statuses by slot; raises what a slot was refused with, RetriableError when one is missing."""
@@ -83,7 +78,8 @@ def check_statuses(found: Iterable[SlotStatus], slots: int) -> list[SlotStatus]:
         raise errors.RunFencedError(f"slot {fenced.slot}: {fenced.message}")
     refused = next((s for s in by_slot.values() if s.outcome is SlotOutcome.REFUSED), None)
     if refused is not None:
-        raise refused.as_error()
+        kind: Any = getattr(errors, refused.error, EosError)
+        raise kind(f"slot {refused.slot}: {refused.message}")
     missing = sorted(set(range(slots)) - set(by_slot))
     if missing or len(by_slot) != slots:
         raise RetriableError(

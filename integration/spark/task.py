@@ -32,7 +32,6 @@ from eos_client.core.batch_ledger import (
 from eos_client.integration.spark.settings import SinkSettings, StepObserver
 from eos_client.integration.spark.status import SlotOutcome, SlotStatus
 from eos_client.integration.spark.worker_clients import READERS, SLOTS, HeldSlot, cluster_key, new_reader
-from eos_client.observe import Event
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -195,7 +194,7 @@ class SlotAttempt:
         if fenced is not None:
             return fenced
         name = settings.transactional_id(self._slot)
-        self._producer = SlotProducer(settings.producer, name, limits=settings.limits, hook=_ignore)
+        self._producer = SlotProducer(settings.producer, name, limits=settings.limits, hook=lambda _: None)
         self._producer.init_transactions()
         self._producer.disown()
         return None
@@ -423,7 +422,3 @@ class SlotAttempt:
 def _public_name(error: errors.EosError) -> str:
     """Return the name of the class of ``error`` in ``eos_client.errors``, which the driver can raise."""
     return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == errors.EosError.__module__)
-
-
-def _ignore(event: Event) -> None:
-    del event

@@ -127,12 +127,9 @@ def _freeze(modules: int) -> None:
 
 def cluster_key(settings: SinkSettings) -> Hashable:
     """Return what two sinks must share to use the same clients."""
-    config = frozenset((key, _compared(value)) for key, value in settings.config.items())
+    compared = {k: v if isinstance(v, PickledFunction) else str(v) for k, v in settings.config.items()}
+    config = frozenset(compared.items())
     return settings.bootstrap_servers, settings.sink_id, settings.ledger_topic, config
-
-
-def _compared(value: object) -> Hashable:
-    return value if isinstance(value, PickledFunction) else str(value)
 
 
 def new_reader(settings: SinkSettings, *, stable: bool = True) -> LedgerReader:

@@ -109,7 +109,7 @@ def test_a_commit_of_such_a_client_is_its_fatal_error(stage, refused):
     consumer = refused()
     stage.collect(consumer, 1)
     with pytest.raises(FatalClientError, match=GIVEN_UP):
-        consumer.member.offsets.commit(asynchronous=False)
+        consumer.member.offsets.commit([], asynchronous=False)
 
 
 def test_a_loop_ends_with_the_fatal_error(stage, refused):
