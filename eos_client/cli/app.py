@@ -12,7 +12,7 @@ from rich.console import Console
 
 from eos_client.cli.broker import serve_broker
 from eos_client.cli.demo.session import DemoOptions, GroupProtocol, run_demo
-from eos_client.cli.demo_spark.session import SparkDemoOptions, run_spark_demo
+from eos_client.cli.demo_spark.session import run_spark_demo
 from eos_client.cli.doctor import DoctorOptions, diagnose, report
 from eos_client.cli.failures import ExitCode, exit_code_table, failures_reported
 from eos_client.cli.logs import LogFormat, configure_logs
@@ -140,7 +140,7 @@ def demo_spark(
     """Prove it for Spark: an executor and the driver are killed, and the topic is read back record by record."""
     configure_logs(LogFormat.CONSOLE, verbose=verbose)
     with failures_reported(verbose=verbose), sigterm_as_interrupt(), _interruptible():
-        run_spark_demo(SparkDemoOptions(input_name=input_name, slots=slots, feed_s=seconds), _console())
+        run_spark_demo(_console(), input_name, slots, seconds)
 
 
 @app.command()

@@ -21,7 +21,7 @@ from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import OWNED_CALLS
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, GateRule, WorkSettled
-from eos_client.core.model import GroupGeneration, InputPositions, Outcome, named, record_count
+from eos_client.core.model import InputPositions, Outcome, named, record_count
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import OWED_A_REBUILD, Act, Event, Phase, TransactionLifecycle
 from eos_client.observe import Counters, EventHook, TransactionAborted, TransactionCommitted
@@ -54,27 +54,13 @@ class Ending:
     rule: GateRule | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Commit:
-    """What a commit is sent with."""
-
-    positions: InputPositions
-    snapshot: MembershipSnapshot
-    token: AttemptToken
-    ruling: CommitRuling
-    inside_revoke: bool
-
-    @property
-    def generation(self) -> GroupGeneration:
-        return self.snapshot.generation
-
-
 @dataclass(slots=True)
 class _Attempt:
     """What is known of one way to the end, across the steps of it.
 
     ``inside_revoke``: the consumer cannot go back before its running call has returned. ``reason`` and ``rule`` say why
     the transaction is aborted. ``failure``: what the client library has said and nothing was done about yet.
+    ``positions`` and ``token``: what a commit is sent with, under ``snapshot`` and because of ``ruling``.
     """
 
     began_at: float
@@ -84,7 +70,9 @@ class _Attempt:
     failure: errors.AbortableError | errors.RebuildProducerError | None = None
     ruling: CommitRuling | None = None
     snapshot: MembershipSnapshot | None = None
-    commit: _Commit | None = None
+    positions: InputPositions | None = None
+    token: AttemptToken | None = None
+    was_sent_inside_revoke: bool = False
     unanswered: errors.UnknownOutcomeError | None = None
     starts: InputPositions | None = None
     is_log_asked: bool = False
@@ -272,8 +260,8 @@ class TransactionSteps:
             attempt.reason, attempt.rule = late, None
             return Event.RULED_ABORT
         self._token = self._token.next()
-        positions = dict(self._consumer.positions)
-        attempt.commit = _Commit(positions, snapshot, self._token, ruling, attempt.inside_revoke)
+        attempt.positions, attempt.token = dict(self._consumer.positions), self._token
+        attempt.was_sent_inside_revoke = attempt.inside_revoke
         return Event.RULED_COMMIT if self.lifecycle.has_begun else Event.RULED_COMMIT_UNBEGUN
 
     def decide(self) -> tuple[CommitRuling, MembershipSnapshot]:
@@ -317,11 +305,11 @@ class TransactionSteps:
         return ""
 
     def _commit(self, attempt: _Attempt) -> Event:
-        commit, timeout_s = _given(attempt.commit), self._producer.limits.commit_timeout_s
+        positions, timeout_s = _given(attempt.positions), self._producer.limits.commit_timeout_s
         is_sent = False
         try:
-            if commit.positions:
-                self.own_call("send_offsets", commit.positions, commit.snapshot, timeout_s, str(commit.token))
+            if positions:
+                self.own_call("send_offsets", positions, _given(attempt.snapshot), timeout_s, str(attempt.token))
             is_sent = True
             self.own_call("commit_transaction", timeout_s)
         except errors.UnknownOutcomeError as error:
@@ -339,7 +327,6 @@ class TransactionSteps:
 
     def _ask_log(self, attempt: _Attempt) -> Event:
         """Ask the log what became of the commit. What that raises leaves the outcome open, but UnknownOutcomeError."""
-        commit = _given(attempt.commit)
         cause = attempt.unanswered = attempt.unanswered or errors.UnknownOutcomeError(self._why(attempt))
         if not attempt.is_log_asked:
             attempt.is_log_asked = True
@@ -347,7 +334,13 @@ class TransactionSteps:
             self._trace.failed(cause)
         try:
             outcome = ask_the_log(
-                self._consumer, self._producer, commit.positions, commit.token, cause, self._hook, self._clock
+                self._consumer,
+                self._producer,
+                _given(attempt.positions),
+                _given(attempt.token),
+                cause,
+                self._hook,
+                self._clock,
             )
         except errors.UnknownOutcomeError as error:
             self.lifecycle.on(Event.NOT_FOUND)
@@ -400,22 +393,23 @@ class TransactionSteps:
         return ending
 
     def _note_committed(self, attempt: _Attempt) -> None:
-        commit = _given(attempt.commit)
+        positions, ruling = _given(attempt.positions), _given(attempt.ruling)
+        generation = _given(attempt.snapshot).generation
         committed = TransactionCommitted(
-            records_in=record_count(commit.positions),
+            records_in=record_count(positions),
             records_out=self.records_out,
             duration_s=self._clock() - attempt.began_at,
-            generation=commit.generation,
-            inside_revoke=commit.inside_revoke,
+            generation=generation,
+            inside_revoke=attempt.was_sent_inside_revoke,
         )
-        self._consumer.settle(commit.positions)
+        self._consumer.settle(positions)
         self.settled()
-        self.note(Ending(Outcome.COMMITTED, commit.ruling.reason, commit.ruling.rule))
+        self.note(Ending(Outcome.COMMITTED, ruling.reason, ruling.rule))
         self.lifecycle.on(Event.NOTED)
         self._counters.committed += 1
         self._counters.records_in += committed.records_in
         self._counters.records_out += committed.records_out
-        self._counters.generation_id = commit.generation.generation_id
+        self._counters.generation_id = generation.generation_id
         self._hook(committed)
         self._trace.committed()
 

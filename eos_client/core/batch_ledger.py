@@ -268,18 +268,9 @@ SLOT_RULES: tuple[SlotRule, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SlotRuling:
-    """A decision and why it was made. ``error`` is the class to raise for a refusal."""
-
-    decision: SlotDecision
-    reason: str
-    error: type[errors.BatchLedgerError]
-
-
-def decide_slot(question: SlotQuestion, rules: tuple[SlotRule, ...] = SLOT_RULES) -> SlotRuling:
-    """Return the ruling of the first rule that applies."""
+def decide_slot(question: SlotQuestion, rules: tuple[SlotRule, ...] = SLOT_RULES) -> SlotRule:
+    """Return the first rule that applies."""
     for rule in rules:
         if rule.applies(question):
-            return SlotRuling(rule.decision, rule.reason, rule.error)
+            return rule
     raise LookupError(f"no rule applies to {question!r}: the table must end with a rule that always does")

@@ -22,9 +22,8 @@ from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.core.model import InputPartition, Outcome
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
-from eos_client.loop.repeated_aborts import RepeatedAborts
 from eos_client.loop.stop_signals import StopSignals
-from eos_client.loop.transaction_size import TransactionSize
+from eos_client.loop.transaction_size import RepeatedAborts, TransactionSize
 from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event, safe_hook
 from eos_client.ports import ClientLibrary, Transform
 

@@ -105,15 +105,14 @@ class DriverRun:
         """
         settings = self.settings
         admin = preflight.new_admin(settings)
-        checked = preflight.check_driver_and_cluster(settings, admin)
-        self._slot_settings = checked.settings
+        self._slot_settings, cluster_id = preflight.check_driver_and_cluster(settings, admin)
         preflight.check_query(self.query)
         project_columns(frame, settings.order_by)
         if not settings.stable_input:
             check_recomputation(frame, self.query)
         preflight.check_executors(frame, settings.slots)
         if self.query.classic and (root := settings.stage_dir or self.query.checkpoint):
-            self._records = RunRecords(frame.sparkSession, root, settings, checked.cluster_id)
+            self._records = RunRecords(frame.sparkSession, root, settings, cluster_id)
         self._ledger_topic = LedgerTopic(admin, settings.ledger_topic)
         # No slot is fenced yet, so an open transaction of a dead task could delay a stable read.
         self._plan(self._ledger_topic.room(), batch_id, self._last_record(), stable=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
@@ -24,13 +24,6 @@ from eos_client.integration.spark.spark_query import RunningQuery
 def new_admin(settings: SinkSettings) -> ClusterAdmin:
     """Return an admin client of the sink's cluster; each request takes at most ``start_timeout_s``."""
     return ClusterAdmin(settings.bootstrap_servers, settings.config_for_admin, timeout_s=settings.start_timeout_s)
-
-
-class CheckedCluster(NamedTuple):
-    """The cluster that a sink writes to: the settings within the limits that it grants, and its id."""
-
-    settings: SinkSettings
-    cluster_id: str
 
 
 def check_query(query: RunningQuery) -> None:
@@ -77,8 +70,8 @@ def _probe() -> Any:
     return lacking
 
 
-def check_driver_and_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> CheckedCluster:
-    """Refuse an unfit driver or cluster; needs no query.
+def check_driver_and_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> tuple[SinkSettings, str]:
+    """Refuse an unfit driver or cluster; needs no query. Returns the settings within its limits, and its id.
 
     The driver needs the packages of PySpark's ``mapInArrow``; the cluster the output topic, and it must grant the
     transaction timeout that was asked for.
@@ -102,4 +95,4 @@ def check_driver_and_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> Check
     slot = SlotProducer(settings.producer, settings.transactional_id(0), limits=settings.limits)
     with contextlib.closing(slot) as producer:
         require_output_topics(producer, [settings.topic], settings.start_timeout_s, MONOTONIC_CLOCK)
-    return CheckedCluster(settings, cluster.cluster_id)
+    return settings, cluster.cluster_id

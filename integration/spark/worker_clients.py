@@ -14,6 +14,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from eos_client.confluent.ledger.ledger_reader import LedgerReader
@@ -82,17 +83,16 @@ class Shelf(Generic[K, C]):
             self._pid = os.getpid()
 
 
+@dataclass(eq=False, slots=True)
 class HeldSlot:
     """A slot's producer with no open transaction, the run and the batch it served last, and the ledger's entry then."""
 
-    __slots__ = ("_kept_at", "batch_id", "entry", "producer", "run")
-
-    def __init__(self, producer: SlotProducer, run: tuple[str, int], batch_id: int, entry: LedgerEntry | None) -> None:
-        self.producer = producer
-        self.run = run
-        self.batch_id = batch_id
-        self.entry = entry
-        self._kept_at = time.time()  # a monotonic clock stands still with a machine that is suspended
+    producer: SlotProducer
+    run: tuple[str, int]
+    batch_id: int
+    entry: LedgerEntry | None
+    # A monotonic clock stands still with a machine that is suspended.
+    _kept_at: float = field(default_factory=time.time, init=False)
 
     @property
     def idle_s(self) -> float:

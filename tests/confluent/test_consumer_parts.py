@@ -13,12 +13,11 @@ from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 
 import eos_client
 from eos_client.confluent.consumer.chosen_positions import ChosenPositions
-from eos_client.confluent.consumer.fetched_records import FetchedRecords
+from eos_client.confluent.consumer.fetched_records import Batch, FetchedRecords
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.paused_partitions import PausedPartitions
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.read_positions import ReadPositions
-from eos_client.confluent.consumer.record_runs import Batch
 from eos_client.confluent.consumer.rewinding import Rewinding, Seeks
 from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.hand_over import HandOver

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -28,16 +27,7 @@ _STALL_LIMIT_S = 240.0  # Spark starts twice, perhaps on a machine with other th
 _INPUT, _OUTPUT, _PARTITION_COUNT = "orders", "receipts", 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class SparkDemoOptions:
-    """The options of ``eos-client demo-spark``."""
-
-    input_name: str | None = None
-    slots: int = 4
-    feed_s: float = 20.0
-
-
-def run_spark_demo(options: SparkDemoOptions, console: Console) -> None:
+def run_spark_demo(console: Console, input_name: str | None = None, slots: int = 4, feed_s: float = 20.0) -> None:
     """Play the demo and print its verdict.
 
     :raises NotExactlyOnceError: the verdict is not "exactly once".
@@ -52,7 +42,7 @@ def run_spark_demo(options: SparkDemoOptions, console: Console) -> None:
     def say(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-    lines = open_input(options.input_name)
+    lines = open_input(input_name)
     connector_jars(say)
     say(f"starting an embedded Kafka {DEFAULT_VERSION} ...")
     with (
@@ -62,11 +52,11 @@ def run_spark_demo(options: SparkDemoOptions, console: Console) -> None:
         bootstrap = broker.bootstrap_servers
         admin = ClusterAdmin(bootstrap)
         admin.create_topics(dict.fromkeys((_INPUT, _OUTPUT), _PARTITION_COUNT))
-        say(f"{lines.source} -> {_INPUT} -> Spark, {options.slots} slots, 2 executors -> {_OUTPUT} on {bootstrap}")
-        plan = StreamPlan(bootstrap, _INPUT, _OUTPUT, Path(directory), "demo-receipts", options.slots)
+        say(f"{lines.source} -> {_INPUT} -> Spark, {slots} slots, 2 executors -> {_OUTPUT} on {bootstrap}")
+        plan = StreamPlan(bootstrap, _INPUT, _OUTPUT, Path(directory), "demo-receipts", slots)
         display = Display(console, (), Progress(total=lines.count))
         stream = SparkStream(plan, say)
-        feed = Feed(lines, bootstrap, _INPUT, {}, partition_count=_PARTITION_COUNT, duration_s=options.feed_s)
+        feed = Feed(lines, bootstrap, _INPUT, {}, partition_count=_PARTITION_COUNT, duration_s=feed_s)
         given_up = _play(SparkScenario(stream, feed, display, admin))
         display.emit("the stream is stopped; reading both topics back")
         reader = ClusterReader(admin, bootstrap, {}, _PARTITION_COUNT)

@@ -13,14 +13,13 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
 
-from eos_client.confluent.consumer.fetched_records import without
+from eos_client.confluent.consumer.fetched_records import Batch, RecordRun, last_good, without
 from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.group_offsets import GroupOffsets
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.read_positions import behind_the_end, forbidden_reset, topic_replaced
-from eos_client.confluent.consumer.record_runs import Batch, RecordRun, last_good
 from eos_client.core.model import InputPartition
 
 _BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)

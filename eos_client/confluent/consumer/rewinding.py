@@ -11,9 +11,9 @@ from collections.abc import Mapping
 import tenacity
 from confluent_kafka import KafkaException, TopicPartition
 
+from eos_client.confluent.consumer.fetched_records import Batch
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.read_positions import ReadPositions
-from eos_client.confluent.consumer.record_runs import Batch
 from eos_client.core.hand_over import HandOver
 from eos_client.core.model import InputPartition, InputPositions
 from eos_client.errors import FatalClientError

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import OFFSET_BEGINNING
 
+from eos_client.confluent.consumer.fetched_records import Batch
 from eos_client.confluent.consumer.group_offsets import GroupOffsets
 from eos_client.confluent.consumer.library_consumer import ResetPolicy
 from eos_client.confluent.consumer.paused_partitions import PausedPartitions
 from eos_client.confluent.consumer.read_positions import no_offset
-from eos_client.confluent.consumer.record_runs import Batch
 from eos_client.confluent.consumer.rewinding import Seeks
 from eos_client.core.model import InputPartition, named
 
