@@ -58,7 +58,7 @@ class GateAttempts:
         for _ in range(_SERVE_ROUNDS_MAX):
             if ruling.decision is not CommitDecision.SERVE_CALLBACKS:
                 break
-            self._consumer.serve_callbacks(drain=True)
+            self._consumer.fetching.serve_callbacks(drain=True)
             if not is_still_due():
                 break
             ruling, snapshot = self.decide(positions())

@@ -231,10 +231,6 @@ class TransactionSession:
         """Let go of what was acknowledged, soon: memory that is used again at once is still in the cache."""
         self._producer.poll(0)
 
-    def listen(self) -> None:
-        """Take in what the producer's client library has to say while there is no work."""
-        self._producer.listen()
-
     def await_deliveries(self) -> None:
         """Wait until all outputs written so far are acknowledged or refused; raises AbortableError after a time-out."""
         if self.is_open:
@@ -268,7 +264,7 @@ class TransactionSession:
         self.raise_failure()
         if self._steps.is_idle:
             self._steps.attempts.ended()
-            self._working(self.listen)
+            self._working(self._producer.listen)
             return self._steps.note(Ending(Outcome.COMMITTED, "nothing to do"))
         if (failed := self._producer.transaction_failure) is not None:
             return self.recover(failed)
@@ -308,7 +304,7 @@ class TransactionSession:
         """
         until = self._clock() + min(_ANSWER_WAIT_S, self._producer.limits.commit_timeout_s)
         while self._consumer.plain.unanswered() and self._clock() < until:
-            self._consumer.wait_while_paused(WAIT_SLICE_S)
+            self._consumer.fetching.wait_while_paused(WAIT_SLICE_S)
             self.raise_failure()
         # Before the group is left: there, what is not known to be committed counts as work that has gone with it.
         self._consumer.settle_commits_by_hand(self._producer.limits.commit_timeout_s)

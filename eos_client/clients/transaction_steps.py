@@ -228,7 +228,7 @@ class TransactionSteps:
         return Event.BEGUN
 
     def _flush(self, attempt: _Attempt) -> Event:
-        meanwhile = None if attempt.inside_revoke else self._consumer.prefetch
+        meanwhile = None if attempt.inside_revoke else self._consumer.fetching.prefetch
         try:
             self._producer.flush_outputs(self._producer.limits.commit_timeout_s, meanwhile)
         except (errors.AbortableError, errors.RebuildProducerError) as error:
@@ -242,7 +242,7 @@ class TransactionSteps:
         return Event.FLUSHED
 
     def _serve_callbacks(self, _: _Attempt) -> Event:
-        self._consumer.serve_callbacks()
+        self._consumer.fetching.serve_callbacks()
         self._raise_failure()
         return Event.SERVED
 
@@ -282,9 +282,9 @@ class TransactionSteps:
         waits = {CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS}
         while ruling.decision in waits and self.lifecycle.phase is Phase.DECIDING:
             if ruling.decision is CommitDecision.SKIP:
-                self._consumer.wait_while_paused(WAIT_SLICE_S)
+                self._consumer.fetching.wait_while_paused(WAIT_SLICE_S)
             else:
-                self._consumer.serve_callbacks(drain=True)
+                self._consumer.fetching.serve_callbacks(drain=True)
             self._raise_failure()
             ruling, snapshot = self.attempts.decide(self._consumer.positions)
         return ruling, snapshot
@@ -444,7 +444,7 @@ class TransactionSteps:
         if inside_revoke:
             self._consumer.fetching.rewind_soon()
         else:
-            self._consumer.rewind()
+            self._consumer.fetching.rewind()
         self.settled()
 
     def settled(self) -> None:

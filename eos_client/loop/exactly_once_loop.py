@@ -268,7 +268,7 @@ class ExactlyOnceLoop:
             first = self._consumer.poll(self.config.poll_timeout_s)
             batch = [] if first is None else [first]
             if first is None:
-                self._session.listen()
+                self._producer.listen()
         else:
             room = min(self.config.batch_size, max(1, self._size.records_max - self._records))
             batch = self._consumer.consume(room, self._poll_time_s(self._began_at))
@@ -396,7 +396,7 @@ class ExactlyOnceLoop:
             )
         if self._aborts.pause_s:
             began_at = self._clock()
-            self._member.wait_while_paused(self._aborts.pause_s)
+            self._member.fetching.wait_while_paused(self._aborts.pause_s)
             self._aborts.spent_s += self._clock() - began_at
 
     def _budget_ends_at(self) -> float:
@@ -409,7 +409,7 @@ class ExactlyOnceLoop:
         deadline, work = self._budget_ends_at(), frozenset(self._member.positions)
         ending = self._session.end()
         while ending.outcome is Outcome.SKIPPED and self._clock() < deadline:
-            self._member.wait_while_paused(self.config.poll_timeout_s)
+            self._member.fetching.wait_while_paused(self.config.poll_timeout_s)
             ending = self._session.end()
         if ending.outcome is Outcome.SKIPPED:
             self._session.abort("the loop was stopped while the gate was closed")

@@ -21,6 +21,7 @@ class RestlessConsumer:
         self.gate = CommitGate(GateSettings(hold_limit_s=LIMIT_S))
         self.gate.observe(Assigned(frozenset({ORDERS})))
         self.membership = SimpleNamespace(synced_generation=UNJOINED)
+        self.fetching = self
         self.generation_id = 1
         self.served = 0
 

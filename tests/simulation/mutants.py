@@ -152,7 +152,7 @@ def _metadata_of_the_first_commit() -> Patch:
 
 def _processes_committed_again() -> Patch:
     def settle(self: Any, _positions: Any) -> None:
-        self.fetching.rewind_soon() if self.membership.left_in_call else self.rewind()
+        self.fetching.rewind_soon() if self.membership.left_in_call else self.fetching.rewind()
 
     return mock.patch.object(confluent_consumer.ConfluentConsumer, "settle", settle)
 

@@ -92,7 +92,7 @@ def test_where_no_other_client_can_be_built_the_next_poll_tries_again(stage: Blo
         pytest.fail("the block was entered")
     assert len(stage.collect(consumer, 5)) == 5
     stage.load(1)
-    consumer.member.rewind()
+    consumer.member.fetching.rewind()
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == stage.inputs[1:]
 
@@ -288,7 +288,7 @@ def test_a_seek_does_not_outlive_a_rebalance_of_others(stage: BlockStage) -> Non
     stage.cluster.revoke((SOURCE, 0))
     stage.wait_for(lambda: not consumer.member.membership.assigned, lambda: consumer.consume(1, 0.1))
     stage.cluster.give_back()
-    stage.wait_for(lambda: consumer.member.membership.assigned, lambda: consumer.member.wait_while_paused(0.1))
+    stage.wait_for(lambda: consumer.member.membership.assigned, lambda: consumer.member.fetching.wait_while_paused(0.1))
     consumer.commit(offsets=[TopicPartition(SOURCE, 0, 5)], asynchronous=False)
     copy_until(stage, consumer, producer, stage.inputs[5:])
 
@@ -307,7 +307,7 @@ def test_a_seek_of_a_partition_that_has_left_since_is_forgotten(stage: BlockStag
     producer.close()
     stage.cluster.revoke((SOURCE, 1))
     stage.wait_for(
-        lambda: len(consumer.member.membership.assigned) == 1, lambda: consumer.member.wait_while_paused(0.1)
+        lambda: len(consumer.member.membership.assigned) == 1, lambda: consumer.member.fetching.wait_while_paused(0.1)
     )
     consumer.commit(offsets=[TopicPartition(SOURCE, 0, 10)], asynchronous=False)
     stage.cluster.give_back()
@@ -333,10 +333,10 @@ def test_a_start_that_on_assign_chooses_ends_a_seek_for_good(stage: BlockStage) 
     choice.place.offset = 6
     with producer.transaction(consumer):
         pass
-    stage.wait_for(lambda: consumer.member.membership.assigned, lambda: consumer.member.wait_while_paused(0.1))
+    stage.wait_for(lambda: consumer.member.membership.assigned, lambda: consumer.member.fetching.wait_while_paused(0.1))
     stage.cluster.lose()
     choice.place.offset = OFFSET_INVALID
-    stage.wait_for(lambda: stage.named("partitions_lost"), lambda: consumer.member.wait_while_paused(0.1))
+    stage.wait_for(lambda: stage.named("partitions_lost"), lambda: consumer.member.fetching.wait_while_paused(0.1))
     copy_until(stage, consumer, producer, stage.inputs[5:])
 
 

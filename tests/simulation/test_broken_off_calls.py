@@ -88,9 +88,16 @@ def every_way_to_fetch(world):
     consumer = world.consumer
     world.does(world.polls, world.consumes(3), world.polls)
     world.does(
-        consumer.member.prefetch, world.consumes(2), lambda: consumer.member.serve_callbacks(drain=True), world.polls
+        consumer.member.fetching.prefetch,
+        world.consumes(2),
+        lambda: consumer.member.fetching.serve_callbacks(drain=True),
+        world.polls,
     )
-    world.does(lambda: consumer.member.wait_while_paused(0.05), consumer.member.serve_callbacks, world.consumes(4))
+    world.does(
+        lambda: consumer.member.fetching.wait_while_paused(0.05),
+        consumer.member.fetching.serve_callbacks,
+        world.consumes(4),
+    )
     world.does(world.consumes(5), world.polls, lambda: consumer.commit(asynchronous=False), world.consumes(3))
     assert committed_is_seen(world)
     world.does(lambda: consumer.position([TopicPartition("in", p) for p in range(PARTITIONS)]), world.consumes(3))
@@ -214,7 +221,7 @@ class Copying:
             hook=lambda _: None,
         )
         self.producer.init_transactions()
-        self.world.consumer.member.wait_while_paused(0.05)  # so that there is a group to rebalance
+        self.world.consumer.member.fetching.wait_while_paused(0.05)  # so that there is a group to rebalance
 
     def block(self, number=6):
         self.txn = self.producer.transaction(self.world.consumer)

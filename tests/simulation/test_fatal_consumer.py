@@ -80,8 +80,8 @@ def test_a_call_that_is_broken_off_after_it_took_the_event_does_not_lose_it(stag
 def test_a_rewind_between_two_blocks_does_not_lose_it(stage, refused):
     consumer, producer = refused(), stage.producer()
     stage.cluster.clock.sleep(5.0)
-    consumer.member.prefetch()
-    consumer.member.rewind()
+    consumer.member.fetching.prefetch()
+    consumer.member.fetching.rewind()
     block_that_raises(stage, producer, consumer)
 
 

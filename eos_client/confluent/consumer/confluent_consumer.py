@@ -66,7 +66,7 @@ class ConfluentConsumer:
         self._reset_policy = ResetPolicy.of(self.library.settings)
         self._parts = self._new_parts()
         self.membership = Membership(self.library, ownership, self._parts)
-        self.fetching = Fetching(self.library, self.membership, self._parts, self.offsets, report, clock)
+        self.fetching = Fetching(self.library, self.membership, ownership, self._parts, self.offsets, report, clock)
         self.handing_over = HandingOver(self.library, self.membership, self._parts, self.fetching, self.offsets)
         self.was_left_behind = False
 
@@ -117,15 +117,6 @@ class ConfluentConsumer:
 
     # -- serving callbacks, going back -------------------------------------------------------------------------------
 
-    @owned(claims=True)
-    def serve_callbacks(self, *, drain: bool = False) -> None:
-        """Serve rebalance callbacks that are due.
-
-        Callbacks queue up behind fetched records. ``drain`` pauses the partitions, which makes the queued records
-        void, until the queue is empty: then nothing that happened before the call can still be waiting.
-        """
-        self.fetching.serve_callbacks(drain=drain)
-
     @owned()
     def serve_errors(self) -> None:
         """Let the client library report why it is not connected, also inside a call that fetches.
@@ -133,25 +124,6 @@ class ConfluentConsumer:
         What else it hands over meanwhile, a fatal error that it tells once or a record, comes with a later call.
         """
         self.fetching.fetch_for_later(1, 0)
-
-    @owned(claims=True)
-    def wait_while_paused(self, limit_s: float) -> None:
-        """Consume nothing for up to ``limit_s`` seconds and serve callbacks."""
-        self.fetching.wait_while_paused(limit_s)
-
-    @owned(claims=True)
-    def prefetch(self) -> None:
-        """Take records that are there already, for a later call; serves callbacks."""
-        self.fetching.prefetch()
-
-    @owned(claims=True)
-    def rewind(self) -> None:
-        """Go back to the first uncommitted record of every partition that is still ours.
-
-        Records that wait to be handed over are dropped and read again. Raises FatalClientError when a partition cannot
-        be rewound.
-        """
-        self.fetching.rewind()
 
     # -- what becomes of the work ------------------------------------------------------------------------------------
 
@@ -266,7 +238,7 @@ class ConfluentConsumer:
     def _sync_before_leaving(self) -> None:
         # The revoke callback commits open work only under a synced epoch (EPOCH_MOVED_BEFORE_REVOKE).
         if self.membership.is_member_epoch and self.handed.work.ours:
-            self.serve_callbacks(drain=True)
+            self.fetching.serve_callbacks(drain=True)
 
     # -- the assignment, as the application changes it ---------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.rewinding import Goals
 from eos_client.confluent.consumer.safe_close import LEAVING_ROUNDS_MAX, LEAVING_STEP_S
 from eos_client.confluent.failures import consumer_errors, input_error
+from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.model import InputPartition, Partitions
 from eos_client.errors import FatalClientError
 from eos_client.ports import Clock, keys_of
@@ -43,6 +44,7 @@ class Fetching:
 
     _library: LibraryConsumer
     _membership: Membership
+    _ownership: ThreadOwnership
     _parts: PartitionParts
     _offsets: GroupOffsets
     _report: Callable[[str], None]
@@ -161,8 +163,13 @@ class Fetching:
 
     # -- serving callbacks -------------------------------------------------------------------------------------------
 
-    def serve_callbacks(self, *, drain: bool) -> None:
-        """Serve rebalance callbacks that are due; see `ConfluentConsumer.serve_callbacks`."""
+    @owned(claims=True)
+    def serve_callbacks(self, *, drain: bool = False) -> None:
+        """Serve rebalance callbacks that are due.
+
+        Callbacks queue up behind fetched records. ``drain`` pauses the partitions, which makes the queued records
+        void, until the queue is empty: then nothing that happened before the call can still be waiting.
+        """
         self.begin()
         if drain:
             self.drain()
@@ -184,6 +191,7 @@ class Fetching:
         finally:
             self._resume_after(pausing)
 
+    @owned(claims=True)
     def wait_while_paused(self, limit_s: float) -> None:
         """Consume nothing for up to ``limit_s`` seconds and serve callbacks."""
         self.begin()
@@ -194,6 +202,7 @@ class Fetching:
             self._resume_after(pausing)
         self._close_journal()
 
+    @owned(claims=True)
     def prefetch(self) -> None:
         """Take records that are there already, for a later call; serves callbacks."""
         if len(self._parts.records) < _PREFETCH_MAX:
@@ -268,8 +277,13 @@ class Fetching:
 
     # -- going back --------------------------------------------------------------------------------------------------
 
+    @owned(claims=True)
     def rewind(self) -> None:
-        """Go back to the first uncommitted record of every partition that is still ours."""
+        """Go back to the first uncommitted record of every partition that is still ours.
+
+        Records that wait to be handed over are dropped and read again. Raises FatalClientError when a partition cannot
+        be rewound.
+        """
         self.begin()
         self._rewind()
         self._close_journal()
