@@ -1,4 +1,4 @@
-"""The protocols that adapters and test doubles implement: clients, client library, clock."""
+"""What crosses the border of the package: records, and the protocols of listeners, client libraries and clocks."""
 
 from __future__ import annotations
 
