@@ -1,15 +1,12 @@
-"""The protocols that adapters and test doubles implement: clients, client library, clock."""
+"""What crosses the border of the package: records, and the protocols of listeners, client libraries and clocks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol
 
-from eos_client.core.commit_gate import CommitGate
-from eos_client.core.model import CommittedOffset, GroupGeneration, InputPartition, InputPositions, ProducerLimits
-from eos_client.errors import AbortableError, RebuildProducerError
+from eos_client.core.model import GroupGeneration, InputPartition
 
 Header = tuple[str, "str | bytes | None"]
 Headers = Sequence[Header] | Mapping[str, "str | bytes | None"]
@@ -28,6 +25,7 @@ class Record(Protocol):
     def error(self) -> Any: ...  # noqa: D102
 
 
+@dataclass(slots=True, repr=False)
 class OutputRecord:
     """One record to write. ``topic=None`` means the loop's default output topic.
 
@@ -35,35 +33,16 @@ class OutputRecord:
     (milliseconds since the epoch, UTC; 1 at least, because librdkafka takes 0 for the current time).
     """
 
-    __slots__ = ("headers", "key", "partition", "timestamp_ms", "topic", "value")
-
-    def __init__(
-        self,
-        topic: str | None = None,
-        *,
-        value: str | bytes | None,
-        key: str | bytes | None = None,
-        headers: Headers | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-    ) -> None:
-        self.topic = topic
-        self.value = value
-        self.key = key
-        self.headers = headers
-        self.partition = partition
-        self.timestamp_ms = timestamp_ms
+    topic: str | None = None
+    _: KW_ONLY
+    value: str | bytes | None
+    key: str | bytes | None = None
+    headers: Headers | None = None
+    partition: int | None = None
+    timestamp_ms: int | None = None
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
-        return f"OutputRecord({fields})"
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, OutputRecord):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
-
-    __hash__ = None  # type: ignore[assignment]  # mutable
+        return f"OutputRecord({', '.join(f'{name}={getattr(self, name)!r}' for name in sorted(self.__slots__))})"
 
 
 Output = OutputRecord | bytes
@@ -171,199 +150,4 @@ class ClientLibrary(Protocol):
 
     def producer(self, config: dict[str, Any], /) -> Any:
         """Return a producer with librdkafka's settings ``config``; raises ``KafkaException`` for a wrong one."""
-        ...
-
-
-class GroupConsumer(Protocol):
-    """A group member that remembers which of its records are not committed yet."""
-
-    @property
-    def gate(self) -> CommitGate:
-        """The commit gate of this member."""
-        ...
-
-    @property
-    def positions(self) -> InputPositions:
-        """Uncommitted work by partition."""
-        ...
-
-    @property
-    def positions_of_ours(self) -> InputPositions:
-        """Uncommitted work of the partitions that have not left since it was consumed."""
-        ...
-
-    @property
-    def records_in_hand(self) -> bool:
-        """Whether records were handed over that are not known to be processed yet."""
-        ...
-
-    @property
-    def assigned(self) -> frozenset[InputPartition]:
-        """The partitions that the group gave us and has not taken back."""
-        ...
-
-    def settle_commits_by_hand(self, timeout_s: float) -> None:
-        """Note what the application's own transactions have committed: an abort must not go back behind it."""
-        ...
-
-    @property
-    def unanswered_commits(self) -> frozenset[InputPartition]:
-        """The partitions for which an asynchronous commit is still on its way."""
-        ...
-
-    @property
-    def unfenced_commits(self) -> frozenset[InputPartition]:
-        """The partitions for which a plain commit may still be served after whatever is sent now."""
-        ...
-
-    def fence_commits(self) -> None:
-        """Become another member of the group where a plain commit could be served after the next transaction."""
-        ...
-
-    @property
-    def synced_generation(self) -> GroupGeneration:
-        """The newest generation for which no rebalance callback can still be waiting."""
-        ...
-
-    def require_open(self) -> None:
-        """Raise ClientClosedError where nothing can be committed by this consumer any more."""
-        ...
-
-    def snapshot(self) -> MembershipSnapshot:
-        """Read the group metadata now."""
-        ...
-
-    def serve_callbacks(self, *, drain: bool = False) -> None:
-        """Serve rebalance callbacks that are due; with ``drain``, prove that none is left behind queued records."""
-        ...
-
-    def prefetch(self) -> None:
-        """Take records that are there already, for a later ``consume``; serves callbacks."""
-        ...
-
-    def processed(self) -> None:
-        """All records that were handed over so far have been processed, and their outputs were written."""
-        ...
-
-    def settle(self, positions: InputPositions) -> None:
-        """Note that the work in ``positions`` was committed; more may have been handed over since."""
-        ...
-
-    def forget(self, partitions: Iterable[InputPartition]) -> None:
-        """Drop the uncommitted positions of ``partitions``."""
-        ...
-
-    def rewind(self) -> None:
-        """Go back to the first uncommitted record of every partition that is still ours."""
-        ...
-
-    def rewind_soon(self) -> None:
-        """Rewind as soon as the running ``consume`` has returned; for rebalance callbacks."""
-        ...
-
-    def wait_while_paused(self, limit_s: float) -> None:
-        """Consume nothing for up to ``limit_s`` seconds and serve callbacks."""
-        ...
-
-    def committed_entries(
-        self, partitions: Iterable[InputPartition], timeout_s: float
-    ) -> dict[InputPartition, CommittedOffset]:
-        """Read the group's stable committed offsets with their metadata; partitions without one are left out."""
-        ...
-
-
-class TransactionalProducer(Protocol):
-    """A producer whose transactional calls are bounded by our own budget and whose handle can be rebuilt."""
-
-    @property
-    def transactional_id(self) -> str:
-        """The producer's stable name across restarts."""
-        ...
-
-    @property
-    def limits(self) -> ProducerLimits:
-        """How long transactional work may take."""
-        ...
-
-    @property
-    def gives_up(self) -> bool:
-        """Whether waiting for the cluster has come to its end."""
-        ...
-
-    @property
-    def transaction_age_s(self) -> float:
-        """Seconds since ``begin_transaction``; 0.0 when none is open."""
-        ...
-
-    @property
-    def transaction_timeout_s(self) -> float:
-        """Seconds after which the coordinator aborts an open transaction."""
-        ...
-
-    @property
-    def identity(self) -> str | None:
-        """The handle's ``id/epoch``, where it is known."""
-        ...
-
-    @property
-    def transaction_failure(self) -> AbortableError | RebuildProducerError | None:
-        """Why the open transaction can only be aborted, or the handle only be rebuilt, where a call has said so."""
-        ...
-
-    @property
-    def has_open_transaction(self) -> bool:
-        """Whether a transaction was begun, by whomever, that a commit or an abort could still end."""
-        ...
-
-    @property
-    def may_have_ended(self) -> bool:
-        """Whether the transaction that was begun may have been ended, whatever the last call has raised."""
-        ...
-
-    def begin_transaction(self) -> None: ...  # noqa: D102
-
-    @property
-    def outlet(self) -> Callable[..., None]:
-        """The client library's own ``produce``, for the hot loop; what it raises is named by ``enqueue``."""
-        ...
-
-    def enqueue(self, topic: str, record: OutputRecord) -> None:
-        """Queue one output, waiting for room in the local queue; raises OutputRefusedError, AbortableError."""
-        ...
-
-    def take_refused_delivery(self) -> str:
-        """Return to where and why an output of the last transaction was refused for good, once; empty if none was."""
-        ...
-
-    def poll(self, timeout: float = -1) -> int:
-        """Serve delivery reports; returns how many events were served."""
-        ...
-
-    def listen(self) -> None:
-        """Take in what the client library has to say while nothing is sent; raises nothing."""
-        ...
-
-    def flush_outputs(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
-        """Wait until every output is acknowledged; raises AbortableError when some are not in time.
-
-        ``meanwhile`` is called again and again while there is nothing to do but wait.
-        """
-        ...
-
-    def send_offsets(
-        self, positions: InputPositions, snapshot: MembershipSnapshot, timeout_s: float, metadata: str = ""
-    ) -> None:
-        """Add the input offsets to the transaction (KIP-447)."""
-        ...
-
-    def commit_transaction(self, timeout: float) -> None: ...  # noqa: D102
-
-    def abort_transaction(self, timeout: float) -> None: ...  # noqa: D102
-
-    def callback_errors_deferred(self, *, beyond: bool = False) -> AbstractContextManager[None]:
-        """Raise what the application's callbacks raise within only at the end; ``beyond``: in a later call."""
-        ...
-
-    def rebuild(self) -> None:
-        """Abandon the handle and initialise another with the same transactional.id."""
         ...

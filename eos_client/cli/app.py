@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import metadata
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -13,7 +14,7 @@ from rich.console import Console
 from eos_client import __version__
 from eos_client.cli.broker import serve_broker
 from eos_client.cli.demo.session import DemoOptions, GroupProtocol, run_demo
-from eos_client.cli.demo_spark.session import SparkDemoOptions, run_spark_demo
+from eos_client.cli.demo_spark.session import run_spark_demo
 from eos_client.cli.doctor import DoctorOptions, diagnose, report
 from eos_client.cli.failures import ExitCode, exit_code_table, failures_reported
 from eos_client.cli.logs import LogFormat, configure_logs
@@ -40,6 +41,11 @@ Config = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="KEY=VALUE", help="A librdkafka setting by its dotted name. May be repeated."),
 ]
+Input = Annotated[
+    str | None,
+    typer.Option("--input", metavar="FILE", help="Text or NDJSON, one record a line; - for standard input."),
+]
+Seconds = Annotated[float, typer.Option(metavar="S", help="How long the input takes to arrive.", min=1.0, max=3600.0)]
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Log every transaction; show the traceback of an error.", show_default=False)
 ]
@@ -123,14 +129,9 @@ def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
         str | None,
         typer.Option("--bootstrap", metavar="HOST:PORT", help="Your own cluster; an embedded Kafka when left out."),
     ] = None,
-    input_name: Annotated[
-        str | None,
-        typer.Option("--input", metavar="FILE", help="Text or NDJSON, one record a line; - for standard input."),
-    ] = None,
+    input_name: Input = None,
     partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=3, max=1000)] = 6,
-    seconds: Annotated[
-        float, typer.Option(metavar="S", help="How long the input takes to arrive.", min=1.0, max=3600.0)
-    ] = 20.0,
+    seconds: Seconds = 20.0,
     group_protocol: Annotated[
         GroupProtocol | None, typer.Option(help="Default: consumer; classic with --bootstrap.", show_default=False)
     ] = None,
@@ -143,44 +144,31 @@ def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
 ) -> None:
     """Prove it: workers join, one is killed and comes back, and the topic is read back record by record."""
     configure_logs(LogFormat.CONSOLE, verbose=verbose)
-    with failures_reported(verbose=verbose), sigterm_as_interrupt():
-        try:
-            run_demo(
-                DemoOptions(
-                    bootstrap_servers=bootstrap,
-                    input_name=input_name,
-                    settings=parse_settings(config or ()),
-                    group_protocol=group_protocol,
-                    partition_count=partitions,
-                    feed_s=seconds,
-                    keep_topics=keep_topics,
-                    with_spark=with_spark,
-                ),
-                _console(),
-            )
-        except KeyboardInterrupt:
-            _interrupted()
+    with failures_reported(verbose=verbose), sigterm_as_interrupt(), _interruptible():
+        options = DemoOptions(
+            bootstrap_servers=bootstrap,
+            input_name=input_name,
+            settings=parse_settings(config or ()),
+            group_protocol=group_protocol,
+            partition_count=partitions,
+            feed_s=seconds,
+            keep_topics=keep_topics,
+            with_spark=with_spark,
+        )
+        run_demo(options, _console())
 
 
 @app.command("demo-spark")
 def demo_spark(
-    input_name: Annotated[
-        str | None,
-        typer.Option("--input", metavar="FILE", help="Text or NDJSON, one record a line; - for standard input."),
-    ] = None,
+    input_name: Input = None,
     slots: Annotated[int, typer.Option(help="Transactions of a micro-batch.", min=1, max=64)] = 4,
-    seconds: Annotated[
-        float, typer.Option(metavar="S", help="How long the input takes to arrive.", min=1.0, max=3600.0)
-    ] = 20.0,
+    seconds: Seconds = 20.0,
     verbose: Verbose = False,
 ) -> None:
     """Prove it for Spark: an executor and the driver are killed, and the topic is read back record by record."""
     configure_logs(LogFormat.CONSOLE, verbose=verbose)
-    with failures_reported(verbose=verbose), sigterm_as_interrupt():
-        try:
-            run_spark_demo(SparkDemoOptions(input_name=input_name, slots=slots, feed_s=seconds), _console())
-        except KeyboardInterrupt:
-            _interrupted()
+    with failures_reported(verbose=verbose), sigterm_as_interrupt(), _interruptible():
+        run_spark_demo(_console(), input_name, slots, seconds)
 
 
 @app.command()
@@ -226,6 +214,10 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=max(console.width, _PIPE_WIDTH))
 
 
-def _interrupted() -> NoReturn:
-    print("eos-client: interrupted before the verdict", file=sys.stderr)
-    raise SystemExit(ExitCode.INTERRUPTED)
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("eos-client: interrupted before the verdict", file=sys.stderr)
+        raise SystemExit(ExitCode.INTERRUPTED) from None

@@ -14,17 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from eos_client.errors import (
-    ClusterUnavailableError,
-    ClusterUnfitError,
-    ConfigurationError,
-    EmbeddedKafkaError,
-    EosError,
-    OutputRefusedError,
-    ProducerFencedError,
-    TransformError,
-    UnknownOutcomeError,
-)
+from eos_client import errors
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -62,31 +52,31 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130, "demo: stopped by a signal before its verdict"
 
 
-class CommandLineError(EosError):
+class CommandLineError(errors.EosError):
     """What the user typed cannot be carried out: correct the command."""
 
 
-class TransformLoadError(EosError):
+class TransformLoadError(errors.EosError):
     """FILE.py:FUNC does not lead to a function that takes one record: correct the name or the file."""
 
 
-class NotExactlyOnceError(EosError):
+class NotExactlyOnceError(errors.EosError):
     """The demo's verdict failed: the run is the bug report."""
 
 
-EXIT_CODES: tuple[tuple[type[EosError], ExitCode], ...] = (
+EXIT_CODES: tuple[tuple[type[errors.EosError], ExitCode], ...] = (
     (CommandLineError, ExitCode.USAGE),
     (TransformLoadError, ExitCode.TRANSFORM_NOT_LOADED),
     (NotExactlyOnceError, ExitCode.NOT_EXACTLY_ONCE),
-    (ConfigurationError, ExitCode.CONFIGURATION),
-    (ClusterUnavailableError, ExitCode.CLUSTER_UNAVAILABLE),
-    (ClusterUnfitError, ExitCode.CLUSTER_UNFIT),
-    (TransformError, ExitCode.TRANSFORM_RAISED),
-    (OutputRefusedError, ExitCode.TRANSFORM_RAISED),
-    (ProducerFencedError, ExitCode.FENCED),
-    (UnknownOutcomeError, ExitCode.OUTCOME_UNKNOWN),
-    (EmbeddedKafkaError, ExitCode.EMBEDDED_KAFKA),
-    (EosError, ExitCode.CLIENT_FATAL),
+    (errors.ConfigurationError, ExitCode.CONFIGURATION),
+    (errors.ClusterUnavailableError, ExitCode.CLUSTER_UNAVAILABLE),
+    (errors.ClusterUnfitError, ExitCode.CLUSTER_UNFIT),
+    (errors.TransformError, ExitCode.TRANSFORM_RAISED),
+    (errors.OutputRefusedError, ExitCode.TRANSFORM_RAISED),
+    (errors.ProducerFencedError, ExitCode.FENCED),
+    (errors.UnknownOutcomeError, ExitCode.OUTCOME_UNKNOWN),
+    (errors.EmbeddedKafkaError, ExitCode.EMBEDDED_KAFKA),
+    (errors.EosError, ExitCode.CLIENT_FATAL),
 )
 """First match wins. The last row stands for every other error of the loop: a supervisor restarts the process."""
 
@@ -130,6 +120,6 @@ def _report(error: BaseException, code: ExitCode, *, verbose: bool, as_json: boo
 
 def message_of(error: BaseException) -> str:
     """Return the message for a person: the text of an error of ours; type and text of any other one."""
-    if isinstance(error, EosError):
+    if isinstance(error, errors.EosError):
         return str(error)
     return f"unexpected {type(error).__name__}: {error}. Run again with --verbose for the traceback"

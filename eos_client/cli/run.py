@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from eos_client.cli.client_errors import LOG_LEVEL_CRITICAL, ClientErrors
+from eos_client.cli.logs import LOG_LEVEL_CRITICAL, ClientErrors
 from eos_client.cli.progress import LoopProgress
 from eos_client.cli.transform_file import load_transform
 from eos_client.config import EosConfig

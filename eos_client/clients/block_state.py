@@ -15,6 +15,7 @@ from eos_client.errors import AbortableError, LeaveBlockError, OutputRefusedErro
 TellOutcome = Callable[[Outcome | None, str], None]
 """Takes a block's outcome and the reason for it; None where nobody can know the outcome."""
 
+_ErrorClasses = tuple[type[BaseException], ...]
 _NOTHING_WAS_QUEUED = (OutputRefusedError, BufferError, TypeError, ValueError, OverflowError)
 """What ``produce`` raises about one record before anything of it was queued: the transaction is as good as before."""
 
@@ -41,8 +42,8 @@ class BlockState:
         self.tell: TellOutcome = _to_nobody
         """Tells the block that is open, or the last one, how it ended."""
         self._inner_refused = False
-        self._reading = _Reading(self)
-        self._writing = _Writing(self)
+        self._reading = _Call(self, (LeaveBlockError,), harmless=())
+        self._writing = _Call(self, (AbortableError, RebuildProducerError), harmless=_NOTHING_WAS_QUEUED)
 
     def open(self, is_left: Callable[[], bool], tell: TellOutcome = _to_nobody) -> None:
         """Note that a block was entered; a failure from before it is its own.
@@ -99,29 +100,21 @@ class BlockState:
         self.failure = None
 
 
-# Plain classes: a generator that an asynchronous exception has kept from being entered is closed later, and would take
-# the GeneratorExit for a failure of the block.
+class _Call:
+    """A call inside ``block``: what it raises fails the block, ``quiet`` errors quietly, ``harmless`` ones not at all.
 
+    A plain class: a generator that an asynchronous exception has kept from being entered is closed later, and would
+    take the GeneratorExit for a failure of the block.
+    """
 
-class _Reading:
-    def __init__(self, block: BlockState) -> None:
+    def __init__(self, block: BlockState, quiet: _ErrorClasses, *, harmless: _ErrorClasses) -> None:
         self._block = block
+        self._quiet = quiet
+        self._harmless = harmless
 
     def __enter__(self) -> None:
         self._block.begin_call()
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if error is not None:
-            self._block.fail(error, quietly=isinstance(error, LeaveBlockError))
-
-
-class _Writing:
-    def __init__(self, block: BlockState) -> None:
-        self._block = block
-
-    def __enter__(self) -> None:
-        self._block.begin_call()
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if error is not None and not isinstance(error, _NOTHING_WAS_QUEUED):
-            self._block.fail(error, quietly=isinstance(error, (AbortableError, RebuildProducerError)))
+        if error is not None and not isinstance(error, self._harmless):
+            self._block.fail(error, quietly=isinstance(error, self._quiet))

@@ -6,16 +6,15 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
-from eos_client.clients.input_events import InputEvents
-from eos_client.clients.missing_topics import MissingTopics
+from eos_client.clients.input_events import InputEvents, MissingTopics
 from eos_client.clients.open_work import OpenWork
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
+from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.safe_close import close_in_time
-from eos_client.confluent.consumer.topic_partitions import TopicPartition
 from eos_client.confluent.failures import misplaced_call, not_to_be_copied
 from eos_client.confluent.thread_ownership import (
     NeverBuilt,
@@ -228,7 +227,7 @@ class EosConsumer:
         self._events = InputEvents(self._hook, list(topics))
         asked_for = list(topics) if self._membership.is_member_epoch else ()
         self._missing = MissingTopics(self.member, asked_for, self._clock)
-        self.member.subscribe(topics, ComposedListener(ours, theirs))
+        self._membership.subscribe(topics, ComposedListener(ours, theirs))
 
     @owned(alone=True, but_for_callbacks=True)
     def unsubscribe(self) -> None:
@@ -305,7 +304,7 @@ class EosConsumer:
         requested = self._plain.requested(message, offsets)
         if not self.open_work.is_fenced_by_group:
             return self._plain.commit_by_hand(requested, asynchronous=asynchronous)
-        if not requested and not self._plain.are_pending:
+        if not requested and not self.member.plain.pending:
             self.member.nothing_to_commit(asynchronous=asynchronous)
             return None
         if self.open_work.committing_session is not None:

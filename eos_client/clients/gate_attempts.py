@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling, GateRule, HoldEnded
 from eos_client.core.model import InputPositions
 from eos_client.observe import CommitSkipped, EventHook
-from eos_client.ports import GroupConsumer, MembershipSnapshot
+from eos_client.ports import MembershipSnapshot
 
 _SERVE_ROUNDS_MAX = 3
 
@@ -15,7 +16,7 @@ _SERVE_ROUNDS_MAX = 3
 class GateAttempts:
     """The attempts to commit one piece of work, from its first skip to its end."""
 
-    def __init__(self, consumer: GroupConsumer, hook: EventHook, clock: Callable[[], float]) -> None:
+    def __init__(self, consumer: ConfluentConsumer, hook: EventHook, clock: Callable[[], float]) -> None:
         self._consumer = consumer
         self._hook = hook
         self._clock = clock
@@ -37,7 +38,7 @@ class GateAttempts:
         attempt = CommitAttempt(
             positions=positions,
             snapshot=snapshot.generation,
-            callbacks_served=snapshot.generation.same_membership(self._consumer.synced_generation),
+            callbacks_served=snapshot.generation.same_membership(self._consumer.membership.synced_generation),
             held_for_s=self.held_for_s,
         )
         ruling = self._consumer.gate.decide(attempt)
@@ -57,21 +58,18 @@ class GateAttempts:
         for _ in range(_SERVE_ROUNDS_MAX):
             if ruling.decision is not CommitDecision.SERVE_CALLBACKS:
                 break
-            self._consumer.serve_callbacks(drain=True)
+            self._consumer.fetching.serve_callbacks(drain=True)
             if not is_still_due():
                 break
             ruling, snapshot = self.decide(positions())
-        if ruling.decision is CommitDecision.SERVE_CALLBACKS and self.held_for_s > self._hold_limit_s:
+        hold_limit_s = self._consumer.gate.settings.hold_limit_s
+        if ruling.decision is CommitDecision.SERVE_CALLBACKS and self.held_for_s > hold_limit_s:
             ruling = CommitRuling(
                 CommitDecision.ABORT,
                 GateRule.HELD_TOO_LONG,
                 "the generation kept moving for longer than the hold limit",
             )
         return ruling, snapshot
-
-    @property
-    def _hold_limit_s(self) -> float:
-        return self._consumer.gate.settings.hold_limit_s
 
     def record(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
         """Record a ruling: the work is held, or its attempts have ended."""

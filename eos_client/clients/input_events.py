@@ -1,25 +1,33 @@
-"""Separates records from error events, at the cost of one call for a batch without events."""
+"""What a consumer is told of its input beside records: error events, and topics that do not exist."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
+from eos_client.confluent.admin.preflight import require_topics
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.failures import input_error, is_fatal
 from eos_client.core.error_events import ErrorEvent, EventMeaning, meaning_of
 from eos_client.core.model import is_pattern
+from eos_client.errors import ClusterUnavailableError
 from eos_client.observe import ClientReported, EventHook
+from eos_client.ports import Clock
+
+_ANSWER_LIMIT_S = 1.0
+_ASK_AGAIN_S = 5.0
 
 
 class InputEvents:
-    """What is done about error events of a consumer that has subscribed to ``topics``."""
+    """Separates records from error events of a consumer that has subscribed to ``topics``, and acts on the events."""
 
     def __init__(self, hook: EventHook, topics: Sequence[str] = ()) -> None:
         self._hook = hook
         self.topics = topics
 
     def records(self, batch: list[Any]) -> list[Any]:
-        """Return the records of ``batch``; reports its events to the hook.
+        """Return the records of ``batch``, at the cost of one call where it has no events; reports those to the hook.
 
         Raises ClusterUnfitError for an event that no waiting mends, FatalClientError for one that ends the client.
         """
@@ -37,3 +45,25 @@ class InputEvents:
             self._hook(ClientReported(client="consumer", error=f"{error.name()}: {error.str()}"))
         elif meaning is not EventMeaning.NO_NEWS:
             raise input_error(error, is_fatal=meaning is EventMeaning.STOP_FATAL)
+
+
+class MissingTopics:
+    """The topics of one subscription that the cluster has not confirmed yet.
+
+    It is asked for them, because a KIP-848 group reports missing topics to none of its members.
+    """
+
+    def __init__(self, consumer: ConfluentConsumer, topics: Sequence[str], clock: Clock) -> None:
+        self._consumer = consumer
+        self._topics = topics
+        self._clock = clock
+        self._ask_at = clock()
+
+    def require(self) -> None:
+        """Raise ClusterUnfitError for a named topic that does not exist; a cluster without an answer is asked again."""
+        if not self._topics or self._clock() < self._ask_at:
+            return
+        self._ask_at = self._clock() + _ASK_AGAIN_S
+        with suppress(ClusterUnavailableError):
+            require_topics(self._consumer, self._topics, _ANSWER_LIMIT_S, self._clock)
+            self._topics = ()

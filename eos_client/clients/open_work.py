@@ -11,7 +11,7 @@ from eos_client.confluent.failures import misplaced_call
 from eos_client.core.commit_gate import CommitDecision
 from eos_client.core.model import InputPartition, InputPositions
 from eos_client.observe import EventHook
-from eos_client.ports import Clock, MembershipSnapshot, RevocationWork
+from eos_client.ports import Clock, MembershipSnapshot
 
 
 class OpenWork:
@@ -149,7 +149,7 @@ class OpenWork:
     # -- RevocationWork: the open transaction, and plain offsets that are pending beside it ---------------------------
 
     @property
-    def _both(self) -> list[RevocationWork]:
+    def _both(self) -> list[TransactionSession | PlainCommits]:
         return [self._plain] if self.session is None else [self.session, self._plain]
 
     def snapshot(self) -> MembershipSnapshot:

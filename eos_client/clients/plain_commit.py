@@ -29,7 +29,7 @@ Callback = Callable[[Any, list[Any]], Any]
 
 
 class PlainCommits:
-    """The commits of a consumer outside transactions. Fulfils RevocationWork.
+    """The commits of a consumer outside transactions, a part of its RevocationWork.
 
     ``on_commit`` is the application's own.
     """
@@ -46,11 +46,6 @@ class PlainCommits:
     def leave_work_to_a_session(self) -> None:
         """From now on a session settles the uncommitted work of the consumer."""
         self._has_session = True
-
-    @property
-    def are_pending(self) -> bool:
-        """Whether offsets wait for the next commit that is allowed."""
-        return bool(self._offsets.pending)
 
     def drop_pending(self) -> None:
         """Drop what is pending: sent after a transaction of the application's own, it would take the group back."""
@@ -101,7 +96,7 @@ class PlainCommits:
         self._offsets.sends(offsets)
         if asynchronous:
             self._offsets.pending.update(offsets)  # until on_commit has confirmed them
-        sent = self._consumer.offsets.commit(offsets=list(offsets.values()), asynchronous=asynchronous)
+        sent = self._consumer.offsets.commit(list(offsets.values()), asynchronous=asynchronous)
         if asynchronous:
             self._offsets.sent(offsets)
         self._offsets.drop_stored({partition: place.offset for partition, place in offsets.items()})
@@ -114,7 +109,7 @@ class PlainCommits:
         for place in places:
             partition = InputPartition(place.topic, place.partition)
             self._offsets.committed(partition, place.offset)
-            self._consumer.committed_up_to(partition, place.offset)
+            self._consumer.handed.work.committed_up_to(partition, place.offset)
 
     def on_commit(self, error: Any, places: list[Any]) -> None:
         """Take note of what became of an asynchronous commit, then tell the application as confluent_kafka does."""
@@ -174,14 +169,10 @@ class PlainCommits:
             self._hook(CommitRefused(partitions=frozenset(refused), rule=ruling.rule, reason=ruling.reason))
 
     def _positions(self, offsets: Offsets) -> InputPositions:
-        known, synced = self._consumer.positions_of_ours, self._consumer.synced_generation
+        known, synced = self._consumer.handed.work.ours, self._consumer.membership.synced_generation
         return {p: known.get(p) or InputPosition(place.offset, place.offset, synced) for p, place in offsets.items()}
 
-    # -- RevocationWork --------------------------------------------------------------------------------------------
-
-    def snapshot(self) -> MembershipSnapshot:
-        """Read the group metadata now."""
-        return self._consumer.snapshot()
+    # -- its part of RevocationWork ------------------------------------------------------------------------------------
 
     def uncommitted(self) -> frozenset[InputPartition]:
         """Return nothing: plain offsets can be committed one partition without the other."""
@@ -210,7 +201,7 @@ class PlainCommits:
             left_meanwhile.update(left)
         self._offsets.departed(partitions)
         if not self._has_session:
-            self._consumer.forget(partitions)
+            self._consumer.handed.work.forget(partitions)
         if left:
             self._hook(
                 CommitRefused(partitions=left, rule=None, reason="the partitions left before a commit was confirmed")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.model import Outcome
 from eos_client.core.producer_recovery import RecoveryAction
 from eos_client.errors import EosError, RebuildProducerError, UnknownOutcomeError
 from eos_client.observe import Counters, EventHook, ProducerRecovered
-from eos_client.ports import TransactionalProducer
 
 _UNKNOWN = "unknown"
 
@@ -27,7 +27,7 @@ class RecoveryTrace:
     """Takes note of failures, and reports them once a commit has got through again."""
 
     def __init__(
-        self, producer: TransactionalProducer, hook: EventHook, counters: Counters, clock: Callable[[], float]
+        self, producer: ConfluentProducer, hook: EventHook, counters: Counters, clock: Callable[[], float]
     ) -> None:
         self._producer = producer
         self._hook = hook

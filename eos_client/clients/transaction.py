@@ -10,30 +10,30 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
+from eos_client import errors
 from eos_client.clients.block_state import BlockState, TellOutcome
 from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, WAIT_SLICE_S, Ending, TransactionSteps
 from eos_client.confluent.call_stack import Calls
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.failures import leave_block, misplaced_call
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import is_in_call
-from eos_client.core.commit_gate import GatePolicy
 from eos_client.core.model import InputPartition, InputPositions, Outcome, named, record_count
-from eos_client.core.transaction_lifecycle import Event
-from eos_client.errors import (
-    AbortableError,
-    ClusterUnavailableError,
-    EosError,
-    RebuildProducerError,
-    RetriableError,
-    UnknownOutcomeError,
-)
+from eos_client.core.transaction_lifecycle import OUTCOME_OPEN, UNFINISHED, Event
 from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted, log_event, safe_hook
-from eos_client.ports import Clock, GroupConsumer, MembershipSnapshot, OutputRecord, TransactionalProducer
+from eos_client.ports import Clock, OutputRecord
 
 _ANSWER_WAIT_S = 5.0
 _BROKEN_OFF = "an exception has broken off the end of the block"
 
 _Result = TypeVar("_Result")
-_TO_BE_REPEATED = (AbortableError, RebuildProducerError, RetriableError, ClusterUnavailableError, *NOTHING_WAS_SENT)
+_TO_BE_REPEATED = (
+    errors.AbortableError,
+    errors.RebuildProducerError,
+    errors.RetriableError,
+    errors.ClusterUnavailableError,
+    *NOTHING_WAS_SENT,
+)
 
 
 @dataclass(slots=True)
@@ -54,8 +54,8 @@ class TransactionSession:
 
     def __init__(
         self,
-        consumer: GroupConsumer,
-        producer: TransactionalProducer,
+        consumer: ConfluentConsumer,
+        producer: ConfluentProducer,
         *,
         clock: Clock,
         hook: EventHook = log_event,
@@ -80,12 +80,12 @@ class TransactionSession:
             raise_failure=self.raise_failure,
         )
         self._calls_at_work = 0
-        self._failure: EosError | None = None
+        self._failure: errors.EosError | None = None
         self._leaving: _Leaving | None = None
         self._given_up = False
         self.is_over = False
 
-    def joins(self, consumer: GroupConsumer) -> bool:
+    def joins(self, consumer: ConfluentConsumer) -> bool:
         """Whether this session is the one of ``consumer``."""
         return self._consumer is consumer
 
@@ -107,7 +107,7 @@ class TransactionSession:
     @property
     def is_unresolved(self) -> bool:
         """Whether a commit was sent whose outcome is not known yet; `conclude` asks for it."""
-        return self._steps.lifecycle.is_outcome_open
+        return self._steps.lifecycle.phase in OUTCOME_OPEN
 
     @property
     def is_in_doubt(self) -> bool:
@@ -117,22 +117,17 @@ class TransactionSession:
     @property
     def handle_in_doubt(self) -> bool:
         """Whether the producer's handle is to be replaced before it is used again."""
-        return self._steps.lifecycle.is_unfinished
+        return self._steps.lifecycle.phase in UNFINISHED
 
     @property
     def in_hand(self) -> bool:
         """Whether there are records or outputs of which more outputs may follow."""
-        return self._steps.outputs_in_hand or self._consumer.records_in_hand
+        return self._steps.outputs_in_hand or self._consumer.handed.work.in_hand
 
     @property
     def is_held(self) -> bool:
         """Whether the gate keeps the transaction open beyond its time."""
         return self._steps.attempts.is_held
-
-    @property
-    def commits_when_generation_moves(self) -> bool:
-        """Whether a held transaction is tried again at once, not at its next interval."""
-        return self._consumer.gate.settings.policy is GatePolicy.HOLD
 
     # -- work ----------------------------------------------------------------------------------------------------
 
@@ -151,13 +146,13 @@ class TransactionSession:
         ended = self._resume()
         self._steps.outputs_in_hand = True
         if ended is not None and ended.outcome is Outcome.ABORTED:
-            raise AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
+            raise errors.AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
         if not self.is_open:
             self.step_of_a_block(lambda: self._working(self._steps.begin))
 
     def processed(self) -> None:
         """Note that everything handed over so far was processed, and that all its outputs were written."""
-        self._consumer.processed()
+        self._consumer.handed.work.processed()
         self._steps.outputs_in_hand = False
 
     @property
@@ -236,10 +231,6 @@ class TransactionSession:
         """Let go of what was acknowledged, soon: memory that is used again at once is still in the cache."""
         self._producer.poll(0)
 
-    def listen(self) -> None:
-        """Take in what the producer's client library has to say while there is no work."""
-        self._producer.listen()
-
     def await_deliveries(self) -> None:
         """Wait until all outputs written so far are acknowledged or refused; raises AbortableError after a time-out."""
         if self.is_open:
@@ -273,7 +264,7 @@ class TransactionSession:
         self.raise_failure()
         if self._steps.is_idle:
             self._steps.attempts.ended()
-            self._working(self.listen)
+            self._working(self._producer.listen)
             return self._steps.note(Ending(Outcome.COMMITTED, "nothing to do"))
         if (failed := self._producer.transaction_failure) is not None:
             return self.recover(failed)
@@ -312,8 +303,8 @@ class TransactionSession:
         a transaction of the application's own.
         """
         until = self._clock() + min(_ANSWER_WAIT_S, self._producer.limits.commit_timeout_s)
-        while self._consumer.unanswered_commits and self._clock() < until:
-            self._consumer.wait_while_paused(WAIT_SLICE_S)
+        while self._consumer.plain.unanswered() and self._clock() < until:
+            self._consumer.fetching.wait_while_paused(WAIT_SLICE_S)
             self.raise_failure()
         # Before the group is left: there, what is not known to be committed counts as work that has gone with it.
         self._consumer.settle_commits_by_hand(self._producer.limits.commit_timeout_s)
@@ -390,7 +381,7 @@ class TransactionSession:
         """Whatever ``undo`` raises: nothing of the transaction was committed, and its records are read again."""
         try:
             return self._working(lambda: undo(reason))
-        except EosError as error:
+        except errors.EosError as error:
             ending = Ending(Outcome.ABORTED, f"{reason}; and the abort failed: {error}")
             self._steps.abort_failed(ending, inside_revoke=False)
             raise
@@ -401,7 +392,7 @@ class TransactionSession:
         if not self.handle_in_doubt and self._steps.is_idle:  # ended inside a rebalance callback, and told there
             self._steps.settled()
             return self._steps.note(Ending(Outcome.ABORTED, str(failure)))
-        if isinstance(failure, (AbortableError, RebuildProducerError)):
+        if isinstance(failure, (errors.AbortableError, errors.RebuildProducerError)):
             return self.recover(failure)
         return self.abort(f"the block met {type(failure).__name__}: {failure}")
 
@@ -435,7 +426,7 @@ class TransactionSession:
             self._given_up = True
             self._steps.lifecycle.on(Event.GIVEN_UP)
         else:
-            with suppress(EosError):  # which the block is told
+            with suppress(errors.EosError):  # which the block is told
                 self.conclude_block()
 
     def producer_closes(self) -> None:
@@ -456,7 +447,7 @@ class TransactionSession:
     def _end_held(self, reason: str) -> None:
         try:
             self._abort_on_the_way_out()
-        except EosError as error:
+        except errors.EosError as error:
             reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
         self._steps.count_aborted(self._steps.aborted(reason, inside_revoke=True))
 
@@ -471,17 +462,13 @@ class TransactionSession:
             failure, self._failure = self._failure, None
             raise failure
 
-    def recover(self, error: AbortableError | RebuildProducerError) -> Ending:
+    def recover(self, error: errors.AbortableError | errors.RebuildProducerError) -> Ending:
         """Do what ``error``, raised while work was being added, is named for."""
         with self._producer.callback_errors_deferred():
             self.raise_failure()
             return self._undo(str(error), lambda _: self._steps.recover(error))
 
-    # -- inside the rebalance callbacks (RevocationWork); nothing here raises --------------------------------------
-
-    def snapshot(self) -> MembershipSnapshot:
-        """Read the group metadata now."""
-        return self._consumer.snapshot()
+    # -- inside the rebalance callbacks (a part of RevocationWork); nothing here raises --------------------------------
 
     def uncommitted(self) -> frozenset[InputPartition]:
         """Return the partitions whose consumed records are not committed."""
@@ -540,9 +527,9 @@ class TransactionSession:
         try:
             with self._producer.callback_errors_deferred(beyond=True):
                 return self._working(act)
-        except EosError as error:
+        except errors.EosError as error:
             self._failure = error
-            if not self.is_unresolved and not isinstance(error, UnknownOutcomeError):
+            if not self.is_unresolved and not isinstance(error, errors.UnknownOutcomeError):
                 self._steps.abort_failed(None, inside_revoke=True)
             return None
 

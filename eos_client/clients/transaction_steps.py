@@ -11,34 +11,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from eos_client import errors
 from eos_client.clients.block_state import TellOutcome
 from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.clients.recovery_trace import RecoveryTrace
 from eos_client.clients.unknown_outcome import ask_the_log
 from eos_client.confluent.call_stack import Calls, comes_from
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import OWNED_CALLS
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, GateRule, WorkSettled
-from eos_client.core.model import GroupGeneration, InputPositions, Outcome, named, record_count
+from eos_client.core.model import InputPositions, Outcome, named, record_count
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import OWED_A_REBUILD, Act, Event, Phase, TransactionLifecycle
-from eos_client.errors import (
-    AbortableError,
-    ClientClosedError,
-    EosError,
-    RebuildProducerError,
-    TransactionStateError,
-    UnknownOutcomeError,
-    WrongThreadError,
-)
 from eos_client.observe import Counters, EventHook, TransactionAborted, TransactionCommitted
-from eos_client.ports import Clock, GroupConsumer, MembershipSnapshot, TransactionalProducer
+from eos_client.ports import Clock, MembershipSnapshot
 
 WAIT_SLICE_S = 0.02
 
 _OwnCall = Literal["begin_transaction", "send_offsets", "commit_transaction", "abort_transaction"]
 """``send_offsets`` makes the producer's own ``send_offsets_to_transaction``."""
 
-NOTHING_WAS_SENT = (TransactionStateError, ClientClosedError, WrongThreadError)
+NOTHING_WAS_SENT = (errors.TransactionStateError, errors.ClientClosedError, errors.WrongThreadError)
 """Of the errors of ``commit_transaction`` that name no recovery, those that leave no doubt about the outcome."""
 
 _WHAT_WAS_BROKEN_OFF = {
@@ -60,46 +54,34 @@ class Ending:
     rule: GateRule | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Commit:
-    """What a commit is sent with."""
-
-    positions: InputPositions
-    snapshot: MembershipSnapshot
-    token: AttemptToken
-    ruling: CommitRuling
-    inside_revoke: bool
-
-    @property
-    def generation(self) -> GroupGeneration:
-        return self.snapshot.generation
-
-
 @dataclass(slots=True)
 class _Attempt:
     """What is known of one way to the end, across the steps of it.
 
     ``inside_revoke``: the consumer cannot go back before its running call has returned. ``reason`` and ``rule`` say why
     the transaction is aborted. ``failure``: what the client library has said and nothing was done about yet.
+    ``positions`` and ``token``: what a commit is sent with, under ``snapshot`` and because of ``ruling``.
     """
 
     began_at: float
     inside_revoke: bool = False
     reason: str = ""
     rule: GateRule | None = None
-    failure: AbortableError | RebuildProducerError | None = None
+    failure: errors.AbortableError | errors.RebuildProducerError | None = None
     ruling: CommitRuling | None = None
     snapshot: MembershipSnapshot | None = None
-    commit: _Commit | None = None
-    unanswered: UnknownOutcomeError | None = None
+    positions: InputPositions | None = None
+    token: AttemptToken | None = None
+    was_sent_inside_revoke: bool = False
+    unanswered: errors.UnknownOutcomeError | None = None
     starts: InputPositions | None = None
     is_log_asked: bool = False
     is_left_unknown: bool = False
 
-    def fail(self, failure: AbortableError | RebuildProducerError) -> Event:
+    def fail(self, failure: errors.AbortableError | errors.RebuildProducerError) -> Event:
         """Let ``failure`` be why the transaction is aborted; returns what it is to the lifecycle."""
         self.failure, self.reason, self.rule = failure, str(failure), None
-        return Event.HANDLE_FINISHED if isinstance(failure, RebuildProducerError) else Event.REFUSED
+        return Event.HANDLE_FINISHED if isinstance(failure, errors.RebuildProducerError) else Event.REFUSED
 
 
 class TransactionSteps:
@@ -107,8 +89,8 @@ class TransactionSteps:
 
     def __init__(
         self,
-        consumer: GroupConsumer,
-        producer: TransactionalProducer,
+        consumer: ConfluentConsumer,
+        producer: ConfluentProducer,
         *,
         clock: Clock,
         hook: EventHook,
@@ -172,7 +154,7 @@ class TransactionSteps:
         """Abort because of ``reason``, and go back to the first uncommitted record."""
         return self._run(Event.ABORT, _Attempt(self._clock(), inside_revoke=inside_revoke, reason=reason))
 
-    def recover(self, failure: AbortableError | RebuildProducerError) -> Ending:
+    def recover(self, failure: errors.AbortableError | errors.RebuildProducerError) -> Ending:
         """Do what ``failure``, raised while work was being added, is named for."""
         attempt = _Attempt(self._clock())
         return self._run(attempt.fail(failure), attempt)
@@ -235,7 +217,7 @@ class TransactionSteps:
         try:
             self._consumer.require_open()
             self.own_call("begin_transaction")
-        except EosError as error:
+        except errors.EosError as error:
             # Where a signal handler's begin_transaction() has passed for ours, the client library refuses ours.
             if not self._producer.has_open_transaction:
                 self.lifecycle.on(Event.NOT_BEGUN)
@@ -246,10 +228,10 @@ class TransactionSteps:
         return Event.BEGUN
 
     def _flush(self, attempt: _Attempt) -> Event:
-        meanwhile = None if attempt.inside_revoke else self._consumer.prefetch
+        meanwhile = None if attempt.inside_revoke else self._consumer.fetching.prefetch
         try:
             self._producer.flush_outputs(self._producer.limits.commit_timeout_s, meanwhile)
-        except (AbortableError, RebuildProducerError) as error:
+        except (errors.AbortableError, errors.RebuildProducerError) as error:
             if not attempt.inside_revoke:
                 self._raise_failure()  # a commit inside a callback that was served meanwhile may have taken effect
             is_finished = attempt.fail(error) is Event.HANDLE_FINISHED
@@ -260,7 +242,7 @@ class TransactionSteps:
         return Event.FLUSHED
 
     def _serve_callbacks(self, _: _Attempt) -> Event:
-        self._consumer.serve_callbacks()
+        self._consumer.fetching.serve_callbacks()
         self._raise_failure()
         return Event.SERVED
 
@@ -278,8 +260,8 @@ class TransactionSteps:
             attempt.reason, attempt.rule = late, None
             return Event.RULED_ABORT
         self._token = self._token.next()
-        positions = dict(self._consumer.positions)
-        attempt.commit = _Commit(positions, snapshot, self._token, ruling, attempt.inside_revoke)
+        attempt.positions, attempt.token = dict(self._consumer.positions), self._token
+        attempt.was_sent_inside_revoke = attempt.inside_revoke
         return Event.RULED_COMMIT if self.lifecycle.has_begun else Event.RULED_COMMIT_UNBEGUN
 
     def decide(self) -> tuple[CommitRuling, MembershipSnapshot]:
@@ -300,9 +282,9 @@ class TransactionSteps:
         waits = {CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS}
         while ruling.decision in waits and self.lifecycle.phase is Phase.DECIDING:
             if ruling.decision is CommitDecision.SKIP:
-                self._consumer.wait_while_paused(WAIT_SLICE_S)
+                self._consumer.fetching.wait_while_paused(WAIT_SLICE_S)
             else:
-                self._consumer.serve_callbacks(drain=True)
+                self._consumer.fetching.serve_callbacks(drain=True)
             self._raise_failure()
             ruling, snapshot = self.attempts.decide(self._consumer.positions)
         return ruling, snapshot
@@ -310,7 +292,7 @@ class TransactionSteps:
     def _plain_commits_under_way(self) -> str:
         """Return why the transaction must not be committed now, if a plain commit is the reason."""
         ours = self._consumer.positions.keys()
-        if late := self._consumer.unanswered_commits & ours:
+        if late := self._consumer.plain.unanswered() & ours:
             return (
                 f"an asynchronous commit() of {named(late)} was not answered in time: served after this transaction, "
                 "it would take the group back"
@@ -323,20 +305,20 @@ class TransactionSteps:
         return ""
 
     def _commit(self, attempt: _Attempt) -> Event:
-        commit, timeout_s = _given(attempt.commit), self._producer.limits.commit_timeout_s
+        positions, timeout_s = _given(attempt.positions), self._producer.limits.commit_timeout_s
         is_sent = False
         try:
-            if commit.positions:
-                self.own_call("send_offsets", commit.positions, commit.snapshot, timeout_s, str(commit.token))
+            if positions:
+                self.own_call("send_offsets", positions, _given(attempt.snapshot), timeout_s, str(attempt.token))
             is_sent = True
             self.own_call("commit_transaction", timeout_s)
-        except UnknownOutcomeError as error:
+        except errors.UnknownOutcomeError as error:
             attempt.unanswered = error
             return Event.UNANSWERED
-        except EosError as error:
+        except errors.EosError as error:
             if self._producer.may_have_ended:  # then a signal handler has raised it
                 raise
-            if isinstance(error, (AbortableError, RebuildProducerError)):
+            if isinstance(error, (errors.AbortableError, errors.RebuildProducerError)):
                 return attempt.fail(error)
             if not is_sent or isinstance(error, NOTHING_WAS_SENT):
                 self.lifecycle.on(Event.NOT_SENT)
@@ -345,17 +327,22 @@ class TransactionSteps:
 
     def _ask_log(self, attempt: _Attempt) -> Event:
         """Ask the log what became of the commit. What that raises leaves the outcome open, but UnknownOutcomeError."""
-        commit = _given(attempt.commit)
-        cause = attempt.unanswered = attempt.unanswered or UnknownOutcomeError(self._why(attempt))
+        cause = attempt.unanswered = attempt.unanswered or errors.UnknownOutcomeError(self._why(attempt))
         if not attempt.is_log_asked:
             attempt.is_log_asked = True
             self._counters.outcomes_resolved += 1
             self._trace.failed(cause)
         try:
             outcome = ask_the_log(
-                self._consumer, self._producer, commit.positions, commit.token, cause, self._hook, self._clock
+                self._consumer,
+                self._producer,
+                _given(attempt.positions),
+                _given(attempt.token),
+                cause,
+                self._hook,
+                self._clock,
             )
-        except UnknownOutcomeError as error:
+        except errors.UnknownOutcomeError as error:
             self.lifecycle.on(Event.NOT_FOUND)
             self.go_back(inside_revoke=attempt.inside_revoke)
             self._told(None, str(error))
@@ -378,7 +365,7 @@ class TransactionSteps:
         try:
             if self.lifecycle.has_begun:
                 self.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
-        except RebuildProducerError as error:
+        except errors.RebuildProducerError as error:
             return attempt.fail(error)
         return Event.ABORT_CONFIRMED
 
@@ -387,7 +374,7 @@ class TransactionSteps:
         self._trace_failure(attempt)
         try:
             self._producer.rebuild()
-        except EosError:
+        except errors.EosError:
             self.go_back(inside_revoke=attempt.inside_revoke)
             raise
         return Event.REBUILT
@@ -406,22 +393,23 @@ class TransactionSteps:
         return ending
 
     def _note_committed(self, attempt: _Attempt) -> None:
-        commit = _given(attempt.commit)
+        positions, ruling = _given(attempt.positions), _given(attempt.ruling)
+        generation = _given(attempt.snapshot).generation
         committed = TransactionCommitted(
-            records_in=record_count(commit.positions),
+            records_in=record_count(positions),
             records_out=self.records_out,
             duration_s=self._clock() - attempt.began_at,
-            generation=commit.generation,
-            inside_revoke=commit.inside_revoke,
+            generation=generation,
+            inside_revoke=attempt.was_sent_inside_revoke,
         )
-        self._consumer.settle(commit.positions)
+        self._consumer.settle(positions)
         self.settled()
-        self.note(Ending(Outcome.COMMITTED, commit.ruling.reason, commit.ruling.rule))
+        self.note(Ending(Outcome.COMMITTED, ruling.reason, ruling.rule))
         self.lifecycle.on(Event.NOTED)
         self._counters.committed += 1
         self._counters.records_in += committed.records_in
         self._counters.records_out += committed.records_out
-        self._counters.generation_id = commit.generation.generation_id
+        self._counters.generation_id = generation.generation_id
         self._hook(committed)
         self._trace.committed()
 
@@ -454,9 +442,9 @@ class TransactionSteps:
     def go_back(self, *, inside_revoke: bool) -> None:
         """Rewind to the first uncommitted record."""
         if inside_revoke:
-            self._consumer.rewind_soon()
+            self._consumer.fetching.rewind_soon()
         else:
-            self._consumer.rewind()
+            self._consumer.fetching.rewind()
         self.settled()
 
     def settled(self) -> None:

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import tenacity
 
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.diagnosis import outcome_stays_unknown
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.model import CommittedOffset, InputPartition, InputPositions, Outcome
 from eos_client.core.outcome_resolution import AttemptToken, resolve_outcome
 from eos_client.errors import ClusterUnavailableError, EosError, UnknownOutcomeError
 from eos_client.observe import EventHook, OutcomeResolved
-from eos_client.ports import Clock, GroupConsumer, TransactionalProducer
+from eos_client.ports import Clock
 
 _READ_TIMEOUT_S = 5.0
 
 
 def ask_the_log(
-    consumer: GroupConsumer,
-    producer: TransactionalProducer,
+    consumer: ConfluentConsumer,
+    producer: ConfluentProducer,
     attempted: InputPositions,
     token: AttemptToken,
     cause: UnknownOutcomeError,
@@ -60,7 +62,7 @@ def _no_way_to_tell(attempted: InputPositions) -> str:
 
 
 def _committed(
-    consumer: GroupConsumer, producer: TransactionalProducer, attempted: InputPositions, clock: Clock
+    consumer: ConfluentConsumer, producer: ConfluentProducer, attempted: InputPositions, clock: Clock
 ) -> dict[InputPartition, CommittedOffset]:
     limit_s = producer.limits.recovery_timeout_s
     deadline = clock() + limit_s

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -142,7 +143,7 @@ class CallbackGuard:
             if callable(given.get(name)):
                 given[name] = self.guarded(given[name], name if name in _ABOUT_THE_CLIENT else "")
         if callable(getattr(given.get(_LOGGER), "log", None)):
-            given[_LOGGER] = _GuardedLogger(self.guarded(given[_LOGGER].log, _LOGGER))
+            given[_LOGGER] = SimpleNamespace(log=self.guarded(given[_LOGGER].log, _LOGGER))
         return given
 
     def _noting_no_token(self, oauth_cb: Callable[..., Any]) -> Callable[..., Any]:
@@ -169,11 +170,6 @@ def built(client: str, build: Callable[[dict[str, Any]], T], settings: Mapping[s
     guard = CallbackGuard()
     with guard.building(client):
         return build(guard.added_to(settings))
-
-
-class _GuardedLogger:
-    def __init__(self, log: Callable[..., None]) -> None:
-        self.log = log
 
 
 class _Building:

@@ -41,13 +41,14 @@ class ClientLog:
     """Stands in for the application's ``logger``, and passes on what the application's settings ask for.
 
     Without a logger of the application's, lines go to the logger ``eos_client`` of the standard library.
-    ``losses`` counts the lines that tell of a lost connection, since the handle was built.
+    ``losses`` counts the lines that tell of a lost connection, since the handle was built. ``understood``: a connection
+    was heard of: a handle that has done anything has one, unless its log is another.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.losses = 0
         self.implied = ""
-        self._heard_connecting = False
+        self.understood = False
         self._reauthenticates = False
         self.failed = ""
         self._theirs = settings.get("logger")
@@ -64,11 +65,6 @@ class ClientLog:
         if not self._closes:
             added["log.connection.close"] = True
         return added
-
-    @property
-    def understood(self) -> bool:
-        """Whether a connection was heard of: a handle that has done anything has one, unless its log is another."""
-        return self._heard_connecting
 
     def forget_implied(self) -> None:
         """Begin a transaction: nothing of it is taken for written."""
@@ -101,7 +97,7 @@ class ClientLog:
         return facility == "REQTMOUT" and _ONLY_QUEUED.search(line) is None
 
     def _lost_by(self, broker: str, before: str, after: str) -> bool:
-        self._heard_connecting = self._heard_connecting or after == "UP"
+        self.understood = self.understood or after == "UP"
         self._reauthenticates = self._reauthenticates or after == "REAUTH"
         if broker.endswith(_BOOTSTRAP) or after in _CONNECTED:
             return False

@@ -151,7 +151,7 @@ class _Admission:
 class NeverBuilt:
     """Stands for the ownership of a client whose subclass did not call ``super().__init__()``."""
 
-    is_mine = may_end = is_a_parents = False
+    is_mine = False
     _OF_EVERY_CLIENT = frozenset({"list_topics", "cluster_id", "set_sasl_credentials"})
 
     def __init__(self, message: str) -> None:
@@ -166,10 +166,6 @@ class NeverBuilt:
 
     def disown(self) -> None:
         """Nobody owns it."""
-
-    def lent(self, call: Callable[[], None]) -> Callable[[], None]:
-        """Return ``call``: there is nothing to own."""
-        return call
 
     def end_sharing(self) -> None:
         """Nobody shares it."""

@@ -16,17 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from eos_client.errors import (
-    BatchContentError,
-    BatchLedgerError,
-    LedgerAheadError,
-    LedgerForeignError,
-    LedgerMissingError,
-    LedgerRegressionError,
-    LedgerUnreadableError,
-    SlotsChangedError,
-    TopicChangedError,
-)
+from eos_client import errors
 
 CODEC_VERSION = 2
 _FINGERPRINTS = 2**64
@@ -118,7 +108,7 @@ class LedgerEntry:
             fields |= self.content.fields
         text = json.dumps(fields, separators=(",", ":"))
         if len(text.encode()) > METADATA_BYTES_MAX:
-            raise LedgerUnreadableError(
+            raise errors.LedgerUnreadableError(
                 f"a ledger entry of {len(text.encode())} bytes exceeds {METADATA_BYTES_MAX}: shorten query_id."
             )
         return text
@@ -132,7 +122,7 @@ def decode_entry(offset: int, metadata: str | None) -> LedgerEntry:
         fields = json.loads(metadata)
         version = fields["eos"]
         if version != CODEC_VERSION:
-            raise LedgerUnreadableError(
+            raise errors.LedgerUnreadableError(
                 f"a ledger entry has format {version!r}, this version of the sink knows {CODEC_VERSION}: "
                 "run the version that wrote it."
             )
@@ -141,7 +131,7 @@ def decode_entry(offset: int, metadata: str | None) -> LedgerEntry:
         )
         return LedgerEntry(_number(offset), identity, content_in(fields), _number(fields["run"]))
     except (ValueError, TypeError, KeyError) as error:
-        raise LedgerUnreadableError(
+        raise errors.LedgerUnreadableError(
             f"the committed offset {offset} with metadata {metadata!r:.120} is no entry of a Spark sink: the group or "
             "the topic has another user. Give the sink a sink_id and a ledger_topic of its own."
         ) from error
@@ -208,7 +198,7 @@ class SlotRule:
     applies: Callable[[SlotQuestion], bool]
     decision: SlotDecision
     reason: str
-    error: type[BatchLedgerError] = BatchLedgerError
+    error: type[errors.BatchLedgerError] = errors.BatchLedgerError
 
 
 _REFUSE = SlotDecision.REFUSE
@@ -220,7 +210,7 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         _REFUSE,
         "its ledger entry is gone (deleted, or expired: offsets.retention.minutes), so nobody knows whether it was "
         f"written. Find out what the output topic holds, then {_ADOPT}",
-        LedgerMissingError,
+        errors.LedgerMissingError,
     ),
     SlotRule(
         lambda q: q.known.is_bare,
@@ -228,34 +218,34 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         "its ledger entry has no metadata: somebody has reset the group's offsets, or the group is used by something "
         "else. If the group is shared, give the sink a sink_id of its own; if it was reset, find out what the output "
         f"topic holds, then {_ADOPT}",
-        LedgerUnreadableError,
+        errors.LedgerUnreadableError,
     ),
     SlotRule(
         lambda q: q.known.identity.query_id != q.identity.query_id,
         _REFUSE,
         "the ledger belongs to another query; a deleted checkpoint makes another query too, and its batch ids start "
         f"again. Give this query a sink_id of its own, or {_ADOPT}",
-        LedgerForeignError,
+        errors.LedgerForeignError,
     ),
     SlotRule(
         lambda q: q.known.identity.topic != q.identity.topic,
         _REFUSE,
         "the ledger counts what was written to another topic: a newer driver has changed it, or two sinks share a "
         "sink_id. Restart the query, or give each sink a sink_id of its own",
-        TopicChangedError,
+        errors.TopicChangedError,
     ),
     SlotRule(
         lambda q: q.known.identity.slotting != q.identity.slotting,
         _REFUSE,
         "the ledger was written with another number of slots (or slot function). Restart the query",
-        SlotsChangedError,
+        errors.SlotsChangedError,
     ),
     SlotRule(
         lambda q: q.known.next_batch < q.floor,
         _REFUSE,
         "the ledger went back behind what this run has seen committed: the group's offsets were reset or lost. Find "
         f"out why, then {_ADOPT}",
-        LedgerRegressionError,
+        errors.LedgerRegressionError,
     ),
     SlotRule(
         lambda q: q.known.next_batch > q.batch_id + 1,
@@ -263,7 +253,7 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         "the ledger is past this batch: another driver of this query has gone on meanwhile, or the checkpoint is an "
         "old copy. Let this query end. If no other driver runs it, start it again; if that is refused, too, restore "
         "the newest checkpoint",
-        LedgerAheadError,
+        errors.LedgerAheadError,
     ),
     SlotRule(
         lambda q: q.committed and q.differs and not q.accepts,
@@ -271,25 +261,16 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         "the batch was committed with other rows than this re-run has: the query is not deterministic (rand(), uuid(), "
         "a changed source or lookup), or the sink was called twice for the batch. Make it so, or set "
         'stable_input="stage"; a restart says how this batch can be ended',
-        BatchContentError,
+        errors.BatchContentError,
     ),
     SlotRule(lambda q: q.committed, SlotDecision.SKIP, "this batch was committed before"),
     SlotRule(lambda _: True, SlotDecision.WRITE, "this batch was not committed"),
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SlotRuling:
-    """A decision and why it was made. ``error`` is the class to raise for a refusal."""
-
-    decision: SlotDecision
-    reason: str
-    error: type[BatchLedgerError]
-
-
-def decide_slot(question: SlotQuestion, rules: tuple[SlotRule, ...] = SLOT_RULES) -> SlotRuling:
-    """Return the ruling of the first rule that applies."""
+def decide_slot(question: SlotQuestion, rules: tuple[SlotRule, ...] = SLOT_RULES) -> SlotRule:
+    """Return the first rule that applies."""
     for rule in rules:
         if rule.applies(question):
-            return SlotRuling(rule.decision, rule.reason, rule.error)
+            return rule
     raise LookupError(f"no rule applies to {question!r}: the table must end with a rule that always does")

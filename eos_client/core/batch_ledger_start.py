@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from eos_client import errors
 from eos_client.core.batch_ledger import (
     SLOT_RULES,
     LedgerEntry,
@@ -23,17 +24,6 @@ from eos_client.core.batch_ledger import (
     content_in,
     joined,
     token_of,
-)
-from eos_client.errors import (
-    BatchLedgerError,
-    BatchUnfinishedError,
-    LedgerAheadError,
-    LedgerForeignError,
-    LedgerMissingError,
-    LedgerRegressionError,
-    LedgerUnreadableError,
-    SlotsChangedError,
-    TopicChangedError,
 )
 
 RECORD_VERSION = 1
@@ -151,26 +141,21 @@ class StartQuestion:
         return marker.next_batch if marker and marker.identity.query_id == self.identity.query_id else 0
 
     @property
-    def _behind(self) -> list[int]:
+    def behind(self) -> list[int]:
         """The distinct next batches of entries that have not committed this batch, in order."""
         return sorted({e.next_batch for e in self.live.values() if e.next_batch <= self.batch_id})
 
     @property
     def unfinished(self) -> bool:
         """Whether an earlier batch was written by some slots only."""
-        behind = self._behind
+        behind = self.behind
         # Two consecutive batches, neither recorded as complete; anything older means that entries went back.
         return len(behind) == 2 and behind[1] == behind[0] + 1 and self._complete <= behind[0]  # noqa: PLR2004
 
     @property
-    def last_begun(self) -> int:
-        """The batch that some slots have not written, where an earlier one is ``unfinished``."""
-        return self._behind[0]
-
-    @property
     def regressed(self) -> bool:
         """Whether some entry went back: no batch begins before all slots have committed the one before it."""
-        return len(self._behind) > 1 or any(e.next_batch < self._complete for e in self.live.values())
+        return len(self.behind) > 1 or any(e.next_batch < self._complete for e in self.live.values())
 
     @property
     def outrun(self) -> bool:
@@ -236,32 +221,32 @@ class StartRule:
 
     applies: Callable[[StartQuestion], bool]
     decision: StartDecision
-    error: type[BatchLedgerError] | None = None
+    error: type[errors.BatchLedgerError] | None = None
     """For a refusal: its error class; the rule of ``SLOT_RULES`` with the same class says why and what to do."""
-    refusal: Callable[[StartQuestion], BatchLedgerError] | None = None
+    refusal: Callable[[StartQuestion], errors.BatchLedgerError] | None = None
     """Makes the error of a refusal that names more than the slot's rule can. A refusal has this or ``error``."""
 
 
-def _slots_changed(question: StartQuestion) -> BatchLedgerError:
-    return SlotsChangedError(
+def _slots_changed(question: StartQuestion) -> errors.BatchLedgerError:
+    return errors.SlotsChangedError(
         f"batch {question.batch_id} is half written with {question.recorded_slots} slots, now "
         f"{question.identity.slots} are requested: start with slots={question.recorded_slots} until the batch is "
         "whole, then change the number."
     )
 
 
-def _topic_changed(question: StartQuestion) -> BatchLedgerError:
+def _topic_changed(question: StartQuestion) -> errors.BatchLedgerError:
     written_to = question.other_topics[0]
-    return TopicChangedError(
+    return errors.TopicChangedError(
         f"batch {question.batch_id} is half written to {written_to!r}, now {question.identity.topic!r} is "
         f"requested: start with topic={written_to!r} until the batch is whole, then change the topic."
     )
 
 
-def _unfinished(question: StartQuestion) -> BatchLedgerError:
-    begun = question.last_begun
+def _unfinished(question: StartQuestion) -> errors.BatchLedgerError:
+    begun = question.behind[0]
     written = [str(slot) for slot, entry in sorted(question.live.items()) if entry.next_batch == begun + 1]
-    return BatchUnfinishedError(
+    return errors.BatchUnfinishedError(
         f"batch {begun} was written only by slots {', '.join(written)}, and Spark has gone on to batch "
         f"{question.batch_id}: the error that ended batch {begun} was caught, and the rows of its other slots are not "
         "in the output topic. Let errors of the sink end the query: then Spark runs the batch again, as it does from a "
@@ -270,11 +255,11 @@ def _unfinished(question: StartQuestion) -> BatchLedgerError:
     )
 
 
-def _outrun(question: StartQuestion) -> BatchLedgerError:
+def _outrun(question: StartQuestion) -> errors.BatchLedgerError:
     record = question.own_record
     ours = 0 if record is None else record.run
     known = 0 if question.marker is None else question.marker.run
-    return LedgerRegressionError(
+    return errors.LedgerRegressionError(
         f"batch {question.batch_id} cannot be written: run {ours} of this query has used another ledger; the last run "
         f"of this one is {known}. ledger_topic was changed since, or the group's offsets went back. Start with the "
         f"ledger_topic of that run. {_way_to_adopt(question)}"
@@ -296,13 +281,13 @@ START_RULES: tuple[StartRule, ...] = (
     StartRule(lambda q: not q.entries and q.batch_id == 0 and q.own_record is None, StartDecision.INITIALISE),
     StartRule(lambda q: q.restored_batch is not None, StartDecision.RESTORE),
     StartRule(lambda q: q.unusable and q.adopt == q.token, StartDecision.ADOPT),
-    StartRule(lambda q: q.bare, _STOP, error=LedgerUnreadableError),
-    StartRule(lambda q: q.missing, _STOP, error=LedgerMissingError),
-    StartRule(lambda q: q.foreign, _STOP, error=LedgerForeignError),
-    StartRule(lambda q: q.ahead, _STOP, error=LedgerAheadError),
+    StartRule(lambda q: q.bare, _STOP, error=errors.LedgerUnreadableError),
+    StartRule(lambda q: q.missing, _STOP, error=errors.LedgerMissingError),
+    StartRule(lambda q: q.foreign, _STOP, error=errors.LedgerForeignError),
+    StartRule(lambda q: q.ahead, _STOP, error=errors.LedgerAheadError),
     StartRule(lambda q: q.outrun, _STOP, refusal=_outrun),
     StartRule(lambda q: q.unfinished, _STOP, refusal=_unfinished),
-    StartRule(lambda q: q.regressed, _STOP, error=LedgerRegressionError),
+    StartRule(lambda q: q.regressed, _STOP, error=errors.LedgerRegressionError),
     StartRule(lambda q: not q.unlike, StartDecision.READY),
     StartRule(lambda q: q.half_written and bool(q.other_topics), _STOP, refusal=_topic_changed),
     StartRule(lambda q: q.half_written, _STOP, refusal=_slots_changed),
@@ -354,7 +339,7 @@ def _started(question: StartQuestion, slot: int) -> LedgerEntry:
     return LedgerEntry(question.batch_id + 1, question.identity, found.content if found and is_same_slot else None)
 
 
-def _refusal(rule: StartRule, question: StartQuestion) -> BatchLedgerError:
+def _refusal(rule: StartRule, question: StartQuestion) -> errors.BatchLedgerError:
     if rule.refusal is not None:
         return rule.refusal(question)
     slot_rule = next(each for each in SLOT_RULES if each.error is rule.error)

@@ -32,11 +32,6 @@ class ReplayedBatch:
         return [slot for slot, entry in sorted(self.entries.items()) if entry.next_batch > self.batch_id]
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every slot has committed the batch."""
-        return len(self.committed) == len(self.entries)
-
-    @property
     def token(self) -> str:
         """The token that confirms ending this batch with its present rows; no other batch has the same token."""
         entries = [f"{slot} {self.entries[slot].encode()}" for slot in self.committed]
@@ -46,7 +41,7 @@ class ReplayedBatch:
         """Return the committed slots whose rows differ now; all of them where only the whole can be compared."""
         known = {slot: self.entries[slot].content for slot in self.committed}
         other = [slot for slot, content in known.items() if content not in {None, found[slot]}]
-        if not other and self.is_whole and self.whole not in {None, joined(found.values())}:
+        if not other and len(self.committed) == len(self.entries) and self.whole not in {None, joined(found.values())}:
             return self.committed
         return other
 

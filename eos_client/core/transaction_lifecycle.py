@@ -273,13 +273,3 @@ class TransactionLifecycle:
     def takes_outputs(self) -> bool:
         """Whether a transaction is open, and nothing of its end was sent."""
         return self.has_begun and self.phase in NOTHING_SENT
-
-    @property
-    def is_unfinished(self) -> bool:
-        """Between two calls: whether a step has failed or was broken off, so that RESUME comes next."""
-        return self.phase in UNFINISHED
-
-    @property
-    def is_outcome_open(self) -> bool:
-        """Whether a commit was sent whose outcome is not settled."""
-        return self.phase in OUTCOME_OPEN

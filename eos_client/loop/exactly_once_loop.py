@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from eos_client import errors
 from eos_client.clients import EosConsumer, EosProducer
 from eos_client.clients.input_events import InputEvents
 from eos_client.clients.transaction_steps import Ending
@@ -19,22 +20,10 @@ from eos_client.confluent.admin.preflight import require_output_topics, require_
 from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.core.model import InputPartition, Outcome
-from eos_client.errors import (
-    AbortableError,
-    ClientClosedError,
-    ClusterUnavailableError,
-    ConfigurationError,
-    EosError,
-    FatalClientError,
-    RebuildProducerError,
-    UnknownOutcomeError,
-    WrongThreadError,
-)
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
-from eos_client.loop.repeated_aborts import RepeatedAborts
 from eos_client.loop.stop_signals import StopSignals
-from eos_client.loop.transaction_size import TransactionSize
+from eos_client.loop.transaction_size import RepeatedAborts, TransactionSize
 from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event, safe_hook
 from eos_client.ports import ClientLibrary, Transform
 
@@ -70,7 +59,7 @@ class ExactlyOnceLoop:
         clients: ClientLibrary = CONFLUENT_KAFKA,
     ) -> None:
         if isinstance(topics, str) or not topics:
-            raise ConfigurationError(f"topics={topics!r} must be a list of at least one topic name.")
+            raise errors.ConfigurationError(f"topics={topics!r} must be a list of at least one topic name.")
         self.config = config
         self.counters = Counters()
         self._topics = list(topics)
@@ -136,12 +125,12 @@ class ExactlyOnceLoop:
     def _claim(self) -> None:
         with self._starting:
             if self._closed:
-                raise ClientClosedError(
+                raise errors.ClientClosedError(
                     f"this loop has ended ({self._stop_reason or 'closed'}) and its clients are closed. Build another "
                     "ExactlyOnceLoop: it goes on at the group's committed offsets."
                 )
             if self._runner is not None:
-                raise WrongThreadError(
+                raise errors.WrongThreadError(
                     f"this loop runs in thread {self._runner.name!r} already. Build another ExactlyOnceLoop to run two "
                     "beside each other."
                 )
@@ -174,7 +163,7 @@ class ExactlyOnceLoop:
         """
         return (
             self._records < self._records_to_repeat
-            and not self._partitions_to_repeat.isdisjoint(self._member.assigned)
+            and not self._partitions_to_repeat.isdisjoint(self._member.membership.assigned)
             and self._clock() < self._budget_ends_at()
         )
 
@@ -260,13 +249,14 @@ class ExactlyOnceLoop:
                 return
             work = frozenset(self._member.positions)
             ending = self._session.end()
-        except UnknownOutcomeError as error:
+        except errors.UnknownOutcomeError as error:
             self._hook(ClientReported(client="producer", error=str(error)))
             self._apply_endings()
-            self._failed.aborted(self._member.assigned)  # failed records are reported only when known committed
+            # Failed records are reported only when they are known to be committed.
+            self._failed.aborted(self._member.membership.assigned)
             self._forget_transaction()
             return
-        except (AbortableError, RebuildProducerError) as error:
+        except (errors.AbortableError, errors.RebuildProducerError) as error:
             is_explained = isinstance(error, RefusedRecordsError)
             work = work or frozenset(self._member.positions)
             ending = self._session.recover(error)
@@ -278,7 +268,7 @@ class ExactlyOnceLoop:
             first = self._consumer.poll(self.config.poll_timeout_s)
             batch = [] if first is None else [first]
             if first is None:
-                self._session.listen()
+                self._producer.listen()
         else:
             room = min(self.config.batch_size, max(1, self._size.records_max - self._records))
             batch = self._consumer.consume(room, self._poll_time_s(self._began_at))
@@ -293,7 +283,7 @@ class ExactlyOnceLoop:
         return min(self.config.poll_timeout_s, max(0.0, left_s))
 
     def _is_due(self) -> bool:
-        if self._session.is_held and self._session.commits_when_generation_moves:
+        if self._session.is_held and self.config.policy == "hold":
             return True
         if self._began_at is None:
             return False
@@ -344,7 +334,7 @@ class ExactlyOnceLoop:
             self._expect_again(records, work)
             self._aborts.progress()
         else:
-            self._aborts.aborted(work, self._member.assigned, spent_s)
+            self._aborts.aborted(work, self._member.membership.assigned, spent_s)
             self._require_time_to_poll(longest_s)
             self._back_off(ending)
 
@@ -370,7 +360,7 @@ class ExactlyOnceLoop:
             return
         self._aborts.evicted()
         if self._aborts.evictions >= _EVICTIONS_MAX:
-            raise FatalClientError(
+            raise errors.FatalClientError(
                 f"{self._aborts.evictions} transactions in a row were aborted because one record took {longest_s:.1f} "
                 f"s, longer than max.poll.interval.ms={self._max_poll_s * 1000:.0f}, after which the group gives the "
                 "partitions to others. Set it above the time of the slowest record, retries included. Nothing of these "
@@ -383,7 +373,7 @@ class ExactlyOnceLoop:
         if endings == self._endings_seen:
             return
         if aborted != self._endings_seen[1]:
-            self._failed.aborted(self._member.assigned)
+            self._failed.aborted(self._member.membership.assigned)
         elif committed != self._endings_seen[0]:
             self._failed.committed()
         self._endings_seen = endings
@@ -399,14 +389,14 @@ class ExactlyOnceLoop:
     def _back_off(self, ending: Ending) -> None:
         """Pause after repeated aborts; raise when ``recovery_timeout_s`` of work has led to no commit."""
         if self._aborts.spent_s > self.config.recovery_timeout_s:
-            raise ClusterUnavailableError(
+            raise errors.ClusterUnavailableError(
                 f"{self._aborts.count} transactions in a row were aborted: {self._aborts.spent_s:.0f} s of work "
                 f"without a commit (recovery_timeout_s={self.config.recovery_timeout_s:g}). Nothing is visible; "
                 f"repair the cause and start the process again. Reason of the last abort: {ending.reason}"
             )
         if self._aborts.pause_s:
             began_at = self._clock()
-            self._member.wait_while_paused(self._aborts.pause_s)
+            self._member.fetching.wait_while_paused(self._aborts.pause_s)
             self._aborts.spent_s += self._clock() - began_at
 
     def _budget_ends_at(self) -> float:
@@ -419,7 +409,7 @@ class ExactlyOnceLoop:
         deadline, work = self._budget_ends_at(), frozenset(self._member.positions)
         ending = self._session.end()
         while ending.outcome is Outcome.SKIPPED and self._clock() < deadline:
-            self._member.wait_while_paused(self.config.poll_timeout_s)
+            self._member.fetching.wait_while_paused(self.config.poll_timeout_s)
             ending = self._session.end()
         if ending.outcome is Outcome.SKIPPED:
             self._session.abort("the loop was stopped while the gate was closed")
@@ -435,7 +425,7 @@ class ExactlyOnceLoop:
         self._apply_endings()
         try:
             self._session.give_up(self._stop_reason or "the loop was closed")
-        except EosError as error:
+        except errors.EosError as error:
             self._hook(ClientReported(client="producer", error=f"the last transaction was not aborted: {error}"))
 
 

@@ -42,11 +42,6 @@ class RecordOutputs:
         self._session = session
         self._default_topic = default_topic
 
-    @property
-    def remembered(self) -> int:
-        """How many failed records it remembers."""
-        return len(self._failed)
-
     def write(self, records: Sequence[Any]) -> None:
         """Transform ``records`` and write their outputs.
 

@@ -1,13 +1,18 @@
-"""How many records the next transaction may hold; fewer after one that took too long or had a refused output."""
+"""What an abort changes about the next transaction: how many records it may hold, and when it may begin."""
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
+from eos_client.core.model import InputPartition
+
 _NARROWS_BY = 10
 _ONE_BY_ONE_MAX = 10
+_BACKOFF_LIMIT_S = 1.0
 
 
 class TransactionSize:
-    """Shrinks to isolate a record whose output is refused, and grows again with each commit.
+    """How many records the next transaction may hold: fewer after a time-out or a refused output, more after commits.
 
     A broker refuses a whole batch and does not always say which record is wrong. Smaller transactions let the other
     records through, until the deliveries of each record are awaited before the next is written (``one_by_one``).
@@ -38,3 +43,44 @@ class TransactionSize:
         """Allow more again."""
         self.records_max = min(self._max, self.records_max * 2)
         self.one_by_one = self.one_by_one and self.records_max <= _ONE_BY_ONE_MAX
+
+
+class RepeatedAborts:
+    """Counts the aborts since the last progress, and the seconds of work that they undid, to slow down or end the loop.
+
+    Idle time does not count, because a standby instance may be hours older than its only abort; neither do aborts of
+    work whose partitions have gone to another member.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.spent_s = 0.0
+        self.evictions = 0
+        self._partitions: AbstractSet[InputPartition] = frozenset()
+
+    def progress(self) -> None:
+        """Reset: something was committed, or the reason why it was not is known now."""
+        self.evictions = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.count, self.spent_s, self._partitions = 0, 0.0, frozenset()
+
+    def evicted(self) -> None:
+        """Count an eviction because a single record took longer than ``max.poll.interval.ms``; it will again."""
+        self.evictions += 1
+
+    def aborted(
+        self, partitions: AbstractSet[InputPartition], assigned: AbstractSet[InputPartition], spent_s: float
+    ) -> None:
+        """Count the abort of a transaction with records of ``partitions`` after ``spent_s`` seconds of work."""
+        if self._partitions.isdisjoint(assigned):
+            self._reset()
+        self.count += 1
+        self.spent_s += spent_s
+        self._partitions = self._partitions | partitions
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds to wait before the next attempt."""
+        return 0.0 if self.count <= 1 else min(_BACKOFF_LIMIT_S, 0.02 * 2 ** min(self.count, 6))

@@ -14,9 +14,7 @@ import pyarrow.compute as pc
 
 from eos_client.core.batch_ledger import SlotContent
 from eos_client.errors import BatchContentError, OutputRefusedError, RetriableError
-from eos_client.integration.spark.frame_columns import HEADERS, KEY, PARTITION, TOPIC, VALUE
-from eos_client.integration.spark.rows import FINGERPRINT
-from eos_client.integration.spark.slots import slot_of
+from eos_client.integration.spark.rows import FINGERPRINT, HEADERS, KEY, PARTITION, TOPIC, VALUE, slot_of
 
 _STRIDE = 2_000
 _ROOM_WAIT_S = 0.05

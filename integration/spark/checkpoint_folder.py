@@ -1,10 +1,18 @@
-"""A folder beside the checkpoint, in the checkpoint's own file system (classic Spark only)."""
+"""Files beside the checkpoint, in its own file system (classic Spark only), among them the records of each run.
+
+Those are needed once the ledger has expired. Each run writes a file named by its number, and the highest number counts:
+a file that an older driver still writes changes nothing. The file is created before the run writes its first slot; it
+has a next batch only once the run was closed with a whole batch.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pyspark.sql import SparkSession
+
+from eos_client.core.batch_ledger_start import RunRecord, decode_record
+from eos_client.integration.spark.settings import SinkSettings
 
 
 class CheckpointFolder:
@@ -44,3 +52,25 @@ class CheckpointFolder:
     def delete(self, name: str) -> None:
         """Delete a file, or a folder with all that is in it."""
         self._files.delete(self._path_of(self._at, name), True)
+
+
+class RunRecords:
+    """The records of one sink in one checkpoint; those of one cluster, as a sink_id may be used on two."""
+
+    def __init__(self, session: SparkSession, checkpoint: str, settings: SinkSettings, cluster_id: str) -> None:
+        self._folder = CheckpointFolder(session, f"{checkpoint.rstrip('/')}/eos-ledger/{settings.sink_id}/{cluster_id}")
+
+    def last(self) -> RunRecord | None:
+        """Return the record of the last run, of whatever query; None before the first one."""
+        run = max(self._runs(), default=None)
+        return None if run is None else decode_record(run, self._folder.line(str(run)) or "")
+
+    def leave(self, record: RunRecord) -> None:
+        """Leave the record of a run, in place of the one that it has left before, and delete those of earlier runs."""
+        self._folder.write(str(record.run), record.encode(), replaces=True)
+        for run in self._runs():
+            if run < record.run:
+                self._folder.delete(str(run))
+
+    def _runs(self) -> list[int]:
+        return [int(name) for name in self._folder.names() if name.isdigit()]

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -28,14 +29,18 @@ from eos_client.core.batch_ledger_start import RunRecord, StartPlan, StartQuesti
 from eos_client.core.replayed_batch import ReplayedBatch
 from eos_client.errors import CommitRefusedError, ConfigurationError, RunFencedError
 from eos_client.integration.spark import preflight
-from eos_client.integration.spark.frame_columns import KEY
+from eos_client.integration.spark.checkpoint_folder import RunRecords
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.progress import SinkProgress
-from eos_client.integration.spark.rows import project_columns, projected_columns, repartition_by_slot
-from eos_client.integration.spark.run_records import RunRecords
+from eos_client.integration.spark.rows import (
+    KEY,
+    SLOT_FUNCTION_VERSION,
+    project_columns,
+    projected_columns,
+    repartition_by_slot,
+)
 from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
 from eos_client.integration.spark.slot_job import SlotJob
-from eos_client.integration.spark.slots import SLOT_FUNCTION_VERSION
 from eos_client.integration.spark.spark_query import RunningQuery, check_recomputation, own_job
 from eos_client.integration.spark.staging import Stage
 from eos_client.integration.spark.status import SlotStatus, check_statuses, content_of, contents_by_slot
@@ -100,15 +105,14 @@ class DriverRun:
         """
         settings = self.settings
         admin = preflight.new_admin(settings)
-        checked = preflight.check_driver_and_cluster(settings, admin)
-        self._slot_settings = checked.settings
+        self._slot_settings, cluster_id = preflight.check_driver_and_cluster(settings, admin)
         preflight.check_query(self.query)
         project_columns(frame, settings.order_by)
         if not settings.stable_input:
             check_recomputation(frame, self.query)
         preflight.check_executors(frame, settings.slots)
         if self.query.classic and (root := settings.stage_dir or self.query.checkpoint):
-            self._records = RunRecords(frame.sparkSession, root, settings, checked.cluster_id)
+            self._records = RunRecords(frame.sparkSession, root, settings, cluster_id)
         self._ledger_topic = LedgerTopic(admin, settings.ledger_topic)
         # No slot is fenced yet, so an open transaction of a dead task could delay a stable read.
         self._plan(self._ledger_topic.room(), batch_id, self._last_record(), stable=False)
@@ -144,23 +148,17 @@ class DriverRun:
         asked = StartQuestion({}, self._identity, batch_id, adopt=settings.adopt_ledger, record=record)
         if room == 0:
             return plan_start(asked)
-        reader = new_reader(settings, stable=stable)
-        try:
+        with closing(new_reader(settings, stable=stable)) as reader:
             marker = reader.marker(settings.start_timeout_s)
             entries = reader.slots(range(room), settings.start_timeout_s)
-        finally:
-            reader.close()
         return plan_start(replace(asked, entries=entries, marker=marker))
 
     def _last_record(self) -> RunRecord | None:
         return None if self._records is None else self._records.last()
 
     def _present_marker(self) -> LedgerEntry | None:
-        reader = new_reader(self.settings)
-        try:
+        with closing(new_reader(self.settings)) as reader:
             return reader.marker(self.settings.start_timeout_s)
-        finally:
-            reader.close()
 
     def _take_over(self, marker: LedgerEntry | None, batch_id: int) -> StartPlan:
         """Announce the run and fence the slots, in this order: a zombie's tasks check the marker before a slot."""
@@ -193,11 +191,9 @@ class DriverRun:
 
     def _fence_slot(self, slot: int) -> None:
         settings = self._slot_settings
-        producer = SlotProducer(settings.producer, settings.transactional_id(slot), limits=settings.limits)
-        try:
+        name = settings.transactional_id(slot)
+        with closing(SlotProducer(settings.producer, name, limits=settings.limits)) as producer:
             producer.init_transactions()
-        finally:
-            producer.close()
 
     # -- each batch --------------------------------------------------------------------------------------------------
 
@@ -231,7 +227,8 @@ class DriverRun:
             try:
                 return self._attempt(frame, batch_id, clock)
             except Exception as error:  # noqa: PERF203  # a whole Spark job each
-                if not self._may_renew_lease(within_s=_HEARD_WITHIN_S if _REFUSED in str(error) else 0.0):
+                within_s = _HEARD_WITHIN_S if _REFUSED in str(error) else 0.0
+                if self._is_closed or not self._lease.has_ended(within_s=within_s) or self._lease.is_superseded:
                     raise
                 self._renew_lease(batch_id, error)
                 clock.lap("renewal")
@@ -243,7 +240,9 @@ class DriverRun:
             # The application went on after an error: read the ledger as a restarted query would.
             self._take_over(self._present_marker(), batch_id)
         clock.lap("gate")
-        rows = self._rows(frame, batch_id)
+        rows = project_columns(frame, self.settings.order_by)
+        if self._stage is not None:
+            rows = self._stage.stable(rows, batch_id)
         clock.lap("rows")
         task = self._task(batch_id, snapshot.group_metadata)
         with own_job(frame, self.query, self._row_bytes):
@@ -256,9 +255,6 @@ class DriverRun:
         self._whole = marker
         clock.lap("marker")
         return statuses
-
-    def _may_renew_lease(self, *, within_s: float) -> bool:
-        return not self._is_closed and self._lease.has_ended(within_s=within_s) and not self._lease.is_superseded
 
     def _renew_lease(self, batch_id: int, error: Exception) -> None:
         """Take the lease again unless a newer driver has announced itself; else raises ``error``."""
@@ -289,10 +285,6 @@ class DriverRun:
             self._holders,
             self._on_step,
         )
-
-    def _rows(self, frame: DataFrame, batch_id: int) -> DataFrame:
-        rows = project_columns(frame, self.settings.order_by)
-        return rows if self._stage is None else self._stage.stable(rows, batch_id)
 
     def _written(self, rows: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
         """Write the slots that have not committed the batch; refuse it when a committed slot's rows differ now."""

@@ -5,8 +5,9 @@ Without them, each of these defects would show late and far from its cause, or n
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
@@ -23,28 +24,6 @@ from eos_client.integration.spark.spark_query import RunningQuery
 def new_admin(settings: SinkSettings) -> ClusterAdmin:
     """Return an admin client of the sink's cluster; each request takes at most ``start_timeout_s``."""
     return ClusterAdmin(settings.bootstrap_servers, settings.config_for_admin, timeout_s=settings.start_timeout_s)
-
-
-class CheckedCluster(NamedTuple):
-    """The cluster that a sink writes to: the settings within the limits that it grants, and its id."""
-
-    settings: SinkSettings
-    cluster_id: str
-
-
-def check_driver_and_cluster(settings: SinkSettings, admin: ClusterAdmin) -> CheckedCluster:
-    """Refuse an unfit driver or cluster; needs no query."""
-    check_driver()
-    return check_cluster(settings, admin)
-
-
-def check_driver() -> None:
-    """Refuse a driver without the packages that PySpark's ``mapInArrow`` needs."""
-    missing = [name for name in ("pyarrow", "pandas") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigurationError(
-            f"the driver's Python lacks {' and '.join(missing)}, which PySpark needs. Install 'eos-client[spark]'."
-        )
 
 
 def check_query(query: RunningQuery) -> None:
@@ -91,8 +70,17 @@ def _probe() -> Any:
     return lacking
 
 
-def check_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> CheckedCluster:
-    """Refuse a cluster without the output topic, or that does not grant the transaction timeout that was asked for."""
+def check_driver_and_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> tuple[SinkSettings, str]:
+    """Refuse an unfit driver or cluster; needs no query. Returns the settings within its limits, and its id.
+
+    The driver needs the packages of PySpark's ``mapInArrow``; the cluster the output topic, and it must grant the
+    transaction timeout that was asked for.
+    """
+    missing = [name for name in ("pyarrow", "pandas") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"the driver's Python lacks {' and '.join(missing)}, which PySpark needs. Install 'eos-client[spark]'."
+        )
     cluster = admin.cluster()
     told = admin.broker_settings(next(iter(cluster.brokers)))
     # 0: the setting cannot be read.
@@ -104,9 +92,7 @@ def check_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> CheckedCluster:
             f"the brokers allow transactions of {granted_ms} ms (transaction.max.timeout.ms), the sink asks for "
             f'{wanted_ms} ms. Set "transaction.timeout.ms" in config to {granted_ms} or less, or raise that limit.'
         )
-    producer = SlotProducer(settings.producer, settings.transactional_id(0), limits=settings.limits)
-    try:
+    slot = SlotProducer(settings.producer, settings.transactional_id(0), limits=settings.limits)
+    with contextlib.closing(slot) as producer:
         require_output_topics(producer, [settings.topic], settings.start_timeout_s, MONOTONIC_CLOCK)
-    finally:
-        producer.close()
-    return CheckedCluster(settings, cluster.cluster_id)
+    return settings, cluster.cluster_id

@@ -1,12 +1,17 @@
 """The columns of Spark's own Kafka sink, and how the rows are projected for the slots.
 
 ``value`` is required; ``key``, ``topic``, ``partition`` and ``headers`` are optional. A null value is a tombstone, a
-null topic means the sink's topic, a null partition leaves the choice to the producer.
+null topic means the sink's topic, a null partition leaves the choice to the producer. Every other column is refused by
+name: ignoring a ``Key`` would silently write records without keys.
+
+A row's slot is a function of its key that never changes, in Spark and in Python alike. Spark's own partition ids differ
+from run to run, so they must never decide. The version of the function is kept in the ledger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
@@ -23,21 +28,16 @@ from pyspark.sql.types import (
 )
 
 from eos_client.errors import FrameSchemaError
-from eos_client.integration.spark.frame_columns import (
-    HEADERS,
-    KEY,
-    PARTITION,
-    SINK_COLUMNS,
-    TOPIC,
-    VALUE,
-    matched_columns,
-    sink_columns,
-)
-from eos_client.integration.spark.slots import slot_expression
 
+VALUE, KEY, TOPIC, PARTITION, HEADERS = "value", "key", "topic", "partition", "headers"
+SINK_COLUMNS = (VALUE, KEY, TOPIC, PARTITION, HEADERS)
+_CASES_MATTER = "spark.sql.caseSensitive"
 FINGERPRINT = "eos_fingerprint"
 _ORDER = "eos_order_"
 _HEADERS_TYPE = "array<struct<key:string,value:binary>>"
+
+SLOT_FUNCTION_VERSION = 1
+"""1: ``crc32(key, else value, else empty) mod slots``; librdkafka's own partitioner hashes keys with crc32 too."""
 
 
 def project_columns(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
@@ -131,3 +131,74 @@ def _fingerprint(columns: Mapping[str, str]) -> str:
 
 def _quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
+
+
+# -- which column is which, by the rules by which Spark matches names ------------------------------------------------
+
+
+def sink_columns(frame: DataFrame, order_by: Sequence[str]) -> Mapping[str, str]:
+    """Return the frame's own name of each of the sink's columns that it has; raises as ``matched_columns`` does."""
+    matched = matched_columns(frame, order_by)
+    return {wanted: matched[wanted] for wanted in SINK_COLUMNS if wanted in matched}
+
+
+def matched_columns(frame: DataFrame, order_by: Sequence[str]) -> Mapping[str, str]:
+    """Return the frame's own name of each column that it has of the sink's and of ``order_by``.
+
+    Raises FrameSchemaError for a missing ``value`` or ``order_by`` column, for two columns that stand for one, and for
+    a column that the sink does not know and ``order_by`` does not name.
+    """
+    names = frame.columns
+    known = {*SINK_COLUMNS, *order_by}
+    # Most frames have the exact names; reading the setting is a py4j call in every batch.
+    cases_matter = known.issuperset(names) or str(frame.sparkSession.conf.get(_CASES_MATTER, "false")).lower() == "true"
+    matched = {wanted: _matching(wanted, names, cases_matter) for wanted in (*SINK_COLUMNS, *order_by)}
+    for found in matched.values():
+        if len(found) > 1:
+            raise FrameSchemaError(f"columns {_listed(found)} match the same column: rename or drop all but one.")
+    for name in order_by:
+        if not matched[name]:
+            raise FrameSchemaError(f"order_by names {name!r}, which the frame does not have: keep that column.")
+    _refuse_unknown([name for name in names if not any(name in found for found in matched.values())])
+    if not matched[VALUE]:
+        raise FrameSchemaError(
+            f"the frame has no column 'value' (it has {', '.join(names) or 'none'}): select what is to be written "
+            'as "value", of type string or binary.'
+        )
+    return {wanted: found[0] for wanted, found in matched.items() if found}
+
+
+def _matching(wanted: str, names: Iterable[str], cases_matter: bool) -> list[str]:
+    return [name for name in names if name == wanted or (not cases_matter and name.lower() == wanted.lower())]
+
+
+def _refuse_unknown(unknown: Sequence[str]) -> None:
+    for name in unknown:
+        if name.lower() in SINK_COLUMNS:
+            raise FrameSchemaError(
+                f"the sink has no column {name!r}; if {name.lower()!r} is meant, rename it: {_CASES_MATTER} is true."
+            )
+    if unknown:
+        raise FrameSchemaError(
+            f"the sink knows no columns {_listed(unknown)} (it knows {', '.join(SINK_COLUMNS)}): drop them, or name in "
+            "order_by what the rows are to be ordered by."
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+# -- slots -----------------------------------------------------------------------------------------------------------
+
+
+def slot_expression(slots: int, *, keyed: bool) -> str:
+    """Return the slot of a row in Spark's SQL, over binary columns ``value`` and, where ``keyed``, ``key``."""
+    hashed = "coalesce(key, value, X'')" if keyed else "coalesce(value, X'')"
+    return f"cast(pmod(crc32({hashed}), {slots}) as int)"
+
+
+def slot_of(key: bytes | None, value: bytes | None, slots: int) -> int:
+    """Return the slot of a row; the twin of ``slot_expression``."""
+    hashed = key if key is not None else value if value is not None else b""
+    return zlib.crc32(hashed) % slots

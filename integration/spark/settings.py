@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pyspark import cloudpickle
+
 from eos_client.config import CONSUMER_ONLY, PRODUCER_ONLY, check_settings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
-from eos_client.integration.spark.pickled_function import PickledFunction
 
 StepObserver = Callable[[str, int, int], object]
 """Called with step, slot and batch id, on the executor. Must be picklable; a seam for tests."""
@@ -28,6 +30,37 @@ _HANDLE_IDLE_S_MAX = 3600.0
 _SESSION_TIMEOUT_MS, _HEARTBEAT_INTERVAL_MS = 45_000, 3_000  # librdkafka's defaults
 _SLOTS_MAX = 10_000
 _LOG_LEVEL = 2  # connection failures reach the caller as errors
+
+
+@dataclass(frozen=True, slots=True)
+class PickledFunction:
+    """A function of the application, pickled for the executors; equal wherever it is unpickled.
+
+    Spark pickles by content, or by name where executors can import its module.
+    """
+
+    content: bytes = field(repr=False)
+
+    @classmethod
+    def of(cls, name: str, function: Callable[..., Any]) -> PickledFunction:
+        """Pickle ``function``, the setting ``name``; raises ConfigurationError when it holds what cannot be pickled."""
+        try:
+            return cls(cloudpickle.dumps(function))  # type: ignore[no-untyped-call]
+        except Exception as error:
+            raise ConfigurationError(
+                f"{name} cannot go to executors: {error}. Create what it needs inside the function, or in a module "
+                "that executors can import."
+            ) from error
+
+    def function(self) -> Callable[..., Any]:
+        """Return the function: one object per process, so that it can cache a token, for example."""
+        return _unpickled(self.content)
+
+
+@functools.cache
+def _unpickled(content: bytes) -> Callable[..., Any]:
+    function: Callable[..., Any] = cloudpickle.loads(content)
+    return function
 
 
 @dataclass(frozen=True)

@@ -47,14 +47,14 @@ def running_query(frame: DataFrame, given_id: str | None, known: RunningQuery | 
 
     Raises ConfigurationError where the id cannot be found out and was not given.
     """
-    context = _classic_context(frame)
-    if context is None:
+    if not hasattr(frame, "_jdf"):
         if given_id is None:
             raise ConfigurationError(
                 "this is Spark Connect, where a sink cannot see its query's id: pass query_id=..., a name that "
                 "changes whenever the checkpoint is replaced."
             )
         return RunningQuery(given_id, _THIS_PROCESS, classic=False)
+    context: Any = frame.sparkSession.sparkContext
     # Asking for everything takes longer than the ledger does; Spark's job group is the run id of the query.
     if known is not None and known.execution and known.run_id == context.getLocalProperty("spark.jobGroup.id"):
         return known
@@ -128,13 +128,6 @@ def _has_its_own_session(frame: Any) -> bool:
 
 def _is_as_the_query_made_it(frame: Any) -> bool:
     return str(frame._jdf.queryExecution().logical().nodeName()) == "LogicalRDD"  # noqa: SLF001
-
-
-def _classic_context(frame: DataFrame) -> Any:
-    """Return the SparkContext; None on Spark Connect."""
-    if not hasattr(frame, "_jdf"):
-        return None
-    return frame.sparkSession.sparkContext
 
 
 def _execution(frame: DataFrame, query_id: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -60,33 +60,14 @@ class SlotStatus:
 
     def encode(self) -> str:
         """Return everything but the slot as text."""
-        return json.dumps(
-            [
-                self.outcome.value,
-                self.rows,
-                self.error,
-                self.message,
-                self.reused,
-                dict(self.seconds),
-                self.holder,
-                self.row_bytes,
-                self.fingerprint,
-                self.repeated,
-                self.resolved,
-            ],
-            separators=(",", ":"),
-        )
+        _, outcome, *others = astuple(self)
+        return json.dumps([outcome.value, *others], separators=(",", ":"))
 
     @classmethod
     def decode(cls, slot: int, text: str) -> SlotStatus:
         """Return the status in a row of ``STATUS_SCHEMA``."""
         outcome, *others = json.loads(text)
         return cls(slot, SlotOutcome(outcome), *others)
-
-    def as_error(self) -> EosError:
-        """Return the error that a refusal stands for."""
-        kind: Any = getattr(errors, self.error, EosError)
-        return kind(f"slot {self.slot}: {self.message}")  # type: ignore[no-any-return]
 
 
 def check_statuses(found: Iterable[SlotStatus], slots: int) -> list[SlotStatus]:
@@ -97,7 +78,8 @@ def check_statuses(found: Iterable[SlotStatus], slots: int) -> list[SlotStatus]:
         raise errors.RunFencedError(f"slot {fenced.slot}: {fenced.message}")
     refused = next((s for s in by_slot.values() if s.outcome is SlotOutcome.REFUSED), None)
     if refused is not None:
-        raise refused.as_error()
+        kind: Any = getattr(errors, refused.error, EosError)
+        raise kind(f"slot {refused.slot}: {refused.message}")
     missing = sorted(set(range(slots)) - set(by_slot))
     if missing or len(by_slot) != slots:
         raise RetriableError(

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Hashable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from eos_client import errors
 from eos_client.confluent.diagnosis import outcome_stays_unknown
 from eos_client.confluent.ledger.ledger_reader import LedgerReader
 from eos_client.confluent.ledger.slot_producer import SlotProducer, is_run_fenced
@@ -27,23 +29,9 @@ from eos_client.core.batch_ledger import (
     SlotQuestion,
     decide_slot,
 )
-from eos_client.errors import (
-    AbortableError,
-    BatchLedgerError,
-    ClusterUnavailableError,
-    ClusterUnfitError,
-    ConfigurationError,
-    EosError,
-    OutputRefusedError,
-    ProducerFencedError,
-    RetriableError,
-    UnknownOutcomeError,
-)
-from eos_client.integration.spark.prefetched_rows import drain, prefetch_until
 from eos_client.integration.spark.settings import SinkSettings, StepObserver
 from eos_client.integration.spark.status import SlotOutcome, SlotStatus
 from eos_client.integration.spark.worker_clients import READERS, SLOTS, HeldSlot, cluster_key, new_reader
-from eos_client.observe import Event
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,7 +41,13 @@ _SIBLING_PAUSE_GROWTH = 1.5
 _ABORT_LIMIT_S = 5.0
 _SLOTS_TO_SPARE = 2  # margin for uneven slots and a slow broker
 _GLANCE_LIMIT_S = 1.0
-_NOT_REPEATABLE = (BatchLedgerError, OutputRefusedError, ClusterUnfitError, ConfigurationError)
+_PREFETCHED_BYTES_MAX = 16_000_000
+_NOT_REPEATABLE = (
+    errors.BatchLedgerError,
+    errors.OutputRefusedError,
+    errors.ClusterUnfitError,
+    errors.ConfigurationError,
+)
 
 
 @dataclass(frozen=True)
@@ -109,6 +103,25 @@ def _content_of(batches: Iterator[pa.RecordBatch]) -> tuple[SlotContent, float]:
     return count.content, count.row_bytes
 
 
+def prefetch_until(batches: Iterator[pa.RecordBatch], started: Future[Any]) -> deque[pa.RecordBatch]:
+    """Return the batches that come until ``started`` is done, or until they hold 16 MB."""
+    prefetched: deque[pa.RecordBatch] = deque()
+    size = 0
+    while size < _PREFETCHED_BYTES_MAX and not started.done():
+        batch = next(batches, None)
+        if batch is None:
+            break
+        prefetched.append(batch)
+        size += batch.nbytes
+    return prefetched
+
+
+def drain(prefetched: deque[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches in order and free each one as it is yielded."""
+    while prefetched:
+        yield prefetched.popleft()
+
+
 class SlotAttempt:
     """One attempt at one slot: at most one new handle, at most one transaction."""
 
@@ -145,14 +158,14 @@ class SlotAttempt:
             if self._decide(entry, None) is SlotDecision.SKIP:
                 return self._skip(entry, rows)
             return self._write(rows)
-        except ProducerFencedError as error:
+        except errors.ProducerFencedError as error:
             return self._await_other_attempt(error)
-        except AbortableError as error:
+        except errors.AbortableError as error:
             if is_run_fenced(error, first_attempt=self._first_attempt):
                 return self.status(SlotOutcome.RUN_FENCED, error=error)
             if self._producer is not None and (refused := self._producer.take_refused_delivery()):
                 reason = f"a row of batch {self._task.batch_id} cannot be written, to {refused}"
-                raise OutputRefusedError(f"{reason}. Correct that row, or the topic's settings.") from error
+                raise errors.OutputRefusedError(f"{reason}. Correct that row, or the topic's settings.") from error
             raise
 
     def _take_slot(self, batches: Iterator[pa.RecordBatch]) -> tuple[SlotStatus | None, Iterator[pa.RecordBatch]]:
@@ -181,7 +194,7 @@ class SlotAttempt:
         if fenced is not None:
             return fenced
         name = settings.transactional_id(self._slot)
-        self._producer = SlotProducer(settings.producer, name, limits=settings.limits, hook=_ignore)
+        self._producer = SlotProducer(settings.producer, name, limits=settings.limits, hook=lambda _: None)
         self._producer.init_transactions()
         self._producer.disown()
         return None
@@ -232,9 +245,9 @@ class SlotAttempt:
         self._open, self._begun_at = True, time.monotonic()
         try:
             return self._fill(first, batches)
-        except UnknownOutcomeError as error:
+        except errors.UnknownOutcomeError as error:
             return self._resolve(error, self._open_for_s)
-        except EosError as error:
+        except errors.EosError as error:
             if (open_s := self._open_for_s) > self._settings.transaction_timeout_s:
                 raise self._outlived(open_s) from error
             raise
@@ -243,11 +256,11 @@ class SlotAttempt:
     def _open_for_s(self) -> float:
         return time.monotonic() - self._begun_at
 
-    def _outlived(self, open_s: float) -> RetriableError:
+    def _outlived(self, open_s: float) -> errors.RetriableError:
         """Return the error of a transaction that exceeded transaction.timeout.ms, so that brokers have ended it."""
         settings = self._settings
         enough = math.ceil(settings.slots * open_s / settings.transaction_timeout_s * _SLOTS_TO_SPARE)
-        return RetriableError(
+        return errors.RetriableError(
             f"the transaction of slot {self._slot} of batch {self._task.batch_id} was open for {open_s:.1f} s, with "
             f"{self._content.rows} rows handed over; brokers end it after transaction.timeout.ms="
             f"{settings.transaction_timeout_s * 1000:.0f}. If it happens again, give the sink more slots (at this "
@@ -297,7 +310,7 @@ class SlotAttempt:
 
     # -- when it goes wrong ------------------------------------------------------------------------------------------
 
-    def _await_other_attempt(self, cause: ProducerFencedError) -> SlotStatus:
+    def _await_other_attempt(self, cause: errors.ProducerFencedError) -> SlotStatus:
         """Wait for the attempt that has taken the slot to commit. Taking it back could go on for ever."""
         deadline = time.monotonic() + self._settings.sibling_timeout_s
         pause_s = _SIBLING_PAUSE_S
@@ -306,7 +319,7 @@ class SlotAttempt:
             if done is not None:
                 return done
             if time.monotonic() > deadline:
-                raise RetriableError(
+                raise errors.RetriableError(
                     f"slot {self._slot} of batch {self._task.batch_id} was taken by another attempt, which has not "
                     f"committed it within {self._settings.sibling_timeout_s:g} s: repeat the task."
                 ) from cause
@@ -316,7 +329,7 @@ class SlotAttempt:
     def _done_elsewhere(self) -> SlotStatus | None:
         try:
             entry, marker = self._read(_GLANCE_LIMIT_S)
-        except ClusterUnavailableError:
+        except errors.ClusterUnavailableError:
             return None  # its pending commit delays the stable read
         fenced = self._newer_run(marker)
         if fenced is not None:
@@ -324,7 +337,7 @@ class SlotAttempt:
         skip = self._decide(entry, None) is SlotDecision.SKIP
         return self.status(SlotOutcome.SIBLING_DONE) if skip else None
 
-    def _resolve(self, cause: UnknownOutcomeError, open_s: float) -> SlotStatus:
+    def _resolve(self, cause: errors.UnknownOutcomeError, open_s: float) -> SlotStatus:
         """Resolve an unanswered commit: rebuilding the producer ends the transaction, then the ledger tells.
 
         ``open_s``: for how long the transaction was open until then.
@@ -333,14 +346,14 @@ class SlotAttempt:
         try:
             self._own_producer().rebuild()
             entry, _ = self._read(self._settings.start_timeout_s)
-        except ClusterUnavailableError as error:
+        except errors.ClusterUnavailableError as error:
             raise outcome_stays_unknown(error, "the ledger decides: the repeated task asks it.") from error
         if self._decide(entry, self._content) is SlotDecision.SKIP:
             self._resolved = True
             return self.status(SlotOutcome.WRITTEN)
         if open_s > self._settings.transaction_timeout_s:
             raise self._outlived(open_s) from cause
-        raise RetriableError(
+        raise errors.RetriableError(
             f"the commit of slot {self._slot} of batch {self._task.batch_id} was not answered and did not take effect: "
             "repeat the task."
         ) from cause
@@ -354,7 +367,7 @@ class SlotAttempt:
         try:
             if self._open:
                 producer.abort_transaction(_ABORT_LIMIT_S)
-        except EosError:
+        except errors.EosError:
             pass  # the next init_transactions of this slot ends it
         finally:
             producer.close()
@@ -375,7 +388,7 @@ class SlotAttempt:
 
     # -- reporting ---------------------------------------------------------------------------------------------------
 
-    def status(self, outcome: SlotOutcome, *, error: EosError | None = None, message: str = "") -> SlotStatus:
+    def status(self, outcome: SlotOutcome, *, error: errors.EosError | None = None, message: str = "") -> SlotStatus:
         """Return the report to the driver."""
         name = "" if error is None else _public_name(error)
         text = message if error is None else str(error)
@@ -406,10 +419,6 @@ class SlotAttempt:
         self._at = now
 
 
-def _public_name(error: EosError) -> str:
+def _public_name(error: errors.EosError) -> str:
     """Return the name of the class of ``error`` in ``eos_client.errors``, which the driver can raise."""
-    return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == EosError.__module__)
-
-
-def _ignore(event: Event) -> None:
-    del event
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == errors.EosError.__module__)

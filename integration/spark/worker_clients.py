@@ -14,13 +14,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from eos_client.confluent.ledger.ledger_reader import LedgerReader
 from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry
-from eos_client.integration.spark.pickled_function import PickledFunction
-from eos_client.integration.spark.settings import SinkSettings
+from eos_client.integration.spark.settings import PickledFunction, SinkSettings
 
 _KEPT_MAX = min(128, 16 * (os.cpu_count() or 1))
 
@@ -83,17 +83,16 @@ class Shelf(Generic[K, C]):
             self._pid = os.getpid()
 
 
+@dataclass(eq=False, slots=True)
 class HeldSlot:
     """A slot's producer with no open transaction, the run and the batch it served last, and the ledger's entry then."""
 
-    __slots__ = ("_kept_at", "batch_id", "entry", "producer", "run")
-
-    def __init__(self, producer: SlotProducer, run: tuple[str, int], batch_id: int, entry: LedgerEntry | None) -> None:
-        self.producer = producer
-        self.run = run
-        self.batch_id = batch_id
-        self.entry = entry
-        self._kept_at = time.time()  # a monotonic clock stands still with a machine that is suspended
+    producer: SlotProducer
+    run: tuple[str, int]
+    batch_id: int
+    entry: LedgerEntry | None
+    # A monotonic clock stands still with a machine that is suspended.
+    _kept_at: float = field(default_factory=time.time, init=False)
 
     @property
     def idle_s(self) -> float:
@@ -128,12 +127,9 @@ def _freeze(modules: int) -> None:
 
 def cluster_key(settings: SinkSettings) -> Hashable:
     """Return what two sinks must share to use the same clients."""
-    config = frozenset((key, _compared(value)) for key, value in settings.config.items())
+    compared = {k: v if isinstance(v, PickledFunction) else str(v) for k, v in settings.config.items()}
+    config = frozenset(compared.items())
     return settings.bootstrap_servers, settings.sink_id, settings.ledger_topic, config
-
-
-def _compared(value: object) -> Hashable:
-    return value if isinstance(value, PickledFunction) else str(value)
 
 
 def new_reader(settings: SinkSettings, *, stable: bool = True) -> LedgerReader:

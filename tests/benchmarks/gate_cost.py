@@ -86,7 +86,7 @@ def row(bootstrap: str, partitions: int) -> tuple[list[object], bool]:
     attempt = CommitAttempt(consumer.member.positions, snapshot.generation, callbacks_served=True)
     decide_us = timed_us(lambda: consumer.gate.decide(attempt))
     check_us = timed_us(session._steps.decide)
-    serve_us = timed_us(consumer.member.serve_callbacks)
+    serve_us = timed_us(consumer.member.fetching.serve_callbacks)
     consumer.close()
     median_us = statistics.median(check_us)
     p99_us = statistics.quantiles(check_us, n=100)[98]

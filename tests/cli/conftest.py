@@ -112,7 +112,7 @@ class Cluster:
         return full_name
 
     def load(self, topic: str, values: list[bytes], *, partition: int = 0) -> None:
-        with TopicLoader(self.bootstrap_servers, topic) as loader:
+        with TopicLoader(self.bootstrap_servers, topic, {}) as loader:
             for value in values:
                 loader.load(value, key=None, partition=partition)
 

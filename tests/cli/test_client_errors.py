@@ -3,8 +3,7 @@ from typing import Any
 
 import pytest
 
-from eos_client.cli.client_errors import ClientErrors
-from eos_client.cli.logs import LogFormat, configure_logs
+from eos_client.cli.logs import ClientErrors, LogFormat, configure_logs
 
 
 def error(kind: str, text: str) -> Any:

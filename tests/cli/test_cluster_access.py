@@ -75,7 +75,7 @@ def test_new_topics_are_waited_for_until_they_have_leaders(cluster: Any) -> None
 
 def test_what_was_loaded_is_read_back_in_order_with_its_headers(cluster: Any) -> None:
     topic = cluster.topic("records", partitions=2)
-    with TopicLoader(cluster.bootstrap_servers, topic) as loader:
+    with TopicLoader(cluster.bootstrap_servers, topic, {}) as loader:
         for number in range(2500):
             loader.load(b"" if number == 7 else b"%d" % number, key=None, partition=number % 2)
     assert loader.loaded == 2500
@@ -92,7 +92,7 @@ def load_and_flush(loader: TopicLoader, partition: int) -> None:
 
 def test_a_record_that_the_topic_cannot_take_is_an_error_not_a_silence(cluster: Any) -> None:
     topic = cluster.topic("small")
-    loader = TopicLoader(cluster.bootstrap_servers, topic)
+    loader = TopicLoader(cluster.bootstrap_servers, topic, {})
     with pytest.raises(ClusterUnfitError, match="2000000 bytes cannot be written"):
         loader.load(b"x" * 2_000_000, key=None, partition=0)
     # The client library refuses it at once where it knows the topic already, and in a report where it does not.

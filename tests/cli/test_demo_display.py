@@ -41,8 +41,8 @@ def test_a_worker_is_counted_by_its_log_lines() -> None:
         {"event": "something_else"},
         {},
     )
-    assert (tally.committed, tally.records_in, tally.records_out) == (2, 11, 12)
-    assert (tally.skipped, tally.aborted, tally.rebuilds, tally.rebalances) == (1, 1, 1, 1)
+    assert (tally.committed, tally.records_in) == (2, 11)
+    assert (tally.skipped, tally.aborted, tally.rebalances) == (1, 1, 1)
     assert list(tally.incidents) == ["aborted a transaction of 5 records: lost", "rebuilt its producer: timed out"]
     assert (tally.generation_id, tally.partitions, tally.records_per_s) == (5, 1, 2500)
 
@@ -103,7 +103,7 @@ def test_the_outcome_says_the_verdict_in_words(verdict: Any, complaints: Any, pa
     console = plain_console()
     display = Display(console, [Worker("w1", [])], Progress(total=500))
     display.emit("w1 killed (SIGKILL) while it owned 2 partitions")
-    assert show_outcome(console, display, verdict, complaints) is passed
+    assert show_outcome(display, verdict, complaints) is passed
     text = shown(console)
     assert ("NOT EXACTLY ONCE" in text) is not passed
     assert "EXACTLY ONCE: 500 records" in text

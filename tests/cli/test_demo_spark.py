@@ -73,7 +73,7 @@ def test_processes_are_found_where_there_is_no_proc(monkeypatch: pytest.MonkeyPa
 def test_without_spark_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "missing_for_spark", lambda: ["pyspark", "pandas"])
     with pytest.raises(ConfigurationError, match=r"pyspark, pandas.*: pip install 'eos-client\[spark\]'"):
-        session.run_spark_demo(session.SparkDemoOptions(), Console())
+        session.run_spark_demo(Console())
 
 
 def test_what_spark_has_read_is_read_from_its_checkpoint(tmp_path: Path) -> None:

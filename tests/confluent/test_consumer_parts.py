@@ -13,14 +13,12 @@ from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 
 import eos_client
 from eos_client.confluent.consumer.chosen_positions import ChosenPositions
-from eos_client.confluent.consumer.fetched_records import FetchedRecords
+from eos_client.confluent.consumer.fetched_records import Batch, FetchedRecords
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.paused_partitions import PausedPartitions
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.read_positions import ReadPositions
-from eos_client.confluent.consumer.record_runs import Batch
-from eos_client.confluent.consumer.rewinding import Rewinding
-from eos_client.confluent.consumer.seeks import Seeks
+from eos_client.confluent.consumer.rewinding import Rewinding, Seeks
 from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.hand_over import HandOver
 from eos_client.core.model import UNJOINED, InputPartition, InputPosition
@@ -322,9 +320,10 @@ class Follower:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, list[int]]] = []
+        self.starts = self.chosen = self
 
     def __getattr__(self, name: str) -> Any:
-        def told(partitions: Any = ()) -> None:
+        def told(partitions: Any = (), *_: Any) -> None:
             self.told.append((name, sorted(p.partition for p in partitions)))
 
         return told
@@ -346,7 +345,7 @@ def test_the_parts_are_told_of_an_assignment_before_the_listener_and_fix_starts_
     membership, follower = joined
     library.raw.callbacks["on_assign"](library.raw, to_kafka(0, 1))
     assert membership.assigned == {ZERO, ONE}
-    assert follower.told == [("expect_start", [0, 1]), ("on_assigned", [0, 1]), ("fix_starts", [])]
+    assert follower.told == [("expect", [0, 1]), ("on_assigned", [0, 1]), ("fix_starts", [])]
 
 
 def test_the_listener_hears_of_a_revocation_while_the_partitions_are_ours_and_of_a_loss_when_they_are_not(
@@ -431,7 +430,7 @@ def written_from_outside(path: Path) -> Iterator[str]:
                 yield f"{path.name}:{node.lineno} {ast.unparse(node)}"
 
 
-@pytest.mark.parametrize("name", ["closing", "confluent_consumer", "fetching", "handing_over", "membership"])
+@pytest.mark.parametrize("name", ["confluent_consumer", "fetching", "handing_over", "membership"])
 def test_no_part_changes_the_state_of_another(name):
     assert list(written_from_outside(PACKAGE / "confluent" / "consumer" / f"{name}.py")) == []
 

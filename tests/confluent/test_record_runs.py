@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos_client.confluent.consumer.record_runs import RecordRun, last_good, runs
+from eos_client.confluent.consumer.fetched_records import RecordRun, last_good, runs
 from eos_client.core.model import InputPartition
 
 

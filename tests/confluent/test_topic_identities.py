@@ -27,7 +27,7 @@ def hears(identities, *ids, topic="orders"):
 def test_the_first_topic_id_is_no_replacement():
     identities = TopicIdentities({})
     hears(identities, NONE, FIRST)
-    assert identities.ids == {"orders": [FIRST]}
+    assert identities._ids == {"orders": [FIRST]}
     assert not identities.replaced
 
 

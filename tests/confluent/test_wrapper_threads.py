@@ -52,13 +52,15 @@ MEMBER_CALLS: dict[str, tuple[Any, ...]] = {
     "close": (),
     "committed_entries": ([], 0.01),
     "list_topics": (None, 0.01),
-    "prefetch": (),
     "put_back": ([],),
     "rejoin": (),
-    "rewind": (),
-    "serve_callbacks": (),
     "serve_errors": (),
     "snapshot": (),
+}
+FETCHING_CALLS: dict[str, tuple[Any, ...]] = {
+    "prefetch": (),
+    "rewind": (),
+    "serve_callbacks": (),
     "wait_while_paused": (0.01,),
 }
 PRODUCER_CALLS: dict[str, tuple[Any, ...]] = {
@@ -102,7 +104,9 @@ def call_all_while_another_thread_polls() -> None:
     assert polling.wait(PATIENCE_S)
     time.sleep(0.05)
     face = [(consumer, *call) for call in CONSUMER_CALLS.items()]
-    for part, name, arguments in [*face, *((consumer.member, *call) for call in MEMBER_CALLS.items())]:
+    member = [(consumer.member, *call) for call in MEMBER_CALLS.items()]
+    fetching = [(consumer.member.fetching, *call) for call in FETCHING_CALLS.items()]
+    for part, name, arguments in [*face, *member, *fetching]:
         print(f"calling {name}", flush=True)
         began_at = time.monotonic()
         try:

@@ -30,7 +30,8 @@ def test_output_records_are_equal_when_all_they_say_is_equal():
     assert OutputRecord("t", **said) == OutputRecord("t", **said)
     for name in said:
         assert OutputRecord("t", **said) != OutputRecord("t", **{**said, name: None})
-    assert OutputRecord("t", value=b"v") != "t"
+    other: Any = "t"
+    assert OutputRecord("t", value=b"v") != other
 
 
 def test_an_output_record_shows_all_of_itself():

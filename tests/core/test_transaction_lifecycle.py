@@ -305,8 +305,8 @@ def test_a_closed_client_leaves_nothing_open(phase):
 
 def test_a_handle_that_another_session_left_in_doubt_is_replaced_first():
     lifecycle = TransactionLifecycle(is_broken=True)
-    assert lifecycle.is_unfinished
-    assert not lifecycle.is_outcome_open
+    assert lifecycle.phase in UNFINISHED
+    assert lifecycle.phase not in OUTCOME_OPEN
     assert lifecycle.on(Event.RESUME) is Act.REBUILD
 
 

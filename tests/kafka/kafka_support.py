@@ -154,7 +154,7 @@ class Stage:
         wait_for(
             lambda: not consumer.member.snapshot().generation.same_membership(before) and consumer.assignment(),
             "the generation to move",
-            lambda: consumer.member.wait_while_paused(0.05),
+            lambda: consumer.member.fetching.wait_while_paused(0.05),
             lambda: bystander.poll(0.02),
             *beside,
         )
@@ -290,7 +290,7 @@ def settle(stage: Stage, producer: EosProducer, consumer: EosConsumer) -> None:
         assert txn.outcome is not None
         outcome = txn.outcome
         if outcome is Outcome.SKIPPED:
-            consumer.member.wait_while_paused(0.05)
+            consumer.member.fetching.wait_while_paused(0.05)
 
 
 PATIENT = GateSettings(hold_limit_s=WAIT_S)

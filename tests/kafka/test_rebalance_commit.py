@@ -207,7 +207,7 @@ def test_offsets_of_partitions_that_left_unassigned_are_never_dropped(stage):
     wait_for(
         lambda: rebalanced(stage, consumer, newcomer),
         "the rebalance",
-        lambda: consumer.member.serve_callbacks(drain=True),
+        lambda: consumer.member.fetching.serve_callbacks(drain=True),
         lambda: theirs.extend(newcomer.consume(100, 0.05)),
     )
     with producer.transaction(consumer) as txn:
@@ -232,7 +232,7 @@ def test_an_abort_does_not_go_back_to_what_an_heir_has_processed_meanwhile(stage
     wait_for(
         lambda: rebalanced(stage, consumer, newcomer) and len(theirs) >= 10,
         "the new owner to have taken its share",
-        lambda: consumer.member.serve_callbacks(drain=True),
+        lambda: consumer.member.fetching.serve_callbacks(drain=True),
         lambda: theirs.extend(newcomer.consume(100, 0.05)),
     )
     left = stage.assigned(newcomer)
@@ -242,7 +242,7 @@ def test_an_abort_does_not_go_back_to_what_an_heir_has_processed_meanwhile(stage
     wait_for(
         lambda: stage.assigned(consumer) == set(range(4)),
         "all partitions to be back",
-        lambda: consumer.member.serve_callbacks(drain=True),
+        lambda: consumer.member.fetching.serve_callbacks(drain=True),
         lambda: newcomer.poll(0),
     )
     with producer.transaction(consumer) as txn:

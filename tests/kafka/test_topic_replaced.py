@@ -107,4 +107,4 @@ def test_the_log_tells_the_id_of_a_topic_that_is_read(stage):
     identities = TopicIdentities(settings)
     consumer = stage.raw_consumer(**identities.added_to({}))
     stage.collect(consumer, 2)
-    assert stage.source in identities.ids
+    assert stage.source in identities._ids

@@ -94,7 +94,7 @@ class FakeConsumer:
     """Hands out `waiting`; polling for nothing takes its whole time."""
 
     def __init__(self, settings, *, gate, clock, **_):
-        self.member = self
+        self.member = self.membership = self.fetching = self.handed = self.work = self
         self.settings = settings
         self.gate = CommitGate(gate)
         self.assigned = frozenset({InputPartition("orders", 2)})

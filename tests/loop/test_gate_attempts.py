@@ -20,7 +20,8 @@ class RestlessConsumer:
     def __init__(self):
         self.gate = CommitGate(GateSettings(hold_limit_s=LIMIT_S))
         self.gate.observe(Assigned(frozenset({ORDERS})))
-        self.synced_generation = UNJOINED
+        self.membership = SimpleNamespace(synced_generation=UNJOINED)
+        self.fetching = self
         self.generation_id = 1
         self.served = 0
 

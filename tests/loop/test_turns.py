@@ -7,7 +7,7 @@ import pytest
 
 from eos_client.core.model import InputPartition, Outcome
 from eos_client.errors import ClusterUnavailableError, FatalClientError
-from eos_client.loop.repeated_aborts import RepeatedAborts
+from eos_client.loop.transaction_size import RepeatedAborts
 from tests.loop.fakes import Bench
 
 INTERVAL_S = 1.0

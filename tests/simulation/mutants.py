@@ -25,7 +25,7 @@ from eos_client.confluent.consumer import (
     fetched_records,
     fetching,
     membership,
-    seeks,
+    rewinding,
     start_offsets,
 )
 from eos_client.confluent.producer import confluent_producer, producer_handle
@@ -104,8 +104,8 @@ def _no_rewind() -> Patch:
 
 
 def _rewinds_too_far() -> Patch:
-    seek = seeks.Seeks.seek
-    return mock.patch.object(seeks.Seeks, "seek", lambda self, p, offset: seek(self, p, max(0, offset - 1)))
+    seek = rewinding.Seeks.seek
+    return mock.patch.object(rewinding.Seeks, "seek", lambda self, p, offset: seek(self, p, max(0, offset - 1)))
 
 
 def _aborts_unanswered_commit() -> Patch:
@@ -152,7 +152,7 @@ def _metadata_of_the_first_commit() -> Patch:
 
 def _processes_committed_again() -> Patch:
     def settle(self: Any, _positions: Any) -> None:
-        self.rewind_soon() if self.membership.left_in_call else self.rewind()
+        self.fetching.rewind_soon() if self.membership.left_in_call else self.fetching.rewind()
 
     return mock.patch.object(confluent_consumer.ConfluentConsumer, "settle", settle)
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from eos_client import EosConsumer
-from eos_client.confluent.consumer import closing, library_consumer, safe_close
+from eos_client.confluent.consumer import confluent_consumer, library_consumer, safe_close
 from eos_client.errors import ClusterUnavailableError, ConfigurationError, FatalClientError
 from eos_client.testing.simulation.model import Membership, OffsetAndMetadata, PartitionKey
 from tests.simulation.broken_off import CallStrike, StepStrike, StrikeError
@@ -92,7 +92,7 @@ def test_a_replacement_that_cannot_be_built_is_tried_again_at_the_next_call(stag
         pytest.fail("the block was entered")
     assert len(stage.collect(consumer, 5)) == 5
     stage.load(1)
-    consumer.member.rewind()
+    consumer.member.fetching.rewind()
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == stage.inputs[1:]
 
@@ -167,7 +167,7 @@ def test_a_replacing_client_has_the_usual_close_limit(stage: SimulatedStage, mon
         close()
         return True
 
-    for user in (library_consumer, closing):
+    for user in (library_consumer, confluent_consumer):
         monkeypatch.setattr(user, "close_in_time", close_in_time)
     due: list[OwnError] = []
 
@@ -286,9 +286,9 @@ def test_a_seek_applies_to_the_first_rejoin_only(stage: SimulatedStage) -> None:
 def test_a_seek_is_dropped_when_its_partition_was_revoked_since(stage: SimulatedStage) -> None:
     consumer, producer = sought(stage, 2)
     stage.cluster.revoke((SOURCE, 0))
-    stage.wait_for(lambda: not consumer.member.assigned, lambda: consumer.consume(1, 0.1))
+    stage.wait_for(lambda: not consumer.member.membership.assigned, lambda: consumer.consume(1, 0.1))
     stage.cluster.give_back()
-    stage.wait_for(lambda: consumer.member.assigned, lambda: consumer.member.wait_while_paused(0.1))
+    stage.wait_for(lambda: consumer.member.membership.assigned, lambda: consumer.member.fetching.wait_while_paused(0.1))
     consumer.commit(offsets=[TopicPartition(SOURCE, 0, 5)], asynchronous=False)
     copy_until(stage, consumer, producer, stage.inputs[5:])
 
@@ -306,7 +306,9 @@ def test_a_seek_of_a_partition_that_has_left_since_is_forgotten(stage: Simulated
         stage.wait_for(lambda: stage.outputs == expected, lambda: one_block(stage, consumer, producer))
     producer.close()
     stage.cluster.revoke((SOURCE, 1))
-    stage.wait_for(lambda: len(consumer.member.assigned) == 1, lambda: consumer.member.wait_while_paused(0.1))
+    stage.wait_for(
+        lambda: len(consumer.member.membership.assigned) == 1, lambda: consumer.member.fetching.wait_while_paused(0.1)
+    )
     consumer.commit(offsets=[TopicPartition(SOURCE, 0, 10)], asynchronous=False)
     stage.cluster.give_back()
     stage.load(1)
@@ -331,10 +333,10 @@ def test_a_start_chosen_by_on_assign_ends_an_earlier_seek(stage: SimulatedStage)
     choice.place.offset = 6
     with producer.transaction(consumer):
         pass
-    stage.wait_for(lambda: consumer.member.assigned, lambda: consumer.member.wait_while_paused(0.1))
+    stage.wait_for(lambda: consumer.member.membership.assigned, lambda: consumer.member.fetching.wait_while_paused(0.1))
     stage.cluster.lose()
     choice.place.offset = OFFSET_INVALID
-    stage.wait_for(lambda: stage.named("partitions_lost"), lambda: consumer.member.wait_while_paused(0.1))
+    stage.wait_for(lambda: stage.named("partitions_lost"), lambda: consumer.member.fetching.wait_while_paused(0.1))
     copy_until(stage, consumer, producer, stage.inputs[5:])
 
 
@@ -358,7 +360,7 @@ def test_a_member_fenced_before_its_replacement_gets_the_fatal_error() -> None:
     consumer, producer = stage.subscribed(group_instance_id="one"), stage.producer()
     commit_plainly(stage, consumer)
     successor = stage.subscribed(group_instance_id="one")
-    stage.wait_for(lambda: successor.member.assigned, lambda: successor.consume(1, 0.1))
+    stage.wait_for(lambda: successor.member.membership.assigned, lambda: successor.consume(1, 0.1))
     stage.cluster.advance(10.0)
     for _ in range(2):
         with pytest.raises(FatalClientError), producer.transaction(consumer):

@@ -88,12 +88,16 @@ def every_way_to_fetch(reader):
     consumer = reader.consumer
     reader.does(reader.polls, reader.consumes(3), reader.polls)
     reader.does(
-        consumer.member.prefetch,
+        consumer.member.fetching.prefetch,
         reader.consumes(2),
-        lambda: consumer.member.serve_callbacks(drain=True),
+        lambda: consumer.member.fetching.serve_callbacks(drain=True),
         reader.polls,
     )
-    reader.does(lambda: consumer.member.wait_while_paused(0.05), consumer.member.serve_callbacks, reader.consumes(4))
+    reader.does(
+        lambda: consumer.member.fetching.wait_while_paused(0.05),
+        consumer.member.fetching.serve_callbacks,
+        reader.consumes(4),
+    )
     reader.does(reader.consumes(5), reader.polls, lambda: consumer.commit(asynchronous=False), reader.consumes(3))
     assert committed_is_seen(reader)
     reader.does(lambda: consumer.position([TopicPartition("in", p) for p in range(PARTITIONS)]), reader.consumes(3))
@@ -213,7 +217,7 @@ class Copying:
             hook=lambda _: None,
         )
         self.producer.init_transactions()
-        self.reader.consumer.member.wait_while_paused(0.05)  # so that there is a group to rebalance
+        self.reader.consumer.member.fetching.wait_while_paused(0.05)  # so that there is a group to rebalance
 
     def block(self, number=6):
         self.txn = self.producer.transaction(self.reader.consumer)

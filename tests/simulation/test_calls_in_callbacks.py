@@ -37,7 +37,7 @@ def test_an_on_revoke_inside_the_flush_of_a_block_may_flush_the_producer(protoco
     assert txn.outcome is Outcome.COMMITTED
     assert left == [4]
     stage.cluster.give_back()
-    consumer.member.rewind()
+    consumer.member.fetching.rewind()
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == stage.inputs
 

@@ -80,8 +80,8 @@ def test_a_fatal_event_is_kept_when_its_call_is_broken_off(stage, refused, call)
 def test_a_fatal_event_is_kept_by_a_rewind(stage, refused):
     consumer, producer = refused(), stage.producer()
     stage.cluster.clock.sleep(5.0)
-    consumer.member.prefetch()
-    consumer.member.rewind()
+    consumer.member.fetching.prefetch()
+    consumer.member.fetching.rewind()
     block_that_raises(stage, producer, consumer)
 
 
@@ -99,9 +99,9 @@ def test_plain_use_gets_the_event_as_confluent_kafka_hands_it_out_and_then_the_e
 def test_a_classic_member_whose_id_was_taken_over_ends_with_the_fatal_error(protocol):
     stage = SimulatedStage(protocol, records=1)
     consumer, producer = stage.subscribed(group_instance_id="desk-1"), stage.producer()
-    stage.wait_for(lambda: consumer.member.assigned, lambda: one_block(producer, consumer))
+    stage.wait_for(lambda: consumer.member.membership.assigned, lambda: one_block(producer, consumer))
     new_owner = stage.subscribed(group_instance_id="desk-1")
-    stage.wait_for(lambda: new_owner.member.assigned, lambda: new_owner.consume(1, 0.2))
+    stage.wait_for(lambda: new_owner.member.membership.assigned, lambda: new_owner.consume(1, 0.2))
     block_that_raises(stage, producer, consumer)
 
 
@@ -109,7 +109,7 @@ def test_a_commit_of_a_fatally_failed_client_raises_its_fatal_error(stage, refus
     consumer = refused()
     stage.collect(consumer, 1)
     with pytest.raises(FatalClientError, match=GIVEN_UP):
-        consumer.member.offsets.commit(asynchronous=False)
+        consumer.member.offsets.commit([], asynchronous=False)
 
 
 def test_a_loop_ends_with_the_fatal_error(stage, refused):

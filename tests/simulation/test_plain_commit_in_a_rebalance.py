@@ -104,7 +104,7 @@ def test_a_refused_commit_of_revoked_partitions_does_not_block_the_next_commit(p
     stage.collect(consumer, 1)
     with pytest.raises(CommitRefusedError, match=rf"{SOURCE}\[1\]"):
         consumer.commit(offsets=[TopicPartition(SOURCE, 1, 2)], asynchronous=False)
-    stage.wait_for(lambda: consumer.commit(asynchronous=False), lambda: consumer.member.wait_while_paused(0.1))
+    stage.wait_for(lambda: consumer.commit(asynchronous=False), lambda: consumer.member.fetching.wait_while_paused(0.1))
     assert stage.cluster.committed(GROUP)[PartitionKey(SOURCE, 0)] == 3
     consumer.close()
 

@@ -225,11 +225,13 @@ def test_a_commit_that_is_answered_after_its_partition_came_back_may_have_been_s
     stage.cluster.delay("OffsetCommit", 20.0)
     consumer.commit()
     stage.cluster.revoke((SOURCE, 0))
-    stage.wait_for(lambda: left(stage) == 1, lambda: consumer.member.wait_while_paused(0.2))
+    stage.wait_for(lambda: left(stage) == 1, lambda: consumer.member.fetching.wait_while_paused(0.2))
     stage.cluster.give_back()
-    stage.wait_for(lambda: consumer.member.assigned, lambda: consumer.member.wait_while_paused(0.2))
-    assert consumer.member.unanswered_commits
-    stage.wait_for(lambda: not consumer.member.unanswered_commits, lambda: consumer.member.wait_while_paused(0.2))
+    stage.wait_for(lambda: consumer.member.membership.assigned, lambda: consumer.member.fetching.wait_while_paused(0.2))
+    assert consumer.member.plain.unanswered()
+    stage.wait_for(
+        lambda: not consumer.member.plain.unanswered(), lambda: consumer.member.fetching.wait_while_paused(0.2)
+    )
     stage.load(1)
     stage.copy_the_rest(producer, consumer)
     assert left(stage) == 2
@@ -246,7 +248,7 @@ def test_a_block_aborts_when_an_earlier_plain_commit_is_answered_inside_it(
     with producer.transaction(consumer) as txn:
         for message in stage.collect(consumer, 2):
             txn.produce(SINK, message.value())
-        stage.wait_for(lambda: not consumer.member.unanswered_commits, lambda: consumer.consume(1, 0.1))
+        stage.wait_for(lambda: not consumer.member.plain.unanswered(), lambda: consumer.consume(1, 0.1))
     assert txn.outcome is Outcome.ABORTED
     assert "was not answered before this block" in txn.reason
     stage.copy_the_rest(producer, consumer)

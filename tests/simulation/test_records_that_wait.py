@@ -64,7 +64,7 @@ def test_what_waits_of_another_partition_comes_while_one_is_paused(stage: Simula
     consumer.subscribe([SOURCE, "others"])
     stage.wait_for(
         lambda: len(consumer.member._parts.records) > 1,
-        lambda: (consumer.member.prefetch(), consumer.member.serve_callbacks()),
+        lambda: (consumer.member.fetching.prefetch(), consumer.member.fetching.serve_callbacks()),
     )
     consumer.pause([PLACE])
     found = [message for _ in range(5) for message in consumer.consume(10, 0.2)]

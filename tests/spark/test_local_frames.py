@@ -12,9 +12,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from eos_client import errors
 from eos_client.errors import ConfigurationError, FrameSchemaError
 from eos_client.integration.spark import EosKafkaSink
-from eos_client.integration.spark.rows import FINGERPRINT, project_columns, repartition_by_slot
+from eos_client.integration.spark.rows import (
+    FINGERPRINT,
+    SLOT_FUNCTION_VERSION,
+    project_columns,
+    repartition_by_slot,
+    slot_expression,
+    slot_of,
+)
 from eos_client.integration.spark.settings import SinkSettings
-from eos_client.integration.spark.slots import SLOT_FUNCTION_VERSION, slot_expression, slot_of
 from eos_client.observe import log_event
 from tests.spark.local_stage import each_once
 

@@ -7,7 +7,7 @@ import pytest
 from eos_client import errors
 from eos_client.core.batch_ledger_start import RunRecord
 from eos_client.integration.spark import driver_run
-from eos_client.integration.spark.run_records import RunRecords
+from eos_client.integration.spark.checkpoint_folder import RunRecords
 from eos_client.observe import ClientReported, SparkRunStarted
 from tests.spark.local_stage import adoption_token, each_once, refusing_slot_1
 from tests.verification.topics import delete_topics

@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -16,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from eos_client.cli.demo.verdict import Verdict
+from eos_client.cli.demo.verdict import Check, Verdict
 from eos_client.cli.demo.worker import Worker
 from eos_client.cli.demo_spark.verdict import StreamVerdict
 
@@ -54,9 +53,7 @@ class Display:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -121,16 +118,12 @@ def workers_table(workers: Sequence[Worker]) -> Table:
             worker.state,
             str(tally.generation_id) if tally.generation_id > 0 else "",
             str(tally.partitions),
-            *_figures(worker),
+            *(f"{figure:,}" for figure in _counts(worker)),
         )
     table.add_section()
     totals = [sum(column) for column in zip(*map(_counts, workers), strict=True)]
     table.add_row("all", "", "", "", *(f"{figure:,}" for figure in totals), style="bold")
     return table
-
-
-def _figures(worker: Worker) -> list[str]:
-    return [f"{figure:,}" for figure in _counts(worker)]
 
 
 def _counts(worker: Worker) -> tuple[int, ...]:
@@ -147,38 +140,40 @@ def _counts(worker: Worker) -> tuple[int, ...]:
 
 
 def show_outcome(
-    console: Console,
-    display: Display,
-    verdict: Verdict,
-    worker_complaints: Sequence[str],
-    end_to_end: StreamVerdict | None = None,
+    display: Display, verdict: Verdict, worker_complaints: Sequence[str], end_to_end: StreamVerdict | None = None
 ) -> bool:
     """Print what happened, who did what, and the verdict; return whether all of it is as promised."""
+    stopped = "; ".join(worker_complaints) or "exit status 0 on SIGTERM"
+    checks = [*verdict.checks, ("workers stopped cleanly", not worker_complaints, stopped)]
+    examples = list(verdict.findings.examples)
+    if end_to_end is not None:
+        checks += end_to_end.checks
+        examples += end_to_end.findings.examples
+    return show_verdict(display, checks, verdict.hidden, examples, verdict.findings.inputs)
+
+
+def show_verdict(
+    display: Display, checks: Sequence[Check], hidden: int, examples: Sequence[str], records: int, given_up: str = ""
+) -> bool:
+    """Print what happened, who did what, and ``checks``; return whether all of them hold and nothing was given up."""
+    console = display.console
     happened = Table("when", "what happened", box=box.SIMPLE_HEAD, pad_edge=False)
     for at, text in display.notes:
         happened.add_row(f"{at:.1f} s", text)
     console.print(happened)
-    console.print(workers_table(display.workers))
-    stopped = "; ".join(worker_complaints) or "exit status 0 on SIGTERM"
-    checks = Table("verdict", "", "read back from the cluster", box=box.SIMPLE_HEAD, pad_edge=False)
-    of_spark = () if end_to_end is None else end_to_end.checks
-    clean_stop = ("workers stopped cleanly", not worker_complaints, stopped)
-    for claim, holds, figures in (*verdict.checks, clean_stop, *of_spark):
-        checks.add_row(claim, _mark(holds), figures)
-    console.print(checks)
+    if display.workers:
+        console.print(workers_table(display.workers))
+    told = Table("verdict", "", "read back from the cluster", box=box.SIMPLE_HEAD, pad_edge=False)
+    for claim, holds, figures in checks:
+        told.add_row(claim, Text("yes", style="green") if holds else Text("NO", style="bold red"), figures)
+    console.print(told)
     console.print(
-        f"{verdict.hidden:,} more outputs are in the log, of aborted transactions: no read_committed reader sees them.",
-        *(f"  {example}" for example in verdict.findings.examples),
-        *(f"  {example}" for example in (() if end_to_end is None else end_to_end.findings.examples)),
+        f"{hidden:,} more outputs are in the log, of aborted transactions: no read_committed reader sees them.",
+        *(f"  {example}" for example in examples),
         sep="\n",
         highlight=False,
     )
-    passed = verdict.is_exactly_once and not worker_complaints and all(holds for _claim, holds, _figures in of_spark)
-    summary = f"{'EXACTLY ONCE' if passed else 'NOT EXACTLY ONCE'}: {verdict.findings.inputs:,} records"
-    style = "bold green" if passed else "bold red"
-    console.print(Text(f"{summary} in {display.elapsed_s:.0f} s", style=style))
+    passed = not given_up and all(holds for _claim, holds, _figures in checks)
+    summary = f"{'EXACTLY ONCE' if passed else 'NOT EXACTLY ONCE'}: {records:,} records"
+    console.print(Text(f"{summary} in {display.elapsed_s:.0f} s", style="bold green" if passed else "bold red"))
     return passed
-
-
-def _mark(holds: bool) -> Text:
-    return Text("yes", style="green") if holds else Text("NO", style="bold red")

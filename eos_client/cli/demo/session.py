@@ -16,7 +16,7 @@ from eos_client.cli.demo.feed import Feed
 from eos_client.cli.demo.input_file import InputLines, open_input
 from eos_client.cli.demo.scenario import Scenario, StalledError
 from eos_client.cli.demo.spark_stage import SparkStage
-from eos_client.cli.demo.verdict import Job, Verdict, reach_verdict
+from eos_client.cli.demo.verdict import Job, reach_verdict
 from eos_client.cli.demo.worker import Worker
 from eos_client.cli.demo_spark.stream import missing_for_spark
 from eos_client.cli.demo_spark.verdict import StreamVerdict
@@ -25,7 +25,7 @@ from eos_client.config import EosConfig
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import GroupOffsets
 from eos_client.errors import ClusterUnavailableError, EosError
-from eos_client.testing.embedded_kafka import EmbeddedKafka
+from eos_client.testing.embedded_kafka import DEFAULT_VERSION, EmbeddedKafka
 
 WORKER_COUNT = 3
 _COMMIT_INTERVAL_S = 0.2
@@ -70,7 +70,6 @@ class DemoOptions:
     partition_count: int = 6
     feed_s: float = 20.0
     keep_topics: bool = False
-    kafka_version: str = "4.3.1"
     with_spark: bool = True
 
     @property
@@ -106,13 +105,12 @@ def _cluster(options: DemoOptions, console: Console) -> Iterator[str]:
     if options.bootstrap_servers is not None:
         yield options.bootstrap_servers
         return
-    console.print(f"starting an embedded Kafka {options.kafka_version} ...", highlight=False)
+    console.print(f"starting an embedded Kafka {DEFAULT_VERSION} ...", highlight=False)
     with EmbeddedKafka(
-        version=options.kafka_version,
         properties=_BROKER_PROPERTIES,
         on_progress=lambda line: console.print(line, highlight=False, markup=False),
     ) as broker:
-        console.print(f"Kafka {options.kafka_version} serves {broker.bootstrap_servers}", highlight=False)
+        console.print(f"Kafka {DEFAULT_VERSION} serves {broker.bootstrap_servers}", highlight=False)
         yield broker.bootstrap_servers
 
 
@@ -166,7 +164,7 @@ class _Session:
             )
             spark = self._spark_stage(running, display)
             beside: Callable[[], None] = (lambda: None) if spark is None else spark.look
-            scenario = Scenario(workers, feed, display, lambda: self._committed(offsets), beside=beside)
+            scenario = Scenario(workers, feed, display, lambda: self._committed(offsets), beside)
             try:
                 with display:
                     scenario.play()
@@ -177,7 +175,9 @@ class _Session:
                 complaints += scenario.stop()
             end_to_end = None if spark is None else self._end_to_end(spark, display)
         display.emit("all workers have left; reading the topics back")
-        return show_outcome(self._console, display, self._verdict(feed.loaded), complaints, end_to_end)
+        count, config = self._lines.count, self._options.settings
+        verdict = reach_verdict(self._admin, self._bootstrap, config, self._job, lines=count, loaded=feed.loaded)
+        return show_outcome(display, verdict, complaints, end_to_end)
 
     def _spark_stage(self, running: ExitStack, display: Display) -> SparkStage | None:
         """Start the Spark stream behind the workers, where that is possible; else say why there is none."""
@@ -219,10 +219,6 @@ class _Session:
             return sum(offsets.read(self._job.input_topic, self._job.partition_count).values())
         except ClusterUnavailableError:  # its coordinator is not known yet
             return 0
-
-    def _verdict(self, loaded: int) -> Verdict:
-        config = self._options.settings
-        return reach_verdict(self._admin, self._bootstrap, config, self._job, lines=self._lines.count, loaded=loaded)
 
     def _delete_topics(self) -> None:
         if self._options.bootstrap_servers is not None:  # an embedded broker takes them with it

@@ -6,11 +6,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from eos_client.cli.demo.job.invoice import OFFSET_HEADER, PARTITION_HEADER, invoice_of
-from eos_client.cli.demo.verdict import Job
+from eos_client.cli.demo.verdict import ClusterReader, Job
 from eos_client.cli.demo_spark.stream import SparkStream, StreamPlan
 from eos_client.cli.demo_spark.verdict import StreamVerdict, judge_stream
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
@@ -34,13 +33,8 @@ class SparkStage:
         self, bootstrap_servers: str, admin: ClusterAdmin, job: Job, emit: Callable[[str], None], records: int
     ) -> None:
         self.output_topic = job.output_topic.removesuffix("-invoices") + "-receipts"
-        self._bootstrap, self._admin, self._job, self._emit, self._records = (
-            bootstrap_servers,
-            admin,
-            job,
-            emit,
-            records,
-        )
+        self._bootstrap, self._admin, self._job = bootstrap_servers, admin, job
+        self._emit, self._records = emit, records
         self._directory = tempfile.TemporaryDirectory(prefix="eos-demo-spark-", ignore_cleanup_errors=True)
         plan = StreamPlan(
             bootstrap_servers, job.output_topic, self.output_topic, Path(self._directory.name), f"{job.group_id}-spark"
@@ -56,9 +50,7 @@ class SparkStage:
         self._emit(f"Spark started, with two executors: {self._job.output_topic} -> {self.output_topic}")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stream.stop()
         self._directory.cleanup()
 
@@ -99,13 +91,12 @@ class SparkStage:
 
     def verdict(self, lines: int) -> StreamVerdict:
         """Check that each loaded line came out at the end of the pipeline once."""
+        reader = ClusterReader(self._admin, self._bootstrap, {}, self._job.partition_count)
         return judge_stream(
-            self._admin,
-            self._bootstrap,
-            input_topic=self._job.input_topic,
-            output_topic=self.output_topic,
-            partition_count=self._job.partition_count,
-            lines=lines,
+            reader,
+            self._job.input_topic,
+            self.output_topic,
+            lines,
             between=invoice_of,
             origin_headers=(PARTITION_HEADER, OFFSET_HEADER),
             name="end to end",

@@ -33,10 +33,8 @@ class Tally:
     committed: int = 0
     skipped: int = 0
     aborted: int = 0
-    rebuilds: int = 0
     rebalances: int = 0
     records_in: int = 0
-    records_out: int = 0
     records_per_s: int = 0
     generation_id: int = -1
     partitions: int = 0
@@ -59,7 +57,6 @@ class Tally:
             case "transaction_committed":
                 self.committed += 1
                 self.records_in += entry["records_in"]
-                self.records_out += entry["records_out"]
             case "commit_skipped":
                 self.skipped += 1
             case "transaction_aborted":
@@ -67,7 +64,6 @@ class Tally:
                 reason = shorten(entry["reason"], _REASON_LENGTH_MAX, placeholder=" ...")
                 self.incidents.append(f"aborted a transaction of {entry['records_in']} records: {reason}")
             case "producer_rebuilt":
-                self.rebuilds += 1
                 self.incidents.append(f"rebuilt its producer: {entry['reason']}")
             case "partitions_assigned":
                 self.rebalances += 1
@@ -126,7 +122,10 @@ class Worker:
 
     def kill(self) -> None:
         """SIGKILL: the process gets no chance to end its transaction or to leave the group."""
-        self._end(signal.SIGKILL, _KILL_TIMEOUT_S)
+        if self.child is not None:
+            self.child.send_signal(signal.SIGKILL)
+            self.child.wait(_KILL_TIMEOUT_S)
+            self._finish_log()
 
     def terminate(self) -> None:
         """SIGTERM, without waiting: it should finish or abort, leave the group and exit 0."""
@@ -144,12 +143,6 @@ class Worker:
             code = None
         self._finish_log()
         return code
-
-    def _end(self, number: signal.Signals, timeout_s: float) -> None:
-        if self.child is not None:
-            self.child.send_signal(number)
-            self.child.wait(timeout_s)
-            self._finish_log()
 
     def _finish_log(self) -> None:
         if self._reader is not None:

@@ -5,43 +5,29 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from eos_client.cli.demo.display import Display, Progress
+from eos_client.cli.demo.display import Display, Progress, show_verdict
 from eos_client.cli.demo.feed import Feed
 from eos_client.cli.demo.input_file import open_input
+from eos_client.cli.demo.scenario import StalledError, wait_until
+from eos_client.cli.demo.verdict import ClusterReader
 from eos_client.cli.demo_spark.stream import SparkStream, StreamPlan, missing_for_spark
-from eos_client.cli.demo_spark.verdict import StreamVerdict, judge_stream
+from eos_client.cli.demo_spark.verdict import judge_stream
 from eos_client.cli.failures import NotExactlyOnceError
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
-from eos_client.errors import ConfigurationError, EosError
-from eos_client.testing.embedded_kafka import EmbeddedKafka
+from eos_client.errors import ConfigurationError
+from eos_client.testing.embedded_kafka import DEFAULT_VERSION, EmbeddedKafka
 from eos_client.testing.spark_connector import connector_jars
 
-_TICK_S = 0.1
 _OPEN_TRANSACTION_LIMIT_S = 10.0
 _STALL_LIMIT_S = 240.0  # Spark starts twice, perhaps on a machine with other things to do
-_INPUT, _OUTPUT = "orders", "receipts"
+_INPUT, _OUTPUT, _PARTITION_COUNT = "orders", "receipts", 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class SparkDemoOptions:
-    """The options of ``eos-client demo-spark``."""
-
-    input_name: str | None = None
-    partition_count: int = 4
-    slots: int = 4
-    feed_s: float = 20.0
-    kafka_version: str = "4.3.1"
-
-
-def run_spark_demo(options: SparkDemoOptions, console: Console) -> None:
+def run_spark_demo(console: Console, input_name: str | None = None, slots: int = 4, feed_s: float = 20.0) -> None:
     """Play the demo and print its verdict.
 
     :raises NotExactlyOnceError: the verdict is not "exactly once".
@@ -52,75 +38,44 @@ def run_spark_demo(options: SparkDemoOptions, console: Console) -> None:
         raise ConfigurationError(
             f"Spark needs {', '.join(missing)}, not installed here: pip install 'eos-client[spark]'"
         )
-    say = _sayer(console)
-    lines = open_input(options.input_name)
+
+    def say(line: str) -> None:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    lines = open_input(input_name)
     connector_jars(say)
-    say(f"starting an embedded Kafka {options.kafka_version} ...")
+    say(f"starting an embedded Kafka {DEFAULT_VERSION} ...")
     with (
         tempfile.TemporaryDirectory(prefix="eos-demo-spark-", ignore_cleanup_errors=True) as directory,
-        EmbeddedKafka(version=options.kafka_version, on_progress=say) as broker,
+        EmbeddedKafka(on_progress=say) as broker,
     ):
         bootstrap = broker.bootstrap_servers
         admin = ClusterAdmin(bootstrap)
-        admin.create_topics(dict.fromkeys((_INPUT, _OUTPUT), options.partition_count))
-        say(f"{lines.source} -> {_INPUT} -> Spark, {options.slots} slots, 2 executors -> {_OUTPUT} on {bootstrap}")
-        plan = StreamPlan(bootstrap, _INPUT, _OUTPUT, Path(directory), "demo-receipts", options.slots)
+        admin.create_topics(dict.fromkeys((_INPUT, _OUTPUT), _PARTITION_COUNT))
+        say(f"{lines.source} -> {_INPUT} -> Spark, {slots} slots, 2 executors -> {_OUTPUT} on {bootstrap}")
+        plan = StreamPlan(bootstrap, _INPUT, _OUTPUT, Path(directory), "demo-receipts", slots)
         display = Display(console, (), Progress(total=lines.count))
         stream = SparkStream(plan, say)
-        feed = Feed(lines, bootstrap, _INPUT, {}, partition_count=options.partition_count, duration_s=options.feed_s)
-        given_up = _play(SparkScenario(stream, feed, display, admin, plan, options.partition_count))
+        feed = Feed(lines, bootstrap, _INPUT, {}, partition_count=_PARTITION_COUNT, duration_s=feed_s)
+        given_up = _play(SparkScenario(stream, feed, display, admin))
         display.emit("the stream is stopped; reading both topics back")
-        verdict = judge_stream(
-            admin,
-            bootstrap,
-            input_topic=_INPUT,
-            output_topic=_OUTPUT,
-            partition_count=options.partition_count,
-            lines=lines.count,
-        )
-        _show(console, display, verdict, given_up)
+        reader = ClusterReader(admin, bootstrap, {}, _PARTITION_COUNT)
+        verdict = judge_stream(reader, _INPUT, _OUTPUT, lines.count)
+        examples = verdict.findings.examples
+        if not show_verdict(display, verdict.checks, verdict.hidden, examples, verdict.lines, given_up):
+            raise NotExactlyOnceError("the verdict is not exactly once: the tables above say why")
 
 
 def _play(scenario: SparkScenario) -> str:
     try:
         with scenario.display:
             scenario.play()
-    except StalledStreamError as stalled:
+    except StalledError as stalled:
         scenario.display.emit(f"given up: {stalled}")
         return str(stalled)
     finally:
         scenario.stop()
     return ""
-
-
-def _sayer(console: Console) -> Callable[[str], None]:
-    return lambda line: console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _show(console: Console, display: Display, verdict: StreamVerdict, given_up: str) -> None:
-    """Print what happened and the verdict; raise if it is not the promised one."""
-    happened = Table("when", "what happened", box=box.SIMPLE_HEAD, pad_edge=False)
-    for at, text in display.notes:
-        happened.add_row(f"{at:.1f} s", text)
-    checks = Table("verdict", "", "read back from the cluster", box=box.SIMPLE_HEAD, pad_edge=False)
-    for claim, holds, figures in verdict.checks:
-        checks.add_row(claim, Text("yes", style="green") if holds else Text("NO", style="bold red"), figures)
-    console.print(happened, checks)
-    console.print(
-        f"{verdict.hidden:,} more outputs are in the log, of aborted transactions: no read_committed reader sees them.",
-        *(f"  {example}" for example in verdict.findings.examples),
-        sep="\n",
-        highlight=False,
-    )
-    passed = verdict.is_exactly_once and not given_up
-    summary = f"{'EXACTLY ONCE' if passed else 'NOT EXACTLY ONCE'}: {verdict.lines:,} records"
-    console.print(Text(f"{summary} in {display.elapsed_s:.0f} s", style="bold green" if passed else "bold red"))
-    if not passed:
-        raise NotExactlyOnceError("the verdict is not exactly once: the tables above say why")
-
-
-class StalledStreamError(EosError):
-    """The stream makes no progress."""
 
 
 class SparkScenario:
@@ -129,22 +84,13 @@ class SparkScenario:
     Each kill waits for an open transaction, where most can be lost.
     """
 
-    def __init__(
-        self,
-        stream: SparkStream,
-        feed: Feed,
-        display: Display,
-        admin: ClusterAdmin,
-        plan: StreamPlan,
-        partition_count: int,
-    ) -> None:
-        self._stream, self._feed, self.display = stream, feed, display
-        self._admin, self._plan, self._partition_count = admin, plan, partition_count
+    def __init__(self, stream: SparkStream, feed: Feed, display: Display, admin: ClusterAdmin) -> None:
+        self._stream, self._feed, self.display, self._admin = stream, feed, display, admin
 
     def play(self) -> None:
         """Go through all steps until every record was read.
 
-        :raises StalledStreamError: nothing moved for a long time.
+        :raises StalledError: nothing moved for a long time.
         :raises EmbeddedKafkaError: Spark ended by itself.
         """
         emit, feed, stream = self.display.emit, self._feed, self._stream
@@ -178,8 +124,7 @@ class SparkScenario:
         deadline = time.monotonic() + _OPEN_TRANSACTION_LIMIT_S
         while time.monotonic() < deadline:
             stable, end = (
-                self._admin.end_offsets(self._plan.output_topic, self._partition_count, committed_only=only)
-                for only in (True, False)
+                self._admin.end_offsets(_OUTPUT, _PARTITION_COUNT, committed_only=only) for only in (True, False)
             )
             if any(stable[partition] < end[partition] for partition in end):
                 return " while a transaction was open"
@@ -189,16 +134,12 @@ class SparkScenario:
         self._until(lambda: self.display.progress.committed >= share * self._feed.total)
 
     def _until(self, reached: Callable[[], bool]) -> None:
+        wait_until(reached, self._look, self.display.progress, _STALL_LIMIT_S, "written")
+
+    def _look(self) -> None:
+        if self._feed.error is not None:
+            raise self._feed.error
+        self._stream.raise_if_ended()
         progress = self.display.progress
-        moved_at, committed = time.monotonic(), progress.committed
-        while not reached():
-            time.sleep(_TICK_S)
-            if self._feed.error is not None:
-                raise self._feed.error
-            self._stream.raise_if_ended()
-            progress.loaded, progress.committed = self._feed.loaded, self._stream.read_so_far()
-            self.display.refresh()
-            if progress.committed != committed:
-                moved_at, committed = time.monotonic(), progress.committed
-            if time.monotonic() - moved_at > _STALL_LIMIT_S:
-                raise StalledStreamError(f"nothing was written for {_STALL_LIMIT_S:g} s at {committed:,} records")
+        progress.loaded, progress.committed = self._feed.loaded, self._stream.read_so_far()
+        self.display.refresh()

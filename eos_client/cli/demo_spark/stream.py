@@ -26,6 +26,7 @@ SOURCE_HEADERS = ("source.partition", "source.offset")
 
 _NEEDED = ("pyspark", "pyarrow", "pandas")
 _LOG_TAIL_CHARACTERS = 3000
+_BATCH_RECORDS = 4000
 _MASTER = "local-cluster[2,1,1024]"
 _CHEAP_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _SETTINGS = {
@@ -56,7 +57,6 @@ class StreamPlan:
     directory: Path
     sink_id: str
     slots: int = 4
-    batch_records: int = 4000
 
 
 class SparkStream:
@@ -68,7 +68,6 @@ class SparkStream:
         self._process: KeptProcess | None = None
         self._session = 0
         self._log = plan.directory / "spark.log"
-        self.starts = 0
 
     @property
     def exit_code(self) -> int | None:
@@ -99,12 +98,11 @@ class SparkStream:
         command = [
             *(sys.executable, str(PROGRAM), "--bootstrap", plan.bootstrap_servers, "--input", plan.input_topic),
             *("--output", plan.output_topic, "--checkpoint", str(self._checkpoint)),
-            *("--slots", str(plan.slots), "--sink-id", plan.sink_id, "--batch-records", str(plan.batch_records)),
+            *("--slots", str(plan.slots), "--sink-id", plan.sink_id, "--batch-records", str(_BATCH_RECORDS)),
         ]
         given = [f"{name}={value}" for name, value in environment.items()]
         self._process = KeptProcess(["/usr/bin/env", *given, *command], log_path=self._log, paths=[])
         self._session = session_of(self._process.pid)
-        self.starts += 1
 
     @property
     def _checkpoint(self) -> Path:

@@ -36,7 +36,7 @@ def require_topics(consumer: ConfluentConsumer, topics: Sequence[str], limit_s: 
         known = _known(lambda: consumer.list_topics(timeout=limit_s), named, min(limit_s, _SPREAD_WAIT_S), clock)
     except KafkaException as error:
         consumer.serve_errors()
-        raise unreachable(consumer.settings, limit_s, consumer.last_errors) from error
+        raise unreachable(consumer.settings, limit_s, consumer.library.last_errors) from error
     _require(known, named, "input")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from confluent_kafka import (
@@ -24,6 +23,8 @@ from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+_FLUSH_TIMEOUT_S = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
@@ -40,23 +41,13 @@ class TopicLoader:
     """Writes records to one topic, each once (idempotent producer), and counts what the broker confirmed.
 
     Use it as a context manager: leaving it waits until every record is confirmed.
-
-    :param flush_timeout_s: limit for that wait.
     """
 
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        topic: str,
-        config: Mapping[str, Any] | None = None,
-        *,
-        flush_timeout_s: float = 60.0,
-    ) -> None:
+    def __init__(self, bootstrap_servers: str, topic: str, config: Mapping[str, Any]) -> None:
         self.loaded = 0
         self._topic = topic
-        self._flush_timeout_s = flush_timeout_s
         self._error: KafkaError | None = None
-        settings = {"log_level": LOG_LEVEL_CRITICAL, **(config or {})}
+        settings = {"log_level": LOG_LEVEL_CRITICAL, **config}
         # One request in flight: a batch that is refused must not be overtaken, or it is lost (client_log.py).
         safe = {"enable.idempotence": True, "acks": "all", "max.in.flight": 1}
         self._producer = Producer({**settings, "bootstrap.servers": bootstrap_servers, **safe})
@@ -64,9 +55,7 @@ class TopicLoader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.flush()
 
@@ -100,13 +89,13 @@ class TopicLoader:
     def flush(self) -> None:
         """Wait until every queued record is confirmed.
 
-        :raises ClusterUnavailableError: some were not within ``flush_timeout_s``.
+        :raises ClusterUnavailableError: some were not within _FLUSH_TIMEOUT_S seconds.
         """
-        left = self._producer.flush(self._flush_timeout_s)
+        left = self._producer.flush(_FLUSH_TIMEOUT_S)
         self._raise_refused()
         if left:
             raise ClusterUnavailableError(
-                f"{left} records for {self._topic} were not confirmed within {self._flush_timeout_s:g} s"
+                f"{left} records for {self._topic} were not confirmed within {_FLUSH_TIMEOUT_S:g} s"
             )
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
@@ -171,9 +160,7 @@ class GroupOffsets:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
     def read(self, topic: str, partition_count: int, *, timeout_s: float = 10.0) -> dict[int, int]:

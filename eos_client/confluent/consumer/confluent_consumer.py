@@ -1,7 +1,7 @@
 """A group consumer that knows what the application has not committed yet, and can go back to it.
 
 It decides nothing about commits. Applications hold an ``EosConsumer``, which has confluent_kafka's methods; transaction
-sessions and the loop hold this consumer, as a ``GroupConsumer``.
+sessions and the loop hold this consumer, and the parts that they need of it.
 """
 
 from __future__ import annotations
@@ -13,35 +13,33 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from eos_client.config import safe_consumer_settings
 from eos_client.confluent.consumer.chosen_positions import ChosenPositions
-from eos_client.confluent.consumer.closing import Closing
 from eos_client.confluent.consumer.fetched_records import FetchedRecords
 from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.group_offsets import GroupOffsets
 from eos_client.confluent.consumer.handing_over import HandingOver
-from eos_client.confluent.consumer.library_consumer import ConsumerFactory, LibraryConsumer
+from eos_client.confluent.consumer.library_consumer import ConsumerFactory, LibraryConsumer, ResetPolicy
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.paused_partitions import PausedPartitions
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.read_positions import ReadPositions
-from eos_client.confluent.consumer.reset_policy import ResetPolicy
-from eos_client.confluent.consumer.rewinding import Rewinding
-from eos_client.confluent.consumer.seeks import Seeks
+from eos_client.confluent.consumer.rewinding import Rewinding, Seeks
+from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.consumer.start_offsets import StartOffsets
-from eos_client.confluent.diagnosis import LastErrors
 from eos_client.confluent.failures import consumer_closed, consumer_errors
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.hand_over import HandOver
-from eos_client.core.model import CommittedOffset, GroupGeneration, InputPartition, InputPosition, InputPositions
-from eos_client.ports import Clock, MembershipSnapshot, RebalanceListener, keys_of
+from eos_client.core.model import CommittedOffset, InputPartition, InputPosition, InputPositions
+from eos_client.ports import Clock, MembershipSnapshot, keys_of
 
 
 class ConfluentConsumer:
-    """Hands records over, keeps their positions, settles them. Fulfils ``GroupConsumer``.
+    """Hands records over, keeps their positions, settles them, and leaves the group within a limit.
 
     ``commit_starts`` is asked to commit where newly assigned partitions start; it returns whether later owners will
     find it. ``report`` is told what ``close`` could not do or does not raise, and what keeps records waiting.
+    ``was_left_behind``: the client library did not let go in time, so leaving the group was not confirmed.
     """
 
     def __init__(
@@ -68,17 +66,9 @@ class ConfluentConsumer:
         self._reset_policy = ResetPolicy.of(self.library.settings)
         self._parts = self._new_parts()
         self.membership = Membership(self.library, ownership, self._parts)
-        self._fetching = Fetching(self.library, self.membership, self._parts, self.offsets, report, clock)
-        self.handing_over = HandingOver(self.library, self.membership, self._parts, self._fetching, self.offsets)
-        self._closing = Closing(
-            self.library,
-            self.membership,
-            self._parts.records,
-            ownership,
-            self._sync_before_leaving,
-            report,
-            clock,
-        )
+        self.fetching = Fetching(self.library, self.membership, ownership, self._parts, self.offsets, report, clock)
+        self.handing_over = HandingOver(self.library, self.membership, self._parts, self.fetching, self.offsets)
+        self.was_left_behind = False
 
     def _new_parts(self) -> PartitionParts:
         reads = ReadPositions()
@@ -106,34 +96,9 @@ class ConfluentConsumer:
         return self.library.settings
 
     @property
-    def last_errors(self) -> LastErrors:
-        """What the client library has last reported."""
-        return self.library.last_errors
-
-    @property
-    def assigned(self) -> frozenset[InputPartition]:
-        """The partitions that the group gave us and has not taken back."""
-        return self.membership.assigned
-
-    @property
-    def synced_generation(self) -> GroupGeneration:
-        """The newest generation for which no rebalance callback can still be waiting."""
-        return self.membership.synced_generation
-
-    @property
     def positions(self) -> InputPositions:
         """Uncommitted work by partition."""
         return self.handed.work.positions
-
-    @property
-    def positions_of_ours(self) -> InputPositions:
-        """Uncommitted work of the partitions that have not left since it was consumed."""
-        return self.handed.work.ours
-
-    @property
-    def records_in_hand(self) -> bool:
-        """Whether records were handed over that are not known to be processed yet."""
-        return self.handed.work.in_hand
 
     @owned()
     def snapshot(self) -> MembershipSnapshot:
@@ -152,55 +117,15 @@ class ConfluentConsumer:
 
     # -- serving callbacks, going back -------------------------------------------------------------------------------
 
-    @owned(claims=True)
-    def serve_callbacks(self, *, drain: bool = False) -> None:
-        """Serve rebalance callbacks that are due.
-
-        Callbacks queue up behind fetched records. ``drain`` pauses the partitions, which makes the queued records
-        void, until the queue is empty: then nothing that happened before the call can still be waiting.
-        """
-        self._fetching.serve_callbacks(drain=drain)
-
     @owned()
     def serve_errors(self) -> None:
         """Let the client library report why it is not connected, also inside a call that fetches.
 
         What else it hands over meanwhile, a fatal error that it tells once or a record, comes with a later call.
         """
-        self._fetching.fetch_for_later(1, 0)
-
-    @owned(claims=True)
-    def wait_while_paused(self, limit_s: float) -> None:
-        """Consume nothing for up to ``limit_s`` seconds and serve callbacks."""
-        self._fetching.wait_while_paused(limit_s)
-
-    @owned(claims=True)
-    def prefetch(self) -> None:
-        """Take records that are there already, for a later call; serves callbacks."""
-        self._fetching.prefetch()
-
-    @owned(claims=True)
-    def rewind(self) -> None:
-        """Go back to the first uncommitted record of every partition that is still ours.
-
-        Records that wait to be handed over are dropped and read again. Raises FatalClientError when a partition cannot
-        be rewound.
-        """
-        self._fetching.rewind()
-
-    def rewind_soon(self) -> None:
-        """Rewind as soon as the running call has returned from the library, or in the next one."""
-        self._fetching.rewind_soon()
+        self.fetching.fetch_for_later(1, 0)
 
     # -- what becomes of the work ------------------------------------------------------------------------------------
-
-    def processed(self) -> None:
-        """All records that were handed over so far have been processed, and their outputs were written."""
-        self.handed.work.processed()
-
-    def committed_up_to(self, partition: InputPartition, offset: int) -> None:
-        """Note that the records of ``partition`` below ``offset`` were committed outside a session's transaction."""
-        self.handed.work.committed_up_to(partition, offset)
 
     def settle(self, positions: InputPositions) -> None:
         """Note that a transaction has committed ``positions``; more may have been handed over since.
@@ -210,10 +135,6 @@ class ConfluentConsumer:
         for partition, position in dict(positions).items():
             self.handed.work.committed_up_to(partition, position.next_offset)
         self.plain.drop_stored({partition: position.next_offset for partition, position in positions.items()})
-
-    def forget(self, partitions: Iterable[InputPartition]) -> None:
-        """Drop the uncommitted positions of ``partitions``."""
-        self.handed.work.forget(partitions)
 
     def consumer_group_metadata(self) -> Any:
         """Return the opaque group metadata as of now, for a transaction that the application commits by itself."""
@@ -273,11 +194,6 @@ class ConfluentConsumer:
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET))  # noqa: SLF001  # a public local code
 
     @property
-    def unanswered_commits(self) -> frozenset[InputPartition]:
-        """The partitions for which an asynchronous commit is still on its way."""
-        return self.plain.unanswered()
-
-    @property
     def unfenced_commits(self) -> frozenset[InputPartition]:
         """The partitions for which a plain commit may still be served after whatever is sent now."""
         return frozenset(self.plain.unfenced)
@@ -288,8 +204,8 @@ class ConfluentConsumer:
         Nothing else has the broker refuse an OffsetCommit within one generation. Offsets that are pending are committed
         on the way out. The group is not left while a commit is not answered, or nobody would hear how it ended.
         """
-        is_due = not self.unfenced_commits.isdisjoint(self.assigned) or self.plain.pending
-        if not is_due or self.unanswered_commits:
+        is_due = not self.unfenced_commits.isdisjoint(self.membership.assigned) or self.plain.pending
+        if not is_due or self.plain.unanswered():
             return
         self.rejoin()
 
@@ -302,10 +218,6 @@ class ConfluentConsumer:
         return generation.is_active_member and self._commit_starts_for_group(positions)
 
     # -- the group ---------------------------------------------------------------------------------------------------
-
-    def subscribe(self, topics: list[str], listener: RebalanceListener) -> None:
-        """Join the group; ``listener`` hears of rebalances."""
-        self.membership.subscribe(topics, listener)
 
     def unsubscribe(self) -> None:
         """Leave the subscription; the revoke callback runs in a later call that fetches, or in ``close``."""
@@ -321,12 +233,12 @@ class ConfluentConsumer:
         the next such call goes on with it. Raises ConfigurationError where no other client can be built.
         """
         self._sync_before_leaving()
-        self._fetching.rejoin()
+        self.fetching.rejoin()
 
     def _sync_before_leaving(self) -> None:
         # The revoke callback commits open work only under a synced epoch (EPOCH_MOVED_BEFORE_REVOKE).
         if self.membership.is_member_epoch and self.handed.work.ours:
-            self.serve_callbacks(drain=True)
+            self.fetching.serve_callbacks(drain=True)
 
     # -- the assignment, as the application changes it ---------------------------------------------------------------
 
@@ -384,12 +296,57 @@ class ConfluentConsumer:
         with consumer_errors("list_topics()"):
             return self.library.call(lambda: self.library.raw.list_topics(**given))
 
+    # -- closing -----------------------------------------------------------------------------------------------------
+
     @owned()
     def close(self) -> None:
-        """Leave the group; runs the revoke callback, and then raises what callbacks of the application have raised."""
-        self._closing.close()
+        """Leave the group, close the library, and raise what callbacks of the application have raised meanwhile.
 
-    @property
-    def was_left_behind(self) -> bool:
-        """Whether the client library did not let go in time, so leaving the group was not confirmed."""
-        return self._closing.was_left_behind
+        Runs the revoke callback. What is not through within a limit is left behind. A second call goes on where a
+        signal handler has broken off the first one.
+        """
+        if not self.membership.is_closed:
+            self._prepare_to_leave()
+        if not self.library.close_has_begun:
+            self._close_library_in_time()
+        if report := self.library.guard.take_report():
+            self._report(report)
+        self.library.guard.raise_kept()
+
+    def _prepare_to_leave(self) -> None:
+        self.library.guard.begin_close()
+        try:
+            self._sync_before_leaving()
+        except BaseException as error:  # noqa: BLE001  # raised again at the end: whatever it is, the group is left
+            self.library.guard.keep(error)
+        self.membership.leave_before_close()
+        self._parts.records.clear()
+
+    def _close_library_in_time(self) -> None:
+        limit_s = self.library.close_limit_s
+        try:
+            if not close_in_time(self._ownership.lent(self.library.close_once), limit_s, self._clock):
+                self.was_left_behind = True
+                self._report(self._what_is_left_behind(limit_s))
+        finally:
+            self._ownership.disown()
+
+    def _what_is_left_behind(self, limit_s: float) -> str:
+        stays = f"within {limit_s:g} s. Its thread and connections stay to the process's end"
+        if self.library.may_keep_a_record:
+            return (
+                f"close() did not let go of the client library {stays}: a callback or a signal handler has raised "
+                "inside consume(), after which the library may keep one record that nobody was given, and wait for it "
+                "in its close(). It was asked to leave the group before that. No committed offset counts the record: "
+                "the next owner of its partition reads it"
+            )
+        session_ms = self.settings.get("session.timeout.ms", "of the group's")
+        if self.membership.stays_a_member:
+            return (
+                f"close() did not let go of the client library {stays}. The group keeps the place of this static "
+                f"member, as after every close(), until its session ({session_ms} ms) is over"
+            )
+        return (
+            f"close() did not leave the group {stays}, and its partitions go to other members when its session "
+            f"({session_ms} ms) is over"
+        )

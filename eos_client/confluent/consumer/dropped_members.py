@@ -1,8 +1,8 @@
 """Consumers that the application has dropped without ``close()``, or has not closed when its process ends.
 
 The client library frees a member of a group by leaving the group, and can stop the whole process by that, as its
-``close()`` can (see `leaving`): a KIP-848 member that has an assignment to be told of does it often. So a thread of its
-own leaves the group first.
+``close()`` can (see `safe_close`): a KIP-848 member that has an assignment to be told of does it often. So a thread of
+its own leaves the group first.
 
 A consumer and its callbacks refer to each other, so only Python's cyclic collector frees it, which a program that does
 nothing but poll may never run. The partitions of the dropped one would wait for ``max.poll.interval.ms``.

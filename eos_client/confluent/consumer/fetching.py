@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
+from eos_client.confluent.consumer.fetched_records import Batch
 from eos_client.confluent.consumer.group_offsets import GroupOffsets
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
-from eos_client.confluent.consumer.record_runs import Batch
 from eos_client.confluent.consumer.rewinding import Goals
 from eos_client.confluent.consumer.safe_close import LEAVING_ROUNDS_MAX, LEAVING_STEP_S
 from eos_client.confluent.failures import consumer_errors, input_error
+from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.model import InputPartition, Partitions
 from eos_client.errors import FatalClientError
 from eos_client.ports import Clock, keys_of
@@ -33,32 +35,23 @@ _PREFETCH_MAX = 20_000
 _REJOIN_ASK_S = 10.0
 
 
+@dataclass(eq=False, repr=False)
 class Fetching:
-    """Takes records from the library for the parts, and makes good what a call that was broken off has left undone."""
+    """Takes records from the library for the parts, and makes good what a call that was broken off has left undone.
 
-    def __init__(
-        self,
-        library: LibraryConsumer,
-        membership: Membership,
-        parts: PartitionParts,
-        offsets: GroupOffsets,
-        report: Callable[[str], None],
-        clock: Clock,
-    ) -> None:
-        self._library = library
-        self._membership = membership
-        self._parts = parts
-        self._offsets = offsets
-        self._report = report
-        self._clock = clock
-        self._queue_was_emptied = False
-        self._withheld_all = False
-        self._replaced_topics: frozenset[str] = frozenset()
+    ``replaced_topics`` of the subscription were deleted and created again: nothing of them is handed over.
+    """
 
-    @property
-    def replaced_topics(self) -> frozenset[str]:
-        """The topics of the subscription that were deleted and created again, of which nothing is handed over."""
-        return self._replaced_topics
+    _library: LibraryConsumer
+    _membership: Membership
+    _ownership: ThreadOwnership
+    _parts: PartitionParts
+    _offsets: GroupOffsets
+    _report: Callable[[str], None]
+    _clock: Clock
+    _queue_was_emptied: bool = field(default=False, init=False)
+    _withheld_all: bool = field(default=False, init=False)
+    replaced_topics: frozenset[str] = field(default=frozenset(), init=False)
 
     def fetch(self, count: int, timeout: float) -> Batch:
         """Ask the client library, and return what is still ours, not paused and not from before a rewind."""
@@ -153,7 +146,7 @@ class Fetching:
                 self._parts.handed.work.forget(partitions)
                 if partitions:
                     self._parts.paused.pause(partitions)
-                self._replaced_topics |= {topic}
+                self.replaced_topics |= {topic}
         return batch
 
     def _without_paused(self, batch: Batch) -> Batch:
@@ -170,8 +163,13 @@ class Fetching:
 
     # -- serving callbacks -------------------------------------------------------------------------------------------
 
-    def serve_callbacks(self, *, drain: bool) -> None:
-        """Serve rebalance callbacks that are due; see `ConfluentConsumer.serve_callbacks`."""
+    @owned(claims=True)
+    def serve_callbacks(self, *, drain: bool = False) -> None:
+        """Serve rebalance callbacks that are due.
+
+        Callbacks queue up behind fetched records. ``drain`` pauses the partitions, which makes the queued records
+        void, until the queue is empty: then nothing that happened before the call can still be waiting.
+        """
         self.begin()
         if drain:
             self.drain()
@@ -193,6 +191,7 @@ class Fetching:
         finally:
             self._resume_after(pausing)
 
+    @owned(claims=True)
     def wait_while_paused(self, limit_s: float) -> None:
         """Consume nothing for up to ``limit_s`` seconds and serve callbacks."""
         self.begin()
@@ -203,6 +202,7 @@ class Fetching:
             self._resume_after(pausing)
         self._close_journal()
 
+    @owned(claims=True)
     def prefetch(self) -> None:
         """Take records that are there already, for a later call; serves callbacks."""
         if len(self._parts.records) < _PREFETCH_MAX:
@@ -277,8 +277,13 @@ class Fetching:
 
     # -- going back --------------------------------------------------------------------------------------------------
 
+    @owned(claims=True)
     def rewind(self) -> None:
-        """Go back to the first uncommitted record of every partition that is still ours."""
+        """Go back to the first uncommitted record of every partition that is still ours.
+
+        Records that wait to be handed over are dropped and read again. Raises FatalClientError when a partition cannot
+        be rewound.
+        """
         self.begin()
         self._rewind()
         self._close_journal()

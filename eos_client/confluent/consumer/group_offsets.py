@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 
-from eos_client.confluent.consumer.library_consumer import LibraryConsumer
-from eos_client.confluent.consumer.topic_partitions import TopicPartition, to_kafka
+from eos_client.confluent.consumer.library_consumer import LibraryConsumer, to_kafka
 from eos_client.confluent.failures import committed_offsets_unknown, consumer_errors
 from eos_client.core.model import CommittedOffset, InputPartition, InputPositions
 from eos_client.errors import CommitRefusedError, EosError, FatalClientError
@@ -70,14 +69,10 @@ class GroupOffsets:
             return None
         return None if watermarks is None else int(watermarks[1])
 
-    def commit(
-        self, *, message: Any = None, offsets: list[TopicPartition] | None = None, asynchronous: bool = True
-    ) -> list[Any] | None:
-        """Commit as confluent_kafka does, whose method tells "not given" from None."""
-        given: dict[str, Any] = {"asynchronous": asynchronous}
-        given.update({k: v for k, v in (("message", message), ("offsets", offsets)) if v is not None})
+    def commit(self, offsets: list[TopicPartition], *, asynchronous: bool) -> list[Any] | None:
+        """Commit as confluent_kafka does."""
         with consumer_errors("commit()"):
-            sent: list[Any] | None = self._library.raw.commit(**given)
+            sent: list[Any] | None = self._library.raw.commit(offsets=offsets, asynchronous=asynchronous)
         return sent
 
     def commit_starts(self, starts: InputPositions) -> bool:

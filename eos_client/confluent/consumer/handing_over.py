@@ -8,41 +8,33 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
 
-from eos_client.confluent.consumer.fetched_records import without
+from eos_client.confluent.consumer.fetched_records import Batch, RecordRun, last_good, without
 from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.group_offsets import GroupOffsets
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.read_positions import behind_the_end, forbidden_reset, topic_replaced
-from eos_client.confluent.consumer.record_runs import Batch, RecordRun, last_good
 from eos_client.core.model import InputPartition
 
 _BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
 """Logical offsets that lie before whatever was handed over and is not committed."""
 
 
+@dataclass(eq=False, repr=False)
 class HandingOver:
     """What the application gets next, and what it has got."""
 
-    def __init__(
-        self,
-        library: LibraryConsumer,
-        membership: Membership,
-        parts: PartitionParts,
-        fetching: Fetching,
-        offsets: GroupOffsets,
-    ) -> None:
-        self._library = library
-        self._membership = membership
-        self._parts = parts
-        self._handed = parts.handed
-        self._fetching = fetching
-        self._offsets = offsets
+    _library: LibraryConsumer
+    _membership: Membership
+    _parts: PartitionParts
+    _fetching: Fetching
+    _offsets: GroupOffsets
 
     def begin(self) -> None:
         """Begin a call that hands records over; the caller closes the journal of ``handed`` as its last step."""
@@ -70,7 +62,7 @@ class HandingOver:
         """Count records as uncommitted work and return them, up to the first that may not be handed over."""
         for topic in self._fetching.replaced_topics:
             return self._stop_at(batch, 0, topic_replaced(topic))
-        messages, handed, reads = batch.messages, self._handed, self._parts.reads
+        messages, handed, reads = batch.messages, self._parts.handed, self._parts.reads
         for run in batch.runs:
             if not run.is_error:
                 if reads.misses(run):
@@ -89,7 +81,7 @@ class HandingOver:
         """Hand over what lies before ``place``; the rest is kept, and refused as soon as it comes first."""
         self._parts.records.put_first(batch.messages[place:])
         if place == 0:
-            self._handed.journal = None
+            self._parts.handed.journal = None
             raise refusal
         return batch.messages[:place]
 
@@ -115,36 +107,36 @@ class HandingOver:
 
     def put_back(self, batch: Sequence[Any]) -> None:
         """Take back the unprocessed end of the last batch; the next call returns it first."""
-        is_outermost = self._handed.begin_change()
+        is_outermost = self._parts.handed.begin_change()
         returned = Batch(list(batch))
         first_offsets = {run.partition: run.first_offset for run in reversed(returned.runs) if not run.is_error}
         for partition, first_offset in first_offsets.items():
-            self._handed.taken_back(partition, first_offset)
+            self._parts.handed.taken_back(partition, first_offset)
             self._parts.reads.goes_on_at(partition, first_offset)
         self._parts.records.put_first(returned.messages)
-        self._handed.end_change(is_outermost=is_outermost)
+        self._parts.handed.end_change(is_outermost=is_outermost)
 
     def seek(self, partition: TopicPartition) -> None:
         """Continue at ``partition.offset``; records of it that wait to be handed over are dropped."""
-        is_outermost = self._handed.begin_change()
+        is_outermost = self._parts.handed.begin_change()
         self._library.raw.seek(partition)
         key = InputPartition(partition.topic, partition.partition)
         if partition.offset >= 0 or partition.offset in _BACK:
-            self._handed.sought(key, partition.offset)
+            self._parts.handed.sought(key, partition.offset)
         self._parts.go_on_at([partition])
         self._parts.records.drop_of(frozenset({key}))
         self._parts.rewinding.forget(key)
-        self._handed.end_change(is_outermost=is_outermost)
+        self._parts.handed.end_change(is_outermost=is_outermost)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the next offset that is handed over, also where records wait that the library has counted already."""
-        self._handed.undo()
+        self._parts.handed.undo()
         positions: list[TopicPartition] = self._library.raw.position(partitions)
         waiting = {partition: first for partition, (first, _) in self._parts.records.spans().items()}
         for position in positions:
             key = InputPartition(position.topic, position.partition)
-            is_open = self._handed.journal is not None
-            first = self._handed.next_offsets.get(key) if is_open else waiting.get(key)
+            is_open = self._parts.handed.journal is not None
+            first = self._parts.handed.next_offsets.get(key) if is_open else waiting.get(key)
             if first is not None and first >= 0:
                 position.offset = first
             elif is_open or key in self._parts.starts.waiting:  # the library may have counted what nobody was given

@@ -4,26 +4,56 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer import safe_close
-from eos_client.confluent.consumer.reset_policy import library_settings
 from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.consumer.topic_identities import TopicIdentities
 from eos_client.confluent.diagnosis import LastErrors
 from eos_client.confluent.failures import is_fatal, kafka_error
+from eos_client.core.model import InputPartition
 from eos_client.ports import Clock
+
+__all__ = ["LibraryConsumer", "ResetPolicy", "TopicPartition", "to_kafka"]
 
 ConsumerFactory = Callable[[dict[str, Any]], Any]
 T = TypeVar("T")
 
+_RESET = "auto.offset.reset"
 _SLICE_S = 1.0
 """How much later than raised an exception of a callback comes out of a call that has nothing to return."""
+
+
+def to_kafka(partitions: Iterable[InputPartition]) -> list[TopicPartition]:
+    """Return ``partitions`` as confluent_kafka wants them."""
+    return [TopicPartition(p.topic, p.partition) for p in partitions]
+
+
+class ResetPolicy(Enum):
+    """What ``auto.offset.reset`` asks for where the group has no offset. librdkafka takes three spellings of two."""
+
+    EARLIEST = frozenset({"earliest", "beginning", "smallest"})
+    LATEST = frozenset({"latest", "end", "largest"})
+    ERROR = frozenset({"error"})
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> ResetPolicy:
+        """Return the policy of ``settings``; what librdkafka does not know it has refused already."""
+        wanted = str(settings[_RESET]).lower()
+        return next((policy for policy in cls if wanted in policy.value), cls.ERROR)
+
+
+def library_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``settings`` for the client library, which must never skip to the end of a log by itself."""
+    if ResetPolicy.of(settings) is ResetPolicy.LATEST:
+        return {**settings, _RESET: "earliest"}
+    return dict(settings)
 
 
 class LibraryConsumer:
@@ -71,17 +101,14 @@ class LibraryConsumer:
 
         A long wait is cut into slices, so that what a callback has raised need not wait for a record.
         """
-        if not self._has_long_waits or not isinstance(timeout, (int, float)) or 0 <= timeout <= _SLICE_S:
+        is_simulated = getattr(self._clock, "is_simulated", False)
+        if is_simulated or not isinstance(timeout, (int, float)) or 0 <= timeout <= _SLICE_S:
             return self._ask_once(count, timeout)
         deadline = math.inf if timeout < 0 else self._clock() + timeout
         batch: list[Any] = []
         while not batch and self.guard.error is None and (left := deadline - self._clock()) > 0:
             batch = self._ask_once(count, min(_SLICE_S, left))
         return batch
-
-    @property
-    def _has_long_waits(self) -> bool:
-        return not getattr(self._clock, "is_simulated", False)
 
     def _ask_once(self, count: int, timeout: float) -> list[Any]:
         if count != 1:

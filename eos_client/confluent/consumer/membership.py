@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from confluent_kafka import TopicPartition
+
 from eos_client.completion import Completion
 from eos_client.confluent.consumer.dropped_members import MEMBERS, in_background
-from eos_client.confluent.consumer.library_consumer import LibraryConsumer
+from eos_client.confluent.consumer.library_consumer import LibraryConsumer, to_kafka
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.safe_close import serve_before_close, unsubscribe_when_lost
-from eos_client.confluent.consumer.topic_partitions import TopicPartition, to_kafka
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.model import UNJOINED, GroupGeneration, Partitions, is_pattern
@@ -240,7 +241,7 @@ class Membership:
         self._note_generation()
         if self._note_member_id() and retained:
             self._lose_unheard(retained)
-        self._parts.expect_start(keys)
+        self._parts.starts.expect(keys)
         self._tell(lambda listener: listener.on_assigned(partitions))
 
     def _revoked_from_us(self, partitions: list[TopicPartition]) -> None:
@@ -254,7 +255,7 @@ class Membership:
             return
         self._tell(lambda listener: listener.on_revoked(partitions))
         if self.rejoins:
-            self._parts.leaves_to_rejoin(keys)
+            self._parts.chosen.keep(keys, self._parts.handed)
         self._departed(keys)
 
     def _lost_by_us(self, partitions: list[TopicPartition]) -> None:

@@ -13,8 +13,7 @@ from eos_client.confluent.consumer.fetched_records import FetchedRecords
 from eos_client.confluent.consumer.paused_partitions import PausedPartitions
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.read_positions import ReadPositions
-from eos_client.confluent.consumer.rewinding import Rewinding
-from eos_client.confluent.consumer.seeks import Seeks
+from eos_client.confluent.consumer.rewinding import Rewinding, Seeks
 from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.core.hand_over import HandOver
 from eos_client.core.model import Partitions
@@ -37,10 +36,6 @@ class PartitionParts:
     starts: StartOffsets
     plain: PlainOffsets
 
-    def expect_start(self, partitions: Partitions) -> None:
-        """``partitions`` will start at the group's offset, unless the application's callback chooses another."""
-        self.starts.expect(partitions)
-
     def fix_starts(self) -> None:
         """Let later owners start where this assignment does, also when nothing is committed before it ends.
 
@@ -48,10 +43,6 @@ class PartitionParts:
         """
         with contextlib.suppress(*_UNTOLD):
             self.starts.fix()
-
-    def leaves_to_rejoin(self, partitions: Partitions) -> None:
-        """Keep where the application wants to go on should ``partitions`` come back."""
-        self.chosen.keep(partitions, self.handed)
 
     def departed(self, partitions: Partitions) -> None:
         """Forget ``partitions``, but for the work in them, which the gate needs to abort its transaction."""

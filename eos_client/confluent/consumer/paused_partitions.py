@@ -5,8 +5,9 @@ A pause of the library outlives a revocation. The application's ends with it, as
 
 from __future__ import annotations
 
-from eos_client.confluent.consumer.library_consumer import LibraryConsumer
-from eos_client.confluent.consumer.topic_partitions import TopicPartition, to_kafka
+from confluent_kafka import TopicPartition
+
+from eos_client.confluent.consumer.library_consumer import LibraryConsumer, to_kafka
 from eos_client.core.model import InputPartition
 from eos_client.ports import keys_of
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from eos_client.confluent.consumer.record_runs import RecordRun
+from eos_client.confluent.consumer.fetched_records import RecordRun
 from eos_client.confluent.failures import KafkaInputPositionError
 from eos_client.core.model import InputPartition
 

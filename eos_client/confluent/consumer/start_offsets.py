@@ -10,16 +10,16 @@ Until its start is known, the drain does not pause a partition (a pause makes li
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from confluent_kafka import OFFSET_BEGINNING
 
+from eos_client.confluent.consumer.fetched_records import Batch
 from eos_client.confluent.consumer.group_offsets import GroupOffsets
+from eos_client.confluent.consumer.library_consumer import ResetPolicy
 from eos_client.confluent.consumer.paused_partitions import PausedPartitions
 from eos_client.confluent.consumer.read_positions import no_offset
-from eos_client.confluent.consumer.record_runs import Batch
-from eos_client.confluent.consumer.reset_policy import ResetPolicy
-from eos_client.confluent.consumer.seeks import Seeks
+from eos_client.confluent.consumer.rewinding import Seeks
 from eos_client.core.model import InputPartition, named
 
 _ASK_AGAIN_S = 0.5
@@ -71,31 +71,24 @@ class _Start:
         return OFFSET_BEGINNING if self.offset is None else self.offset
 
 
+@dataclass(eq=False, repr=False)
 class StartOffsets:
-    """The partitions whose first record has not come yet, and those of them that wait for a pending offset."""
+    """The partitions whose first record has not come yet, and those of them that wait for a pending offset.
 
-    def __init__(
-        self,
-        policy: ResetPolicy,
-        offsets: GroupOffsets,
-        commit: Callable[[Known], bool],
-        seeks: Seeks,
-        paused: PausedPartitions,
-        report: Callable[[str], None],
-        clock: Callable[[], float],
-    ) -> None:
-        """``commit`` commits where partitions start, if that is allowed now; returns whether later owners find it."""
-        self._policy = policy
-        self._offsets = offsets
-        self._commit = commit
-        self._seeks = seeks
-        self._paused = paused
-        self._report = report
-        self._clock = clock
-        self._starts: dict[InputPartition, _Start] = {}
-        self._places: dict[InputPartition, tuple[int | None, int]] = {}
-        self._ask_at = 0.0
-        self._unanswered_since: float | None = None
+    ``_commit`` commits where partitions start, if that is allowed now; it returns whether later owners find it.
+    """
+
+    _policy: ResetPolicy
+    _offsets: GroupOffsets
+    _commit: Callable[[Known], bool]
+    _seeks: Seeks
+    _paused: PausedPartitions
+    _report: Callable[[str], None]
+    _clock: Callable[[], float]
+    _starts: dict[InputPartition, _Start] = field(default_factory=dict, init=False)
+    _places: dict[InputPartition, tuple[int | None, int]] = field(default_factory=dict, init=False)
+    _ask_at: float = field(default=0.0, init=False)
+    _unanswered_since: float | None = field(default=None, init=False)
 
     @property
     def waiting(self) -> frozenset[InputPartition]:

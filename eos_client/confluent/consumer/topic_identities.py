@@ -9,7 +9,7 @@ can be read before its id is known. With older brokers the line comes with the n
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from eos_client.confluent.client_log import ClientLog
@@ -31,11 +31,6 @@ class TopicIdentities:
     def added_to(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``settings`` with this log in them, and with what it needs to hear."""
         return {**settings, "logger": self, "debug": ",".join(filter(None, (self._debug, _CONTEXT)))}
-
-    @property
-    def ids(self) -> Mapping[str, Sequence[str]]:
-        """The ids of each topic that was heard of, as the library writes them, the newest last."""
-        return self._ids
 
     @property
     def replaced(self) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from eos_client.core.batch_ledger import SlotDecision, SlotQuestion, SlotRuling, decide_slot
+from eos_client.core.batch_ledger import SlotDecision, SlotQuestion, SlotRule, decide_slot
 from eos_client.integration.spark import driver_run, task
 from tests.spark.rig.faults import Striker
 from tests.spark.rig.settings import Fault
@@ -67,7 +67,7 @@ def _by_sparks_partition(frame: DataFrame, slots: int, **_: object) -> DataFrame
     return slotted.repartitionById(slots, "slot").drop("slot")
 
 
-def _always_write(question: SlotQuestion, *_: object) -> SlotRuling:
+def _always_write(question: SlotQuestion, *_: object) -> SlotRule:
     return replace(decide_slot(question), decision=SlotDecision.WRITE)
 
 
