@@ -272,6 +272,48 @@ class GroupConsumer(Protocol):
         ...
 
 
+class TransactionalMethods(Protocol):
+    """The transactional calls of confluent_kafka's producer, which an application may have put its own around."""
+
+    def begin_transaction(self) -> None: ...  # noqa: D102
+
+    def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float, /) -> None:
+        """Add input offsets to the transaction (KIP-447)."""
+        ...
+
+    def commit_transaction(self, timeout: float) -> None: ...  # noqa: D102
+
+    def abort_transaction(self, timeout: float) -> None: ...  # noqa: D102
+
+
+class TransactionalOutputs(Protocol):
+    """The outputs of a producer's transactions."""
+
+    @property
+    def raw_produce(self) -> Callable[..., None]:
+        """The client library's own ``produce``, for the hot loop; what it raises is named by ``enqueue``."""
+        ...
+
+    def enqueue(self, topic: str, record: OutputRecord) -> None:
+        """Queue one output, waiting for room in the local queue; raises OutputRefusedError, AbortableError."""
+        ...
+
+    def take_refused_delivery(self) -> str:
+        """Return to where and why an output of the last transaction was refused for good, once; empty if none was."""
+        ...
+
+    def poll(self, timeout: float = -1) -> int:
+        """Serve delivery reports; returns how many events were served."""
+        ...
+
+    def flush_outputs(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
+        """Wait until every output is acknowledged; raises AbortableError when some are not in time.
+
+        ``meanwhile`` is called again and again while there is nothing to do but wait.
+        """
+        ...
+
+
 class TransactionalProducer(Protocol):
     """A producer whose transactional calls are bounded by our own budget and whose handle can be rebuilt."""
 
@@ -320,45 +362,25 @@ class TransactionalProducer(Protocol):
         """Whether the transaction that was begun may have been ended, whatever the last call has raised."""
         ...
 
-    def begin_transaction(self) -> None: ...  # noqa: D102
+    @property
+    def methods(self) -> TransactionalMethods:
+        """What begins and ends its transactions."""
+        ...
 
     @property
-    def outlet(self) -> Callable[..., None]:
-        """The client library's own ``produce``, for the hot loop; what it raises is named by ``enqueue``."""
-        ...
-
-    def enqueue(self, topic: str, record: OutputRecord) -> None:
-        """Queue one output, waiting for room in the local queue; raises OutputRefusedError, AbortableError."""
-        ...
-
-    def take_refused_delivery(self) -> str:
-        """Return to where and why an output of the last transaction was refused for good, once; empty if none was."""
-        ...
-
-    def poll(self, timeout: float = -1) -> int:
-        """Serve delivery reports; returns how many events were served."""
+    def outputs(self) -> TransactionalOutputs:
+        """What writes its outputs."""
         ...
 
     def listen(self) -> None:
         """Take in what the client library has to say while nothing is sent; raises nothing."""
         ...
 
-    def flush_outputs(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
-        """Wait until every output is acknowledged; raises AbortableError when some are not in time.
-
-        ``meanwhile`` is called again and again while there is nothing to do but wait.
-        """
+    def offsets_to_send(
+        self, positions: InputPositions, snapshot: MembershipSnapshot, metadata: str
+    ) -> tuple[list[Any], Any]:
+        """Return the first arguments of ``send_offsets_to_transaction``; each offset has ``metadata``."""
         ...
-
-    def send_offsets(
-        self, positions: InputPositions, snapshot: MembershipSnapshot, timeout_s: float, metadata: str = ""
-    ) -> None:
-        """Add the input offsets to the transaction (KIP-447)."""
-        ...
-
-    def commit_transaction(self, timeout: float) -> None: ...  # noqa: D102
-
-    def abort_transaction(self, timeout: float) -> None: ...  # noqa: D102
 
     def callback_errors_deferred(self, *, beyond: bool = False) -> AbstractContextManager[None]:
         """Raise what the application's callbacks raise within only at the end; ``beyond``: in a later call."""

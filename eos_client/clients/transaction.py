@@ -224,18 +224,18 @@ class TransactionSession:
                 "itself. Leave the block, and enter the next one until its outcome is not SKIPPED"
             )
 
-    def outlet(self) -> Callable[..., None]:
-        """Begin, and return the quickest way to write simple outputs; ``wrote`` counts them."""
+    def raw_produce(self) -> Callable[..., None]:
+        """Begin, and return the quickest way to write simple outputs; ``count_outputs`` counts them."""
         self.begin()
-        return self._producer.outlet
+        return self._producer.outputs.raw_produce
 
-    def wrote(self, count: int) -> None:
+    def count_outputs(self, count: int) -> None:
         """Count ``count`` outputs that were written."""
         self._steps.records_out += count
 
     def serve_deliveries(self) -> None:
         """Let go of what was acknowledged, soon: memory that is used again at once is still in the cache."""
-        self._producer.poll(0)
+        self._producer.outputs.poll(0)
 
     def listen(self) -> None:
         """Take in what the producer's client library has to say while there is no work."""
@@ -244,16 +244,16 @@ class TransactionSession:
     def await_deliveries(self) -> None:
         """Wait until all outputs written so far are acknowledged or refused; raises AbortableError after a time-out."""
         if self.is_open:
-            self._producer.flush_outputs(self._producer.limits.commit_timeout_s)
+            self._producer.outputs.flush_outputs(self._producer.limits.commit_timeout_s)
 
     def take_refused_delivery(self) -> str:
         """Return to where and why an output of the last transaction was refused for good, once; empty if none was."""
-        return self._producer.take_refused_delivery()
+        return self._producer.outputs.take_refused_delivery()
 
     def enqueue(self, topic: str, record: OutputRecord) -> None:
-        """Write one output of any kind; inside a block the producer counts it, elsewhere ``wrote`` does."""
+        """Write one output of any kind; inside a block the producer counts it, elsewhere ``count_outputs`` does."""
         self.begin()
-        self._producer.enqueue(topic, record)
+        self._producer.outputs.enqueue(topic, record)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

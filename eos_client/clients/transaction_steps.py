@@ -35,7 +35,7 @@ from eos_client.ports import Clock, GroupConsumer, MembershipSnapshot, Transacti
 
 _BLOCK_SLICE_S = 0.02
 
-_OwnCall = Literal["begin_transaction", "send_offsets", "commit_transaction", "abort_transaction"]
+_OwnCall = Literal["begin_transaction", "send_offsets_to_transaction", "commit_transaction", "abort_transaction"]
 """``send_offsets`` makes the producer's own ``send_offsets_to_transaction``."""
 
 NOTHING_WAS_SENT = (TransactionStateError, ClientClosedError, WrongThreadError)
@@ -223,7 +223,7 @@ class TransactionSteps:
     def own_call(self, name: _OwnCall, *arguments: Any) -> None:
         """Make the producer's transactional call of that name, which it refuses to everybody else meanwhile."""
         self._call_under_way = name
-        getattr(self._producer, name)(*arguments)
+        getattr(self._producer.methods, name)(*arguments)
 
     def is_making(self, call: str, *, above: int) -> bool:
         """Whether it is this object that makes the producer's ``call``; ``above``: as in `comes_from`."""
@@ -249,7 +249,7 @@ class TransactionSteps:
     def _flush(self, attempt: _Attempt) -> Event:
         meanwhile = None if attempt.inside_revoke else self._consumer.prefetch
         try:
-            self._producer.flush_outputs(self._producer.limits.commit_timeout_s, meanwhile)
+            self._producer.outputs.flush_outputs(self._producer.limits.commit_timeout_s, meanwhile)
         except (AbortableError, RebuildProducerError) as error:
             if not attempt.inside_revoke:
                 self._raise_failure()  # a commit inside a callback that was served meanwhile may have taken effect
@@ -329,7 +329,8 @@ class TransactionSteps:
         is_sent = False
         try:
             if commit.positions:
-                self.own_call("send_offsets", commit.positions, commit.snapshot, timeout_s, str(commit.token))
+                offsets = self._producer.offsets_to_send(commit.positions, commit.snapshot, str(commit.token))
+                self.own_call("send_offsets_to_transaction", *offsets, timeout_s)
             is_sent = True
             self.own_call("commit_transaction", timeout_s)
         except UnknownOutcomeError as error:
@@ -372,7 +373,8 @@ class TransactionSteps:
         timeout_s = self._producer.limits.commit_timeout_s
         self._token = self._token.next()
         self.own_call("begin_transaction")
-        self.own_call("send_offsets", _given(attempt.starts), self._consumer.snapshot(), timeout_s, str(self._token))
+        offsets = self._producer.offsets_to_send(_given(attempt.starts), self._consumer.snapshot(), str(self._token))
+        self.own_call("send_offsets_to_transaction", *offsets, timeout_s)
         self.own_call("commit_transaction", timeout_s)
         return Event.STARTS_COMMITTED
 

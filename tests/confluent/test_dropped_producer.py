@@ -110,7 +110,7 @@ def test_an_init_that_was_answered_is_left_alone(handles):
     older.init_transactions(PATIENCE_S)
     younger.init_transactions(PATIENCE_S)
     assert not handles[0].closed.is_set()
-    assert older.transaction_failure is None
+    assert older.adapter.transaction_failure is None
 
 
 @pytest.mark.parametrize("other", [{"transactional_id": "u"}, {"servers": "elsewhere"}], ids=["id", "cluster"])

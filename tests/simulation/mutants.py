@@ -28,7 +28,7 @@ from eos_client.confluent.consumer import (
     seeks,
     start_offsets,
 )
-from eos_client.confluent.producer import confluent_producer, producer_handle
+from eos_client.confluent.producer import confluent_producer, registration
 from eos_client.core import batch_ledger, commit_gate, producer_recovery
 from eos_client.core.commit_gate import CommitDecision, CommitGate, CommitRuling, GateRule
 from eos_client.core.model import Outcome
@@ -86,13 +86,24 @@ def _anonymous_metadata() -> Iterator[None]:
 
 
 def _offsets_outside() -> Patch:
-    def send(self: Any, positions: Any, *_: Any) -> None:
-        member = self._session._consumer
-        offsets = [TopicPartition(p.topic, p.partition, at.next_offset) for p, at in positions.items()]
+    def send(self: Any, offsets: Any, *_: Any) -> None:
+        plain = [TopicPartition(each.topic, each.partition, each.offset) for each in offsets]
         with contextlib.suppress(KafkaException):
-            member.library.raw.commit(offsets=offsets, asynchronous=False)
+            self._consumer.library.raw.commit(offsets=plain, asynchronous=False)
 
-    return mock.patch.object(confluent_producer.ConfluentProducer, "send_offsets", send)
+    return _sends_offsets_by(send)
+
+
+def _sends_offsets_by(send: Callable[..., None]) -> Patch:
+    own_call = transaction_steps.TransactionSteps.own_call
+
+    def called(self: Any, name: Any, *arguments: Any) -> None:
+        if name == "send_offsets_to_transaction":
+            send(self, *arguments)
+        else:
+            own_call(self, name, *arguments)
+
+    return mock.patch.object(transaction_steps.TransactionSteps, "own_call", called)
 
 
 def _no_rewind() -> Patch:
@@ -111,9 +122,9 @@ def _rewinds_too_far() -> Patch:
 def _aborts_unanswered_commit() -> Patch:
     def ask(_consumer: Any, handle: Any, *_: Any) -> Outcome:
         with contextlib.suppress(EosError):
-            handle._finished = None
+            handle.calls.booked()
             handle.abort_transaction(2.0)
-        handle._finished = None
+        handle.calls.booked()
         return Outcome.ABORTED
 
     return mock.patch.object(transaction_steps, "ask_the_log", ask)
@@ -131,23 +142,23 @@ def _unknown_is_aborted() -> Patch:
 
 
 def _off_by(distance: int) -> Patch:
-    send = confluent_producer.ConfluentProducer.send_offsets
+    given = confluent_producer.ConfluentProducer.offsets_to_send
 
-    def moved(self: Any, positions: Any, snapshot: Any, timeout_s: float, metadata: str) -> None:
+    def moved(self: Any, positions: Any, snapshot: Any, metadata: str) -> Any:
         wrong = {p: replace(at, next_offset=at.next_offset + distance) for p, at in positions.items()}
-        send(self, wrong, snapshot, timeout_s, metadata)
+        return given(self, wrong, snapshot, metadata)
 
-    return mock.patch.object(confluent_producer.ConfluentProducer, "send_offsets", moved)
+    return mock.patch.object(confluent_producer.ConfluentProducer, "offsets_to_send", moved)
 
 
 def _metadata_of_the_first_commit() -> Patch:
-    send = confluent_producer.ConfluentProducer.send_offsets
+    given = confluent_producer.ConfluentProducer.offsets_to_send
 
-    def kept(self: Any, positions: Any, snapshot: Any, timeout_s: float, metadata: str) -> None:
+    def kept(self: Any, positions: Any, snapshot: Any, metadata: str) -> Any:
         self.first_snapshot = getattr(self, "first_snapshot", snapshot)
-        send(self, positions, self.first_snapshot, timeout_s, metadata)
+        return given(self, positions, self.first_snapshot, metadata)
 
-    return mock.patch.object(confluent_producer.ConfluentProducer, "send_offsets", kept)
+    return mock.patch.object(confluent_producer.ConfluentProducer, "offsets_to_send", kept)
 
 
 def _processes_committed_again() -> Patch:
@@ -178,11 +189,11 @@ def _keeps_carried_records() -> Patch:
 
 
 def _never_renews() -> Patch:
-    return mock.patch.object(producer_handle.ProducerHandle, "_renew", return_value=None)
+    return mock.patch.object(registration.Registration, "renew", return_value=None)
 
 
 def _sends_no_offsets() -> Patch:
-    return mock.patch.object(confluent_producer.ConfluentProducer, "send_offsets", return_value=None)
+    return _sends_offsets_by(lambda *_: None)
 
 
 def _commits_before_the_outputs() -> Patch:

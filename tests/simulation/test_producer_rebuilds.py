@@ -250,7 +250,11 @@ def struck(act, producer, number):
     return strike
 
 
-@pytest.mark.parametrize("act", [EosProducer.init_transactions, EosProducer.rebuild, transaction])
+def rebuild(producer):
+    producer.adapter.rebuild()
+
+
+@pytest.mark.parametrize("act", [EosProducer.init_transactions, rebuild, transaction])
 def test_wherever_an_exception_strikes_a_producer_the_next_rebuild_gives_a_handle_that_works(act):
     copying = Copying()
     producer = copying.producer
@@ -262,7 +266,7 @@ def test_wherever_an_exception_strikes_a_producer_the_next_rebuild_gives_a_handl
         for call in (lambda: producer.poll(0), producer.list_topics, lambda: producer.produce("out", b"no")):
             with suppress(EosError):
                 call()
-        producer.rebuild()
+        producer.adapter.rebuild()
         transaction(producer, f"{number}")
         assert copying.cluster.values("out")[-1] == f"{number}".encode(), strike.struck
 
@@ -273,7 +277,7 @@ def test_a_producer_that_was_fenced_does_not_take_its_id_back_in_a_rebuild(copyi
     copying.producer.produce("out", b"no")
     with pytest.raises(ProducerFencedError):
         copying.producer.commit_transaction()
-    for call in (copying.producer.rebuild, copying.producer.init_transactions):
+    for call in (copying.producer.adapter.rebuild, copying.producer.init_transactions):
         with pytest.raises(ProducerFencedError):
             call()
 

@@ -18,6 +18,7 @@ from confluent_kafka import Producer, TopicPartition
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.ledger.ledger_topic import LedgerTopic
 from eos_client.confluent.ledger.slot_producer import SlotProducer
+from eos_client.confluent.producer.registration import Registration
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.errors import AbortableError, BatchLedgerError, EosError, RetriableError, UnknownOutcomeError
 from eos_client.integration.spark import arrow_rows
@@ -170,8 +171,8 @@ def test_a_kept_handle_is_used_again_only_when_it_wrote_last(driver, local):
 
 def test_a_handle_whose_requests_may_have_been_sent_twice_is_neither_kept_nor_renewed(driver, local, monkeypatch):
     """A late copy must meet another epoch; a renewal could take the slot from a newer attempt."""
-    monkeypatch.setattr(SlotProducer, "may_have_sent_twice", property(lambda _: True))
-    monkeypatch.setattr(SlotProducer, "rebuild", lambda _: pytest.fail("it took the slot again"))
+    monkeypatch.setattr(Registration, "may_have_sent_twice", property(lambda _: True))
+    monkeypatch.setattr(Registration, "rebuild", lambda _: pytest.fail("it took the slot again"))
     first = driver.task(0).write(0, arrow(0, 10))
     assert (first.outcome, first.holder, kept_name(driver)) == (WRITTEN, "", "")
     monkeypatch.undo()
@@ -296,10 +297,10 @@ def test_a_fence_that_produce_reports_as_a_fatal_error_only_is_recognised(driver
 
     def produces(producer):
         try:
-            producer.produce("out", b"fenced, so nobody reads it")
+            producer.outputs.produce("out", b"fenced, so nobody reads it")
         except AbortableError as error:
             return "_FATAL" in str(error.__cause__)
-        producer.poll(0.01)
+        producer.outputs.poll(0.01)
         return False
 
     def overtake(at, *_):

@@ -166,7 +166,7 @@ def test_the_block_after_it_commits_though_it_has_no_outputs(stage: Stage, proxy
 
 def test_a_slot_of_a_spark_sink_sends_the_batch_again_before_the_next(stage: Stage, proxy: KafkaProxy) -> None:
     producer, refused = begin_slot(stage, proxy, followers=0)  # one request at a time
-    producer.flush_outputs(WAIT_S)
+    producer.outputs.flush_outputs(WAIT_S)
     assert refused.wait_for_answer().errors == (UNKNOWN_TOPIC_OR_PARTITION,)
     producer.commit_transaction(WAIT_S)
     producer.close()
@@ -176,7 +176,7 @@ def test_a_slot_of_a_spark_sink_sends_the_batch_again_before_the_next(stage: Sta
 def test_a_slot_with_more_requests_in_flight_is_written_again(stage: Stage, proxy: KafkaProxy) -> None:
     producer, _ = begin_slot(stage, proxy, followers=2, **{"max.in.flight.requests.per.connection": 5})
     with pytest.raises(AbortableError, match=TAKEN_FOR_WRITTEN):
-        producer.flush_outputs(WAIT_S)
+        producer.outputs.flush_outputs(WAIT_S)
     producer.close()
 
 

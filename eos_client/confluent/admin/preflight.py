@@ -52,7 +52,7 @@ def require_output_topics(producer: ConfluentProducer, topics: Iterable[str], li
             known = _known(ask, [topic], min(limit_s, _CREATION_WAIT_S), clock)
         except KafkaException as error:
             producer.listen()
-            raise unreachable(producer.settings, limit_s, producer.last_errors) from error
+            raise unreachable(producer.library.settings, limit_s, producer.library.last_errors) from error
         _require(known, [topic], "output")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import CONSUMER_ONLY
 from eos_client.confluent.failures import KafkaOutputRefusedError, kafka_error
 from eos_client.confluent.ledger.ledger_topic import partition_of_slot
@@ -21,7 +22,7 @@ from eos_client.core.error_codes import MEMBER_UNKNOWN, RUN_FENCED
 from eos_client.core.model import ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.errors import EosError, OutputRefusedError
-from eos_client.observe import EventHook, log_event
+from eos_client.observe import Counters, EventHook, log_event
 
 SLOT_DEFAULTS: Mapping[str, Any] = {
     # A slot is written in one go: room for a large one, no report of what went well.
@@ -37,12 +38,16 @@ SLOT_DEFAULTS: Mapping[str, Any] = {
     "partitioner": "murmur2_random",
 }
 
+INIT_ATTEMPT_S = 0.01
+
 
 class SlotProducer(ConfluentProducer):
-    """One producer handle; ``name`` is unlike that of any other, here or elsewhere."""
+    """One producer handle; ``name`` is unlike that of any other, here or elsewhere.
 
-    init_attempt_s = 0.01
-    takes_id_back = False
+    Its slot is not taken back: that might take it from a newer attempt.
+    """
+
+    name = ""
 
     def __init__(
         self,
@@ -54,18 +59,34 @@ class SlotProducer(ConfluentProducer):
     ) -> None:
         shared = {k: v for k, v in settings.items() if k not in CONSUMER_ONLY}
         own = {**SLOT_DEFAULTS, **_room_for(shared.get("message.max.bytes")), **shared}
-        super().__init__({**own, "transactional.id": transactional_id}, limits=limits, hook=hook)
+        super().__init__(
+            {**own, "transactional.id": transactional_id},
+            limits=limits,
+            counters=Counters(),
+            hook=hook,
+            clock=MONOTONIC_CLOCK,
+            init_attempt_s=INIT_ATTEMPT_S,
+            takes_id_back=False,
+        )
         self.name = uuid.uuid4().hex[:16]
+        self.library.start()
 
-    def _renew(self) -> None:
-        """Leave it: taking the slot again might take it from a newer attempt. Such a handle is not kept."""
+    def __del__(self) -> None:
+        """End the handle of a producer that was dropped without ``close()``."""
+        if self.name:  # else it was never built
+            self.library.end_dropped()
+
+    @property
+    def may_have_sent_twice(self) -> bool:
+        """Whether a copy of a request may still arrive, late; such a handle is not kept."""
+        return self.registration.may_have_sent_twice
 
     def produce_named(self, topic: str, value: bytes | None, key: bytes | None, **options: Any) -> None:
         """Queue a record; raises BufferError when the local queue is full, else an error named for what to do."""
         try:
-            self._raw.produce(topic, value, key, **options)
+            self.library.raw.produce(topic, value, key, **options)
         except KafkaException as exception:
-            failed = self._failed(TransactionalRequest.PRODUCE, exception, f" (topic {topic!r})")
+            failed = self.calls.failed(TransactionalRequest.PRODUCE, exception, f" (topic {topic!r})")
             if isinstance(failed, OutputRefusedError):
                 raise _refused_row(kafka_error(exception), topic, options.get("partition")) from exception
             if kafka_error(exception).name() == "_FATAL":  # librdkafka names the error to transactional calls only
@@ -79,7 +100,7 @@ class SlotProducer(ConfluentProducer):
 
     def disown(self) -> None:
         """Let another thread use the handle."""
-        self._ownership.disown()
+        self.ownership.disown()
 
 
 def _refused_row(error: KafkaError, topic: str, partition: int | None) -> KafkaOutputRefusedError:

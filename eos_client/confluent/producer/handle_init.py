@@ -40,9 +40,21 @@ class HandleInit:
             raw.init_transactions(timeout_s)
             self.is_fresh = True
 
+    def asks(self) -> None:
+        """Note that a request is about to be sent, where one is needed."""
+        self.is_unanswered = self.is_resumable
+
     def answered(self) -> None:
         """Note that the init has ended: it succeeded, or the handle was told that it never will."""
         self.is_resumable = self.is_unanswered = False
+
+    def give_up(self) -> None:
+        """Note that the handle is not to be initialised any more."""
+        self.is_resumable = False
+
+    def left_behind(self) -> None:
+        """Note that an answer is of no use any more."""
+        self.is_unanswered = False
 
     def transaction_begins(self) -> None:
         """Note that another init would not be the same one."""
