@@ -266,9 +266,11 @@ class EosProducer:
         """Wait for outstanding records; returns how many are left. ``timeout`` in seconds, negative for no limit."""
         return self._outputs.flush(timeout)
 
+    @owned()
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
         """Drop records that are not acknowledged yet."""
-        self._outputs.purge(in_queue, in_flight, blocking)
+        self.adapter.calls.require_serving()
+        self.adapter.library.raw.purge(in_queue, in_flight, blocking)
 
     def __len__(self) -> int:
         return 0 if isinstance(self._ownership, NeverBuilt) else len(self._outputs)
@@ -282,13 +284,17 @@ class EosProducer:
         """Return the cluster's metadata."""
         return self.adapter.list_topics(topic, timeout)
 
+    @owned()
     def cluster_id(self, timeout: float = -1) -> str:
         """Return the cluster's id."""
-        return self.adapter.cluster_id(timeout)
+        self.adapter.calls.require_serving()
+        return str(self.adapter.library.call(lambda: self.adapter.library.raw.cluster_id(timeout)))
 
+    @owned()
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Replace the SASL credentials; a rebuilt handle uses them too."""
-        self.adapter.set_sasl_credentials(username, password)
+        self.adapter.calls.require_serving()
+        self.adapter.library.set_sasl_credentials(username, password)
 
     @owned(alone=True)
     def close(self) -> bool:

@@ -365,7 +365,7 @@ class SlotAttempt:
 
     def _keep_producer(self, entry: LedgerEntry | None) -> None:
         """Keep the producer for the next batch: it holds the slot, nothing is open, ``entry`` is in the ledger."""
-        if self._own_producer().may_have_sent_twice:
+        if self._own_producer().registration.may_have_sent_twice:
             return
         producer, self._producer = self._own_producer(), None
         producer.disown()

@@ -235,6 +235,9 @@ def test_an_output_goes_through_what_the_application_has_put_around_produce(star
         def produce(self, topic: str, *args: Any, **_: Any) -> None:
             self.queued.append((topic, *args))
 
+        def poll(self, _timeout_s: float) -> int:
+            return 0
+
     started.outputs(Face()).enqueue("bills", OutputRecord(value=b"v"))
     assert Face.queued == [("bills", b"v", None)]
     assert started.raws[0].values == []

@@ -76,11 +76,6 @@ class SlotProducer(ConfluentProducer):
         if self.name:  # else it was never built
             self.library.end_dropped()
 
-    @property
-    def may_have_sent_twice(self) -> bool:
-        """Whether a copy of a request may still arrive, late; such a handle is not kept."""
-        return self.registration.may_have_sent_twice
-
     def produce_named(self, topic: str, value: bytes | None, key: bytes | None, **options: Any) -> None:
         """Queue a record; raises BufferError when the local queue is full, else an error named for what to do."""
         try:

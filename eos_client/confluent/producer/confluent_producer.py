@@ -123,7 +123,7 @@ class ConfluentProducer:
 
     def callback_errors_deferred(self, *, beyond: bool = False) -> AbstractContextManager[None]:
         """Raise what the application's callbacks raise within only at the end; ``beyond``: in a later call."""
-        return self.library.callback_errors_deferred(beyond=beyond)
+        return self.library.deferred.until_the_end(beyond=beyond)
 
     def listen(self) -> None:
         """Take in what the client library has to say while nothing is sent; raises nothing."""
@@ -190,13 +190,13 @@ class ConfluentProducer:
         """Commit. Raises AbortableError, or UnknownOutcomeError when no definite answer came in time."""
         self.calls.require_transaction_intact()
         self._end(TransactionalRequest.COMMIT, timeout)
-        self.library.raise_kept()
+        self.library.deferred.raise_kept()
 
     @owned()
     def abort_transaction(self, timeout: float = -1) -> None:
         """Abort. Raises RebuildProducerError when the abort was not confirmed in time."""
         self._end(TransactionalRequest.ABORT, timeout)
-        self.library.raise_kept()
+        self.library.deferred.raise_kept()
 
     def _end(self, request: TransactionalRequest, timeout: float) -> None:
         self.calls.require_usable()
@@ -234,18 +234,6 @@ class ConfluentProducer:
         self.calls.require_serving()
         given: dict[str, Any] = {"timeout": timeout} if topic is None else {"topic": topic, "timeout": timeout}
         return self.library.call(lambda: self.library.raw.list_topics(**given))
-
-    @owned()
-    def cluster_id(self, timeout: float = -1) -> str:
-        """Return the cluster's id."""
-        self.calls.require_serving()
-        return str(self.library.call(lambda: self.library.raw.cluster_id(timeout)))
-
-    @owned()
-    def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Replace the SASL credentials; a rebuilt handle uses them too."""
-        self.calls.require_serving()
-        self.library.set_sasl_credentials(username, password)
 
     @owned()
     def close(self) -> bool:

@@ -45,16 +45,12 @@ class HandleInit:
         self.is_unanswered = self.is_resumable
 
     def answered(self) -> None:
-        """Note that the init has ended: it succeeded, or the handle was told that it never will."""
+        """Note that the init has ended: it succeeded, or the handle was told that it never will, or is left."""
         self.is_resumable = self.is_unanswered = False
 
     def give_up(self) -> None:
         """Note that the handle is not to be initialised any more."""
         self.is_resumable = False
-
-    def left_behind(self) -> None:
-        """Note that an answer is of no use any more."""
-        self.is_unanswered = False
 
     def transaction_begins(self) -> None:
         """Note that another init would not be the same one."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from confluent_kafka import Producer
@@ -40,8 +39,9 @@ def _destroy(raw: Any) -> None:
 class LibraryProducer:
     """``raw`` is the library's producer in use, None where there is none; `start` builds it, with all that is its own.
 
-    That is ``guard``, ``reports``, ``log``, ``thread``, and ``init``, how far its init is. ``settings`` are the
-    librdkafka settings in force, the defaults of this package included.
+    That is ``guard``, ``reports``, ``log``, ``thread``, and ``init``, how far its init is. ``deferred`` raises what
+    callbacks have raised, once what was asked for is done and booked. ``settings`` are librdkafka's, the defaults of
+    this package included.
     """
 
     raw: Any = None
@@ -66,7 +66,7 @@ class LibraryProducer:
         self.factory = factory
         self._clock = clock
         self.guard = CallbackGuard()
-        self._deferred = DeferredErrors(self._raise_of_guard)
+        self.deferred = DeferredErrors(self._raise_of_guard)
         self.init = HandleInit()
         self.inits_left = InitsLeftBehind(clock)
 
@@ -130,23 +130,8 @@ class LibraryProducer:
         """Make a ``call`` that may serve callbacks; raises TransactionStateError inside another such call."""
         return in_library(self, call)
 
-    # -- what callbacks of the application have raised ---------------------------------------------------------------
-
-    def callback_errors_deferred(self, *, beyond: bool) -> AbstractContextManager[None]:
-        """Raise what callbacks raise within only at the end; where the block itself raises, in a later call.
-
-        ``beyond``: always in a later call.
-        """
-        return self._deferred.until_the_end(beyond=beyond)
-
     def _raise_of_guard(self) -> None:
         self.guard.raise_kept()
-
-    def raise_kept(self) -> None:
-        """Raise what a callback has raised, once what was asked for is done and booked."""
-        self._deferred.raise_kept()
-
-    # -- another one, or none ----------------------------------------------------------------------------------------
 
     def leave_behind(self) -> None:
         """Let its thread destroy it once that is free; never waits."""
@@ -157,7 +142,7 @@ class LibraryProducer:
             return
         if self.init.is_unanswered:
             self.inits_left.another()
-            self.init.left_behind()
+            self.init.answered()
         self.reports.leave()
         self.guard.retire()
         # Whatever strikes from here on, nothing is asked of a handle that may be destroyed, and it is destroyed.

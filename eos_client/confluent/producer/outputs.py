@@ -23,15 +23,16 @@ _BEFORE_CALLBACK = 3  # of the unnamed arguments of produce(), after the topic: 
 
 
 class Produces(Protocol):
-    """Whatever queues a record as confluent_kafka's producer does."""
+    """Whatever queues a record as confluent_kafka's producer does, and makes room for it."""
 
     def produce(self, topic: str, *args: Any, **kwargs: Any) -> None: ...  # noqa: D102
+    def poll(self, timeout: float = -1) -> int: ...  # noqa: D102
 
 
 class Outputs:
     """Queues records and waits for their acknowledgement. Fulfils ``TransactionalOutputs``.
 
-    ``face``: whose ``produce`` `enqueue` calls, because the application may have put its own around it.
+    ``face``: whose ``produce`` and ``poll`` `enqueue` calls, because the application may have put its own around them.
     """
 
     def __init__(self, calls: BoundedCalls, ownership: ThreadOwnership, clock: Clock, face: Produces | None) -> None:
@@ -103,7 +104,7 @@ class Outputs:
                         "rewind and go on."
                     )
                 )
-            self.poll(_QUEUE_WAIT_S)
+            self._face.poll(_QUEUE_WAIT_S)
 
     @owned()
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:
@@ -143,7 +144,7 @@ class Outputs:
     def flush(self, timeout: float = -1) -> int:
         """Wait for outstanding records; returns how many are left."""
         left = self._flush(timeout, _SLICE_S, until_raised=True)
-        self._library.raise_kept()
+        self._library.deferred.raise_kept()
         return left
 
     def flush_for_good(self) -> None:
@@ -187,11 +188,5 @@ class Outputs:
     def poll(self, timeout: float = -1) -> int:
         """Serve delivery reports; returns how many events were served."""
         served = self._calls.serve(timeout)
-        self._library.raise_kept()
+        self._library.deferred.raise_kept()
         return served
-
-    @owned()
-    def purge(self, in_queue: bool, in_flight: bool, blocking: bool) -> None:
-        """Drop records that are not acknowledged yet."""
-        self._calls.require_serving()
-        self._library.raw.purge(in_queue, in_flight, blocking)

@@ -82,7 +82,7 @@ class Registration:
         elif self._calls.finished is not None and not self._library.init.is_resumable:
             self._replace_handle()
         self._initialise(max(0.0, limit_s - (self._clock() - began_at)))
-        self._library.raise_kept()
+        self._library.deferred.raise_kept()
 
     def _refuse_when_over(self) -> None:
         if isinstance(self._calls.finished, (ClientClosedError, ProducerFencedError)):
