@@ -39,7 +39,7 @@ class ConfluentProducer:
     methods of its own around, so that they are called for its blocks, too.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # what differs between the producers of a face and of a slot is named
         self,
         settings: Mapping[str, Any],
         *,
