@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from eos_client.clients.block_state import BlockState, TellOutcome
-from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, Ending, TransactionSteps
+from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, WAIT_SLICE_S, Ending, TransactionSteps
 from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.failures import leave_block, misplaced_call
 from eos_client.confluent.thread_ownership import is_in_call
@@ -29,7 +29,6 @@ from eos_client.errors import (
 from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted, log_event, safe_hook
 from eos_client.ports import Clock, GroupConsumer, MembershipSnapshot, OutputRecord, TransactionalProducer
 
-_BLOCK_SLICE_S = 0.02
 _ANSWER_WAIT_S = 5.0
 _BROKEN_OFF = "an exception has broken off the end of the block"
 
@@ -314,7 +313,7 @@ class TransactionSession:
         """
         until = self._clock() + min(_ANSWER_WAIT_S, self._producer.limits.commit_timeout_s)
         while self._consumer.unanswered_commits and self._clock() < until:
-            self._consumer.wait_while_paused(_BLOCK_SLICE_S)
+            self._consumer.wait_while_paused(WAIT_SLICE_S)
             self.raise_failure()
         # Before the group is left: there, what is not known to be committed counts as work that has gone with it.
         self._consumer.settle_commits_by_hand(self._producer.limits.commit_timeout_s)

@@ -33,7 +33,7 @@ from eos_client.errors import (
 from eos_client.observe import Counters, EventHook, TransactionAborted, TransactionCommitted
 from eos_client.ports import Clock, GroupConsumer, MembershipSnapshot, TransactionalProducer
 
-_BLOCK_SLICE_S = 0.02
+WAIT_SLICE_S = 0.02
 
 _OwnCall = Literal["begin_transaction", "send_offsets_to_transaction", "commit_transaction", "abort_transaction"]
 """``send_offsets`` makes the producer's own ``send_offsets_to_transaction``."""
@@ -96,9 +96,10 @@ class _Attempt:
     is_log_asked: bool = False
     is_left_unknown: bool = False
 
-    def fail(self, failure: AbortableError | RebuildProducerError) -> None:
-        """Let ``failure`` be why the transaction is aborted."""
+    def fail(self, failure: AbortableError | RebuildProducerError) -> Event:
+        """Let ``failure`` be why the transaction is aborted; returns what it is to the lifecycle."""
         self.failure, self.reason, self.rule = failure, str(failure), None
+        return Event.HANDLE_FINISHED if isinstance(failure, RebuildProducerError) else Event.REFUSED
 
 
 class TransactionSteps:
@@ -174,9 +175,7 @@ class TransactionSteps:
     def recover(self, failure: AbortableError | RebuildProducerError) -> Ending:
         """Do what ``failure``, raised while work was being added, is named for."""
         attempt = _Attempt(self._clock())
-        attempt.fail(failure)
-        is_finished = isinstance(failure, RebuildProducerError)
-        return self._run(Event.HANDLE_FINISHED if is_finished else Event.REFUSED, attempt)
+        return self._run(attempt.fail(failure), attempt)
 
     def resume(self, *, inside_revoke: bool) -> Ending:
         """Bring the step that has not come to a known end to one."""
@@ -253,8 +252,7 @@ class TransactionSteps:
         except (AbortableError, RebuildProducerError) as error:
             if not attempt.inside_revoke:
                 self._raise_failure()  # a commit inside a callback that was served meanwhile may have taken effect
-            attempt.fail(error)
-            is_finished = isinstance(error, RebuildProducerError)
+            is_finished = attempt.fail(error) is Event.HANDLE_FINISHED
             return Event.NOT_FLUSHED_BY_HANDLE if is_finished else Event.NOT_FLUSHED
         if attempt.inside_revoke:
             return Event.FLUSHED_IN_CALLBACK
@@ -302,7 +300,7 @@ class TransactionSteps:
         waits = {CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS}
         while ruling.decision in waits and self.lifecycle.phase is Phase.DECIDING:
             if ruling.decision is CommitDecision.SKIP:
-                self._consumer.wait_while_paused(_BLOCK_SLICE_S)
+                self._consumer.wait_while_paused(WAIT_SLICE_S)
             else:
                 self._consumer.serve_callbacks(drain=True)
             self._raise_failure()
@@ -340,8 +338,7 @@ class TransactionSteps:
             if self._producer.may_have_ended:  # then a signal handler has raised it
                 raise
             if isinstance(error, (AbortableError, RebuildProducerError)):
-                attempt.fail(error)
-                return Event.HANDLE_FINISHED if isinstance(error, RebuildProducerError) else Event.REFUSED
+                return attempt.fail(error)
             if not is_sent or isinstance(error, NOTHING_WAS_SENT):
                 self.lifecycle.on(Event.NOT_SENT)
             raise
@@ -384,8 +381,7 @@ class TransactionSteps:
             if self.lifecycle.has_begun:
                 self.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
         except RebuildProducerError as error:
-            attempt.fail(error)
-            return Event.HANDLE_FINISHED
+            return attempt.fail(error)
         return Event.ABORT_CONFIRMED
 
     def _rebuild(self, attempt: _Attempt) -> Event:

@@ -97,6 +97,9 @@ UNANSWERED = frozenset({"_TIMED_OUT", "_TRANSPORT"})
 OVERDUE = "_OVERDUE"
 """Our own code: the call did not return within the budget that is imposed from outside."""
 
+FATAL_UNNAMED = "_FATAL"
+"""The handle has met a fatal error, which librdkafka names to transactional calls only."""
+
 # -- one output ------------------------------------------------------------------------------------------------------
 
 RECORD_REFUSED = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG", "_INVALID_ARG", "_UNKNOWN_PARTITION"})

@@ -31,7 +31,10 @@ class InputPartition(NamedTuple):
         return f"{self.topic}[{self.partition}]"
 
 
-def named(partitions: frozenset[InputPartition]) -> str:
+Partitions = frozenset[InputPartition]
+
+
+def named(partitions: Partitions) -> str:
     """Return partitions in short form, for people: ``orders[0-3,7]``."""
     by_topic: dict[str, list[list[int]]] = {}
     for topic, number in sorted(partitions):

@@ -75,12 +75,19 @@ class BlockStage:
         return made
 
     def producer(
-        self, *, hook: Any = None, recovery_timeout_s: float = WAIT_S, generate_id: bool = False, **settings: Any
+        self,
+        *,
+        hook: Any = None,
+        recovery_timeout_s: float = WAIT_S,
+        generate_id: bool = False,
+        callbacks: dict[str, Any] | None = None,
+        **settings: Any,
     ) -> EosProducer:
         made = EosProducer(
             {"bootstrap.servers": "simulated", "logger": QUIET}
             | ({} if generate_id else {"transactional.id": "billing-0"})
-            | {k.replace("_", "."): v for k, v in settings.items()},
+            | {k.replace("_", "."): v for k, v in settings.items()}
+            | (callbacks or {}),
             limits=ProducerLimits(commit_timeout_s=2.0, recovery_timeout_s=recovery_timeout_s),
             generate_id=generate_id,
             factory=self.cluster.producer,

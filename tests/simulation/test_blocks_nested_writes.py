@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from eos_client import EosProducer, Outcome
-from eos_client.core.model import ProducerLimits
 from eos_client.errors import ClusterUnavailableError, EosError, TransactionStateError
 from tests.kafka.kafka_support import close_the_gate
-from tests.simulation.block_stage import QUIET, SINK, BlockStage
+from tests.simulation.block_stage import SINK, BlockStage
 from tests.simulation.broken_off import StrikeError
 
 ALERT = b"alert"
@@ -26,19 +25,7 @@ class AlertingStage:
         self.txn: Any = None
         self._armed = False
         self._through_block = through_block
-        self.producer = EosProducer(
-            {
-                "bootstrap.servers": "simulated",
-                "logger": QUIET,
-                "transactional.id": "billing-0",
-                "error_cb": self._on_error,
-            },
-            limits=ProducerLimits(commit_timeout_s=2.0, recovery_timeout_s=60.0),
-            factory=self.stage.cluster.producer,
-            clock=self.stage.cluster.clock,
-            hook=self.stage.events.append,
-        )
-        self.producer.init_transactions()
+        self.producer = self.stage.producer(callbacks={"error_cb": self._on_error})
 
     def arm(self) -> None:
         self._armed = True

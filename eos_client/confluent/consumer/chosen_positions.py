@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, TopicPartition
 
 from eos_client.core.hand_over import HandOver
-from eos_client.core.model import InputPartition
+from eos_client.core.model import InputPartition, Partitions
 
 _GROUP_DECIDES = (OFFSET_INVALID, OFFSET_STORED)
 
 Chosen = Mapping[InputPartition, int]
-Partitions = frozenset[InputPartition]
 
 
 class ChosenPositions:

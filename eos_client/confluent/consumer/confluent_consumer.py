@@ -324,7 +324,7 @@ class ConfluentConsumer:
         self._fetching.rejoin()
 
     def _sync_before_leaving(self) -> None:
-        # The revoke callback commits open work only under a synced epoch (row 8).
+        # The revoke callback commits open work only under a synced epoch (EPOCH_MOVED_BEFORE_REVOKE).
         if self.membership.is_member_epoch and self.handed.work.ours:
             self.serve_callbacks(drain=True)
 

@@ -9,9 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from eos_client.confluent.consumer.record_runs import runs
-from eos_client.core.model import InputPartition
-
-Partitions = frozenset[InputPartition]
+from eos_client.core.model import InputPartition, Partitions
 
 
 class FetchedRecords:

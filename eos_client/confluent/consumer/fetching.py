@@ -22,7 +22,7 @@ from eos_client.confluent.consumer.record_runs import Batch
 from eos_client.confluent.consumer.rewinding import Goals
 from eos_client.confluent.consumer.safe_close import LEAVING_ROUNDS_MAX, LEAVING_STEP_S
 from eos_client.confluent.failures import consumer_errors, input_error
-from eos_client.core.model import InputPartition
+from eos_client.core.model import InputPartition, Partitions
 from eos_client.errors import FatalClientError
 from eos_client.ports import Clock, keys_of
 
@@ -31,8 +31,6 @@ _DRAIN_STEP = 100
 _PREFETCH_STEP = 500
 _PREFETCH_MAX = 20_000
 _REJOIN_ASK_S = 10.0
-
-Partitions = frozenset[InputPartition]
 
 
 class Fetching:

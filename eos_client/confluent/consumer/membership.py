@@ -18,10 +18,8 @@ from eos_client.confluent.consumer.safe_close import serve_before_close, unsubsc
 from eos_client.confluent.consumer.topic_partitions import TopicPartition, to_kafka
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.thread_ownership import ThreadOwnership
-from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, is_pattern
+from eos_client.core.model import UNJOINED, GroupGeneration, Partitions, is_pattern
 from eos_client.ports import MembershipSnapshot, RebalanceListener, keys_of
-
-Partitions = frozenset[InputPartition]
 
 
 class Membership:

@@ -17,12 +17,10 @@ from eos_client.confluent.consumer.rewinding import Rewinding
 from eos_client.confluent.consumer.seeks import Seeks
 from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.core.hand_over import HandOver
-from eos_client.core.model import InputPartition
+from eos_client.core.model import Partitions
 from eos_client.ports import keys_of
 
 _UNTOLD = (RuntimeError, KafkaException)
-
-Partitions = frozenset[InputPartition]
 
 
 @dataclass(frozen=True, slots=True)

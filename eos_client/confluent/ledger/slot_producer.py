@@ -18,7 +18,7 @@ from eos_client.confluent.failures import KafkaOutputRefusedError, kafka_error
 from eos_client.confluent.ledger.ledger_topic import partition_of_slot
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.batch_ledger import LedgerEntry
-from eos_client.core.error_codes import MEMBER_UNKNOWN, RUN_FENCED
+from eos_client.core.error_codes import FATAL_UNNAMED, MEMBER_UNKNOWN, RUN_FENCED
 from eos_client.core.model import ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.errors import EosError, OutputRefusedError
@@ -84,7 +84,7 @@ class SlotProducer(ConfluentProducer):
             failed = self.calls.failed(TransactionalRequest.PRODUCE, exception, f" (topic {topic!r})")
             if isinstance(failed, OutputRefusedError):
                 raise _refused_row(kafka_error(exception), topic, options.get("partition")) from exception
-            if kafka_error(exception).name() == "_FATAL":  # librdkafka names the error to transactional calls only
+            if kafka_error(exception).name() == FATAL_UNNAMED:
                 self.abort_transaction(self.limits.commit_timeout_s)
             raise failed from exception
 
