@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from eos_client.core.commit_gate import CommitGate
-from eos_client.core.model import CommittedOffset, GroupGeneration, InputPartition, InputPositions, ProducerLimits
-from eos_client.errors import AbortableError, RebuildProducerError
+from eos_client.core.model import CommittedOffset, GroupGeneration, InputPartition, InputPositions
 
 Header = tuple[str, "str | bytes | None"]
 Headers = Sequence[Header] | Mapping[str, "str | bytes | None"]
@@ -269,123 +267,4 @@ class GroupConsumer(Protocol):
         self, partitions: Iterable[InputPartition], timeout_s: float
     ) -> dict[InputPartition, CommittedOffset]:
         """Read the group's stable committed offsets with their metadata; partitions without one are left out."""
-        ...
-
-
-class TransactionalMethods(Protocol):
-    """The transactional calls of confluent_kafka's producer, which an application may have put its own around."""
-
-    def begin_transaction(self) -> None: ...  # noqa: D102
-
-    def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float, /) -> None:
-        """Add input offsets to the transaction (KIP-447)."""
-        ...
-
-    def commit_transaction(self, timeout: float) -> None: ...  # noqa: D102
-
-    def abort_transaction(self, timeout: float) -> None: ...  # noqa: D102
-
-
-class TransactionalOutputs(Protocol):
-    """The outputs of a producer's transactions."""
-
-    @property
-    def raw_produce(self) -> Callable[..., None]:
-        """The client library's own ``produce``, for the hot loop; what it raises is named by ``enqueue``."""
-        ...
-
-    def enqueue(self, topic: str, record: OutputRecord) -> None:
-        """Queue one output, waiting for room in the local queue; raises OutputRefusedError, AbortableError."""
-        ...
-
-    def take_refused_delivery(self) -> str:
-        """Return to where and why an output of the last transaction was refused for good, once; empty if none was."""
-        ...
-
-    def poll(self, timeout: float = -1) -> int:
-        """Serve delivery reports; returns how many events were served."""
-        ...
-
-    def flush_outputs(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
-        """Wait until every output is acknowledged; raises AbortableError when some are not in time.
-
-        ``meanwhile`` is called again and again while there is nothing to do but wait.
-        """
-        ...
-
-
-class TransactionalProducer(Protocol):
-    """A producer whose transactional calls are bounded by our own budget and whose handle can be rebuilt."""
-
-    @property
-    def transactional_id(self) -> str:
-        """The producer's stable name across restarts."""
-        ...
-
-    @property
-    def limits(self) -> ProducerLimits:
-        """How long transactional work may take."""
-        ...
-
-    @property
-    def gives_up(self) -> bool:
-        """Whether waiting for the cluster has come to its end."""
-        ...
-
-    @property
-    def transaction_age_s(self) -> float:
-        """Seconds since ``begin_transaction``; 0.0 when none is open."""
-        ...
-
-    @property
-    def transaction_timeout_s(self) -> float:
-        """Seconds after which the coordinator aborts an open transaction."""
-        ...
-
-    @property
-    def identity(self) -> str | None:
-        """The handle's ``id/epoch``, where it is known."""
-        ...
-
-    @property
-    def transaction_failure(self) -> AbortableError | RebuildProducerError | None:
-        """Why the open transaction can only be aborted, or the handle only be rebuilt, where a call has said so."""
-        ...
-
-    @property
-    def has_open_transaction(self) -> bool:
-        """Whether a transaction was begun, by whomever, that a commit or an abort could still end."""
-        ...
-
-    @property
-    def may_have_ended(self) -> bool:
-        """Whether the transaction that was begun may have been ended, whatever the last call has raised."""
-        ...
-
-    @property
-    def methods(self) -> TransactionalMethods:
-        """What begins and ends its transactions."""
-        ...
-
-    @property
-    def outputs(self) -> TransactionalOutputs:
-        """What writes its outputs."""
-        ...
-
-    def listen(self) -> None:
-        """Take in what the client library has to say while nothing is sent; raises nothing."""
-        ...
-
-    def offsets_to_send(
-        self, positions: InputPositions, snapshot: MembershipSnapshot, metadata: str
-    ) -> tuple[list[Any], Any]:
-        """Return the first arguments of ``send_offsets_to_transaction``; each offset has ``metadata``."""
-        ...
-
-    def callback_errors_deferred(self, *, beyond: bool = False) -> AbstractContextManager[None]:
-        """Raise what the application's callbacks raise within only at the end; ``beyond``: in a later call."""
-        ...
-
-    def rebuild(self) -> None:
-        """Abandon the handle and initialise another with the same transactional.id."""
         ...

@@ -12,7 +12,6 @@ from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import check_ids_in_transactions, check_transaction_timeout
 from eos_client.confluent.failures import closed_error, misplaced_call, not_to_be_copied
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
-from eos_client.confluent.producer.outputs import Outputs
 from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, owned, whole_call
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
@@ -43,7 +42,6 @@ class EosProducer:
     """
 
     adapter: ConfluentProducer = cast("ConfluentProducer", _NEVER_BUILT)
-    _outputs: Outputs = cast("Outputs", _NEVER_BUILT)
     _ownership: ThreadOwnership | NeverBuilt = _NEVER_BUILT
     _session: TransactionSession | None = None
 
@@ -61,12 +59,10 @@ class EosProducer:
         clock: Clock = MONOTONIC_CLOCK,
         **settings: Any,
     ) -> None:
-        chosen: dict[str, Any] = {} if factory is None else {"factory": factory}
         merged = merged_settings("EosProducer", config, settings)
-        limits = limits or ProducerLimits()
         self.counters = counters or Counters()
         if merged.get(_TIMEOUT) is None:  # long enough for a consumer with the usual gate
-            usual_s = GateSettings().hold_limit_s + limits.commit_timeout_s
+            usual_s = GateSettings().hold_limit_s + (limits or ProducerLimits()).commit_timeout_s
             shortest_timeout_s = max(shortest_timeout_s, usual_s)
         self._hook = safe_hook(hook)
         self._clock = clock
@@ -74,14 +70,13 @@ class EosProducer:
             merged,
             limits=limits,
             counters=self.counters,
-            hook=self._hook,
-            clock=clock,
             shortest_timeout_s=shortest_timeout_s,
             generate_id=generate_id,
+            hook=self._hook,
+            factory=factory,
+            clock=clock,
             face=self,
-            **chosen,
         )
-        self._outputs = self.adapter.outputs
         self._ownership = self.adapter.ownership
         self.adapter.library.start()
 
@@ -101,12 +96,12 @@ class EosProducer:
 
     @limits.setter
     def limits(self, limits: ProducerLimits) -> None:
-        self.adapter.calls.limit_by(limits)
+        self.adapter.limit_by(limits)
 
     @property
     def transactional_id(self) -> str:
         """The producer's stable name across restarts and rebuilds; empty until it has one."""
-        return self.adapter.transactional_id
+        return self.adapter.library.transactional_id
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -140,7 +135,7 @@ class EosProducer:
         member = consumer.member
         if self.transactional_id:  # without one there is no time-out yet
             check_transaction_timeout(
-                self.adapter.transaction_timeout_s,
+                self.adapter.library.transaction_timeout_s,
                 hold_limit_s=member.gate.settings.hold_limit_s,
                 commit_timeout_s=self.limits.commit_timeout_s,
             )
@@ -226,11 +221,11 @@ class EosProducer:
         """
         session = self._session_in_block()
         if session is None:
-            self._outputs.produce(topic, *args, **kwargs)
+            self.adapter.produce(topic, *args, **kwargs)
             return
         with session.block.writing():
             session.begin()
-            self._outputs.produce(topic, *args, **kwargs)
+            self.adapter.produce(topic, *args, **kwargs)
             session.count_outputs(1)
 
     @whole_call
@@ -242,10 +237,10 @@ class EosProducer:
         """
         session = self._session_in_block()
         if session is None:
-            return self._outputs.produce_batch(topic, messages, *args, **kwargs)
+            return self.adapter.produce_batch(topic, messages, *args, **kwargs)
         with session.block.writing():
             session.begin()
-            queued = self._outputs.produce_batch(topic, messages, *args, **kwargs)
+            queued = self.adapter.produce_batch(topic, messages, *args, **kwargs)
             session.count_outputs(queued)
             return queued
 
@@ -260,11 +255,11 @@ class EosProducer:
 
     def poll(self, timeout: float = -1) -> int:
         """Serve delivery reports; returns how many events were served."""
-        return self._outputs.poll(timeout)
+        return self.adapter.poll(timeout)
 
     def flush(self, timeout: float = -1) -> int:
         """Wait for outstanding records; returns how many are left. ``timeout`` in seconds, negative for no limit."""
-        return self._outputs.flush(timeout)
+        return self.adapter.flush(timeout)
 
     @owned()
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
@@ -273,7 +268,8 @@ class EosProducer:
         self.adapter.library.raw.purge(in_queue, in_flight, blocking)
 
     def __len__(self) -> int:
-        return 0 if isinstance(self._ownership, NeverBuilt) else len(self._outputs)
+        raw = None if isinstance(self._ownership, NeverBuilt) else self.adapter.library.raw
+        return 0 if raw is None else len(raw)
 
     def __bool__(self) -> bool:
         return True

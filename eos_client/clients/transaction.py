@@ -14,6 +14,7 @@ from eos_client.clients.block_state import BlockState, TellOutcome
 from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, WAIT_SLICE_S, Ending, TransactionSteps
 from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.failures import leave_block, misplaced_call
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import is_in_call
 from eos_client.core.commit_gate import GatePolicy
 from eos_client.core.model import InputPartition, InputPositions, Outcome, named, record_count
@@ -27,7 +28,7 @@ from eos_client.errors import (
     UnknownOutcomeError,
 )
 from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted, log_event, safe_hook
-from eos_client.ports import Clock, GroupConsumer, MembershipSnapshot, OutputRecord, TransactionalProducer
+from eos_client.ports import Clock, GroupConsumer, MembershipSnapshot, OutputRecord
 
 _ANSWER_WAIT_S = 5.0
 _BROKEN_OFF = "an exception has broken off the end of the block"
@@ -55,7 +56,7 @@ class TransactionSession:
     def __init__(
         self,
         consumer: GroupConsumer,
-        producer: TransactionalProducer,
+        producer: ConfluentProducer,
         *,
         clock: Clock,
         hook: EventHook = log_event,
@@ -200,10 +201,11 @@ class TransactionSession:
 
     def refuse_transaction_by_hand(self) -> None:
         """Raise TransactionStateError for a block while the application has a transaction of its own open."""
-        if self._producer.has_open_transaction and not self.is_open:
+        if self._producer.calls.has_open_transaction and not self.is_open:
             raise misplaced_call(
-                f"a block while the transaction that begin_transaction() of {self._producer.transactional_id!r} began "
-                "is open: it would be torn apart. End it by commit_transaction() or abort_transaction() first"
+                "a block while the transaction that begin_transaction() of "
+                f"{self._producer.library.transactional_id!r} began is open: it would be torn apart. End it by "
+                "commit_transaction() or abort_transaction() first"
             )
 
     def refuse_beside(self, call: str) -> None:
@@ -226,7 +228,7 @@ class TransactionSession:
     def raw_produce(self) -> Callable[..., None]:
         """Begin, and return the quickest way to write simple outputs; ``count_outputs`` counts them."""
         self.begin()
-        return self._producer.outputs.raw_produce
+        return self._producer.raw_produce
 
     def count_outputs(self, count: int) -> None:
         """Count ``count`` outputs that were written."""
@@ -234,25 +236,25 @@ class TransactionSession:
 
     def serve_deliveries(self) -> None:
         """Let go of what was acknowledged, soon: memory that is used again at once is still in the cache."""
-        self._producer.outputs.poll(0)
+        self._producer.poll(0)
 
     def listen(self) -> None:
         """Take in what the producer's client library has to say while there is no work."""
-        self._producer.listen()
+        self._producer.calls.listen()
 
     def await_deliveries(self) -> None:
         """Wait until all outputs written so far are acknowledged or refused; raises AbortableError after a time-out."""
         if self.is_open:
-            self._producer.outputs.flush_outputs(self._producer.limits.commit_timeout_s)
+            self._producer.flush_outputs(self._producer.limits.commit_timeout_s)
 
     def take_refused_delivery(self) -> str:
         """Return to where and why an output of the last transaction was refused for good, once; empty if none was."""
-        return self._producer.outputs.take_refused_delivery()
+        return self._producer.take_refused_delivery()
 
     def enqueue(self, topic: str, record: OutputRecord) -> None:
         """Write one output of any kind; inside a block the producer counts it, elsewhere ``count_outputs`` does."""
         self.begin()
-        self._producer.outputs.enqueue(topic, record)
+        self._producer.enqueue(topic, record)
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -275,7 +277,7 @@ class TransactionSession:
             self._steps.attempts.ended()
             self._working(self.listen)
             return self._steps.note(Ending(Outcome.COMMITTED, "nothing to do"))
-        if (failed := self._producer.transaction_failure) is not None:
+        if (failed := self._producer.calls.transaction_failure) is not None:
             return self.recover(failed)
         return self._working(self._steps.end)
 

@@ -16,6 +16,8 @@ from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.clients.recovery_trace import RecoveryTrace
 from eos_client.clients.unknown_outcome import ask_the_log
 from eos_client.confluent.call_stack import Calls, comes_from
+from eos_client.confluent.consumer.topic_partitions import offsets_to_kafka
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import OWNED_CALLS
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, GateRule, WorkSettled
 from eos_client.core.model import GroupGeneration, InputPositions, Outcome, named, record_count
@@ -31,12 +33,11 @@ from eos_client.errors import (
     WrongThreadError,
 )
 from eos_client.observe import Counters, EventHook, TransactionAborted, TransactionCommitted
-from eos_client.ports import Clock, GroupConsumer, MembershipSnapshot, TransactionalProducer
+from eos_client.ports import Clock, GroupConsumer, MembershipSnapshot
 
 WAIT_SLICE_S = 0.02
 
 _OwnCall = Literal["begin_transaction", "send_offsets_to_transaction", "commit_transaction", "abort_transaction"]
-"""``send_offsets`` makes the producer's own ``send_offsets_to_transaction``."""
 
 NOTHING_WAS_SENT = (TransactionStateError, ClientClosedError, WrongThreadError)
 """Of the errors of ``commit_transaction`` that name no recovery, those that leave no doubt about the outcome."""
@@ -108,7 +109,7 @@ class TransactionSteps:
     def __init__(
         self,
         consumer: GroupConsumer,
-        producer: TransactionalProducer,
+        producer: ConfluentProducer,
         *,
         clock: Clock,
         hook: EventHook,
@@ -222,7 +223,11 @@ class TransactionSteps:
     def own_call(self, name: _OwnCall, *arguments: Any) -> None:
         """Make the producer's transactional call of that name, which it refuses to everybody else meanwhile."""
         self._call_under_way = name
-        getattr(self._producer.methods, name)(*arguments)
+        getattr(self._producer.face, name)(*arguments)
+
+    def _send_offsets(self, positions: InputPositions, snapshot: MembershipSnapshot, token: AttemptToken) -> None:
+        offsets, timeout_s = offsets_to_kafka(positions, str(token)), self._producer.limits.commit_timeout_s
+        self.own_call("send_offsets_to_transaction", offsets, snapshot.group_metadata, timeout_s)
 
     def is_making(self, call: str, *, above: int) -> bool:
         """Whether it is this object that makes the producer's ``call``; ``above``: as in `comes_from`."""
@@ -237,7 +242,7 @@ class TransactionSteps:
             self.own_call("begin_transaction")
         except EosError as error:
             # Where a signal handler's begin_transaction() has passed for ours, the client library refuses ours.
-            if not self._producer.has_open_transaction:
+            if not self._producer.calls.has_open_transaction:
                 self.lifecycle.on(Event.NOT_BEGUN)
                 raise
             if error.__cause__ is None:
@@ -248,7 +253,7 @@ class TransactionSteps:
     def _flush(self, attempt: _Attempt) -> Event:
         meanwhile = None if attempt.inside_revoke else self._consumer.prefetch
         try:
-            self._producer.outputs.flush_outputs(self._producer.limits.commit_timeout_s, meanwhile)
+            self._producer.flush_outputs(self._producer.limits.commit_timeout_s, meanwhile)
         except (AbortableError, RebuildProducerError) as error:
             if not attempt.inside_revoke:
                 self._raise_failure()  # a commit inside a callback that was served meanwhile may have taken effect
@@ -327,15 +332,14 @@ class TransactionSteps:
         is_sent = False
         try:
             if commit.positions:
-                offsets = self._producer.offsets_to_send(commit.positions, commit.snapshot, str(commit.token))
-                self.own_call("send_offsets_to_transaction", *offsets, timeout_s)
+                self._send_offsets(commit.positions, commit.snapshot, commit.token)
             is_sent = True
             self.own_call("commit_transaction", timeout_s)
         except UnknownOutcomeError as error:
             attempt.unanswered = error
             return Event.UNANSWERED
         except EosError as error:
-            if self._producer.may_have_ended:  # then a signal handler has raised it
+            if self._producer.calls.may_have_ended:  # then a signal handler has raised it
                 raise
             if isinstance(error, (AbortableError, RebuildProducerError)):
                 return attempt.fail(error)
@@ -370,8 +374,7 @@ class TransactionSteps:
         timeout_s = self._producer.limits.commit_timeout_s
         self._token = self._token.next()
         self.own_call("begin_transaction")
-        offsets = self._producer.offsets_to_send(_given(attempt.starts), self._consumer.snapshot(), str(self._token))
-        self.own_call("send_offsets_to_transaction", *offsets, timeout_s)
+        self._send_offsets(_given(attempt.starts), self._consumer.snapshot(), self._token)
         self.own_call("commit_transaction", timeout_s)
         return Event.STARTS_COMMITTED
 

@@ -10,18 +10,19 @@ from __future__ import annotations
 import tenacity
 
 from eos_client.confluent.diagnosis import outcome_stays_unknown
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.model import CommittedOffset, InputPartition, InputPositions, Outcome
 from eos_client.core.outcome_resolution import AttemptToken, resolve_outcome
 from eos_client.errors import ClusterUnavailableError, EosError, UnknownOutcomeError
 from eos_client.observe import EventHook, OutcomeResolved
-from eos_client.ports import Clock, GroupConsumer, TransactionalProducer
+from eos_client.ports import Clock, GroupConsumer
 
 _READ_TIMEOUT_S = 5.0
 
 
 def ask_the_log(
     consumer: GroupConsumer,
-    producer: TransactionalProducer,
+    producer: ConfluentProducer,
     attempted: InputPositions,
     token: AttemptToken,
     cause: UnknownOutcomeError,
@@ -60,13 +61,13 @@ def _no_way_to_tell(attempted: InputPositions) -> str:
 
 
 def _committed(
-    consumer: GroupConsumer, producer: TransactionalProducer, attempted: InputPositions, clock: Clock
+    consumer: GroupConsumer, producer: ConfluentProducer, attempted: InputPositions, clock: Clock
 ) -> dict[InputPartition, CommittedOffset]:
     limit_s = producer.limits.recovery_timeout_s
     deadline = clock() + limit_s
     retrying = tenacity.Retrying(
         sleep=clock.sleep,
-        stop=lambda _: producer.gives_up or clock() >= deadline,
+        stop=lambda _: producer.registration.gives_up or clock() >= deadline,
         wait=tenacity.wait_exponential(multiplier=0.1, max=2.0),
         retry=tenacity.retry_if_not_exception_type(EosError),
     )

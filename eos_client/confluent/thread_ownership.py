@@ -164,9 +164,9 @@ class NeverBuilt:
         message = "Handle has been closed" if method in self._OF_EVERY_CLIENT else self._message
         raise ClientClosedError(f"{message}: {method}() was called before super().__init__(). Call that first.")
 
-    def __getattr__(self, method: str) -> Callable[..., object]:
-        """Return what a call of a part's ``method`` comes to."""
-        return lambda *_, **__: self.admit(method, claims=False)
+    def __getattr__(self, method: str) -> object:
+        """Raise ClientClosedError for ``method`` of a part."""
+        return self.admit(method, claims=False)
 
     def disown(self) -> None:
         """Nobody owns it."""

@@ -358,7 +358,7 @@ class ExactlyOnceLoop:
         """Shrink the next transaction if that helps after an abort; returns whether it does."""
         if self._session.take_refused_delivery():
             return self._size.narrow(records)
-        took_too_long = spent_s >= self._adapter.transaction_timeout_s or longest_s >= self._max_poll_s
+        took_too_long = spent_s >= self._adapter.library.transaction_timeout_s or longest_s >= self._max_poll_s
         return took_too_long and self._size.timed_out()
 
     @property

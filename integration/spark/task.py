@@ -150,7 +150,7 @@ class SlotAttempt:
         except AbortableError as error:
             if is_run_fenced(error, first_attempt=self._first_attempt):
                 return self.status(SlotOutcome.RUN_FENCED, error=error)
-            if self._producer is not None and (refused := self._producer.outputs.take_refused_delivery()):
+            if self._producer is not None and (refused := self._producer.take_refused_delivery()):
                 reason = f"a row of batch {self._task.batch_id} cannot be written, to {refused}"
                 raise OutputRefusedError(f"{reason}. Correct that row, or the topic's settings.") from error
             raise
@@ -260,7 +260,7 @@ class SlotAttempt:
         producer, settings = self._own_producer(), self._settings
         self._announce("begun")
         self._produce(producer, first, batches)
-        producer.outputs.flush_outputs(settings.transaction_timeout_s)
+        producer.flush_outputs(settings.transaction_timeout_s)
         self._announce("flushed")
         task = self._task
         entry = LedgerEntry(task.batch_id + 1, task.identity, self._content, task.run)
@@ -282,11 +282,7 @@ class SlotAttempt:
         count = ContentCount()
         limit_s = self._settings.transaction_timeout_s
         writer = RecordWriter(
-            self._settings.topic,
-            producer.produce_named,
-            producer.outputs.poll,
-            limit_s,
-            raw_produce=producer.outputs.raw_produce,
+            self._settings.topic, producer.produce_named, producer.poll, limit_s, raw_produce=producer.raw_produce
         )
         batch = first
         while batch is not None:

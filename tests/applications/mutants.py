@@ -27,9 +27,9 @@ from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.library_producer import LibraryProducer
 from eos_client.confluent.producer.output_arguments import produce_options
-from eos_client.confluent.producer.outputs import Outputs
 from eos_client.confluent.producer.registration import Registration
 from eos_client.core import commit_gate
 from eos_client.core.commit_gate import CommitGate, GateEvent, HoldEnded
@@ -148,7 +148,7 @@ def _one_refused_output_is_found_at_a_time() -> Patch:
 
 
 def _refusals_by_brokers_are_nobodys() -> Patch:
-    return mock.patch.object(Outputs, "take_refused_delivery", return_value="")
+    return mock.patch.object(ConfluentProducer, "take_refused_delivery", return_value="")
 
 
 def _late_transactions_stay_large() -> Patch:
@@ -157,10 +157,10 @@ def _late_transactions_stay_large() -> Patch:
 
 def _huge_numbers_break_through() -> Patch:
     def queued(self: Any, topic: str, record: Any) -> bool:
-        self._face.produce(topic, record.value, record.key, **produce_options(topic, record))
+        self.face.produce(topic, record.value, record.key, **produce_options(topic, record))
         return True
 
-    return mock.patch.object(Outputs, "_queued", queued)
+    return mock.patch.object(ConfluentProducer, "_queued", queued)
 
 
 def _letters_only_whole() -> Patch:

@@ -1,4 +1,4 @@
-"""Each part of the producer alone: the handle, its calls, its registration, the outputs, the transactional calls."""
+"""Each part of the producer alone: the handle, its calls, its registration; and what joins them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,28 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from eos_client import EosProducer
 from eos_client.confluent.producer.bounded_calls import BoundedCalls, NotInitialisedError
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.library_producer import LibraryProducer
-from eos_client.confluent.producer.outputs import Outputs
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership
-from eos_client.core.model import UNJOINED, InputPartition, InputPosition, ProducerLimits
+from eos_client.core.model import ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
-from eos_client.errors import AbortableError, ClusterUnavailableError, OutputRefusedError, RebuildProducerError
+from eos_client.errors import (
+    AbortableError,
+    ClientClosedError,
+    ClusterUnavailableError,
+    OutputRefusedError,
+    RebuildProducerError,
+)
 from eos_client.observe import Counters, ProducerRebuilt
-from eos_client.ports import MembershipSnapshot, OutputRecord
+from eos_client.ports import OutputRecord
 from tests.confluent.test_consumer_parts import PACKAGE, written_from_outside
 from tests.confluent.threads import StoppedClock
 
-LIMITS = ProducerLimits(commit_timeout_s=1.0, recovery_timeout_s=0.0)
+LIMIT_S = 1.0
+LIMITS = ProducerLimits(commit_timeout_s=LIMIT_S, recovery_timeout_s=0.0)
 
 
 class Raw:
@@ -86,7 +93,7 @@ class Stage:
         self.clock: Any = StoppedClock()
         settings = {"bootstrap.servers": "nowhere", "transactional.id": "t"}
         self.library = LibraryProducer(settings, self._build, self.clock, 0.0, generate_id=False)
-        self.calls = BoundedCalls(self.library, LIMITS, self.clock, takes_id_back=True)
+        self.calls = BoundedCalls(self.library, self.clock, takes_id_back=True)
         self.ownership = ThreadOwnership("EosProducer")
         self.registration = Registration(self.calls, self.ownership, Counters(), self.events.append, self.clock, 1.0)
 
@@ -94,8 +101,13 @@ class Stage:
         self.raws.append(Raw(settings, self.failing))
         return self.raws[-1]
 
-    def outputs(self, face: Any = None) -> Outputs:
-        return Outputs(self.calls, self.ownership, self.clock, face)
+    def producer(self, face: Any = None) -> ConfluentProducer:
+        settings = {"bootstrap.servers": "nowhere", "transactional.id": "t"}
+        made = ConfluentProducer(
+            settings, limits=LIMITS, hook=self.events.append, clock=self.clock, factory=self._build, face=face
+        )
+        made.library.start()
+        return made
 
 
 @pytest.fixture
@@ -177,8 +189,6 @@ def test_a_failed_call_of_a_transaction_is_remembered_as_why_it_can_only_be_abor
     started.calls.begun()
     failure = started.calls.remember(AbortableError("on purpose"))
     assert started.calls.transaction_failure is failure
-    with pytest.raises(AbortableError):
-        started.calls.require_transaction_intact()
     started.calls.ended(TransactionalRequest.ABORT)
     assert started.calls.transaction_failure is None
 
@@ -187,7 +197,7 @@ def test_a_failed_call_of_a_transaction_is_remembered_as_why_it_can_only_be_abor
 
 
 def test_an_init_that_has_succeeded_lets_the_handle_take_calls(started):
-    started.registration.init_transactions()
+    started.registration.init_transactions(LIMIT_S)
     started.calls.require_usable()
     assert started.raws[0].asked == ["init_transactions"]
 
@@ -196,12 +206,12 @@ def test_an_init_in_vain_ends_when_the_process_is_to_stop(started):
     started.failing["init_transactions"] = refused(KafkaError._TIMED_OUT, retriable=True)
     started.registration.give_up_at(0.0)
     with pytest.raises(ClusterUnavailableError, match="to stop"):
-        started.registration.init_transactions()
+        started.registration.init_transactions(LIMIT_S)
 
 
 def test_a_rebuild_leaves_the_handle_and_initialises_another_one(started):
-    started.registration.init_transactions()
-    started.registration.rebuild()
+    started.registration.init_transactions(LIMIT_S)
+    started.registration.rebuild(LIMIT_S)
     assert [raw.asked for raw in started.raws] == [["init_transactions", "purge", "close"], ["init_transactions"]]
     assert [type(event) for event in started.events] == [ProducerRebuilt]
 
@@ -213,21 +223,47 @@ def test_a_producer_gives_way_while_its_init_is_unanswered(started):
 
 
 def test_a_producer_that_has_its_id_does_not_give_way(started):
-    started.registration.init_transactions()
+    started.registration.init_transactions(LIMIT_S)
     started.registration.give_way()
     assert started.library.raw is started.raws[0]
 
 
-# -- the outputs -------------------------------------------------------------------------------------------------------
+# -- the whole ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_output_is_refused_and_nothing_is_queued(started):
+@pytest.fixture
+def producer(stage: Stage) -> Iterator[ConfluentProducer]:
+    made = stage.producer()
+    yield made
+    made.close()
+
+
+def test_a_producer_without_a_face_calls_its_own_methods(producer, stage):
+    producer.init_transactions()
+    producer.face.begin_transaction()
+    assert producer.calls.has_open_transaction
+    producer.face.commit_transaction(1.0)
+    assert producer.calls.may_have_ended
+    assert stage.raws[0].asked[:3] == ["init_transactions", "begin_transaction", "commit_transaction"]
+
+
+def test_a_transaction_that_can_only_be_aborted_is_not_committed_and_says_why(producer, stage):
+    producer.init_transactions()
+    producer.begin_transaction()
+    failure = producer.calls.remember(AbortableError("on purpose"))
+    with pytest.raises(AbortableError) as raised:
+        producer.commit_transaction(1.0)
+    assert raised.value is failure
+    assert "commit_transaction" not in stage.raws[0].asked
+
+
+def test_what_is_no_output_is_refused_and_nothing_is_queued(producer, stage):
     with pytest.raises(OutputRefusedError, match="no topic"):
-        started.outputs().enqueue("no topic", OutputRecord(value=b"v"))
-    assert started.raws[0].values == []
+        producer.enqueue("no topic", OutputRecord(value=b"v"))
+    assert stage.raws[0].values == []
 
 
-def test_an_output_goes_through_what_the_application_has_put_around_produce(started):
+def test_an_output_goes_through_what_the_application_has_put_around_produce(stage):
     class Face:
         queued: list[Any] = []  # noqa: RUF012  # of this test
 
@@ -237,59 +273,31 @@ def test_an_output_goes_through_what_the_application_has_put_around_produce(star
         def poll(self, _timeout_s: float) -> int:
             return 0
 
-    started.outputs(Face()).enqueue("bills", OutputRecord(value=b"v"))
+    producer = stage.producer(Face())
+    producer.enqueue("bills", OutputRecord(value=b"v"))
+    producer.close()
     assert Face.queued == [("bills", b"v", None)]
-    assert started.raws[0].values == []
+    assert stage.raws[0].values == []
 
 
-def test_the_loop_gets_the_client_librarys_own_produce_while_the_handle_is_usable(started):
-    assert started.outputs().raw_produce == started.raws[0].produce
-    started.calls.unregister()
+def test_the_loop_gets_the_client_librarys_own_produce_while_the_handle_is_usable(producer, stage):
+    assert producer.raw_produce == stage.raws[0].produce
+    producer.calls.unregister()
     with pytest.raises(RebuildProducerError):
-        started.outputs().raw_produce  # noqa: B018
+        producer.raw_produce  # noqa: B018
 
 
-# -- the whole ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def producer(stage: Stage) -> Iterator[ConfluentProducer]:
-    settings = {"bootstrap.servers": "nowhere", "transactional.id": "t"}
-    made = ConfluentProducer(
-        settings, limits=LIMITS, counters=Counters(), hook=stage.events.append, clock=stage.clock, factory=stage._build
-    )
-    made.library.start()
-    yield made
-    made.close()
-
-
-def test_a_producer_without_a_face_calls_its_own_methods(producer, stage):
-    producer.init_transactions()
-    producer.methods.begin_transaction()
-    assert producer.has_open_transaction
-    producer.methods.commit_transaction(1.0)
-    assert producer.may_have_ended
-    assert stage.raws[0].asked[:3] == ["init_transactions", "begin_transaction", "commit_transaction"]
-
-
-def test_the_offsets_that_are_sent_have_the_metadata_and_where_it_is_known_the_epoch(producer):
-    positions = {
-        InputPartition("orders", 0): InputPosition(1, 5, UNJOINED),
-        InputPartition("orders", 1): InputPosition(1, 7, UNJOINED, leader_epoch=3),
-    }
-    group_metadata = object()
-    offsets, given = producer.offsets_to_send(positions, MembershipSnapshot(group_metadata, UNJOINED), "token")
-    assert [(p.partition, p.offset, p.metadata, p.leader_epoch) for p in offsets] == [
-        (0, 5, "token", None),
-        (1, 7, "token", 3),
-    ]
-    assert given is group_metadata
-
-
-@pytest.mark.parametrize("name", ["bounded_calls", "confluent_producer", "library_producer", "outputs", "registration"])
+@pytest.mark.parametrize("name", ["bounded_calls", "confluent_producer", "library_producer", "registration"])
 def test_no_part_of_a_producer_changes_the_state_of_another(name):
     written = written_from_outside(PACKAGE / "confluent" / "producer" / f"{name}.py")
     assert [each for each in written if not each.endswith("self._counters.producer_rebuilds")] == []
+
+
+@pytest.mark.parametrize("name", ["limits", "settings", "transactional_id"])
+def test_a_producer_whose_subclass_has_not_built_it_says_so_of_what_its_parts_know(name):
+    forgetful = type("Forgetful", (EosProducer,), {"__init__": lambda _: None})()
+    with pytest.raises(ClientClosedError, match="super"):
+        getattr(forgetful, name)
 
 
 def test_a_producers_face_changes_the_state_of_no_part():

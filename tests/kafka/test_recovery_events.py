@@ -38,7 +38,9 @@ def copy(stage, producer, consumer, count, *, ids_known=False):
         for message in stage.collect(consumer, count):
             txn.produce(stage.sink, message.value())
         if ids_known:
-            wait_for(lambda: producer.adapter.identity, "statistics that tell the id", lambda: producer.poll(0.05))
+            wait_for(
+                lambda: producer.adapter.library.identity, "statistics that tell the id", lambda: producer.poll(0.05)
+            )
     return txn.outcome
 
 
@@ -163,7 +165,9 @@ def test_a_closing_that_the_client_library_planned_is_heard_though_the_applicati
     told = PublicFailures()
     producer = stage.producer(connections_max_idle_ms=500, logger=told)
     consumer = stage.subscribed()
-    wait_for(lambda: producer.adapter.library.log.losses, "an idle connection to be closed", producer.adapter.listen)
+    wait_for(
+        lambda: producer.adapter.library.log.losses, "an idle connection to be closed", producer.adapter.calls.listen
+    )
     assert copy(stage, producer, consumer, 2) is Outcome.COMMITTED
     assert len(stage.named("producer_rebuilt")) == 1
     assert told.count == 0

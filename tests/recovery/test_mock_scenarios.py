@@ -54,7 +54,7 @@ def test_a_fenced_producer_does_not_take_its_id_back():
 def test_a_fence_that_the_transactions_own_age_explains_is_recovered_from(code, end, error):
     with application() as (cluster, running):
         running.call("init_transactions")
-        calls, timeout_s = running.producer.adapter.calls, running.producer.adapter.transaction_timeout_s
+        calls, timeout_s = running.producer.adapter.calls, running.producer.adapter.library.transaction_timeout_s
         clock = calls._clock
         running.calls["flush"] = lambda: setattr(calls, "_clock", lambda: clock() + 1 + timeout_s)
         cluster.fail_next(ApiKey.END_TXN, getattr(KafkaError, code))

@@ -220,7 +220,7 @@ def test_an_older_loop_that_stood_still_beyond_its_transactions_time_out_takes_t
     adapter = older.loop._producer.adapter
     began_at = adapter.calls.began_at
     wait_for(
-        lambda: adapter._clock() - began_at > adapter.transaction_timeout_s,
+        lambda: adapter._clock() - began_at > adapter.library.transaction_timeout_s,
         "the older transaction to be older than its time-out",
     )
     stall.door.open()

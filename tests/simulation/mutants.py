@@ -86,24 +86,12 @@ def _anonymous_metadata() -> Iterator[None]:
 
 
 def _offsets_outside() -> Patch:
-    def send(self: Any, offsets: Any, *_: Any) -> None:
-        plain = [TopicPartition(each.topic, each.partition, each.offset) for each in offsets]
+    def send(self: Any, positions: Any, *_: Any) -> None:
+        offsets = [TopicPartition(p.topic, p.partition, at.next_offset) for p, at in positions.items()]
         with contextlib.suppress(KafkaException):
-            self._consumer.library.raw.commit(offsets=plain, asynchronous=False)
+            self._consumer.library.raw.commit(offsets=offsets, asynchronous=False)
 
-    return _sends_offsets_by(send)
-
-
-def _sends_offsets_by(send: Callable[..., None]) -> Patch:
-    own_call = transaction_steps.TransactionSteps.own_call
-
-    def called(self: Any, name: Any, *arguments: Any) -> None:
-        if name == "send_offsets_to_transaction":
-            send(self, *arguments)
-        else:
-            own_call(self, name, *arguments)
-
-    return mock.patch.object(transaction_steps.TransactionSteps, "own_call", called)
+    return mock.patch.object(transaction_steps.TransactionSteps, "_send_offsets", send)
 
 
 def _no_rewind() -> Patch:
@@ -142,23 +130,23 @@ def _unknown_is_aborted() -> Patch:
 
 
 def _off_by(distance: int) -> Patch:
-    given = confluent_producer.ConfluentProducer.offsets_to_send
+    send = transaction_steps.TransactionSteps._send_offsets
 
-    def moved(self: Any, positions: Any, snapshot: Any, metadata: str) -> Any:
+    def moved(self: Any, positions: Any, snapshot: Any, token: Any) -> None:
         wrong = {p: replace(at, next_offset=at.next_offset + distance) for p, at in positions.items()}
-        return given(self, wrong, snapshot, metadata)
+        send(self, wrong, snapshot, token)
 
-    return mock.patch.object(confluent_producer.ConfluentProducer, "offsets_to_send", moved)
+    return mock.patch.object(transaction_steps.TransactionSteps, "_send_offsets", moved)
 
 
 def _metadata_of_the_first_commit() -> Patch:
-    given = confluent_producer.ConfluentProducer.offsets_to_send
+    send = transaction_steps.TransactionSteps._send_offsets
 
-    def kept(self: Any, positions: Any, snapshot: Any, metadata: str) -> Any:
+    def kept(self: Any, positions: Any, snapshot: Any, token: Any) -> None:
         self.first_snapshot = getattr(self, "first_snapshot", snapshot)
-        return given(self, positions, self.first_snapshot, metadata)
+        send(self, positions, self.first_snapshot, token)
 
-    return mock.patch.object(confluent_producer.ConfluentProducer, "offsets_to_send", kept)
+    return mock.patch.object(transaction_steps.TransactionSteps, "_send_offsets", kept)
 
 
 def _processes_committed_again() -> Patch:
@@ -193,7 +181,7 @@ def _never_renews() -> Patch:
 
 
 def _sends_no_offsets() -> Patch:
-    return _sends_offsets_by(lambda *_: None)
+    return mock.patch.object(transaction_steps.TransactionSteps, "_send_offsets", return_value=None)
 
 
 def _commits_before_the_outputs() -> Patch:

@@ -13,12 +13,11 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.confluent.ledger.ledger_topic import partition_of_slot
-from eos_client.confluent.ledger.slot_producer import INIT_ATTEMPT_S, SlotProducer
+from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core import batch_ledger
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent, SlotDecision, SlotQuestion
 from eos_client.errors import EosError
-from eos_client.observe import Counters
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from tests.simulation.story import LIMITS, QUIET
 
@@ -36,12 +35,9 @@ class SimulatedSlot(SlotProducer):
             self,
             {**CLIENT, "transactional.id": f"sink-{slot}"},
             limits=LIMITS,
-            counters=Counters(),
             hook=lambda _: None,
             factory=cluster.producer,
             clock=cluster.clock,
-            init_attempt_s=INIT_ATTEMPT_S,
-            takes_id_back=False,
         )
         self.name = f"slot-{slot}"
         self.library.start()

@@ -297,10 +297,10 @@ def test_a_fence_that_produce_reports_as_a_fatal_error_only_is_recognised(driver
 
     def produces(producer):
         try:
-            producer.outputs.produce("out", b"fenced, so nobody reads it")
+            producer.produce("out", b"fenced, so nobody reads it")
         except AbortableError as error:
             return "_FATAL" in str(error.__cause__)
-        producer.outputs.poll(0.01)
+        producer.poll(0.01)
         return False
 
     def overtake(at, *_):

@@ -141,7 +141,7 @@ def begin_slot(stage: Stage, proxy: KafkaProxy, *, followers: int, **theirs: Any
     settings = {"bootstrap.servers": stage.bootstrap, **SMALL_BATCHES, **theirs}
     producer = SlotProducer(settings, f"slot-{stage.group}", limits=LIMITS)
     producer.init_transactions()
-    refused = refuse_first_batch(proxy, producer.transactional_id, stage.sink, followers=followers)
+    refused = refuse_first_batch(proxy, producer.library.transactional_id, stage.sink, followers=followers)
     producer.begin_transaction()
     for value in (b"first", b"second", b"third"):
         producer.produce_named(stage.sink, value, None)
@@ -166,7 +166,7 @@ def test_the_block_after_it_commits_though_it_has_no_outputs(stage: Stage, proxy
 
 def test_a_slot_of_a_spark_sink_sends_the_batch_again_before_the_next(stage: Stage, proxy: KafkaProxy) -> None:
     producer, refused = begin_slot(stage, proxy, followers=0)  # one request at a time
-    producer.outputs.flush_outputs(WAIT_S)
+    producer.flush_outputs(WAIT_S)
     assert refused.wait_for_answer().errors == (UNKNOWN_TOPIC_OR_PARTITION,)
     producer.commit_transaction(WAIT_S)
     producer.close()
@@ -176,7 +176,7 @@ def test_a_slot_of_a_spark_sink_sends_the_batch_again_before_the_next(stage: Sta
 def test_a_slot_with_more_requests_in_flight_is_written_again(stage: Stage, proxy: KafkaProxy) -> None:
     producer, _ = begin_slot(stage, proxy, followers=2, **{"max.in.flight.requests.per.connection": 5})
     with pytest.raises(AbortableError, match=TAKEN_FOR_WRITTEN):
-        producer.outputs.flush_outputs(WAIT_S)
+        producer.flush_outputs(WAIT_S)
     producer.close()
 
 

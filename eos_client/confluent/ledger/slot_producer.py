@@ -12,7 +12,6 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import CONSUMER_ONLY
 from eos_client.confluent.failures import KafkaOutputRefusedError, kafka_error
 from eos_client.confluent.ledger.ledger_topic import partition_of_slot
@@ -22,7 +21,7 @@ from eos_client.core.error_codes import FATAL_UNNAMED, MEMBER_UNKNOWN, RUN_FENCE
 from eos_client.core.model import ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.errors import EosError, OutputRefusedError
-from eos_client.observe import Counters, EventHook, log_event
+from eos_client.observe import EventHook, log_event
 
 SLOT_DEFAULTS: Mapping[str, Any] = {
     # A slot is written in one go: room for a large one, no report of what went well.
@@ -38,8 +37,6 @@ SLOT_DEFAULTS: Mapping[str, Any] = {
     "partitioner": "murmur2_random",
 }
 
-INIT_ATTEMPT_S = 0.01
-
 
 class SlotProducer(ConfluentProducer):
     """One producer handle; ``name`` is unlike that of any other, here or elsewhere.
@@ -47,6 +44,8 @@ class SlotProducer(ConfluentProducer):
     Its slot is not taken back: that might take it from a newer attempt.
     """
 
+    init_attempt_s = 0.01
+    takes_id_back = False
     name = ""
 
     def __init__(
@@ -59,15 +58,7 @@ class SlotProducer(ConfluentProducer):
     ) -> None:
         shared = {k: v for k, v in settings.items() if k not in CONSUMER_ONLY}
         own = {**SLOT_DEFAULTS, **_room_for(shared.get("message.max.bytes")), **shared}
-        super().__init__(
-            {**own, "transactional.id": transactional_id},
-            limits=limits,
-            counters=Counters(),
-            hook=hook,
-            clock=MONOTONIC_CLOCK,
-            init_attempt_s=INIT_ATTEMPT_S,
-            takes_id_back=False,
-        )
+        super().__init__({**own, "transactional.id": transactional_id}, limits=limits, hook=hook)
         self.name = uuid.uuid4().hex[:16]
         self.library.start()
 

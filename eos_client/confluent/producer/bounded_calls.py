@@ -24,7 +24,6 @@ from eos_client.confluent.failures import (
 from eos_client.confluent.handle_thread import OverdueError
 from eos_client.confluent.producer.library_producer import LibraryProducer
 from eos_client.core.error_codes import OVERDUE
-from eos_client.core.model import ProducerLimits
 from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest
 from eos_client.errors import (
     AbortableError,
@@ -74,15 +73,10 @@ def _why_broken_off(request: TransactionalRequest, transactional_id: str) -> Eos
 
 
 class BoundedCalls:
-    """``finished`` is why the handle takes no calls, None while it does; ``began_at`` when the transaction began.
+    """``finished`` is why the handle takes no calls, None while it does; ``began_at`` when the transaction began."""
 
-    ``limits`` say how long transactional work may take. ``takes_id_back``: whether a fence that an init of ours may
-    explain is recovered from, and a handle that may have sent a request twice replaced; else every fence is another's.
-    """
-
-    def __init__(self, library: LibraryProducer, limits: ProducerLimits, clock: Clock, *, takes_id_back: bool) -> None:
+    def __init__(self, library: LibraryProducer, clock: Clock, *, takes_id_back: bool) -> None:
         self.library = library
-        self.limits = limits
         self._clock = clock
         self.takes_id_back = takes_id_back
         self.finished: EosError | None = None
@@ -92,10 +86,6 @@ class BoundedCalls:
         self._group_fenced = False
         self._failed_before: tuple[TransactionalRequest, str] | None = None
         self._losses_before_call = 0
-
-    def limit_by(self, limits: ProducerLimits) -> None:
-        """Let later calls take as long as ``limits`` say."""
-        self.limits = limits
 
     # -- the transaction ---------------------------------------------------------------------------------------------
 
@@ -170,12 +160,6 @@ class BoundedCalls:
         if self.finished is not None:
             raise self.finished
 
-    def require_transaction_intact(self) -> None:
-        """Raise why the handle takes no calls, or why the open transaction can only be aborted."""
-        self.require_usable()
-        if self._transaction_failure is not None:
-            raise self._transaction_failure
-
     def require_serving(self) -> None:
         """Raise why the handle does not even serve what needs no transaction."""
         if self.library.raw is None or not isinstance(self.finished, NotInitialisedError):
@@ -198,8 +182,8 @@ class BoundedCalls:
         try:
             error = self.library.thread.run(call, timeout_s + _GRACE_S).take_error()
         except OverdueError as exception:
-            named = overdue_error(self._failure(request), timeout_s, self.library.transactional_id)
-            raise self.remember(named) from exception
+            name = self.library.transactional_id
+            raise self.remember(overdue_error(self._failure(request), timeout_s, name)) from exception
         if error is not None:
             try:
                 self.raise_failure(request, error)

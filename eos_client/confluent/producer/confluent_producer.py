@@ -1,135 +1,101 @@
 """A transactional producer over confluent_kafka's: bounded calls, errors named for what to do, a replaceable handle.
 
 It knows nothing of consumers or the gate. Applications hold an ``EosProducer``, which has confluent_kafka's methods;
-transaction sessions and the loop hold this producer, as a ``TransactionalProducer``.
+transaction sessions and the loop hold this producer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer
 
+from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.failures import closed_error, must_abort, not_transactional
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.producer.library_producer import LibraryProducer, ProducerFactory
-from eos_client.confluent.producer.outputs import Outputs, Produces
+from eos_client.confluent.producer.output_arguments import produce_options
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
-from eos_client.core.model import InputPositions, ProducerLimits
+from eos_client.core.model import ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
-from eos_client.errors import AbortableError, RebuildProducerError
-from eos_client.observe import ClientReported, Counters, EventHook, safe_hook
-from eos_client.ports import Clock, MembershipSnapshot, TransactionalMethods
+from eos_client.errors import EosError, OutputRefusedError
+from eos_client.observe import ClientReported, Counters, EventHook, log_event, safe_hook
+from eos_client.ports import Clock, OutputRecord
 
-_END_MIN_S = 0.2
-
-
-class ProducerMethods(TransactionalMethods, Produces, Protocol):
-    """What the application holds."""
+_SLICE_S = 0.2
+_WORKING_SLICE_S = 0.02
+_QUEUE_WAIT_S = 0.05
+_BEFORE_CALLBACK = 3  # of the unnamed arguments of produce(), after the topic: value, key and partition
 
 
 class ConfluentProducer:
-    """Begins and ends transactions, and joins the parts of a producer. Fulfils ``TransactionalProducer``.
+    """Begins and ends transactions and queues their records, on the handle that its parts build, bound and replace.
 
     Built without a handle: ``library.start()`` comes next. ``face``: what the application holds, and may have put
-    methods of its own around, so that they are called for its blocks, too.
+    methods of its own around; they are called for the work of its blocks, too.
     """
 
-    def __init__(  # noqa: PLR0913  # what differs between the producers of a face and of a slot is named
+    init_attempt_s = 1.0
+    """How long one attempt of ``init_transactions`` takes at most before it is repeated."""
+
+    takes_id_back = True
+    """Whether a fence that an init of ours may explain is recovered from, and a handle that may have sent a request
+    twice replaced; else every fence is another's."""
+
+    def __init__(  # noqa: PLR0913  # all have names
         self,
         settings: Mapping[str, Any],
         *,
-        limits: ProducerLimits,
-        counters: Counters,
-        hook: EventHook,
-        clock: Clock,
+        limits: ProducerLimits | None = None,
+        counters: Counters | None = None,
         shortest_timeout_s: float = 0.0,
         generate_id: bool = False,
-        factory: ProducerFactory = Producer,
-        face: ProducerMethods | None = None,
-        init_attempt_s: float = 1.0,
-        takes_id_back: bool = True,
+        hook: EventHook = log_event,
+        factory: ProducerFactory | None = None,
+        clock: Clock = MONOTONIC_CLOCK,
+        face: Any = None,
     ) -> None:
-        self._hook = hook = safe_hook(hook)
+        self.limits = limits or ProducerLimits()
+        self.face = self if face is None else face
+        self._hook = safe_hook(hook)
         self._clock = clock
         self._losses_before_offsets: int | None = None
-        self.library = LibraryProducer(settings, factory, clock, shortest_timeout_s, generate_id=generate_id)
-        self.ownership = self._ownership = ThreadOwnership("EosProducer", shared=not self.transactional_id)
-        self.calls = BoundedCalls(self.library, limits, clock, takes_id_back=takes_id_back)
-        self.registration = Registration(self.calls, self.ownership, counters, hook, clock, init_attempt_s)
-        self.outputs = Outputs(self.calls, self.ownership, clock, face)
-        self.methods: TransactionalMethods = self if face is None else face
+        self.library = LibraryProducer(
+            settings, factory or Producer, clock, shortest_timeout_s, generate_id=generate_id
+        )
+        self.ownership = self._ownership = ThreadOwnership("EosProducer", shared=not self.library.transactional_id)
+        self.calls = BoundedCalls(self.library, clock, takes_id_back=self.takes_id_back)
+        self.registration = Registration(
+            self.calls, self.ownership, counters or Counters(), self._hook, clock, self.init_attempt_s
+        )
 
-    # -- what is known -----------------------------------------------------------------------------------------------
-
-    @property
-    def limits(self) -> ProducerLimits:
-        """How long transactional work may take."""
-        return self.calls.limits
-
-    @property
-    def transactional_id(self) -> str:
-        """The producer's stable name across restarts and rebuilds; empty until it has one."""
-        return self.library.transactional_id
-
-    @property
-    def transaction_timeout_s(self) -> float:
-        """Seconds after which the coordinator aborts an open transaction; 0.0 until the producer has an id."""
-        return self.library.transaction_timeout_s
-
-    @property
-    def identity(self) -> str | None:
-        """The handle's ``id/epoch``, where it is known."""
-        return self.library.identity
-
-    @property
-    def gives_up(self) -> bool:
-        """Whether waiting for the cluster has come to its end."""
-        return self.registration.gives_up
-
-    @property
-    def transaction_age_s(self) -> float:
-        """Seconds since ``begin_transaction``; 0.0 when none is open."""
-        return self.calls.transaction_age_s
-
-    @property
-    def transaction_failure(self) -> AbortableError | RebuildProducerError | None:
-        """Why the open transaction can only be aborted, or the handle only be rebuilt, where a call has said so."""
-        return self.calls.transaction_failure
-
-    @property
-    def has_open_transaction(self) -> bool:
-        """Whether a transaction was begun that a commit or an abort could still end."""
-        return self.calls.has_open_transaction
-
-    @property
-    def may_have_ended(self) -> bool:
-        """Whether the transaction that was begun may have been ended, whatever the last call has raised."""
-        return self.calls.may_have_ended
-
-    # -- the handle --------------------------------------------------------------------------------------------------
-
-    def init_transactions(self, timeout: float = -1) -> None:
-        """Register the id; see ``Registration``."""
-        self.registration.init_transactions(timeout)
-
-    def rebuild(self) -> None:
-        """Replace the handle and initialise the new one; see ``Registration``."""
-        self.registration.rebuild()
+    def limit_by(self, limits: ProducerLimits) -> None:
+        """Let later calls take as long as ``limits`` say."""
+        self.limits = limits
 
     def callback_errors_deferred(self, *, beyond: bool = False) -> AbstractContextManager[None]:
-        """Raise what the application's callbacks raise within only at the end; ``beyond``: in a later call."""
+        """Raise what callbacks raise within only at the end; where the block itself raises, in a later call.
+
+        ``beyond``: always in a later call.
+        """
         return self.library.deferred.until_the_end(beyond=beyond)
 
-    def listen(self) -> None:
-        """Take in what the client library has to say while nothing is sent; raises nothing."""
-        self.calls.listen()
-
     # -- the transaction ---------------------------------------------------------------------------------------------
+
+    @owned(claims=True, alone=True)
+    def init_transactions(self, timeout: float = -1) -> None:
+        """Register the id, fencing every older instance with it; builds a new handle when this one is finished."""
+        self.registration.init_transactions(timeout if timeout >= 0 else self.limits.start_timeout_s)
+        self.library.deferred.raise_kept()
+
+    def rebuild(self) -> None:
+        """Replace the handle and initialise the new one, which ends the old one's transaction one way or the other."""
+        self.registration.rebuild(self.limits.recovery_timeout_s)
 
     @owned(claims=True)
     def begin_transaction(self) -> None:
@@ -188,7 +154,9 @@ class ConfluentProducer:
     @owned()
     def commit_transaction(self, timeout: float = -1) -> None:
         """Commit. Raises AbortableError, or UnknownOutcomeError when no definite answer came in time."""
-        self.calls.require_transaction_intact()
+        self.calls.require_usable()
+        if (failure := self.calls.transaction_failure) is not None:
+            raise failure
         self._end(TransactionalRequest.COMMIT, timeout)
         self.library.deferred.raise_kept()
 
@@ -206,25 +174,154 @@ class ConfluentProducer:
         if request is TransactionalRequest.COMMIT:
             # Here and not inside the call, so that delivery callbacks run in the caller's thread.
             began_at = self._clock()
-            self.outputs.flush_outputs(max(_END_MIN_S, limit_s))
-            limit_s = max(_END_MIN_S, limit_s - (self._clock() - began_at))
+            self.flush_outputs(max(_SLICE_S, limit_s))
+            limit_s = max(_SLICE_S, limit_s - (self._clock() - began_at))
         ended = getattr(self.library.raw, request.value)
         self.calls.run(request, lambda: ended(limit_s), limit_s)
         self.calls.ended(request)
         if self.registration.may_have_sent_twice:
-            self.registration.renew()
+            self.registration.renew(self.limits.recovery_timeout_s)
 
-    def offsets_to_send(
-        self, positions: InputPositions, snapshot: MembershipSnapshot, metadata: str
-    ) -> tuple[list[TopicPartition], Any]:
-        """Return what adds ``positions`` to the transaction under ``snapshot``'s membership, each with ``metadata``."""
-        offsets = [
-            TopicPartition(p.topic, p.partition, position.next_offset, metadata, position.leader_epoch)
-            if position.leader_epoch is not None
-            else TopicPartition(p.topic, p.partition, position.next_offset, metadata)
-            for p, position in positions.items()
-        ]
-        return offsets, snapshot.group_metadata
+    # -- records -----------------------------------------------------------------------------------------------------
+
+    @owned(claims=True)
+    def produce(self, topic: str, *args: Any, **kwargs: Any) -> None:
+        """Queue a record. Raises OutputRefusedError, AbortableError, BufferError when the local queue is full."""
+        if self.calls.finished is not None:
+            raise self.calls.finished
+        library = self.library
+        if kwargs or len(args) > _BEFORE_CALLBACK:
+            args, kwargs = library.reports.guard_arguments(args), library.reports.guard_options(kwargs)
+        try:
+            library.raw.produce(topic, *args, **kwargs)
+        except KafkaException as exception:
+            self.calls.raise_named(TransactionalRequest.PRODUCE, exception, f" (topic {topic!r})")
+
+    @property
+    def raw_produce(self) -> Callable[..., None]:
+        """The client library's own ``produce``, for the hot loop; what it raises is named by ``enqueue``."""
+        self.calls.require_usable()
+        unnamed: Callable[..., None] = self.library.raw.produce
+        return unnamed
+
+    def enqueue(self, topic: str, record: OutputRecord) -> None:
+        """Queue one output, waiting for room in the local queue.
+
+        Raises OutputRefusedError for what is no output, AbortableError when there is no room in time.
+        """
+        if not self._queued(topic, record):
+            self._queue_with_patience(topic, record)
+
+    def take_refused_delivery(self) -> str:
+        """Return to where and why an output of the last transaction was refused for good, once; empty if none was."""
+        return self.library.last_errors.take_refused_delivery()
+
+    def _queued(self, topic: str, record: OutputRecord) -> bool:
+        try:
+            self.face.produce(topic, record.value, record.key, **produce_options(topic, record))
+        except BufferError:
+            return False
+        except (TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, EosError):
+                raise
+            raise OutputRefusedError(
+                f"the output for topic {topic!r} cannot be written: {type(error).__name__}: {error}. Correct it."
+            ) from error
+        return True
+
+    def _queue_with_patience(self, topic: str, record: OutputRecord) -> None:
+        limit_s = self.limits.commit_timeout_s
+        deadline = self._clock() + limit_s
+        while not self._queued(topic, record):
+            if self._clock() > deadline:
+                raise self.calls.remember(
+                    must_abort(
+                        f"the local queue stayed full for {limit_s:g} s{self.library.last_errors.clause()}. Abort, "
+                        "rewind and go on."
+                    )
+                )
+            self.face.poll(_QUEUE_WAIT_S)
+
+    @owned()
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:
+        """Queue many records at once; confluent_kafka drops their headers and timestamps.
+
+        Returns how many were queued; a message that was not has a KafkaError as its ``_error``. Raises TypeError for
+        what is no list of dicts.
+        """
+        library = self.library
+        guarded, options = library.reports.guard_messages(messages), library.reports.guard_options(kwargs)
+        arguments = library.reports.guard_arguments(args)
+        queued = int(
+            self.calls.direct(
+                TransactionalRequest.PRODUCE, lambda: library.raw.produce_batch(topic, guarded, *arguments, **options)
+            )
+        )
+        for message, sent in zip(messages, guarded, strict=True):
+            if sent is not message and "_error" in sent:
+                message["_error"] = sent["_error"]
+        return queued
+
+    def flush_outputs(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
+        """Wait until every record is acknowledged; raises AbortableError when some are not within ``timeout_s``.
+
+        ``meanwhile`` is called while there is nothing to do but wait.
+        """
+        left = self._flush(timeout_s, _WORKING_SLICE_S if meanwhile else _SLICE_S, meanwhile)
+        if left:
+            raise self.calls.remember(
+                must_abort(
+                    f"{left} outputs of transactional.id {self.library.transactional_id!r} were not acknowledged "
+                    f"within {timeout_s:g} s{self.library.last_errors.clause()}. Abort, rewind and go on."
+                )
+            )
+
+    @owned(alone=True, but_for_callbacks=True)
+    def flush(self, timeout: float = -1) -> int:
+        """Wait for outstanding records; returns how many are left."""
+        left = self._flush(timeout, _SLICE_S, until_raised=True)
+        self.library.deferred.raise_kept()
+        return left
+
+    @owned()
+    def _flush(
+        self,
+        timeout: float,
+        longest_s: float,
+        meanwhile: Callable[[], None] | None = None,
+        *,
+        until_raised: bool = False,
+    ) -> int:
+        # In slices: Python runs signal handlers between calls into the client library, not during one.
+        calls, library = self.calls, self.library
+        deadline = math.inf if timeout < 0 else self._clock() + timeout
+        while True:
+            slice_s = min(longest_s, max(0.0, deadline - self._clock()))
+            left = int(calls.direct(TransactionalRequest.FLUSH, lambda: library.raw.flush(slice_s)))  # noqa: B023
+            self._refuse_implied()
+            if not left or self._clock() >= deadline or (until_raised and library.guard.error is not None):
+                return left
+            if meanwhile is not None:
+                meanwhile()
+
+    def _refuse_implied(self) -> None:
+        self.calls.serve(0)  # the client library's log
+        library = self.library
+        if library.log.implied and self.calls.began_at is not None:
+            raise self.calls.remember(
+                must_abort(
+                    f"outputs of transactional.id {library.transactional_id!r} are taken for written although the "
+                    f"broker may have refused them (confluent-kafka-go #921): {library.log.implied}. Abort, rewind "
+                    "and go on."
+                )
+            )
+
+    @owned(alone=True, but_for_callbacks=True)
+    def poll(self, timeout: float = -1) -> int:
+        """Serve delivery reports; returns how many events were served."""
+        served = self.calls.serve(timeout)
+        self.library.deferred.raise_kept()
+        return served
 
     # -- the cluster, closing ----------------------------------------------------------------------------------------
 
@@ -242,7 +339,7 @@ class ConfluentProducer:
         library.guard.begin_close()
         try:
             if library.raw is not None and not library.transactional_id and self.calls.finished is None:
-                self.outputs.flush_for_good()
+                self._flush(-1, _SLICE_S)
         finally:
             self.calls.finish(closed_error(library.transactional_id))
             library.leave_behind()

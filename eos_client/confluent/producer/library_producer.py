@@ -11,8 +11,6 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from confluent_kafka import Producer
-
 from eos_client.config import idempotent_producer_settings, safe_producer_settings
 from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.callback_guard import CallbackGuard
@@ -66,7 +64,7 @@ class LibraryProducer:
         self.factory = factory
         self._clock = clock
         self.guard = CallbackGuard()
-        self.deferred = DeferredErrors(self._raise_of_guard)
+        self.deferred = DeferredErrors(lambda: self.guard.raise_kept())  # noqa: PLW0108  # each handle has a guard of its own
         self.init = HandleInit()
         self.inits_left = InitsLeftBehind(clock)
 
@@ -108,11 +106,6 @@ class LibraryProducer:
         """The handle's ``id/epoch`` as its statistics tell it (``statistics.interval.ms``); None where they do not."""
         return self._identity.known
 
-    @property
-    def is_confluent_kafkas(self) -> bool:
-        """Whether it is confluent_kafka's own, and not one of a simulated cluster."""
-        return isinstance(self.raw, Producer)
-
     def settings_with_id(self) -> dict[str, Any]:
         """Return the settings of a transactional producer, with a generated id where none was chosen."""
         return safe_producer_settings(self.settings, self._shortest_timeout_s)
@@ -129,9 +122,6 @@ class LibraryProducer:
     def call(self, call: Callable[[], T]) -> T:
         """Make a ``call`` that may serve callbacks; raises TransactionStateError inside another such call."""
         return in_library(self, call)
-
-    def _raise_of_guard(self) -> None:
-        self.guard.raise_kept()
 
     def leave_behind(self) -> None:
         """Let its thread destroy it once that is free; never waits."""

@@ -6,15 +6,15 @@ Without an id it is an idempotent producer, for any thread; the first ``init_tra
 from __future__ import annotations
 
 import math
+import weakref
 from contextlib import suppress
 
 import tenacity
-from confluent_kafka import libversion
+from confluent_kafka import Producer, libversion
 
 from eos_client.confluent.diagnosis import why_init_failed
 from eos_client.confluent.failures import unflushed_error
 from eos_client.confluent.producer.bounded_calls import BoundedCalls, not_initialised
-from eos_client.confluent.producer.handle_init import UnansweredInits
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.errors import (
@@ -24,14 +24,13 @@ from eos_client.errors import (
     ProducerFencedError,
     RebuildProducerError,
     RetriableError,
+    WrongThreadError,
 )
 from eos_client.observe import Counters, EventHook, ProducerRebuilt
 from eos_client.ports import Clock
 
 _INIT_ATTEMPT_MIN_S = 0.01
 _FLUSH_SLICE_S = 0.2
-
-_UNANSWERED = UnansweredInits()
 
 
 def _sent_twice(transactional_id: str, *, log_understood: bool) -> RebuildProducerError:
@@ -71,18 +70,15 @@ class Registration:
         self._init_attempt_s = init_attempt_s
         self._give_up_at = math.inf
 
-    @owned(claims=True, alone=True)
-    def init_transactions(self, timeout: float = -1) -> None:
-        """Register the id, fencing every older instance with it; builds a new handle when this one is finished."""
+    def init_transactions(self, limit_s: float) -> None:
+        """Register the id; builds a new handle when this one is finished, or has no id."""
         self._refuse_when_over()
-        limit_s = timeout if timeout >= 0 else self._calls.limits.start_timeout_s
         began_at = self._clock()
         if not self._library.transactional_id:
             self._become_transactional(limit_s)
         elif self._calls.finished is not None and not self._library.init.is_resumable:
             self._replace_handle()
         self._initialise(max(0.0, limit_s - (self._clock() - began_at)))
-        self._library.deferred.raise_kept()
 
     def _refuse_when_over(self) -> None:
         if isinstance(self._calls.finished, (ClientClosedError, ProducerFencedError)):
@@ -113,22 +109,21 @@ class Registration:
         self._library.start()
         self._calls.forget_transaction()
 
-    # -- the init ----------------------------------------------------------------------------------------------------
-
     def _initialise(self, limit_s: float) -> None:
         library = self._library
         if library.init.is_resumable and self._calls.finished is None:
             self._calls.unregister()
         if library.thread.is_real:  # in a simulated cluster, instances stand for processes
-            _UNANSWERED.begins(self)
+            self._ask_others_to_give_way()
+            _UNANSWERED.add(weakref.ref(self, _UNANSWERED.discard))
         try:
             self._initialise_within(limit_s)
         except (RetriableError, RebuildProducerError) as error:
             if self.gives_up:
                 raise ClusterUnavailableError(f"{error} Given up because the process is to stop.") from error
-            simulated = not library.is_confluent_kafkas
+            simulated = not isinstance(library.raw, Producer)
             raise why_init_failed(library.settings, library.last_errors, limit_s, error, simulated=simulated) from error
-        _UNANSWERED.succeeded(self)
+        _UNANSWERED.discard(weakref.ref(self))
         library.inits_left.followed()
         library.init.answered()
         self._calls.booked()
@@ -170,30 +165,36 @@ class Registration:
         library = self._library
         return library.factory, library.settings.get("bootstrap.servers"), library.transactional_id
 
+    def _ask_others_to_give_way(self) -> None:
+        for each in _UNANSWERED.copy():
+            other = each()
+            if other is not None and other is not self and other.claim == self.claim:
+                with suppress(WrongThreadError):
+                    other.give_way()
+
     @owned()
     def give_way(self) -> None:
         """End the handle if its init is unanswered, for a younger producer asks for the same id.
 
-        The next ``init_transactions`` of this one takes the id back.
+        The next ``init_transactions`` of this one takes the id back. Raises WrongThreadError while another thread uses
+        the producer.
         """
         if self._library.init.is_unanswered and not self._library.guard.is_running():
             self._calls.finish(not_initialised(self._library.transactional_id))
             self._library.leave_behind()
 
-    # -- once more ---------------------------------------------------------------------------------------------------
-
-    def rebuild(self) -> None:
+    def rebuild(self, limit_s: float) -> None:
         """Replace the handle and initialise the new one, which ends the old one's transaction one way or the other.
 
-        Tried for ``recovery_timeout_s``, or until `give_up_at`; raises what ``init_transactions`` raises. A rebuild
-        that failed or was broken off is continued.
+        Tried for ``limit_s``, or until `give_up_at`; raises what ``init_transactions`` raises. A rebuild that failed or
+        was broken off is continued.
         """
         self._refuse_when_over()
         began_at, reason = self._clock(), str(self._calls.finished or "asked for")
         age_s, old = self._calls.transaction_age_s, self._library.identity
         if not self._library.init.is_resumable:
             self._replace_handle()
-        self._initialise(self._calls.limits.recovery_timeout_s)
+        self._initialise(limit_s)
         self._counters.producer_rebuilds += 1
         self._hook(
             ProducerRebuilt(
@@ -215,10 +216,18 @@ class Registration:
         log = self._library.log
         return log.losses > 0 or not log.understood or self._calls.finished is not None
 
-    def renew(self) -> None:
+    def renew(self, limit_s: float) -> None:
         """Fence whatever is still under way; what has been confirmed stays so, whatever becomes of this."""
         if self._calls.takes_id_back and self._calls.finished is None:
             library = self._library
             self._calls.finish(_sent_twice(library.transactional_id, log_understood=library.log.understood))
             with suppress(EosError):
-                self.rebuild()
+                self.rebuild(limit_s)
+
+
+_UNANSWERED: set[weakref.ref[Registration]] = set()
+"""Those of this process whose last init has not succeeded.
+
+librdkafka goes on with an init after its call has failed. An application that builds another producer after an outage,
+without closing the first, would lose the id to it: whichever request is served last has the newest epoch.
+"""
