@@ -238,10 +238,6 @@ class TransactionSession:
         """Let go of what was acknowledged, soon: memory that is used again at once is still in the cache."""
         self._producer.poll(0)
 
-    def listen(self) -> None:
-        """Take in what the producer's client library has to say while there is no work."""
-        self._producer.calls.listen()
-
     def await_deliveries(self) -> None:
         """Wait until all outputs written so far are acknowledged or refused; raises AbortableError after a time-out."""
         if self.is_open:
@@ -264,7 +260,7 @@ class TransactionSession:
         Raises what the caller has to decide: fenced, unfit, fatal, unknown. What a callback of the application has
         raised meanwhile is raised when the outcome is in ``last``.
         """
-        with self._producer.callback_errors_deferred():
+        with self._producer.library.callback_errors.deferred():
             return self._end_what_is_open()
 
     def _end_what_is_open(self) -> Ending:
@@ -275,7 +271,7 @@ class TransactionSession:
         self.raise_failure()
         if self._steps.is_idle:
             self._steps.attempts.ended()
-            self._working(self.listen)
+            self._working(self._producer.calls.listen)
             return self._steps.note(Ending(Outcome.COMMITTED, "nothing to do"))
         if (failed := self._producer.calls.transaction_failure) is not None:
             return self.recover(failed)
@@ -299,7 +295,7 @@ class TransactionSession:
         if self.is_open or self.is_in_doubt or self.is_at_work or self._given_up:
             return False
         try:
-            with self._producer.callback_errors_deferred(beyond=True):
+            with self._producer.library.callback_errors.deferred(beyond=True):
                 self._working(lambda: self._steps.commit_starts(starts))
         except _TO_BE_REPEATED:
             return False
@@ -357,7 +353,7 @@ class TransactionSession:
         if not self.handle_in_doubt and leaving is None:
             return
         self._calls_at_work = 0
-        with self._producer.callback_errors_deferred():
+        with self._producer.library.callback_errors.deferred():
             self._resume()
             if leaving is not None and self._leaving is leaving:
                 if not leaving.is_told:
@@ -376,7 +372,7 @@ class TransactionSession:
 
     def abort(self, reason: str) -> Ending:
         """Abort what is open and rewind to the first uncommitted record."""
-        with self._producer.callback_errors_deferred():
+        with self._producer.library.callback_errors.deferred():
             self.raise_failure()
             return self._undo(reason, self._steps.abort)
 
@@ -475,7 +471,7 @@ class TransactionSession:
 
     def recover(self, error: AbortableError | RebuildProducerError) -> Ending:
         """Do what ``error``, raised while work was being added, is named for."""
-        with self._producer.callback_errors_deferred():
+        with self._producer.library.callback_errors.deferred():
             self.raise_failure()
             return self._undo(str(error), lambda _: self._steps.recover(error))
 
@@ -540,7 +536,7 @@ class TransactionSession:
 
     def _keeping_failure(self, act: Callable[[], Ending | None]) -> Ending | None:
         try:
-            with self._producer.callback_errors_deferred(beyond=True):
+            with self._producer.library.callback_errors.deferred(beyond=True):
                 return self._working(act)
         except EosError as error:
             self._failure = error

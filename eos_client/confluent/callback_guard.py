@@ -114,12 +114,13 @@ class CallbackGuard:
         """Return ``callback`` as the client library gets it; one ``about_the_client`` has its name there."""
 
         def call(*arguments: Any) -> None:
-            try:
-                self.running(callback, *arguments)
-            except BaseException as error:  # noqa: BLE001  # raised again as soon as the client library has returned
-                self.keep(error, about_the_client)
+            if not self._is_retired:
+                try:
+                    self.running(callback, *arguments)
+                except BaseException as error:  # noqa: BLE001  # raised again when the client library has returned
+                    self.keep(error, about_the_client)
 
-        return self.heard(call)
+        return call
 
     def running(self, callback: Callable[..., Any], *arguments: Any) -> None:
         """Run ``callback``; what is called from there is inside a callback of this client."""

@@ -279,7 +279,7 @@ class ExactlyOnceLoop:
             first = self._consumer.poll(self.config.poll_timeout_s)
             batch = [] if first is None else [first]
             if first is None:
-                self._session.listen()
+                self._adapter.calls.listen()
         else:
             room = min(self.config.batch_size, max(1, self._size.records_max - self._records))
             batch = self._consumer.consume(room, self._poll_time_s(self._began_at))

@@ -183,7 +183,7 @@ class SlotAttempt:
         name = settings.transactional_id(self._slot)
         self._producer = SlotProducer(settings.producer, name, limits=settings.limits, hook=_ignore)
         self._producer.init_transactions()
-        self._producer.disown()
+        self._producer.ownership.disown()  # another thread may use it
         return None
 
     @property
@@ -364,7 +364,7 @@ class SlotAttempt:
         if self._own_producer().registration.may_have_sent_twice:
             return
         producer, self._producer = self._own_producer(), None
-        producer.disown()
+        producer.ownership.disown()
         self._holder = producer.name
         SLOTS.put((self._key, self._slot), HeldSlot(producer, self._run, self._task.batch_id, entry))
 

@@ -197,6 +197,9 @@ class FakeProducer:
     def give_up_at(self, moment_s):
         pass
 
+    def listen(self):
+        pass
+
     def begin_transaction(self):
         pass
 

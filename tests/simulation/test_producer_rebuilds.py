@@ -326,30 +326,30 @@ def test_a_producer_that_cannot_become_transactional_still_belongs_to_every_thre
 
 def test_what_a_callback_raises_is_raised_at_the_end_of_the_outermost_block():
     raised = []
-    deferred = DeferredErrors(lambda: raised.append(len(raised)))
-    deferred.raise_kept()
+    errors = DeferredErrors(lambda: raised.append(len(raised)))
+    errors.raise_kept()
     assert raised == [0]
-    with deferred.until_the_end(beyond=False):
-        with deferred.until_the_end(beyond=False):
-            deferred.raise_kept()
+    with errors.deferred():
+        with errors.deferred():
+            errors.raise_kept()
         assert raised == [0]
     assert raised == [0, 1]
-    with pytest.raises(OwnError), deferred.until_the_end(beyond=False):
+    with pytest.raises(OwnError), errors.deferred():
         raise OwnError
-    with deferred.until_the_end(beyond=True):
-        deferred.raise_kept()
+    with errors.deferred(beyond=True):
+        errors.raise_kept()
     assert raised == [0, 1]
-    deferred.raise_kept()
+    errors.raise_kept()
     assert raised == [0, 1, 2]
 
 
 def test_a_block_that_an_exception_kept_from_being_entered_defers_nothing():
     """Neither at once nor when whatever was half entered is cleared away."""
     raised = []
-    deferred = DeferredErrors(lambda: raised.append(len(raised)))
-    half_entered = deferred.until_the_end(beyond=False)
-    with deferred.until_the_end(beyond=False):
+    errors = DeferredErrors(lambda: raised.append(len(raised)))
+    half_entered = errors.deferred()
+    with errors.deferred():
         pass
     del half_entered
-    assert not deferred.are_deferred
+    assert not errors.are_deferred
     assert raised == [0]

@@ -84,10 +84,6 @@ class SlotProducer(ConfluentProducer):
         at = TopicPartition(topic, partition_of_slot(slot), entry.next_batch, metadata=entry.encode())
         self.send_offsets_to_transaction([at], group_metadata, timeout_s)
 
-    def disown(self) -> None:
-        """Let another thread use the handle."""
-        self.ownership.disown()
-
 
 def _refused_row(error: KafkaError, topic: str, partition: int | None) -> KafkaOutputRefusedError:
     place = topic if partition is None else f"{topic}[{partition}]"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer
@@ -17,6 +16,7 @@ from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.failures import closed_error, must_abort, not_transactional
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
+from eos_client.confluent.producer.delivery_reports import guard_arguments, guard_messages, guard_options
 from eos_client.confluent.producer.library_producer import LibraryProducer, ProducerFactory
 from eos_client.confluent.producer.output_arguments import produce_options
 from eos_client.confluent.producer.registration import Registration
@@ -78,20 +78,13 @@ class ConfluentProducer:
         """Let later calls take as long as ``limits`` say."""
         self.limits = limits
 
-    def callback_errors_deferred(self, *, beyond: bool = False) -> AbstractContextManager[None]:
-        """Raise what callbacks raise within only at the end; where the block itself raises, in a later call.
-
-        ``beyond``: always in a later call.
-        """
-        return self.library.deferred.until_the_end(beyond=beyond)
-
     # -- the transaction ---------------------------------------------------------------------------------------------
 
     @owned(claims=True, alone=True)
     def init_transactions(self, timeout: float = -1) -> None:
         """Register the id, fencing every older instance with it; builds a new handle when this one is finished."""
         self.registration.init_transactions(timeout if timeout >= 0 else self.limits.start_timeout_s)
-        self.library.deferred.raise_kept()
+        self.library.callback_errors.raise_kept()
 
     def rebuild(self) -> None:
         """Replace the handle and initialise the new one, which ends the old one's transaction one way or the other."""
@@ -158,13 +151,13 @@ class ConfluentProducer:
         if (failure := self.calls.transaction_failure) is not None:
             raise failure
         self._end(TransactionalRequest.COMMIT, timeout)
-        self.library.deferred.raise_kept()
+        self.library.callback_errors.raise_kept()
 
     @owned()
     def abort_transaction(self, timeout: float = -1) -> None:
         """Abort. Raises RebuildProducerError when the abort was not confirmed in time."""
         self._end(TransactionalRequest.ABORT, timeout)
-        self.library.deferred.raise_kept()
+        self.library.callback_errors.raise_kept()
 
     def _end(self, request: TransactionalRequest, timeout: float) -> None:
         self.calls.require_usable()
@@ -191,7 +184,7 @@ class ConfluentProducer:
             raise self.calls.finished
         library = self.library
         if kwargs or len(args) > _BEFORE_CALLBACK:
-            args, kwargs = library.reports.guard_arguments(args), library.reports.guard_options(kwargs)
+            args, kwargs = guard_arguments(library.guard, args), guard_options(library.guard, kwargs)
         try:
             library.raw.produce(topic, *args, **kwargs)
         except KafkaException as exception:
@@ -250,8 +243,8 @@ class ConfluentProducer:
         what is no list of dicts.
         """
         library = self.library
-        guarded, options = library.reports.guard_messages(messages), library.reports.guard_options(kwargs)
-        arguments = library.reports.guard_arguments(args)
+        guarded, options = guard_messages(library.guard, messages), guard_options(library.guard, kwargs)
+        arguments = guard_arguments(library.guard, args)
         queued = int(
             self.calls.direct(
                 TransactionalRequest.PRODUCE, lambda: library.raw.produce_batch(topic, guarded, *arguments, **options)
@@ -280,7 +273,7 @@ class ConfluentProducer:
     def flush(self, timeout: float = -1) -> int:
         """Wait for outstanding records; returns how many are left."""
         left = self._flush(timeout, _SLICE_S, until_raised=True)
-        self.library.deferred.raise_kept()
+        self.library.callback_errors.raise_kept()
         return left
 
     @owned()
@@ -320,7 +313,7 @@ class ConfluentProducer:
     def poll(self, timeout: float = -1) -> int:
         """Serve delivery reports; returns how many events were served."""
         served = self.calls.serve(timeout)
-        self.library.deferred.raise_kept()
+        self.library.callback_errors.raise_kept()
         return served
 
     # -- the cluster, closing ----------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ class DeferredErrors:
         if not self.are_deferred:
             self._kept()
 
-    def until_the_end(self, *, beyond: bool) -> AbstractContextManager[None]:
+    def deferred(self, *, beyond: bool = False) -> AbstractContextManager[None]:
         """Return a block after which what is kept is raised; with ``beyond`` or inside another block, later."""
         return _Block(self, beyond=beyond)
 

@@ -18,7 +18,6 @@ from eos_client.confluent.client_log import ClientLog
 from eos_client.confluent.diagnosis import LastErrors
 from eos_client.confluent.handle_thread import HandleThread
 from eos_client.confluent.producer.deferred_errors import DeferredErrors
-from eos_client.confluent.producer.delivery_reports import DeliveryReports
 from eos_client.confluent.producer.handle_init import HandleInit, InitsLeftBehind
 from eos_client.confluent.producer.producer_identity import IdentityWatch
 from eos_client.ports import Clock
@@ -37,9 +36,9 @@ def _destroy(raw: Any) -> None:
 class LibraryProducer:
     """``raw`` is the library's producer in use, None where there is none; `start` builds it, with all that is its own.
 
-    That is ``guard``, ``reports``, ``log``, ``thread``, and ``init``, how far its init is. ``deferred`` raises what
-    callbacks have raised, once what was asked for is done and booked. ``settings`` are librdkafka's, the defaults of
-    this package included.
+    That is ``guard``, ``log``, ``thread``, and ``init``, how far its init is. ``callback_errors`` raises what callbacks
+    have raised, once what was asked for is done and booked. ``settings`` are librdkafka's, the defaults of this package
+    included.
     """
 
     raw: Any = None
@@ -64,7 +63,7 @@ class LibraryProducer:
         self.factory = factory
         self._clock = clock
         self.guard = CallbackGuard()
-        self.deferred = DeferredErrors(lambda: self.guard.raise_kept())  # noqa: PLW0108  # each handle has a guard of its own
+        self.callback_errors = DeferredErrors(lambda: self.guard.raise_kept())  # noqa: PLW0108  # each handle has its own
         self.init = HandleInit()
         self.inits_left = InitsLeftBehind(clock)
 
@@ -72,14 +71,13 @@ class LibraryProducer:
         """Build another one; the one before was left behind."""
         # One for each handle: what one that was left behind still says is nobody's business.
         self.guard = CallbackGuard(self.guard.error)
-        self.reports = DeliveryReports(self.guard)
         self._identity = IdentityWatch(self.settings)
         self.log = ClientLog(self.settings)
         # Without an id nothing hangs on the library's log and errors, and poll() returns for no event of ours.
         settings = self._watched(dict(self.settings)) if self.transactional_id else dict(self.settings)
-        settings = self._identity.added_to(self.reports.guard_options(settings))
+        settings = self.guard.added_to(self._identity.added_to(settings))
         with self.guard.building("producer"):
-            raw = self.factory(self.guard.added_to(settings))
+            raw = self.factory(settings)
         self.thread = HandleThread(f"eos-producer-{self.transactional_id}", self._clock)
         self.raw = raw
         self.init = HandleInit()  # last: whatever is broken off before is done again
@@ -133,7 +131,6 @@ class LibraryProducer:
         if self.init.is_unanswered:
             self.inits_left.another()
             self.init.answered()
-        self.reports.leave()
         self.guard.retire()
         # Whatever strikes from here on, nothing is asked of a handle that may be destroyed, and it is destroyed.
         self._leaving, self.raw = raw, None
