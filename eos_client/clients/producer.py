@@ -204,10 +204,7 @@ class EosProducer:
 
     @whole_call
     def abort_transaction(self, timeout: float = -1) -> None:
-        """Abort. Raises RebuildProducerError when the abort was not confirmed in time.
-
-        Raises TransactionStateError beside the transaction of a block.
-        """
+        """Abort. Raises RebuildProducerError when unconfirmed in time, TransactionStateError beside a block's."""
         self._refuse_beside_block("abort_transaction()")
         self.adapter.abort_transaction(timeout)
 

@@ -245,7 +245,7 @@ class TransactionSession:
 
     def take_refused_delivery(self) -> str:
         """Return to where and why an output of the last transaction was refused for good, once; empty if none was."""
-        return self._producer.take_refused_delivery()
+        return self._producer.library.last_errors.take_refused_delivery()
 
     def enqueue(self, topic: str, record: OutputRecord) -> None:
         """Write one output of any kind; inside a block the producer counts it, elsewhere ``count_outputs`` does."""

@@ -150,7 +150,7 @@ class SlotAttempt:
         except AbortableError as error:
             if is_run_fenced(error, first_attempt=self._first_attempt):
                 return self.status(SlotOutcome.RUN_FENCED, error=error)
-            if self._producer is not None and (refused := self._producer.take_refused_delivery()):
+            if self._producer is not None and (refused := self._producer.library.last_errors.take_refused_delivery()):
                 reason = f"a row of batch {self._task.batch_id} cannot be written, to {refused}"
                 raise OutputRefusedError(f"{reason}. Correct that row, or the topic's settings.") from error
             raise

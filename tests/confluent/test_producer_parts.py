@@ -20,6 +20,7 @@ from eos_client.errors import (
     AbortableError,
     ClientClosedError,
     ClusterUnavailableError,
+    ConfigurationError,
     OutputRefusedError,
     RebuildProducerError,
 )
@@ -291,6 +292,13 @@ def test_the_loop_gets_the_client_librarys_own_produce_while_the_handle_is_usabl
 def test_no_part_of_a_producer_changes_the_state_of_another(name):
     written = written_from_outside(PACKAGE / "confluent" / "producer" / f"{name}.py")
     assert [each for each in written if not each.endswith("self._counters.producer_rebuilds")] == []
+
+
+@pytest.mark.parametrize("name", ["on_delivery", "error_cb", "stats_cb"])
+@pytest.mark.parametrize("its_id", [{}, {"transactional.id": "t"}], ids=["idempotent", "transactional"])
+def test_a_callback_that_nobody_can_call_is_refused_as_the_client_library_refuses_it(name, its_id):
+    with pytest.raises((ConfigurationError, TypeError), match=f"{name}.*callable"):
+        EosProducer({"bootstrap.servers": "nowhere:9092", **its_id, name: "a name"})
 
 
 @pytest.mark.parametrize("name", ["limits", "settings", "transactional_id"])

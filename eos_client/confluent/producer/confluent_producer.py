@@ -205,10 +205,6 @@ class ConfluentProducer:
         if not self._queued(topic, record):
             self._queue_with_patience(topic, record)
 
-    def take_refused_delivery(self) -> str:
-        """Return to where and why an output of the last transaction was refused for good, once; empty if none was."""
-        return self.library.last_errors.take_refused_delivery()
-
     def _queued(self, topic: str, record: OutputRecord) -> bool:
         try:
             self.face.produce(topic, record.value, record.key, **produce_options(topic, record))
@@ -237,11 +233,7 @@ class ConfluentProducer:
 
     @owned()
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:
-        """Queue many records at once; confluent_kafka drops their headers and timestamps.
-
-        Returns how many were queued; a message that was not has a KafkaError as its ``_error``. Raises TypeError for
-        what is no list of dicts.
-        """
+        """Queue many records at once; returns how many were queued."""
         library = self.library
         guarded, options = guard_messages(library.guard, messages), guard_options(library.guard, kwargs)
         arguments = guard_arguments(library.guard, args)

@@ -63,7 +63,7 @@ class LibraryProducer:
         self.factory = factory
         self._clock = clock
         self.guard = CallbackGuard()
-        self.callback_errors = DeferredErrors(lambda: self.guard.raise_kept())  # noqa: PLW0108  # each handle has its own
+        self.callback_errors = DeferredErrors(lambda: self.guard.raise_kept())  # noqa: PLW0108  # not always this one
         self.init = HandleInit()
         self.inits_left = InitsLeftBehind(clock)
 
@@ -83,10 +83,13 @@ class LibraryProducer:
         self.init = HandleInit()  # last: whatever is broken off before is done again
 
     def _watched(self, settings: dict[str, Any]) -> dict[str, Any]:
-        settings["error_cb"] = self.last_errors
+        # What the application gave and nobody can call is left there, for the client library to refuse.
+        if settings.get("error_cb") is None or callable(settings["error_cb"]):
+            settings["error_cb"] = self.last_errors
         only_errors = str(settings.get("delivery.report.only.error", "")).lower() in {"true", "t", "1"}
-        if only_errors or settings.get("on_delivery") is not None:
-            settings["on_delivery"] = self.last_errors.watching_deliveries(settings.get("on_delivery"))
+        theirs = settings.get("on_delivery")
+        if callable(theirs) or (only_errors and theirs is None):
+            settings["on_delivery"] = self.last_errors.watching_deliveries(theirs)
         return self.log.added_to(settings)
 
     @property
