@@ -16,9 +16,13 @@ from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.failures import closed_error, must_abort, not_transactional
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
-from eos_client.confluent.producer.delivery_reports import guard_arguments, guard_messages, guard_options
 from eos_client.confluent.producer.library_producer import LibraryProducer, ProducerFactory
-from eos_client.confluent.producer.output_arguments import produce_options
+from eos_client.confluent.producer.output_arguments import (
+    guard_arguments,
+    guard_messages,
+    guard_options,
+    produce_options,
+)
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.model import ProducerLimits
