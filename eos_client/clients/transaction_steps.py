@@ -16,8 +16,7 @@ from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.clients.recovery_trace import RecoveryTrace
 from eos_client.clients.unknown_outcome import ask_the_log
 from eos_client.confluent.call_stack import Calls, comes_from
-from eos_client.confluent.consumer.topic_partitions import offsets_to_kafka
-from eos_client.confluent.producer.confluent_producer import ConfluentProducer
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
 from eos_client.confluent.thread_ownership import OWNED_CALLS
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, GateRule, WorkSettled
 from eos_client.core.model import GroupGeneration, InputPositions, Outcome, named, record_count
@@ -226,7 +225,7 @@ class TransactionSteps:
         getattr(self._producer.face, name)(*arguments)
 
     def _send_offsets(self, positions: InputPositions, snapshot: MembershipSnapshot, token: AttemptToken) -> None:
-        offsets, timeout_s = offsets_to_kafka(positions, str(token)), self._producer.limits.commit_timeout_s
+        offsets, timeout_s = offsets_to_send(positions, str(token)), self._producer.limits.commit_timeout_s
         self.own_call("send_offsets_to_transaction", offsets, snapshot.group_metadata, timeout_s)
 
     def is_making(self, call: str, *, above: int) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from eos_client import errors
 from eos_client.confluent.failures import (
     KafkaRebuildProducerError,
     KafkaUnknownOutcomeError,
@@ -25,15 +26,6 @@ from eos_client.confluent.handle_thread import OverdueError
 from eos_client.confluent.producer.library_producer import LibraryProducer
 from eos_client.core.error_codes import OVERDUE
 from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest
-from eos_client.errors import (
-    AbortableError,
-    ClusterUnfitError,
-    EosError,
-    FatalClientError,
-    ProducerFencedError,
-    RebuildProducerError,
-    UnknownOutcomeError,
-)
 from eos_client.ports import Clock
 
 # A call is given its own timeout first; only what outlives that by this much is left behind.
@@ -57,7 +49,7 @@ def not_initialised(transactional_id: str) -> NotInitialisedError:
     return NotInitialisedError(conflict, message)
 
 
-def _why_broken_off(request: TransactionalRequest, transactional_id: str) -> EosError:
+def _why_broken_off(request: TransactionalRequest, transactional_id: str) -> errors.EosError:
     """Return why no call is possible after one that an exception from outside broke off: nobody knows its outcome."""
     is_commit = request is TransactionalRequest.COMMIT
     what = f"{request.value}() of transactional.id {transactional_id!r} was broken off by an exception from outside"
@@ -79,10 +71,10 @@ class BoundedCalls:
         self.library = library
         self._clock = clock
         self.takes_id_back = takes_id_back
-        self.finished: EosError | None = None
+        self.finished: errors.EosError | None = None
         self.began_at: float | None = None
-        self._broken_off: EosError | None = None
-        self._transaction_failure: AbortableError | None = None
+        self._broken_off: errors.EosError | None = None
+        self._transaction_failure: errors.AbortableError | None = None
         self._group_fenced = False
         self._failed_before: tuple[TransactionalRequest, str] | None = None
         self._losses_before_call = 0
@@ -95,13 +87,13 @@ class BoundedCalls:
         return 0.0 if self.began_at is None else self._clock() - self.began_at
 
     @property
-    def transaction_failure(self) -> AbortableError | RebuildProducerError | None:
+    def transaction_failure(self) -> errors.AbortableError | errors.RebuildProducerError | None:
         """Why the open transaction can only be aborted, where a call has said so already; it stays until it is.
 
         Also why none can be begun, where the handle must be rebuilt first.
         """
         finished = self.finished
-        if isinstance(finished, RebuildProducerError) and not isinstance(finished, UnknownOutcomeError):
+        if isinstance(finished, errors.RebuildProducerError) and not isinstance(finished, errors.UnknownOutcomeError):
             return finished
         return self._transaction_failure
 
@@ -146,7 +138,7 @@ class BoundedCalls:
 
     # -- which calls are possible ------------------------------------------------------------------------------------
 
-    def finish(self, error: EosError) -> None:
+    def finish(self, error: errors.EosError) -> None:
         """Take no calls from now on, because of ``error``."""
         self.finished = error
         self.library.init.give_up()
@@ -199,7 +191,7 @@ class BoundedCalls:
         try:
             return self.library.call(call)
         except KafkaException as exception:
-            if isinstance(exception, EosError):
+            if isinstance(exception, errors.EosError):
                 raise
             self.raise_named(request, exception)
 
@@ -210,7 +202,7 @@ class BoundedCalls:
 
     def listen(self) -> None:
         """Take in what the client library has to say, or it piles up in memory; the next call raises what failed."""
-        with suppress(EosError):
+        with suppress(errors.EosError):
             self.serve(0)
 
     # -- failures ----------------------------------------------------------------------------------------------------
@@ -242,7 +234,7 @@ class BoundedCalls:
         named = idempotent_error(request, kafka_error(exception))
         return exception if named is None else self.remember(named)
 
-    def failed(self, request: TransactionalRequest, exception: KafkaException, where: str = "") -> EosError:
+    def failed(self, request: TransactionalRequest, exception: KafkaException, where: str = "") -> errors.EosError:
         """Return what the ``exception`` of a transactional producer is named; remembers what follows from it."""
         error = kafka_error(exception)
         failure = self._failure(request, error)
@@ -298,12 +290,12 @@ class BoundedCalls:
             library.call(lambda: library.raw.poll(0))
         return library.log.losses > self._losses_before_call or not library.log.understood
 
-    def remember(self, error: EosError) -> EosError:
+    def remember(self, error: errors.EosError) -> errors.EosError:
         """Return ``error``, and let later calls fail as it wants."""
-        if isinstance(error, (RebuildProducerError, ProducerFencedError, FatalClientError)):
+        if isinstance(error, (errors.RebuildProducerError, errors.ProducerFencedError, errors.FatalClientError)):
             self.finish(error)
-        elif isinstance(error, AbortableError) and self.began_at is not None:
+        elif isinstance(error, errors.AbortableError) and self.began_at is not None:
             self._transaction_failure = self._transaction_failure or error
-        elif isinstance(error, ClusterUnfitError):
+        elif isinstance(error, errors.ClusterUnfitError):
             self._transaction_failure = None  # the client library itself refuses every later call, with this reason
         return error

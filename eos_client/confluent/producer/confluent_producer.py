@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.failures import closed_error, must_abort, not_transactional
@@ -25,7 +25,7 @@ from eos_client.confluent.producer.output_arguments import (
 )
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
-from eos_client.core.model import ProducerLimits
+from eos_client.core.model import InputPositions, ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.errors import EosError, OutputRefusedError
 from eos_client.observe import ClientReported, Counters, EventHook, log_event, safe_hook
@@ -35,6 +35,16 @@ _SLICE_S = 0.2
 _WORKING_SLICE_S = 0.02
 _QUEUE_WAIT_S = 0.05
 _BEFORE_CALLBACK = 3  # of the unnamed arguments of produce(), after the topic: value, key and partition
+
+
+def offsets_to_send(positions: InputPositions, metadata: str) -> list[TopicPartition]:
+    """Return the next offsets of ``positions``, each with ``metadata``, for ``send_offsets_to_transaction``."""
+    return [
+        TopicPartition(p.topic, p.partition, position.next_offset, metadata, position.leader_epoch)
+        if position.leader_epoch is not None
+        else TopicPartition(p.topic, p.partition, position.next_offset, metadata)
+        for p, position in positions.items()
+    ]
 
 
 class ConfluentProducer:

@@ -12,20 +12,12 @@ from contextlib import suppress
 import tenacity
 from confluent_kafka import Producer, libversion
 
+from eos_client import errors
 from eos_client.confluent.diagnosis import why_init_failed
 from eos_client.confluent.failures import unflushed_error
 from eos_client.confluent.producer.bounded_calls import BoundedCalls, not_initialised
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.producer_recovery import TransactionalRequest
-from eos_client.errors import (
-    ClientClosedError,
-    ClusterUnavailableError,
-    EosError,
-    ProducerFencedError,
-    RebuildProducerError,
-    RetriableError,
-    WrongThreadError,
-)
 from eos_client.observe import Counters, EventHook, ProducerRebuilt
 from eos_client.ports import Clock
 
@@ -33,14 +25,14 @@ _INIT_ATTEMPT_MIN_S = 0.01
 _FLUSH_SLICE_S = 0.2
 
 
-def _sent_twice(transactional_id: str, *, log_understood: bool) -> RebuildProducerError:
+def _sent_twice(transactional_id: str, *, log_understood: bool) -> errors.RebuildProducerError:
     happened = (
         f"a connection of transactional.id {transactional_id!r} was lost since its handle was built"
         if log_understood
         else f"librdkafka {libversion()[0]} does not tell in a known form which connections transactional.id "
         f"{transactional_id!r} loses, so each of its transactions ends with its handle"
     )
-    return RebuildProducerError(
+    return errors.RebuildProducerError(
         f"{happened}: the client library may have sent a request twice, and the first copy could still end the next "
         "transaction (KAFKA-17754). Call init_transactions() to build a new handle with the same id."
     )
@@ -81,7 +73,7 @@ class Registration:
         self._initialise(max(0.0, limit_s - (self._clock() - began_at)))
 
     def _refuse_when_over(self) -> None:
-        if isinstance(self._calls.finished, (ClientClosedError, ProducerFencedError)):
+        if isinstance(self._calls.finished, (errors.ClientClosedError, errors.ProducerFencedError)):
             raise self._calls.finished
 
     def _become_transactional(self, limit_s: float) -> None:
@@ -118,9 +110,9 @@ class Registration:
             _UNANSWERED.add(weakref.ref(self, _UNANSWERED.discard))
         try:
             self._initialise_within(limit_s)
-        except (RetriableError, RebuildProducerError) as error:
+        except (errors.RetriableError, errors.RebuildProducerError) as error:
             if self.gives_up:
-                raise ClusterUnavailableError(f"{error} Given up because the process is to stop.") from error
+                raise errors.ClusterUnavailableError(f"{error} Given up because the process is to stop.") from error
             simulated = not isinstance(library.raw, Producer)
             raise why_init_failed(library.settings, library.last_errors, limit_s, error, simulated=simulated) from error
         _UNANSWERED.discard(weakref.ref(self))
@@ -132,7 +124,7 @@ class Registration:
         deadline = self._clock() + limit_s
         retrying = tenacity.Retrying(
             sleep=self._clock.sleep,
-            retry=tenacity.retry_if_exception_type((RetriableError, RebuildProducerError)),
+            retry=tenacity.retry_if_exception_type((errors.RetriableError, errors.RebuildProducerError)),
             stop=lambda _: self.gives_up or self._clock() >= deadline,
             wait=tenacity.wait_exponential(multiplier=0.001, max=1.0),
             before_sleep=lambda _: None if self._library.init.is_resumable else self._replace_handle(),
@@ -146,7 +138,7 @@ class Registration:
         init.asks()
         try:
             self._calls.run(TransactionalRequest.INIT, lambda: init.attempt(raw, attempt_s), attempt_s)
-        except RetriableError:
+        except errors.RetriableError:
             self._calls.serve(0)  # the client library's log may say why
             raise
 
@@ -169,7 +161,7 @@ class Registration:
         for each in _UNANSWERED.copy():
             other = each()
             if other is not None and other is not self and other.claim == self.claim:
-                with suppress(WrongThreadError):
+                with suppress(errors.WrongThreadError):
                     other.give_way()
 
     @owned()
@@ -221,7 +213,7 @@ class Registration:
         if self._calls.takes_id_back and self._calls.finished is None:
             library = self._library
             self._calls.finish(_sent_twice(library.transactional_id, log_understood=library.log.understood))
-            with suppress(EosError):
+            with suppress(errors.EosError):
                 self.rebuild(limit_s)
 
 
