@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from eos_client import EosConsumer, EosProducer, Outcome
-from eos_client.confluent.producer.deferred_errors import DeferredErrors
+from eos_client.confluent.callback_guard import DeferredErrors
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import (
     ClusterUnavailableError,

@@ -13,15 +13,7 @@ from typing import Any, NoReturn, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
-from eos_client.confluent.failures import (
-    KafkaRebuildProducerError,
-    KafkaUnknownOutcomeError,
-    idempotent_error,
-    kafka_error,
-    overdue_error,
-    producer_error,
-    with_error,
-)
+from eos_client.confluent import failures
 from eos_client.confluent.handle_thread import OverdueError
 from eos_client.confluent.producer.library_producer import LibraryProducer
 from eos_client.core.error_codes import OVERDUE
@@ -35,7 +27,7 @@ _REPORT_LIMIT_S, _REPORT_SLICE_S = 0.5, 0.05
 T = TypeVar("T")
 
 
-class NotInitialisedError(KafkaRebuildProducerError):
+class NotInitialisedError(failures.KafkaRebuildProducerError):
     """The handle serves what needs no transaction; the next init_transactions() continues or replaces it."""
 
 
@@ -61,7 +53,8 @@ def _why_broken_off(request: TransactionalRequest, transactional_id: str) -> err
     )
     message = f"{what}. {way_out}"
     error = KafkaError(KafkaError._INTR, message)  # noqa: SLF001  # a public local code
-    return KafkaUnknownOutcomeError(error, message) if is_commit else KafkaRebuildProducerError(error, message)
+    kind = failures.KafkaUnknownOutcomeError if is_commit else failures.KafkaRebuildProducerError
+    return kind(error, message)
 
 
 class BoundedCalls:
@@ -175,7 +168,7 @@ class BoundedCalls:
             error = self.library.thread.run(call, timeout_s + _GRACE_S).take_error()
         except OverdueError as exception:
             name = self.library.transactional_id
-            raise self.remember(overdue_error(self._failure(request), timeout_s, name)) from exception
+            raise self.remember(failures.overdue_error(self._failure(request), timeout_s, name)) from exception
         if error is not None:
             try:
                 self.raise_failure(request, error)
@@ -231,12 +224,12 @@ class BoundedCalls:
         if self.library.transactional_id:
             return self.failed(request, exception, where)
         # Where nothing can be said that confluent_kafka's own exception does not say, it is that.
-        named = idempotent_error(request, kafka_error(exception))
+        named = failures.idempotent_error(request, failures.kafka_error(exception))
         return exception if named is None else self.remember(named)
 
     def failed(self, request: TransactionalRequest, exception: KafkaException, where: str = "") -> errors.EosError:
         """Return what the ``exception`` of a transactional producer is named; remembers what follows from it."""
-        error = kafka_error(exception)
+        error = failures.kafka_error(exception)
         failure = self._failure(request, error)
         if request is TransactionalRequest.PRODUCE and failure.code == "_STATE" and failure.transaction_open:
             self._await_undelivered()
@@ -244,7 +237,7 @@ class BoundedCalls:
         if failure.is_fenced:
             self.library.inits_left.fenced()
         transactional_id = self.library.transactional_id
-        named = producer_error(failure, error, transactional_id, self._why_failed(failure) + where)
+        named = failures.producer_error(failure, error, transactional_id, self._why_failed(failure) + where)
         if request is TransactionalRequest.INIT and failure.fatal:
             self.library.init.answered()
             self.finished = named
@@ -279,7 +272,7 @@ class BoundedCalls:
             again=error is not None and (request, error.name()) == self._failed_before,
             may_have_been_sent_twice=request is TransactionalRequest.COMMIT and self._may_be_a_second_copys(error),
         )
-        return known if error is None else with_error(known, error)
+        return known if error is None else failures.with_error(known, error)
 
     def _may_be_a_second_copys(self, error: KafkaError | None) -> bool:
         """Whether a connection was lost before the call that began last was refused: librdkafka repeats it then."""

@@ -13,11 +13,10 @@ from typing import Any, TypeVar
 
 from eos_client.config import idempotent_producer_settings, safe_producer_settings
 from eos_client.confluent.call_stack import in_library
-from eos_client.confluent.callback_guard import CallbackGuard
+from eos_client.confluent.callback_guard import CallbackGuard, DeferredErrors
 from eos_client.confluent.client_log import ClientLog
 from eos_client.confluent.diagnosis import LastErrors
 from eos_client.confluent.handle_thread import HandleThread
-from eos_client.confluent.producer.deferred_errors import DeferredErrors
 from eos_client.confluent.producer.handle_init import HandleInit, InitsLeftBehind
 from eos_client.confluent.producer.producer_identity import IdentityWatch
 from eos_client.ports import Clock
