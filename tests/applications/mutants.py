@@ -138,14 +138,14 @@ def _events_pass_as_records() -> Patch:
 
 
 def _one_refused_output_is_found_at_a_time() -> Patch:
-    def remembered(self: Any, found: Any) -> Any:
+    def remember(self: Any, found: Any) -> Any:
         try:
             self._failed.remember(*found[0])
         except TransformError as stop:
             return stop
         return AbortableError("an output was refused")
 
-    return mock.patch.object(RecordOutputs, "_remembered", remembered)
+    return mock.patch.object(RecordOutputs, "_remember", remember)
 
 
 def _refusals_by_brokers_are_nobodys() -> Patch:
