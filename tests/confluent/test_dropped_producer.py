@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import EosProducer
+from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ClusterUnavailableError, RebuildProducerError, UnknownOutcomeError
 from tests.confluent.threads import PATIENCE_S, StoppedClock, threads_named
@@ -114,6 +115,14 @@ def test_its_thread_ends_in_simulated_time_too(handles):
     gc.collect()
     wait_for(lambda: not threads_named("eos-producer-dropped"), "the end of the thread")
     assert not handles[0].purged
+
+
+def test_the_thread_of_a_slots_producer_ends_too():
+    producer = SlotProducer({"bootstrap.servers": "127.0.0.1:9", "log_level": 0}, "dropped-slot", limits=LIMITS)
+    assert threads_named("eos-producer-dropped-slot")
+    del producer
+    gc.collect()
+    wait_for(lambda: not threads_named("eos-producer-dropped-slot"), "the end of the thread")
 
 
 def test_its_unanswered_init_ends_when_a_younger_one_asks_for_the_id(handles):
