@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 
 from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clients.transaction_block import Transaction
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import check_ids_in_transactions, check_transaction_timeout
-from eos_client.confluent.failures import closed_error, misplaced_call
+from eos_client.confluent.failures import closed_error, misplaced_call, not_to_be_copied
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
-from eos_client.confluent.thread_ownership import owned, whole_call
+from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, owned, whole_call
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
-from eos_client.observe import Counters, EventHook, log_event
+from eos_client.observe import Counters, EventHook, log_event, safe_hook
 from eos_client.ports import Clock
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from eos_client.clients.consumer import EosConsumer
 
 _TIMEOUT = "transaction.timeout.ms"
+_NEVER_BUILT = NeverBuilt("Producer has been closed")
 
 
-class EosProducer(ConfluentProducer):
+class EosProducer:
     """Same constructor dict and methods as ``confluent_kafka.Producer``.
 
     Without a ``transactional.id`` it is an idempotent producer, which any thread may use, until ``init_transactions()``
@@ -32,8 +35,14 @@ class EosProducer(ConfluentProducer):
     Every transactional call has a budget (``limits``, seconds). Errors are subclasses of ``KafkaException`` named for
     what to do. After RebuildProducerError, ``init_transactions()`` builds a new handle with the same id.
     Raises ConfigurationError for settings that would break exactly-once processing.
+
+    Beyond confluent_kafka's methods: ``transaction``, ``close``, ``counters``, ``limits``, ``transactional_id`` and
+    ``settings`` (of librdkafka, with this package's defaults). ``adapter`` and ``session`` are for this package's own
+    loop.
     """
 
+    adapter: ConfluentProducer = cast("ConfluentProducer", _NEVER_BUILT)
+    _ownership: ThreadOwnership | NeverBuilt = _NEVER_BUILT
     _session: TransactionSession | None = None
 
     def __init__(
@@ -50,21 +59,54 @@ class EosProducer(ConfluentProducer):
         clock: Clock = MONOTONIC_CLOCK,
         **settings: Any,
     ) -> None:
-        chosen: dict[str, Any] = {} if factory is None else {"factory": factory}
         merged = merged_settings("EosProducer", config, settings)
+        self.counters = counters or Counters()
         if merged.get(_TIMEOUT) is None:  # long enough for a consumer with the usual gate
             usual_s = GateSettings().hold_limit_s + (limits or ProducerLimits()).commit_timeout_s
             shortest_timeout_s = max(shortest_timeout_s, usual_s)
-        super().__init__(
+        self._hook = safe_hook(hook)
+        self._clock = clock
+        self.adapter = ConfluentProducer(
             merged,
             limits=limits,
-            hook=hook,
-            counters=counters,
+            counters=self.counters,
             shortest_timeout_s=shortest_timeout_s,
             generate_id=generate_id,
+            hook=self._hook,
+            factory=factory,
             clock=clock,
-            **chosen,
+            face=self,
         )
+        self._ownership = self.adapter.ownership
+        self.adapter.library.start()
+
+    def __reduce_ex__(self, _protocol: SupportsIndex) -> NoReturn:
+        raise not_to_be_copied(self)
+
+    def __del__(self) -> None:
+        """End the handle of a producer that was dropped without ``close()``."""
+        # Not in a part: the garbage collector may finalise it before an application's own __del__ closes the producer.
+        if not isinstance(self._ownership, NeverBuilt):
+            self.adapter.library.end_dropped()
+
+    @property
+    def limits(self) -> ProducerLimits:
+        """How long transactional work may take."""
+        return self.adapter.limits
+
+    @limits.setter
+    def limits(self, limits: ProducerLimits) -> None:
+        self.adapter.limit_by(limits)
+
+    @property
+    def transactional_id(self) -> str:
+        """The producer's stable name across restarts and rebuilds; empty until it has one."""
+        return self.adapter.library.transactional_id
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The librdkafka settings in force, the defaults of this package included."""
+        return self.adapter.library.settings
 
     def transaction(self, consumer: EosConsumer) -> Transaction:
         """Return a ``with`` block: begin, then commit, hold or abort and rewind, as the gate rules.
@@ -93,11 +135,11 @@ class EosProducer(ConfluentProducer):
         member = consumer.member
         if self.transactional_id:  # without one there is no time-out yet
             check_transaction_timeout(
-                self.transaction_timeout_s,
+                self.adapter.library.transaction_timeout_s,
                 hold_limit_s=member.gate.settings.hold_limit_s,
                 commit_timeout_s=self.limits.commit_timeout_s,
             )
-        self._group_fenced = True  # from its first transaction on, whose offsets are sent only at the end
+        self.adapter.calls.offsets_are_fenced()  # from its first transaction on, whose offsets are sent only at the end
         session = self._session
         if session is None or not session.joins(member):
             check_ids_in_transactions(member.settings)
@@ -108,7 +150,7 @@ class EosProducer(ConfluentProducer):
                 )
             session = TransactionSession(
                 member,
-                self,
+                self.adapter,
                 hook=self._hook,
                 counters=self.counters,
                 clock=self._clock,
@@ -117,41 +159,56 @@ class EosProducer(ConfluentProducer):
         self._session = consumer.open_work.join(session)
         return self._session
 
-    # -- what the application itself calls -----------------------------------------------------------------------
+    # -- transactions by hand ------------------------------------------------------------------------------------
 
     def _refuse_beside_block(self, call: str) -> None:
         if self._session is not None:
             self._session.refuse_beside(call)
 
     def init_transactions(self, timeout: float = -1) -> None:
-        """Register the id; see ``ProducerHandle.init_transactions``. Raises TransactionStateError inside a block."""
-        if self._finished is None:
+        """Register the id, fencing every older instance with it; builds a new handle when this one is finished.
+
+        A producer without an id gets a generated one, and belongs to the calling thread from now on; records that it
+        has produced before are flushed first.
+        Waits ``timeout`` seconds, or ``start_timeout_s`` when negative. Raises ClusterUnavailableError when no broker
+        answers, ClusterUnfitError with the real reason when one does, ProducerFencedError, FatalClientError,
+        TransactionStateError inside a block, and RetriableError when the earlier records are not acknowledged in time.
+        What delivery callbacks raise meanwhile is raised at the end; repeating the call before the first transaction
+        does nothing.
+        """
+        if self._session is not None and self.adapter.calls.finished is None:
             self._refuse_beside_block("init_transactions()")
-        super().init_transactions(timeout)
+        self.adapter.init_transactions(timeout)
 
     @whole_call
     def begin_transaction(self) -> None:
         """Begin a transaction; sends nothing. Raises TransactionStateError beside the transaction of a block."""
         self._refuse_beside_block("begin_transaction()")
-        super().begin_transaction()
+        self.adapter.begin_transaction()
 
     @whole_call
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = -1, /) -> None:
         """Add input offsets, fenced by the group (KIP-447). Raises TransactionStateError beside those of a block."""
         self._refuse_beside_block("send_offsets_to_transaction()")
-        super().send_offsets_to_transaction(positions, group_metadata, timeout)
+        self.adapter.send_offsets_to_transaction(positions, group_metadata, timeout)
 
     @whole_call
     def commit_transaction(self, timeout: float = -1) -> None:
-        """Commit; see ``ConfluentProducer``. Raises TransactionStateError beside the transaction of a block."""
+        """Commit. Raises AbortableError, or UnknownOutcomeError when no definite answer came in time.
+
+        Once a call has raised AbortableError in this transaction, that error is raised again and nothing is sent.
+        Raises TransactionStateError beside the transaction of a block.
+        """
         self._refuse_beside_block("commit_transaction()")
-        super().commit_transaction(timeout)
+        self.adapter.commit_transaction(timeout)
 
     @whole_call
     def abort_transaction(self, timeout: float = -1) -> None:
-        """Abort; see ``ConfluentProducer``. Raises TransactionStateError beside the transaction of a block."""
+        """Abort. Raises RebuildProducerError when unconfirmed in time, TransactionStateError beside a block's."""
         self._refuse_beside_block("abort_transaction()")
-        super().abort_transaction(timeout)
+        self.adapter.abort_transaction(timeout)
+
+    # -- records -------------------------------------------------------------------------------------------------
 
     @whole_call
     def produce(self, topic: str, *args: Any, **kwargs: Any) -> None:
@@ -161,23 +218,27 @@ class EosProducer(ConfluentProducer):
         """
         session = self._session_in_block()
         if session is None:
-            super().produce(topic, *args, **kwargs)
+            self.adapter.produce(topic, *args, **kwargs)
             return
         with session.block.writing():
             session.begin()
-            super().produce(topic, *args, **kwargs)
-            session.wrote(1)
+            self.adapter.produce(topic, *args, **kwargs)
+            session.count_outputs(1)
 
     @whole_call
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:
-        """Queue many records at once, inside a block as a part of its transaction."""
+        """Queue many records at once, inside a block as a part of its transaction.
+
+        confluent_kafka drops their headers and timestamps. Returns how many were queued; a message that was not has a
+        KafkaError as its ``_error``. Raises TypeError for what is no list of dicts.
+        """
         session = self._session_in_block()
         if session is None:
-            return super().produce_batch(topic, messages, *args, **kwargs)
+            return self.adapter.produce_batch(topic, messages, *args, **kwargs)
         with session.block.writing():
             session.begin()
-            queued = super().produce_batch(topic, messages, *args, **kwargs)
-            session.wrote(queued)
+            queued = self.adapter.produce_batch(topic, messages, *args, **kwargs)
+            session.count_outputs(queued)
             return queued
 
     def _session_in_block(self) -> TransactionSession | None:
@@ -189,17 +250,69 @@ class EosProducer(ConfluentProducer):
             session.conclude_block()
         return session if block.is_open else None
 
+    def poll(self, timeout: float = -1) -> int:
+        """Serve delivery reports; returns how many events were served."""
+        return self.adapter.poll(timeout)
+
+    def flush(self, timeout: float = -1) -> int:
+        """Wait for outstanding records; returns how many are left. ``timeout`` in seconds, negative for no limit."""
+        return self.adapter.flush(timeout)
+
+    @owned()
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Drop records that are not acknowledged yet."""
+        self.adapter.calls.require_serving()
+        self.adapter.library.raw.purge(in_queue, in_flight, blocking)
+
+    def __len__(self) -> int:
+        raw = None if isinstance(self._ownership, NeverBuilt) else self.adapter.library.raw
+        return 0 if raw is None else len(raw)
+
+    def __bool__(self) -> bool:
+        return True
+
+    # -- the cluster, closing ------------------------------------------------------------------------------------
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """Return the cluster's metadata."""
+        return self.adapter.list_topics(topic, timeout)
+
+    @owned()
+    def cluster_id(self, timeout: float = -1) -> str:
+        """Return the cluster's id."""
+        self.adapter.calls.require_serving()
+        return str(self.adapter.library.call(lambda: self.adapter.library.raw.cluster_id(timeout)))
+
+    @owned()
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Replace the SASL credentials; a rebuilt handle uses them too."""
+        self.adapter.calls.require_serving()
+        self.adapter.library.set_sasl_credentials(username, password)
+
     @owned(alone=True)
     def close(self) -> bool:
-        """Leave the handle; see ``ConfluentProducer.close``. A block that is open ends as ABORTED.
+        """Leave the handle; an open transaction is left to ``transaction.timeout.ms`` or the next init.
+
+        A block that is open ends as ABORTED. A producer without an id first waits for outstanding records without
+        limit, as confluent_kafka's does. At the end raises what callbacks of the application have raised. What
+        ``error_cb``, ``stats_cb``, ``throttle_cb`` and ``logger`` have raised is reported and not raised, but for
+        KeyboardInterrupt and SystemExit.
 
         Raises TransactionStateError in a callback or a signal handler that has come inside another call of this
         producer, or while a block begins or ends.
         """
+        if isinstance(self._ownership, NeverBuilt):
+            return True
         session = self._session
         if session is not None:
             session.refuse_within_a_step("producer.close()")
             session.producer_closes()
             if session.block.is_open:
                 session.block.fail(closed_error(self.transactional_id), quietly=False)
-        return super().close()
+        return self.adapter.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

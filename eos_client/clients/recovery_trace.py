@@ -43,7 +43,7 @@ class RecoveryTrace:
         self._failures += 1
         if self._first is None:
             self._outcome = _UNKNOWN if isinstance(error, UnknownOutcomeError) else Outcome.ABORTED.value
-            age_s, producer = self._producer.transaction_age_s, self._producer.identity
+            age_s, producer = self._producer.calls.transaction_age_s, self._producer.library.identity
             self._first = _Failure(_action(error), str(error), age_s, producer, self._clock())
 
     def resolved(self, outcome: Outcome) -> Outcome:
@@ -60,7 +60,7 @@ class RecoveryTrace:
         self._first, self._failures = None, 0
         self._hook(
             ProducerRecovered(
-                transactional_id=self._producer.transactional_id,
+                transactional_id=self._producer.library.transactional_id,
                 action=first.action.value,
                 reason=first.reason,
                 outcome=self._outcome,
@@ -68,7 +68,7 @@ class RecoveryTrace:
                 transaction_age_s=first.transaction_age_s,
                 to_commit_s=self._clock() - first.at,
                 old_producer=first.producer,
-                new_producer=self._producer.identity,
+                new_producer=self._producer.library.identity,
             )
         )
 

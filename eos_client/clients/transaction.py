@@ -195,10 +195,11 @@ class TransactionSession:
 
     def refuse_transaction_by_hand(self) -> None:
         """Raise TransactionStateError for a block while the application has a transaction of its own open."""
-        if self._producer.has_open_transaction and not self.is_open:
+        if self._producer.calls.has_open_transaction and not self.is_open:
             raise misplaced_call(
-                f"a block while the transaction that begin_transaction() of {self._producer.transactional_id!r} began "
-                "is open: it would be torn apart. End it by commit_transaction() or abort_transaction() first"
+                "a block while the transaction that begin_transaction() of "
+                f"{self._producer.library.transactional_id!r} began is open: it would be torn apart. End it by "
+                "commit_transaction() or abort_transaction() first"
             )
 
     def refuse_beside(self, call: str) -> None:
@@ -218,12 +219,12 @@ class TransactionSession:
                 "itself. Leave the block, and enter the next one until its outcome is not SKIPPED"
             )
 
-    def outlet(self) -> Callable[..., None]:
-        """Begin, and return the quickest way to write simple outputs; ``wrote`` counts them."""
+    def raw_produce(self) -> Callable[..., None]:
+        """Begin, and return the quickest way to write simple outputs; ``count_outputs`` counts them."""
         self.begin()
-        return self._producer.outlet
+        return self._producer.raw_produce
 
-    def wrote(self, count: int) -> None:
+    def count_outputs(self, count: int) -> None:
         """Count ``count`` outputs that were written."""
         self._steps.records_out += count
 
@@ -238,10 +239,10 @@ class TransactionSession:
 
     def take_refused_delivery(self) -> str:
         """Return to where and why an output of the last transaction was refused for good, once; empty if none was."""
-        return self._producer.take_refused_delivery()
+        return self._producer.library.last_errors.take_refused_delivery()
 
     def enqueue(self, topic: str, record: OutputRecord) -> None:
-        """Write one output of any kind; inside a block the producer counts it, elsewhere ``wrote`` does."""
+        """Write one output of any kind; inside a block the producer counts it, elsewhere ``count_outputs`` does."""
         self.begin()
         self._producer.enqueue(topic, record)
 
@@ -253,7 +254,7 @@ class TransactionSession:
         Raises what the caller has to decide: fenced, unfit, fatal, unknown. What a callback of the application has
         raised meanwhile is raised when the outcome is in ``last``.
         """
-        with self._producer.callback_errors_deferred():
+        with self._producer.library.callback_errors.deferred():
             return self._end_what_is_open()
 
     def _end_what_is_open(self) -> Ending:
@@ -264,9 +265,9 @@ class TransactionSession:
         self.raise_failure()
         if self._steps.is_idle:
             self._steps.attempts.ended()
-            self._working(self._producer.listen)
+            self._working(self._producer.calls.listen)
             return self._steps.note(Ending(Outcome.COMMITTED, "nothing to do"))
-        if (failed := self._producer.transaction_failure) is not None:
+        if (failed := self._producer.calls.transaction_failure) is not None:
             return self.recover(failed)
         return self._working(self._steps.end)
 
@@ -288,7 +289,7 @@ class TransactionSession:
         if self.is_open or self.is_in_doubt or self.is_at_work or self._given_up:
             return False
         try:
-            with self._producer.callback_errors_deferred(beyond=True):
+            with self._producer.library.callback_errors.deferred(beyond=True):
                 self._working(lambda: self._steps.commit_starts(starts))
         except _TO_BE_REPEATED:
             return False
@@ -346,7 +347,7 @@ class TransactionSession:
         if not self.handle_in_doubt and leaving is None:
             return
         self._calls_at_work = 0
-        with self._producer.callback_errors_deferred():
+        with self._producer.library.callback_errors.deferred():
             self._resume()
             if leaving is not None and self._leaving is leaving:
                 if not leaving.is_told:
@@ -365,7 +366,7 @@ class TransactionSession:
 
     def abort(self, reason: str) -> Ending:
         """Abort what is open and rewind to the first uncommitted record."""
-        with self._producer.callback_errors_deferred():
+        with self._producer.library.callback_errors.deferred():
             self.raise_failure()
             return self._undo(reason, self._steps.abort)
 
@@ -464,7 +465,7 @@ class TransactionSession:
 
     def recover(self, error: errors.AbortableError | errors.RebuildProducerError) -> Ending:
         """Do what ``error``, raised while work was being added, is named for."""
-        with self._producer.callback_errors_deferred():
+        with self._producer.library.callback_errors.deferred():
             self.raise_failure()
             return self._undo(str(error), lambda _: self._steps.recover(error))
 
@@ -525,7 +526,7 @@ class TransactionSession:
 
     def _keeping_failure(self, act: Callable[[], Ending | None]) -> Ending | None:
         try:
-            with self._producer.callback_errors_deferred(beyond=True):
+            with self._producer.library.callback_errors.deferred(beyond=True):
                 return self._working(act)
         except errors.EosError as error:
             self._failure = error

@@ -18,7 +18,7 @@ from eos_client.clients.recovery_trace import RecoveryTrace
 from eos_client.clients.unknown_outcome import ask_the_log
 from eos_client.confluent.call_stack import Calls, comes_from
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
-from eos_client.confluent.producer.confluent_producer import ConfluentProducer
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
 from eos_client.confluent.thread_ownership import OWNED_CALLS
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, GateRule, WorkSettled
 from eos_client.core.model import InputPositions, Outcome, named, record_count
@@ -29,8 +29,7 @@ from eos_client.ports import Clock, MembershipSnapshot
 
 WAIT_SLICE_S = 0.02
 
-_OwnCall = Literal["begin_transaction", "send_offsets", "commit_transaction", "abort_transaction"]
-"""``send_offsets`` makes the producer's own ``send_offsets_to_transaction``."""
+_OwnCall = Literal["begin_transaction", "send_offsets_to_transaction", "commit_transaction", "abort_transaction"]
 
 NOTHING_WAS_SENT = (errors.TransactionStateError, errors.ClientClosedError, errors.WrongThreadError)
 """Of the errors of ``commit_transaction`` that name no recovery, those that leave no doubt about the outcome."""
@@ -204,7 +203,11 @@ class TransactionSteps:
     def own_call(self, name: _OwnCall, *arguments: Any) -> None:
         """Make the producer's transactional call of that name, which it refuses to everybody else meanwhile."""
         self._call_under_way = name
-        getattr(self._producer, name)(*arguments)
+        getattr(self._producer.face, name)(*arguments)
+
+    def _send_offsets(self, positions: InputPositions, snapshot: MembershipSnapshot, token: AttemptToken) -> None:
+        offsets, timeout_s = offsets_to_send(positions, str(token)), self._producer.limits.commit_timeout_s
+        self.own_call("send_offsets_to_transaction", offsets, snapshot.group_metadata, timeout_s)
 
     def is_making(self, call: str, *, above: int) -> bool:
         """Whether it is this object that makes the producer's ``call``; ``above``: as in `comes_from`."""
@@ -219,7 +222,7 @@ class TransactionSteps:
             self.own_call("begin_transaction")
         except errors.EosError as error:
             # Where a signal handler's begin_transaction() has passed for ours, the client library refuses ours.
-            if not self._producer.has_open_transaction:
+            if not self._producer.calls.has_open_transaction:
                 self.lifecycle.on(Event.NOT_BEGUN)
                 raise
             if error.__cause__ is None:
@@ -309,14 +312,14 @@ class TransactionSteps:
         is_sent = False
         try:
             if positions:
-                self.own_call("send_offsets", positions, _given(attempt.snapshot), timeout_s, str(attempt.token))
+                self._send_offsets(positions, _given(attempt.snapshot), _given(attempt.token))
             is_sent = True
             self.own_call("commit_transaction", timeout_s)
         except errors.UnknownOutcomeError as error:
             attempt.unanswered = error
             return Event.UNANSWERED
         except errors.EosError as error:
-            if self._producer.may_have_ended:  # then a signal handler has raised it
+            if self._producer.calls.may_have_ended:  # then a signal handler has raised it
                 raise
             if isinstance(error, (errors.AbortableError, errors.RebuildProducerError)):
                 return attempt.fail(error)
@@ -356,7 +359,7 @@ class TransactionSteps:
         timeout_s = self._producer.limits.commit_timeout_s
         self._token = self._token.next()
         self.own_call("begin_transaction")
-        self.own_call("send_offsets", _given(attempt.starts), self._consumer.snapshot(), timeout_s, str(self._token))
+        self._send_offsets(_given(attempt.starts), self._consumer.snapshot(), self._token)
         self.own_call("commit_transaction", timeout_s)
         return Event.STARTS_COMMITTED
 

@@ -68,7 +68,7 @@ def _committed(
     deadline = clock() + limit_s
     retrying = tenacity.Retrying(
         sleep=clock.sleep,
-        stop=lambda _: producer.gives_up or clock() >= deadline,
+        stop=lambda _: producer.registration.gives_up or clock() >= deadline,
         wait=tenacity.wait_exponential(multiplier=0.1, max=2.0),
         retry=tenacity.retry_if_not_exception_type(EosError),
     )

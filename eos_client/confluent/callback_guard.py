@@ -115,12 +115,13 @@ class CallbackGuard:
         """Return ``callback`` as the client library gets it; one ``about_the_client`` has its name there."""
 
         def call(*arguments: Any) -> None:
-            try:
-                self.running(callback, *arguments)
-            except BaseException as error:  # noqa: BLE001  # raised again as soon as the client library has returned
-                self.keep(error, about_the_client)
+            if not self._is_retired:
+                try:
+                    self.running(callback, *arguments)
+                except BaseException as error:  # noqa: BLE001  # raised again when the client library has returned
+                    self.keep(error, about_the_client)
 
-        return self.heard(call)
+        return call
 
     def running(self, callback: Callable[..., Any], *arguments: Any) -> None:
         """Run ``callback``; what is called from there is inside a callback of this client."""
@@ -155,6 +156,42 @@ class CallbackGuard:
                 raise
 
         return call
+
+
+class DeferredErrors:
+    """``raise_kept`` raises what is kept unless a block defers it, until its step is done and the outcome recorded.
+
+    ``kept`` is what raises. The block is a plain class and no generator: an exception that strikes while it is entered
+    could leave a generator suspended, and its clean-up would come at any later time.
+    """
+
+    def __init__(self, kept: Callable[[], None]) -> None:
+        self._kept = kept
+        self.are_deferred = False
+
+    def raise_kept(self) -> None:
+        """Raise what is kept, unless inside a block."""
+        if not self.are_deferred:
+            self._kept()
+
+    def deferred(self, *, beyond: bool = False) -> AbstractContextManager[None]:
+        """Return a block after which what is kept is raised; with ``beyond`` or inside another block, later."""
+        return _Deferring(self, beyond=beyond)
+
+
+class _Deferring(AbstractContextManager[None]):
+    def __init__(self, errors: DeferredErrors, *, beyond: bool) -> None:
+        self._errors = errors
+        self._beyond = beyond
+        self._outside = errors.are_deferred
+
+    def __enter__(self) -> None:
+        self._errors.are_deferred = True
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._errors.are_deferred = self._outside
+        if kind is None and not self._beyond:
+            self._errors.raise_kept()
 
 
 _RUNNING = Calls(CallbackGuard.running)

@@ -149,7 +149,7 @@ class _Admission:
 
 
 class NeverBuilt:
-    """Stands for the ownership of a client whose subclass did not call ``super().__init__()``."""
+    """Stands for the ownership of a client whose subclass did not call ``super().__init__()``, and for its parts."""
 
     is_mine = False
     _OF_EVERY_CLIENT = frozenset({"list_topics", "cluster_id", "set_sasl_credentials"})
@@ -163,6 +163,10 @@ class NeverBuilt:
             return nullcontext()
         message = "Handle has been closed" if method in self._OF_EVERY_CLIENT else self._message
         raise ClientClosedError(f"{message}: {method}() was called before super().__init__(). Call that first.")
+
+    def __getattr__(self, method: str) -> object:
+        """Raise ClientClosedError for ``method`` of a part."""
+        return self.admit(method, claims=False)
 
     def disown(self) -> None:
         """Nobody owns it."""

@@ -86,6 +86,7 @@ class ExactlyOnceLoop:
             clock=clients.clock,
         )
         self._member = self._consumer.member
+        self._adapter = self._producer.adapter
         self._session = self._producer.session(self._consumer)
         self._failed = FailedRecords(config, hook, self.counters, self._clock)
         self._outputs = RecordOutputs(transform, self._failed, self._session, output_topic)
@@ -170,7 +171,7 @@ class ExactlyOnceLoop:
     def stop(self, reason: str = "stop() was called") -> None:
         """Ask the loop to stop; returns at once and may be called from any thread or a signal handler."""
         self._stop_reason = self._stop_reason or reason
-        self._producer.give_up_at = self._budget_ends_at()
+        self._adapter.registration.give_up_at(self._budget_ends_at())
 
     def close(self) -> None:
         """Leave the group and release the clients, within ``shutdown_timeout_s``. Open work is aborted first.
@@ -227,7 +228,7 @@ class ExactlyOnceLoop:
         require_topics(self._member, self._topics, limit_s, self._clock)
         self._producer.init_transactions(limit_s)
         outputs = {t for t in (self._output_topic, self.config.dead_letter_topic) if t is not None}
-        require_output_topics(self._producer, outputs, limit_s, self._clock)
+        require_output_topics(self._adapter, outputs, limit_s, self._clock)
         self._consumer.subscribe(self._topics)
         self._hook(
             LoopStarted(
@@ -268,7 +269,7 @@ class ExactlyOnceLoop:
             first = self._consumer.poll(self.config.poll_timeout_s)
             batch = [] if first is None else [first]
             if first is None:
-                self._producer.listen()
+                self._adapter.calls.listen()
         else:
             room = min(self.config.batch_size, max(1, self._size.records_max - self._records))
             batch = self._consumer.consume(room, self._poll_time_s(self._began_at))
@@ -347,7 +348,7 @@ class ExactlyOnceLoop:
         """Shrink the next transaction if that helps after an abort; returns whether it does."""
         if self._session.take_refused_delivery():
             return self._size.narrow(records)
-        took_too_long = spent_s >= self._producer.transaction_timeout_s or longest_s >= self._max_poll_s
+        took_too_long = spent_s >= self._adapter.library.transaction_timeout_s or longest_s >= self._max_poll_s
         return took_too_long and self._size.timed_out()
 
     @property

@@ -106,13 +106,13 @@ class RecordOutputs:
                 raise
             except Exception:  # noqa: BLE001  # the slow path repeats it and names the error
                 self._write_thoroughly(outputs[-length_hint(left) - 1])
-        self._session.wrote(len(outputs))
+        self._session.count_outputs(len(outputs))
 
     def _write_values(self, left: Iterator[bytes]) -> None:
-        deque(map(self._session.outlet(), repeat(self._default_topic), left), maxlen=0)
+        deque(map(self._session.raw_produce(), repeat(self._default_topic), left), maxlen=0)
 
     def _write_mixed(self, left: Iterator[Any]) -> None:
-        default_topic, produce = self._default_topic, self._session.outlet()
+        default_topic, produce = self._default_topic, self._session.raw_produce()
         for output in left:
             if type(output) is bytes:
                 produce(default_topic, output)
@@ -146,7 +146,7 @@ class RecordOutputs:
         for letter in self._failed.substitutes_for(record, error):
             refusal = self._refusal_by_client([letter])
             if refusal is None:
-                self._session.wrote(1)
+                self._session.count_outputs(1)
                 return
         if refusal is not None:
             raise TransformError(record.topic(), record.partition(), record.offset(), refusal) from error

@@ -163,7 +163,7 @@ class SlotAttempt:
         except errors.AbortableError as error:
             if is_run_fenced(error, first_attempt=self._first_attempt):
                 return self.status(SlotOutcome.RUN_FENCED, error=error)
-            if self._producer is not None and (refused := self._producer.take_refused_delivery()):
+            if self._producer is not None and (refused := self._producer.library.last_errors.take_refused_delivery()):
                 reason = f"a row of batch {self._task.batch_id} cannot be written, to {refused}"
                 raise errors.OutputRefusedError(f"{reason}. Correct that row, or the topic's settings.") from error
             raise
@@ -196,7 +196,7 @@ class SlotAttempt:
         name = settings.transactional_id(self._slot)
         self._producer = SlotProducer(settings.producer, name, limits=settings.limits, hook=lambda _: None)
         self._producer.init_transactions()
-        self._producer.disown()
+        self._producer.ownership.disown()  # another thread may use it
         return None
 
     @property
@@ -295,7 +295,7 @@ class SlotAttempt:
         count = ContentCount()
         limit_s = self._settings.transaction_timeout_s
         writer = RecordWriter(
-            self._settings.topic, producer.produce_named, producer.poll, limit_s, raw_produce=producer.outlet
+            self._settings.topic, producer.produce_named, producer.poll, limit_s, raw_produce=producer.raw_produce
         )
         batch = first
         while batch is not None:
@@ -374,10 +374,10 @@ class SlotAttempt:
 
     def _keep_producer(self, entry: LedgerEntry | None) -> None:
         """Keep the producer for the next batch: it holds the slot, nothing is open, ``entry`` is in the ledger."""
-        if self._own_producer().may_have_sent_twice:
+        if self._own_producer().registration.may_have_sent_twice:
             return
         producer, self._producer = self._own_producer(), None
-        producer.disown()
+        producer.ownership.disown()
         self._holder = producer.name
         SLOTS.put((self._key, self._slot), HeldSlot(producer, self._run, self._task.batch_id, entry))
 

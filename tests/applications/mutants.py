@@ -27,9 +27,12 @@ from eos_client.confluent.consumer.fetched_records import FetchedRecords
 from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.start_offsets import StartOffsets
+from eos_client.confluent.diagnosis import LastErrors
+from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
+from eos_client.confluent.producer.library_producer import LibraryProducer
 from eos_client.confluent.producer.output_arguments import produce_options
-from eos_client.confluent.producer.producer_handle import ProducerHandle
+from eos_client.confluent.producer.registration import Registration
 from eos_client.core import commit_gate
 from eos_client.core.commit_gate import CommitGate, GateEvent, HoldEnded
 from eos_client.core.hand_over import HandOver
@@ -99,7 +102,7 @@ def _processed_at_once() -> Patch:
 
 @contextlib.contextmanager
 def _commits_after_a_failure() -> Iterator[None]:
-    forgiven = mock.patch.object(ProducerHandle, "transaction_failure", property(_nothing))
+    forgiven = mock.patch.object(BoundedCalls, "transaction_failure", property(_nothing))
     with forgiven, mock.patch.object(BlockState, "fail", return_value=None):
         yield
 
@@ -123,11 +126,11 @@ def _library_skips_to_the_end() -> Patch:
 
 
 def _late_copies_are_ignored() -> Patch:
-    return mock.patch.object(ProducerHandle, "may_have_sent_twice", property(_never))
+    return mock.patch.object(Registration, "may_have_sent_twice", property(_never))
 
 
 def _every_refusal_is_definite() -> Patch:
-    return mock.patch.object(ProducerHandle, "_may_be_a_second_copys", _never)
+    return mock.patch.object(BoundedCalls, "_may_be_a_second_copys", _never)
 
 
 def _events_pass_as_records() -> Patch:
@@ -146,7 +149,7 @@ def _one_refused_output_is_found_at_a_time() -> Patch:
 
 
 def _refusals_by_brokers_are_nobodys() -> Patch:
-    return mock.patch.object(ConfluentProducer, "take_refused_delivery", return_value="")
+    return mock.patch.object(LastErrors, "take_refused_delivery", return_value="")
 
 
 def _late_transactions_stay_large() -> Patch:
@@ -155,7 +158,7 @@ def _late_transactions_stay_large() -> Patch:
 
 def _huge_numbers_break_through() -> Patch:
     def queued(self: Any, topic: str, record: Any) -> bool:
-        self.produce(topic, record.value, record.key, **produce_options(topic, record))
+        self.face.produce(topic, record.value, record.key, **produce_options(topic, record))
         return True
 
     return mock.patch.object(ConfluentProducer, "_queued", queued)
@@ -254,13 +257,13 @@ def _every_assign_chooses_a_start() -> Patch:
 
 
 def _every_id_is_pinned() -> Patch:
-    build = ProducerHandle.__init__
+    build = LibraryProducer.__init__
 
     def built(self: Any, *arguments: Any, **options: Any) -> None:
         build(self, *arguments, **options)
-        self._generated_id = False
+        self.id_is_generated = False
 
-    return mock.patch.object(ProducerHandle, "__init__", built)
+    return mock.patch.object(LibraryProducer, "__init__", built)
 
 
 @contextlib.contextmanager

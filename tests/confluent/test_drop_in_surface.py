@@ -20,13 +20,8 @@ PARTS_OF_CONSUMERS = {"member", "open_work"}
 """For this package's own producers and loop, which talk to the parts."""
 
 OURS_OF_PRODUCERS = {"close", "counters", "limits", "settings", "transaction", "transactional_id"}
-PARTS_OF_PRODUCERS = {
-    "callback_errors_deferred", "claim", "enqueue", "flush_outputs", "give_up_at", "give_way", "gives_up",
-    "has_open_transaction", "identity", "init_attempt_s", "last_errors", "listen", "may_have_ended",
-    "may_have_sent_twice", "outlet", "rebuild", "send_offsets", "session", "take_refused_delivery", "takes_id_back",
-    "transaction_age_s", "transaction_failure", "transaction_timeout_s",
-}  # fmt: skip
-"""For sessions and the loop. This list only becomes shorter."""
+PARTS_OF_PRODUCERS = {"adapter", "session"}
+"""For this package's own loop, which talks to the parts."""
 
 
 def public(client: Any) -> set[str]:

@@ -49,20 +49,20 @@ def producer(seen):
 
 
 def test_a_producers_id_and_epoch_are_those_of_its_statistics(producer, seen):
-    assert producer.identity is None
+    assert producer.adapter.library.identity is None
     seen[0]["stats_cb"](THEIRS)
-    assert producer.identity == "1/1"
+    assert producer.adapter.library.identity == "1/1"
 
 
 def test_late_statistics_of_a_handle_that_was_left_behind_are_not_taken_for_the_new_ones(producer, seen):
-    producer.rebuild()
+    producer.adapter.rebuild()
     seen[0]["stats_cb"](THEIRS)
-    assert producer.identity is None
+    assert producer.adapter.library.identity is None
     seen[1]["stats_cb"](json.dumps({"eos": {"producer_id": 1, "producer_epoch": 2}}))
-    assert producer.identity == "1/2"
+    assert producer.adapter.library.identity == "1/2"
 
 
 def test_a_rebuilt_producer_has_forgotten_the_old_id_and_epoch(producer, seen):
     seen[0]["stats_cb"](THEIRS)
-    producer.rebuild()
-    assert producer.identity is None
+    producer.adapter.rebuild()
+    assert producer.adapter.library.identity is None

@@ -251,7 +251,7 @@ def test_what_a_callback_raises_while_a_handle_is_replaced_comes_out():
     )
     producer.init_transactions()
     with pytest.raises(OwnError) as raised:
-        producer.rebuild()
+        producer.adapter.rebuild()
     assert raised.value is error
 
 
@@ -350,7 +350,8 @@ def test_closing_a_producer_raises_what_on_delivery_has_raised_once_it_is_comple
 
 def test_closing_a_producer_reports_what_a_client_callback_has_raised():
     producer, events, cluster = idempotent(stats_cb=raising(OwnError("mine")))
-    producer._guard.added_to(producer._settings)["stats_cb"]("{}")  # as inside a call that does not raise it
+    library = producer.adapter.library
+    library.guard.added_to(library.settings)["stats_cb"]("{}")  # as inside a call that does not raise it
     producer.close()
     assert [(e.client, e.error) for e in events] == [
         ("producer", "stats_cb has raised OwnError('mine'), which close() does not raise")

@@ -44,7 +44,7 @@ def test_a_time_out_that_is_just_long_enough_is_taken(joined):
 def test_what_is_left_out_is_long_enough_for_the_usual_gate_and_the_limits_given(joined):
     producer, consumer = joined(limits=ProducerLimits(commit_timeout_s=30.0))
     producer.transaction(consumer)
-    assert producer.transaction_timeout_s == 35.0
+    assert producer.adapter.library.transaction_timeout_s == 35.0
 
 
 def test_a_longer_gate_needs_a_longer_time_out_and_the_message_says_which(joined):

@@ -16,7 +16,7 @@ import pytest
 
 from eos_client import Outcome
 from eos_client.confluent.client_log import ClientLog
-from eos_client.confluent.producer import producer_handle
+from eos_client.confluent.producer import bounded_calls
 from eos_client.errors import AbortableError, ClusterUnavailableError
 from eos_client.observe import OutcomeResolved
 from tests.kafka.kafka_support import Stage
@@ -276,7 +276,7 @@ def test_offsets_that_timed_out_are_refused_even_if_only_the_table_knows_what_th
     It does so when the socket's time-out ends just after the call's: the budget around the call, which mostly comes
     first, is longer here, and the log, which tells of it too, is not heard.
     """
-    monkeypatch.setattr(producer_handle, "_GRACE_S", GOES_ON_WITHIN_S)
+    monkeypatch.setattr(bounded_calls, "_GRACE_S", GOES_ON_WITHIN_S)
     monkeypatch.setattr(ClientLog, "_tells_of_loss", lambda *_: False)
     monkeypatch.setattr(ClientLog, "understood", True)
     ours = Ours(stage, socket_timeout_ms=round(COMMIT_TIMEOUT_S * 1000) + 500)

@@ -130,7 +130,7 @@ def begin_slot(stage: Stage, proxy: KafkaProxy, *, followers: int, **theirs: Any
     settings = {"bootstrap.servers": stage.bootstrap, **SMALL_BATCHES, **theirs}
     producer = SlotProducer(settings, f"slot-{stage.group}", limits=LIMITS)
     producer.init_transactions()
-    refused = refuse_first_batch(proxy, producer.transactional_id, stage.sink, followers=followers)
+    refused = refuse_first_batch(proxy, producer.library.transactional_id, stage.sink, followers=followers)
     producer.begin_transaction()
     for value in (b"first", b"second", b"third"):
         producer.produce_named(stage.sink, value, None)

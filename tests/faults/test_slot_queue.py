@@ -25,7 +25,7 @@ def stalled_slot(proxy: KafkaProxy, **settings: Any) -> Iterator[tuple[SlotProdu
         shared = {"bootstrap.servers": stage.bootstrap, "log_level": 0, **settings}
         producer = SlotProducer(shared, f"slot-{stage.group}", limits=LIMITS)
         producer.init_transactions()
-        held = proxy.hold_next(Api.PRODUCE, sent_by(producer.transactional_id))
+        held = proxy.hold_next(Api.PRODUCE, sent_by(producer.library.transactional_id))
         producer.begin_transaction()
         try:
             producer.produce_named(stage.sink, b"first", None)

@@ -60,8 +60,8 @@ def test_a_rebuild_that_a_signal_broke_off_fences_no_later_one(stage, interrupt)
 
     inits.before_the_next(broken_off)
     with pytest.raises(BrokenOffError):
-        producer.rebuild()
-    producer.rebuild()
+        producer.adapter.rebuild()
+    producer.adapter.rebuild()
     overtaken.set()
     assert inits.ended.wait(WAIT_S)
     write(stage, producer, b"1")

@@ -38,7 +38,9 @@ def copy(stage, producer, consumer, count, *, ids_known=False):
         for message in stage.collect(consumer, count):
             txn.produce(stage.sink, message.value())
         if ids_known:
-            wait_for(lambda: producer.identity, "statistics that tell the id", lambda: producer.poll(0.05))
+            wait_for(
+                lambda: producer.adapter.library.identity, "statistics that tell the id", lambda: producer.poll(0.05)
+            )
     return txn.outcome
 
 
@@ -106,9 +108,9 @@ def test_a_commit_without_an_answer_is_told_with_what_became_of_it(stage, joined
         with producer.transaction(consumer) as txn:
             for message in stage.collect(consumer, 4):
                 txn.produce(stage.sink, message.value())
-            raw_commit = producer._raw.raw.commit_transaction
+            raw_commit = producer.adapter.library.raw.raw.commit_transaction
             failing.fails("commit_transaction", "_TIMED_OUT", retriable=True)
-            producer._raw._replacements["commit_transaction"] = answer_lost(raw_commit)
+            producer.adapter.library.raw._replacements["commit_transaction"] = answer_lost(raw_commit)
     else:
         failing.fails("commit_transaction", "_TIMED_OUT", retriable=True)
         assert copy(stage, producer, consumer, 4) is Outcome.ABORTED
@@ -131,7 +133,7 @@ def test_a_lost_connection_costs_the_handle_once_when_the_next_transaction_has_e
     """Between transactions, too: a later loss of the same handle may not be told."""
     stage.load(5)
     producer, consumer = joined(Failing())
-    producer._log.losses += 1
+    producer.adapter.library.log.losses += 1
     assert stage.named("producer_rebuilt") == []
     assert copy(stage, producer, consumer, 2) is Outcome.COMMITTED
     (rebuilt,) = stage.named("producer_rebuilt")
@@ -140,7 +142,7 @@ def test_a_lost_connection_costs_the_handle_once_when_the_next_transaction_has_e
     with producer.transaction(consumer) as txn:
         for message in stage.collect(consumer, 2):
             txn.produce(stage.sink, message.value())
-        producer._log.losses += 1
+        producer.adapter.library.log.losses += 1
     assert txn.outcome is Outcome.COMMITTED
     assert len(stage.named("producer_rebuilt")) == 2
     assert copy(stage, producer, consumer, 2) is Outcome.COMMITTED
@@ -163,7 +165,9 @@ def test_a_closing_that_the_client_library_planned_is_heard_though_the_applicati
     told = PublicFailures()
     producer = stage.producer(connections_max_idle_ms=500, logger=told)
     consumer = stage.subscribed()
-    wait_for(lambda: producer._log.losses, "an idle connection to be closed", producer.listen)
+    wait_for(
+        lambda: producer.adapter.library.log.losses, "an idle connection to be closed", producer.adapter.calls.listen
+    )
     assert copy(stage, producer, consumer, 2) is Outcome.COMMITTED
     assert len(stage.named("producer_rebuilt")) == 1
     assert told.count == 0
@@ -232,14 +236,14 @@ def test_an_abandoned_handle_reports_no_deliveries(stage):
     producer.produce(stage.sink, b"b", **one)
     producer.produce(stage.sink, b"c", None, -1, one["on_delivery"])
     producer.produce_batch(stage.sink, [{"value": b"d", "callback": one["on_delivery"]}, {"value": b"e"}])
-    handle, thread = producer._raw.raw, producer._thread
+    handle, thread = producer.adapter.library.raw.raw, producer.adapter.library.thread
     failing.fails("abort_transaction", "_TIMED_OUT", retriable=True)
     with pytest.raises(RebuildProducerError):
         producer.abort_transaction(1)
     producer.init_transactions()
     thread._thread.join(WAIT_S)  # the old handle was destroyed in it, with five records
     assert not thread._thread.is_alive()
-    assert handle is not producer._raw.raw
+    assert handle is not producer.adapter.library.raw.raw
     assert heard == []
     producer.begin_transaction()
     producer.produce(stage.sink, b"f", **one)

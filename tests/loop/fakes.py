@@ -184,6 +184,7 @@ class FakeProducer:
     def __init__(self, _settings, *, clock, **_):
         self.written = []
         self.limits = ProducerLimits()
+        self.adapter = self.library = self.calls = self.registration = self.face = self.last_errors = self
         self.is_closed = False
         self._clock = clock
 
@@ -191,6 +192,12 @@ class FakeProducer:
         return ScriptedSession(consumer, self, clock=self._clock)
 
     def init_transactions(self, timeout_s):
+        pass
+
+    def give_up_at(self, moment_s):
+        pass
+
+    def listen(self):
         pass
 
     def begin_transaction(self):
@@ -202,7 +209,7 @@ class FakeProducer:
     def poll(self, timeout_s):
         pass
 
-    def outlet(self, topic, value, key=None):
+    def raw_produce(self, topic, value, key=None):
         self.written.append(value)
 
     def take_refused_delivery(self):

@@ -164,7 +164,7 @@ def test_a_full_local_queue_is_waited_for_on_the_given_clock(clock, passed):
 
     producer = make_producer(clock, Handle(produce=full, poll=serve), limits=ProducerLimits(commit_timeout_s=LONG_S))
     with pytest.raises(KafkaException, match="queue stayed full"):
-        producer.enqueue("bills", OutputRecord("bills", value=b""))
+        producer.adapter.enqueue("bills", OutputRecord("bills", value=b""))
     assert LONG_S <= passed() < LONG_S + 1
 
 

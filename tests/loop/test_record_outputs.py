@@ -30,7 +30,7 @@ class Pen:
         self.undeliverable: set[bytes] = set()
         self.counted = 0
 
-    def outlet(self):
+    def raw_produce(self):
         def produce(topic, value, key=None):
             if topic is None:
                 raise TypeError("topic")
@@ -45,7 +45,7 @@ class Pen:
     def _take(self, topic, value):
         self.written.append(value if topic == "bills" else (topic, value))
 
-    def wrote(self, count):
+    def count_outputs(self, count):
         self.counted += count
 
     def enqueue(self, topic, record):

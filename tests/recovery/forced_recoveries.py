@@ -62,8 +62,9 @@ class Worker:
             name: self._struck(name)
             for name in ("commit_transaction", "send_offsets_to_transaction", "abort_transaction")
         }
-        self.producer._factory = lambda settings: Intercepted(Producer(settings), replacements)
-        self.producer._raw = Intercepted(self.producer._raw, replacements)
+        library = self.producer.adapter.library
+        library.factory = lambda settings: Intercepted(Producer(settings), replacements)
+        library.raw = Intercepted(library.raw, replacements)
         self.running: LoopThread = job.start_loop(loop, self._hear)
 
     def _hear(self, event: Event) -> None:
@@ -96,7 +97,7 @@ class Worker:
     def fence(self) -> None:
         """Somebody else initialises the id. It was generated, so that cannot be a second instance."""
         other = Producer(
-            {"bootstrap.servers": self.producer._settings["bootstrap.servers"], "log_level": 0}
+            {"bootstrap.servers": self.producer.settings["bootstrap.servers"], "log_level": 0}
             | {"transactional.id": self.producer.transactional_id}
         )
         try:

@@ -80,8 +80,8 @@ def before_its_next(call, running, strike):
             strike()
         return getattr(raw, call)(*arguments)
 
-    producer = running.loop._producer
-    producer._raw = Intercepted(producer._raw, {call: striking})
+    library = running.loop._producer.adapter.library
+    library.raw = Intercepted(library.raw, {call: striking})
     wait_for(lambda: struck, f"the producer calls {call}")
 
 

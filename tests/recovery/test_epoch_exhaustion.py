@@ -117,7 +117,7 @@ def test_past_the_last_epoch_the_id_has_another_producer_id_and_commits_go_on(cr
     assert epoch < BEFORE
     producer, consumer = crossing.worn.producer(), stage.subscribed()
     written = commit_some(stage, producer, consumer, 0)
-    producer.rebuild()
+    producer.adapter.rebuild()
     written += commit_some(stage, producer, consumer, 2)
     assert crossing.worn.identity[0] == producer_id
     assert sorted(stage.outputs()) == sorted(written)
@@ -169,7 +169,7 @@ def test_a_producer_that_is_alone_crosses_the_last_epoch_by_its_own_recoveries(k
                 producer.produce(stage.sink, b"never to be seen")
                 assert producer.flush(WAIT_S) == 0
                 worn.await_open()
-            producer.rebuild()
+            producer.adapter.rebuild()
             identities.append(worn.identity)
     producer_ids = [producer_id for producer_id, _ in identities]
     assert len(set(producer_ids)) == 2

@@ -54,11 +54,12 @@ def test_a_fenced_producer_does_not_take_its_id_back():
 def test_a_fence_that_the_transactions_own_age_explains_is_recovered_from(code, end, error):
     with application() as (cluster, running):
         running.call("init_transactions")
-        clock, timeout_s = running.producer._clock, running.producer.transaction_timeout_s
-        running.calls["flush"] = lambda: setattr(running.producer, "_clock", lambda: clock() + 1 + timeout_s)
+        calls, timeout_s = running.producer.adapter.calls, running.producer.adapter.library.transaction_timeout_s
+        clock = calls._clock
+        running.calls["flush"] = lambda: setattr(calls, "_clock", lambda: clock() + 1 + timeout_s)
         cluster.fail_next(ApiKey.END_TXN, getattr(KafkaError, code))
         failure = running.failing_transaction(end)
-        running.producer._clock = clock
+        calls._clock = clock
         assert failure.named_for is error
         running.calls["flush"] = lambda: running.producer.flush(30)
         story = running.live_on(failure, Story())
@@ -151,7 +152,7 @@ class TestAfterEveryBrokerWasAway:
     def test_a_call_that_may_never_return_is_left_behind_and_a_new_handle_commits(self):
         with application(1, **{"metadata.recovery.strategy": "rebootstrap"}) as (cluster, running):
             running.producer.limits = HASTY
-            left_behind = running.producer._raw
+            left_behind = running.producer.adapter.library.raw
             failure = self._away_before_the_offsets(cluster, running)
             if failure is not None:  # nearly always, and then nearly always overdue
                 running.producer.limits = LIMITS

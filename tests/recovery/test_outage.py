@@ -75,7 +75,7 @@ def write_at_last(producer, topic, value):
         try:
             write(producer, topic, value)
         except (AbortableError, RebuildProducerError):
-            producer.rebuild()
+            producer.adapter.rebuild()
             return False
         return True
 
@@ -94,10 +94,10 @@ def test_a_producer_goes_on_after_a_recovery_that_got_no_answer_in_time(kafka_br
             with pytest.raises(RebuildProducerError):
                 producer.abort_transaction()
             with pytest.raises(ClusterUnavailableError):
-                producer.rebuild()
+                producer.adapter.rebuild()
             with pytest.raises(RebuildProducerError, match="not registered"):
                 producer.begin_transaction()
         producer.limits = PATIENT
-        producer.rebuild()
+        producer.adapter.rebuild()
         write_at_last(producer, stage.sink, b"2")
         assert stage.outputs() == ["1", "2"]

@@ -85,7 +85,8 @@ class Pair:
         }
         loop = self.job.loop(transform, events=events, **settings)
         if commit is not None:
-            loop._producer._raw = Intercepted(loop._producer._raw, {"commit_transaction": commit})
+            library = loop._producer.adapter.library
+            library.raw = Intercepted(library.raw, {"commit_transaction": commit})
         running = self.job.start_loop(loop, events)
         events.wait_for(LoopStarted)
         return running
@@ -214,9 +215,10 @@ def test_an_older_loop_that_stood_still_beyond_its_transactions_time_out_takes_t
     older = pair.start(stalling, commit_interval_s=1.5, **short)
     assert stall.door.reached.wait(GATE_S)
     newer = pair.start(**short)
-    began_at = older.loop._producer._began_at
+    adapter = older.loop._producer.adapter
+    began_at = adapter.calls.began_at
     wait_for(
-        lambda: older.loop._producer._clock() - began_at > older.loop._producer.transaction_timeout_s,
+        lambda: adapter._clock() - began_at > adapter.library.transaction_timeout_s,
         "the older transaction to be older than its time-out",
     )
     stall.door.open()

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eos_client import EosConsumer, EosProducer, Outcome, OutputRecord
-from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import AbortableError, EosError, RebuildProducerError
@@ -131,7 +130,7 @@ class BlockMember:
 
     def bury(self) -> None:
         """End the thread of a process that is dead, and can say nothing more to a broker."""
-        ConfluentProducer.close(self.producer)
+        self.producer.adapter.close()
 
 
 class LoopMember(BlockMember):
@@ -154,7 +153,7 @@ class LoopMember(BlockMember):
     def _produce(self, txn: Any, message: Any, headers: list[tuple[str, bytes]]) -> None:
         output = OutputRecord(value=message.value(), partition=message.partition() % 2, headers=headers)
         txn.enqueue(OUTPUT, output)
-        txn.wrote(1)
+        txn.count_outputs(1)
 
 
 def attempted(story: GroupStory, message: Any) -> tuple[str, list[tuple[str, bytes]]]:

@@ -28,7 +28,7 @@ from eos_client.confluent.consumer import (
     rewinding,
     start_offsets,
 )
-from eos_client.confluent.producer import confluent_producer, producer_handle
+from eos_client.confluent.producer import confluent_producer, registration
 from eos_client.core import batch_ledger, commit_gate, producer_recovery
 from eos_client.core.commit_gate import CommitDecision, CommitGate, CommitRuling, GateRule
 from eos_client.core.model import Outcome
@@ -87,12 +87,11 @@ def _anonymous_metadata() -> Iterator[None]:
 
 def _offsets_outside() -> Patch:
     def send(self: Any, positions: Any, *_: Any) -> None:
-        member = self._session._consumer
         offsets = [TopicPartition(p.topic, p.partition, at.next_offset) for p, at in positions.items()]
         with contextlib.suppress(KafkaException):
-            member.library.raw.commit(offsets=offsets, asynchronous=False)
+            self._consumer.library.raw.commit(offsets=offsets, asynchronous=False)
 
-    return mock.patch.object(confluent_producer.ConfluentProducer, "send_offsets", send)
+    return mock.patch.object(transaction_steps.TransactionSteps, "_send_offsets", send)
 
 
 def _no_rewind() -> Patch:
@@ -111,9 +110,9 @@ def _rewinds_too_far() -> Patch:
 def _aborts_unanswered_commit() -> Patch:
     def ask(_consumer: Any, handle: Any, *_: Any) -> Outcome:
         with contextlib.suppress(EosError):
-            handle._finished = None
+            handle.calls.booked()
             handle.abort_transaction(2.0)
-        handle._finished = None
+        handle.calls.booked()
         return Outcome.ABORTED
 
     return mock.patch.object(transaction_steps, "ask_the_log", ask)
@@ -131,23 +130,23 @@ def _unknown_is_aborted() -> Patch:
 
 
 def _off_by(distance: int) -> Patch:
-    send = confluent_producer.ConfluentProducer.send_offsets
+    send = transaction_steps.TransactionSteps._send_offsets
 
-    def moved(self: Any, positions: Any, snapshot: Any, timeout_s: float, metadata: str) -> None:
+    def moved(self: Any, positions: Any, snapshot: Any, token: Any) -> None:
         wrong = {p: replace(at, next_offset=at.next_offset + distance) for p, at in positions.items()}
-        send(self, wrong, snapshot, timeout_s, metadata)
+        send(self, wrong, snapshot, token)
 
-    return mock.patch.object(confluent_producer.ConfluentProducer, "send_offsets", moved)
+    return mock.patch.object(transaction_steps.TransactionSteps, "_send_offsets", moved)
 
 
 def _metadata_of_the_first_commit() -> Patch:
-    send = confluent_producer.ConfluentProducer.send_offsets
+    send = transaction_steps.TransactionSteps._send_offsets
 
-    def kept(self: Any, positions: Any, snapshot: Any, timeout_s: float, metadata: str) -> None:
+    def kept(self: Any, positions: Any, snapshot: Any, token: Any) -> None:
         self.first_snapshot = getattr(self, "first_snapshot", snapshot)
-        send(self, positions, self.first_snapshot, timeout_s, metadata)
+        send(self, positions, self.first_snapshot, token)
 
-    return mock.patch.object(confluent_producer.ConfluentProducer, "send_offsets", kept)
+    return mock.patch.object(transaction_steps.TransactionSteps, "_send_offsets", kept)
 
 
 def _processes_committed_again() -> Patch:
@@ -178,11 +177,11 @@ def _keeps_carried_records() -> Patch:
 
 
 def _never_renews() -> Patch:
-    return mock.patch.object(producer_handle.ProducerHandle, "_renew", return_value=None)
+    return mock.patch.object(registration.Registration, "renew", return_value=None)
 
 
 def _sends_no_offsets() -> Patch:
-    return mock.patch.object(confluent_producer.ConfluentProducer, "send_offsets", return_value=None)
+    return mock.patch.object(transaction_steps.TransactionSteps, "_send_offsets", return_value=None)
 
 
 def _commits_before_the_outputs() -> Patch:

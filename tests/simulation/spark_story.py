@@ -39,6 +39,8 @@ class SimulatedSlot(SlotProducer):
             factory=cluster.producer,
             clock=cluster.clock,
         )
+        self.name = f"slot-{slot}"
+        self.library.start()
 
 
 class Attempt:

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from eos_client import EosConsumer, EosProducer, Outcome
-from eos_client.confluent.producer.deferred_errors import DeferredErrors
+from eos_client.confluent.callback_guard import DeferredErrors
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import (
     ClusterUnavailableError,
@@ -250,7 +250,11 @@ def struck(act, producer, number):
     return strike
 
 
-@pytest.mark.parametrize("act", [EosProducer.init_transactions, EosProducer.rebuild, transaction])
+def rebuild(producer):
+    producer.adapter.rebuild()
+
+
+@pytest.mark.parametrize("act", [EosProducer.init_transactions, rebuild, transaction])
 def test_wherever_an_exception_strikes_a_producer_the_next_rebuild_gives_a_handle_that_works(act):
     copying = Copying()
     producer = copying.producer
@@ -262,7 +266,7 @@ def test_wherever_an_exception_strikes_a_producer_the_next_rebuild_gives_a_handl
         for call in (lambda: producer.poll(0), producer.list_topics, lambda: producer.produce("out", b"no")):
             with suppress(EosError):
                 call()
-        producer.rebuild()
+        producer.adapter.rebuild()
         transaction(producer, f"{number}")
         assert copying.cluster.values("out")[-1] == f"{number}".encode(), strike.struck
 
@@ -273,7 +277,7 @@ def test_a_producer_that_was_fenced_does_not_take_its_id_back_in_a_rebuild(copyi
     copying.producer.produce("out", b"no")
     with pytest.raises(ProducerFencedError):
         copying.producer.commit_transaction()
-    for call in (copying.producer.rebuild, copying.producer.init_transactions):
+    for call in (copying.producer.adapter.rebuild, copying.producer.init_transactions):
         with pytest.raises(ProducerFencedError):
             call()
 
@@ -322,30 +326,30 @@ def test_a_producer_that_cannot_become_transactional_still_belongs_to_every_thre
 
 def test_what_a_callback_raises_is_raised_at_the_end_of_the_outermost_block():
     raised = []
-    deferred = DeferredErrors(lambda: raised.append(len(raised)))
-    deferred.raise_kept()
+    errors = DeferredErrors(lambda: raised.append(len(raised)))
+    errors.raise_kept()
     assert raised == [0]
-    with deferred.until_the_end(beyond=False):
-        with deferred.until_the_end(beyond=False):
-            deferred.raise_kept()
+    with errors.deferred():
+        with errors.deferred():
+            errors.raise_kept()
         assert raised == [0]
     assert raised == [0, 1]
-    with pytest.raises(OwnError), deferred.until_the_end(beyond=False):
+    with pytest.raises(OwnError), errors.deferred():
         raise OwnError
-    with deferred.until_the_end(beyond=True):
-        deferred.raise_kept()
+    with errors.deferred(beyond=True):
+        errors.raise_kept()
     assert raised == [0, 1]
-    deferred.raise_kept()
+    errors.raise_kept()
     assert raised == [0, 1, 2]
 
 
 def test_a_block_that_an_exception_kept_from_being_entered_defers_nothing():
     """Neither at once nor when whatever was half entered is cleared away."""
     raised = []
-    deferred = DeferredErrors(lambda: raised.append(len(raised)))
-    half_entered = deferred.until_the_end(beyond=False)
-    with deferred.until_the_end(beyond=False):
+    errors = DeferredErrors(lambda: raised.append(len(raised)))
+    half_entered = errors.deferred()
+    with errors.deferred():
         pass
     del half_entered
-    assert not deferred.are_deferred
+    assert not errors.are_deferred
     assert raised == [0]

@@ -15,6 +15,7 @@ from confluent_kafka import Producer, TopicPartition
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.ledger.ledger_topic import LedgerTopic
 from eos_client.confluent.ledger.slot_producer import SlotProducer
+from eos_client.confluent.producer.registration import Registration
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.errors import AbortableError, BatchLedgerError, EosError, RetriableError, UnknownOutcomeError
 from eos_client.integration.spark.lease import Lease
@@ -162,8 +163,8 @@ def test_a_kept_handle_is_used_again_only_when_it_wrote_last(driver, local):
 
 def test_a_handle_whose_requests_may_have_been_sent_twice_is_neither_kept_nor_renewed(driver, local, monkeypatch):
     """A late copy must meet another epoch; a renewal could take the slot from a newer attempt."""
-    monkeypatch.setattr(SlotProducer, "may_have_sent_twice", property(lambda _: True))
-    monkeypatch.setattr(SlotProducer, "rebuild", lambda _: pytest.fail("it took the slot again"))
+    monkeypatch.setattr(Registration, "may_have_sent_twice", property(lambda _: True))
+    monkeypatch.setattr(Registration, "rebuild", lambda _: pytest.fail("it took the slot again"))
     first = driver.task(0).write(0, arrow(0, 10))
     assert (first.outcome, first.holder, kept_name(driver)) == (WRITTEN, "", "")
     monkeypatch.undo()

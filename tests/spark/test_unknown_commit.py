@@ -21,6 +21,7 @@ class SilentProducer:
         self.name = "handle"
         self.calls = []
         self._rebuild = rebuild
+        self.ownership = self
 
     def __getattr__(self, name):
         return lambda *_, **__: self.calls.append(name)

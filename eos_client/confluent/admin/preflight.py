@@ -51,8 +51,8 @@ def require_output_topics(producer: ConfluentProducer, topics: Iterable[str], li
         try:
             known = _known(ask, [topic], min(limit_s, _CREATION_WAIT_S), clock)
         except KafkaException as error:
-            producer.listen()
-            raise unreachable(producer.settings, limit_s, producer.last_errors) from error
+            producer.calls.listen()
+            raise unreachable(producer.library.settings, limit_s, producer.library.last_errors) from error
         _require(known, [topic], "output")
 
 

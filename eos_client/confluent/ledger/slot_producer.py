@@ -39,10 +39,14 @@ SLOT_DEFAULTS: Mapping[str, Any] = {
 
 
 class SlotProducer(ConfluentProducer):
-    """One producer handle; ``name`` is unlike that of any other, here or elsewhere."""
+    """One producer handle; ``name`` is unlike that of any other, here or elsewhere.
+
+    Its slot is not taken back: that might take it from a newer attempt.
+    """
 
     init_attempt_s = 0.01
     takes_id_back = False
+    name = ""
 
     def __init__(
         self,
@@ -56,16 +60,19 @@ class SlotProducer(ConfluentProducer):
         own = {**SLOT_DEFAULTS, **_room_for(shared.get("message.max.bytes")), **shared}
         super().__init__({**own, "transactional.id": transactional_id}, limits=limits, hook=hook)
         self.name = uuid.uuid4().hex[:16]
+        self.library.start()
 
-    def _renew(self) -> None:
-        """Leave it: taking the slot again might take it from a newer attempt. Such a handle is not kept."""
+    def __del__(self) -> None:
+        """End the handle of a producer that was dropped without ``close()``."""
+        if self.name:  # else it was never built
+            self.library.end_dropped()
 
     def produce_named(self, topic: str, value: bytes | None, key: bytes | None, **options: Any) -> None:
         """Queue a record; raises BufferError when the local queue is full, else an error named for what to do."""
         try:
-            self._raw.produce(topic, value, key, **options)
+            self.library.raw.produce(topic, value, key, **options)
         except KafkaException as exception:
-            failed = self._failed(TransactionalRequest.PRODUCE, exception, f" (topic {topic!r})")
+            failed = self.calls.failed(TransactionalRequest.PRODUCE, exception, f" (topic {topic!r})")
             if isinstance(failed, OutputRefusedError):
                 raise _refused_row(kafka_error(exception), topic, options.get("partition")) from exception
             if kafka_error(exception).name() == FATAL_UNNAMED:
@@ -76,10 +83,6 @@ class SlotProducer(ConfluentProducer):
         """Add the slot's new ledger entry to the transaction, fenced by the driver's lease (KIP-447)."""
         at = TopicPartition(topic, partition_of_slot(slot), entry.next_batch, metadata=entry.encode())
         self.send_offsets_to_transaction([at], group_metadata, timeout_s)
-
-    def disown(self) -> None:
-        """Let another thread use the handle."""
-        self._ownership.disown()
 
 
 def _refused_row(error: KafkaError, topic: str, partition: int | None) -> KafkaOutputRefusedError:

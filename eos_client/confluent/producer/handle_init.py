@@ -9,11 +9,8 @@ whose connection was lost, and which the client library has sent again.
 
 from __future__ import annotations
 
-import weakref
-from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
-from eos_client.errors import WrongThreadError
 from eos_client.ports import Clock
 
 _LATE_INIT_S = 10.0
@@ -40,9 +37,17 @@ class HandleInit:
             raw.init_transactions(timeout_s)
             self.is_fresh = True
 
+    def asks(self) -> None:
+        """Note that a request is about to be sent, where one is needed."""
+        self.is_unanswered = self.is_resumable
+
     def answered(self) -> None:
-        """Note that the init has ended: it succeeded, or the handle was told that it never will."""
+        """Note that the init has ended: it succeeded, or the handle was told that it never will, or is left."""
         self.is_resumable = self.is_unanswered = False
+
+    def give_up(self) -> None:
+        """Note that the handle is not to be initialised any more."""
+        self.is_resumable = False
 
     def transaction_begins(self) -> None:
         """Note that another init would not be the same one."""
@@ -83,40 +88,3 @@ class InitsLeftBehind:
         """Note that the present handle has committed, so was not fenced until now."""
         if self._count and self._clock() - self._followed_at >= _LATE_INIT_S:
             self._count = 0
-
-
-class GivesWay(Protocol):
-    """A producer as its successor sees it."""
-
-    @property
-    def claim(self) -> object:
-        """What it wants: equal for two producers if both want the same id of the same cluster."""
-        ...
-
-    def give_way(self) -> None:
-        """End the handle if its init is unanswered. Raises WrongThreadError while another thread uses the producer."""
-        ...
-
-
-class UnansweredInits:
-    """The producers of this process whose last init has not succeeded.
-
-    librdkafka goes on with an init after its call has failed. An application that builds another producer after an
-    outage, without closing the first, would lose the id to it: whichever request is served last has the newest epoch.
-    """
-
-    def __init__(self) -> None:
-        self._producers: set[weakref.ref[GivesWay]] = set()
-
-    def begins(self, producer: GivesWay) -> None:
-        """Note that ``producer`` asks for its id; earlier ones with the same claim that are in vain give way."""
-        for each in self._producers.copy():
-            other = each()
-            if other is not None and other is not producer and other.claim == producer.claim:
-                with suppress(WrongThreadError):
-                    other.give_way()
-        self._producers.add(weakref.ref(producer, self._producers.discard))
-
-    def succeeded(self, producer: GivesWay) -> None:
-        """Note that ``producer`` has its id."""
-        self._producers.discard(weakref.ref(producer))

@@ -1,8 +1,9 @@
-"""Turns an output into arguments of ``produce`` and refuses those that confluent_kafka does not check.
+"""Turns an output into arguments of ``produce``, refuses what confluent_kafka does not check, and guards callbacks.
 
 A header's name with a lone surrogate ends the process, one with a NUL is cut short, one that is no text is written as
 its ``repr``; a topic that no broker accepts is found out only when the transaction cannot be committed. A timestamp of
-0 is replaced by the current time, and ``True`` is taken for 1.
+0 is replaced by the current time, and ``True`` is taken for 1. A delivery callback is not called once its handle was
+abandoned: its records belong to a transaction that is over, and the report would come from a thread of its own.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.ports import OutputRecord
 
 _ANY_PARTITION = -1  # the producer's partitioner chooses, as with None
+_CALLBACKS = ("callback", "on_delivery")
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -76,3 +79,28 @@ def _check_name(name: Any) -> None:
     if "\0" in name:
         raise ValueError(f"the header name {name!r} contains a NUL, at which it would end")
     name.encode()
+
+
+def guard_options(guard: CallbackGuard, options: dict[str, Any]) -> dict[str, Any]:
+    """Guard the callback among a call's named arguments, if there is one."""
+    for name in _CALLBACKS:
+        if options.get(name) is not None:
+            options[name] = guard.guarded(options[name])
+    return options
+
+
+def guard_arguments(guard: CallbackGuard, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Guard the callback among a call's unnamed arguments; nothing else there can be called."""
+    return tuple(guard.guarded(each) if callable(each) else each for each in arguments)
+
+
+def guard_messages(guard: CallbackGuard, messages: Any) -> Any:
+    """Return ``messages`` of a batch, those with a callback of their own as copies.
+
+    Whatever is no list of dicts is left to the client library, which says what is wrong with it.
+    """
+    if not isinstance(messages, list):
+        return messages
+    return [
+        guard_options(guard, dict(m)) if isinstance(m, dict) and m.get("callback") is not None else m for m in messages
+    ]

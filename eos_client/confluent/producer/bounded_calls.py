@@ -1,0 +1,294 @@
+"""Which calls a producer's handle takes, how long each may last, and what the failure of one is named.
+
+An exception from outside may strike anywhere. So ``finished`` says why the handle takes no calls *before* a call that
+must not be repeated is made, and is cleared only when what has become of the call is known and booked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NoReturn, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from eos_client import errors
+from eos_client.confluent import failures
+from eos_client.confluent.handle_thread import OverdueError
+from eos_client.confluent.producer.library_producer import LibraryProducer
+from eos_client.core.error_codes import OVERDUE
+from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest
+from eos_client.ports import Clock
+
+# A call is given its own timeout first; only what outlives that by this much is left behind.
+_GRACE_S = 0.5
+_REPORT_LIMIT_S, _REPORT_SLICE_S = 0.5, 0.05
+
+T = TypeVar("T")
+
+
+class NotInitialisedError(failures.KafkaRebuildProducerError):
+    """The handle serves what needs no transaction; the next init_transactions() continues or replaces it."""
+
+
+def not_initialised(transactional_id: str) -> NotInitialisedError:
+    """Return why a handle takes no transactional calls whose init has not succeeded."""
+    message = (
+        f"transactional.id {transactional_id!r} is not registered: the last init_transactions() or rebuild did not "
+        "succeed, or an exception from outside broke it off. Call init_transactions()."
+    )
+    conflict = KafkaError(KafkaError._CONFLICT, message, retriable=True)  # noqa: SLF001  # a public local code
+    return NotInitialisedError(conflict, message)
+
+
+def _why_broken_off(request: TransactionalRequest, transactional_id: str) -> errors.EosError:
+    """Return why no call is possible after one that an exception from outside broke off: nobody knows its outcome."""
+    is_commit = request is TransactionalRequest.COMMIT
+    what = f"{request.value}() of transactional.id {transactional_id!r} was broken off by an exception from outside"
+    way_out = (
+        "Do not abort and do not commit again: call init_transactions(), then compare the group's committed offsets "
+        "with those that were sent."
+        if is_commit
+        else "Call init_transactions() to build a new handle with the same id."
+    )
+    message = f"{what}. {way_out}"
+    error = KafkaError(KafkaError._INTR, message)  # noqa: SLF001  # a public local code
+    kind = failures.KafkaUnknownOutcomeError if is_commit else failures.KafkaRebuildProducerError
+    return kind(error, message)
+
+
+class BoundedCalls:
+    """``finished`` is why the handle takes no calls, None while it does; ``began_at`` when the transaction began."""
+
+    def __init__(self, library: LibraryProducer, clock: Clock, *, takes_id_back: bool) -> None:
+        self.library = library
+        self._clock = clock
+        self.takes_id_back = takes_id_back
+        self.finished: errors.EosError | None = None
+        self.began_at: float | None = None
+        self._broken_off: errors.EosError | None = None
+        self._transaction_failure: errors.AbortableError | None = None
+        self._group_fenced = False
+        self._failed_before: tuple[TransactionalRequest, str] | None = None
+        self._losses_before_call = 0
+
+    # -- the transaction ---------------------------------------------------------------------------------------------
+
+    @property
+    def transaction_age_s(self) -> float:
+        """Seconds since ``begin_transaction``; 0.0 when none is open."""
+        return 0.0 if self.began_at is None else self._clock() - self.began_at
+
+    @property
+    def transaction_failure(self) -> errors.AbortableError | errors.RebuildProducerError | None:
+        """Why the open transaction can only be aborted, where a call has said so already; it stays until it is.
+
+        Also why none can be begun, where the handle must be rebuilt first.
+        """
+        finished = self.finished
+        if isinstance(finished, errors.RebuildProducerError) and not isinstance(finished, errors.UnknownOutcomeError):
+            return finished
+        return self._transaction_failure
+
+    @property
+    def has_open_transaction(self) -> bool:
+        """Whether a transaction was begun that a commit or an abort could still end."""
+        return self.began_at is not None and self.finished is None
+
+    @property
+    def may_have_ended(self) -> bool:
+        """Whether the transaction that was begun may have been ended, whatever the last call has raised.
+
+        So it is where an exception from outside came while the end was under way, or between that and the return.
+        """
+        is_broken_off = self.finished is not None and self.finished is self._broken_off
+        return is_broken_off or self.began_at is None
+
+    def begun(self) -> None:
+        """Note that a transaction has begun."""
+        self.began_at = self._clock()
+        self.finished = None
+
+    def booked(self) -> None:
+        """Note that what has become of the last call is known."""
+        self.finished = None
+
+    def ended(self, request: TransactionalRequest) -> None:
+        """Note that ``request`` has ended the transaction."""
+        if request is TransactionalRequest.COMMIT:
+            self._failed_before = None
+            self.library.inits_left.committed()
+        self.forget_transaction()
+        self.finished = None
+
+    def forget_transaction(self) -> None:
+        """Note that no transaction is open."""
+        self.began_at = self._transaction_failure = None
+
+    def offsets_are_fenced(self) -> None:
+        """Note that offsets of the transactions are fenced by a group's membership."""
+        self._group_fenced = True
+
+    # -- which calls are possible ------------------------------------------------------------------------------------
+
+    def finish(self, error: errors.EosError) -> None:
+        """Take no calls from now on, because of ``error``."""
+        self.finished = error
+        self.library.init.give_up()
+
+    def unregister(self) -> None:
+        """Take no transactional calls until an init has succeeded, which the present handle may go on with."""
+        self.finished = not_initialised(self.library.transactional_id)
+
+    def require_usable(self) -> None:
+        """Raise why the handle takes no calls."""
+        if self.finished is not None:
+            raise self.finished
+
+    def require_serving(self) -> None:
+        """Raise why the handle does not even serve what needs no transaction."""
+        if self.library.raw is None or not isinstance(self.finished, NotInitialisedError):
+            self.require_usable()
+
+    def mark_broken_off(self, request: TransactionalRequest) -> None:
+        """Say what has become of ``request`` should an exception from outside keep us from booking that."""
+        self.finished = self._broken_off = _why_broken_off(request, self.library.transactional_id)
+
+    # -- making them -------------------------------------------------------------------------------------------------
+
+    def run(self, request: TransactionalRequest, call: Callable[[], Any], timeout_s: float) -> None:
+        """Run ``call`` in the handle's thread. The caller clears ``finished`` when its success is booked."""
+        if request is TransactionalRequest.INIT:
+            self.require_serving()
+        else:
+            self.require_usable()
+            self.mark_broken_off(request)
+        self._losses_before_call = self.library.log.losses
+        try:
+            error = self.library.thread.run(call, timeout_s + _GRACE_S).take_error()
+        except OverdueError as exception:
+            name = self.library.transactional_id
+            raise self.remember(failures.overdue_error(self._failure(request), timeout_s, name)) from exception
+        if error is not None:
+            try:
+                self.raise_failure(request, error)
+            finally:
+                del error  # or the traceback and this frame would keep each other, and the handle, alive
+
+    def direct(self, request: TransactionalRequest, call: Callable[[], T]) -> T:
+        """Make ``call`` in the caller's thread."""
+        if request is TransactionalRequest.FLUSH:
+            self.require_serving()
+        else:
+            self.require_usable()
+        try:
+            return self.library.call(call)
+        except KafkaException as exception:
+            if isinstance(exception, errors.EosError):
+                raise
+            self.raise_named(request, exception)
+
+    def serve(self, timeout_s: float) -> int:
+        """Serve the client library's events; returns how many."""
+        # Fatal errors come out of whatever serves them.
+        return int(self.direct(TransactionalRequest.FLUSH, lambda: self.library.raw.poll(timeout_s)))
+
+    def listen(self) -> None:
+        """Take in what the client library has to say, or it piles up in memory; the next call raises what failed."""
+        with suppress(errors.EosError):
+            self.serve(0)
+
+    # -- failures ----------------------------------------------------------------------------------------------------
+
+    def raise_failure(self, request: TransactionalRequest, error: BaseException) -> NoReturn:
+        """Raise ``error`` of a call that was marked as broken off, by its name; then it was not."""
+        marked = self.finished
+        named = self._name(request, error) if isinstance(error, KafkaException) else error
+        if self.finished is marked and request is not TransactionalRequest.INIT:
+            self.finished = None
+        try:
+            if named is error:
+                raise error
+            raise named from error
+        finally:
+            del error, named
+
+    def raise_named(self, request: TransactionalRequest, exception: KafkaException, where: str = "") -> NoReturn:
+        """Raise what ``exception`` is named by the recovery table; ``where`` ends its message."""
+        named = self._name(request, exception, where)
+        if named is exception:
+            raise exception
+        raise named from exception
+
+    def _name(self, request: TransactionalRequest, exception: KafkaException, where: str = "") -> Exception:
+        if self.library.transactional_id:
+            return self.failed(request, exception, where)
+        # Where nothing can be said that confluent_kafka's own exception does not say, it is that.
+        named = failures.idempotent_error(request, failures.kafka_error(exception))
+        return exception if named is None else self.remember(named)
+
+    def failed(self, request: TransactionalRequest, exception: KafkaException, where: str = "") -> errors.EosError:
+        """Return what the ``exception`` of a transactional producer is named; remembers what follows from it."""
+        error = failures.kafka_error(exception)
+        failure = self._failure(request, error)
+        if request is TransactionalRequest.PRODUCE and failure.code == "_STATE" and failure.transaction_open:
+            self._await_undelivered()
+        self._failed_before = (request, failure.code)
+        if failure.is_fenced:
+            self.library.inits_left.fenced()
+        transactional_id = self.library.transactional_id
+        named = failures.producer_error(failure, error, transactional_id, self._why_failed(failure) + where)
+        if request is TransactionalRequest.INIT and failure.fatal:
+            self.library.init.answered()
+            self.finished = named
+        return self.remember(named)
+
+    def _await_undelivered(self) -> None:
+        """After a failed delivery librdkafka first takes no more outputs, and reports what failed a moment later."""
+        deadline = self._clock() + _REPORT_LIMIT_S
+        while self.library.last_errors.awaits_undelivered and self._clock() < deadline:
+            heard = bool(self.library.log.failed)
+            self.serve(_REPORT_SLICE_S)
+            if heard:  # and no report beside it: the outputs are held back, to be sent again or purged
+                return
+
+    def _why_failed(self, failure: ProducerFailure) -> str:
+        clause = self.library.last_errors.delivery_clause()
+        if not clause and failure.code == "_STATE" and self.library.log.failed:
+            return f"; {self.library.log.failed}"
+        return clause
+
+    def _failure(self, request: TransactionalRequest, error: KafkaError | None = None) -> ProducerFailure:
+        library = self.library
+        known = ProducerFailure(
+            request,
+            OVERDUE,
+            transaction_age_s=self.transaction_age_s,
+            transaction_timeout_s=library.transaction_timeout_s,
+            generated_id=library.id_is_generated,
+            transaction_open=self.began_at is not None,
+            group_fenced=self._group_fenced,
+            init_left_behind=self.takes_id_back and library.inits_left.explain_a_fence,
+            again=error is not None and (request, error.name()) == self._failed_before,
+            may_have_been_sent_twice=request is TransactionalRequest.COMMIT and self._may_be_a_second_copys(error),
+        )
+        return known if error is None else failures.with_error(known, error)
+
+    def _may_be_a_second_copys(self, error: KafkaError | None) -> bool:
+        """Whether a connection was lost before the call that began last was refused: librdkafka repeats it then."""
+        if error is None or not error.txn_requires_abort():
+            return False
+        library = self.library
+        with suppress(KafkaException):  # not by `serve`: until this failure has a name, the handle takes no calls
+            library.call(lambda: library.raw.poll(0))
+        return library.log.losses > self._losses_before_call or not library.log.understood
+
+    def remember(self, error: errors.EosError) -> errors.EosError:
+        """Return ``error``, and let later calls fail as it wants."""
+        if isinstance(error, (errors.RebuildProducerError, errors.ProducerFencedError, errors.FatalClientError)):
+            self.finish(error)
+        elif isinstance(error, errors.AbortableError) and self.began_at is not None:
+            self._transaction_failure = self._transaction_failure or error
+        elif isinstance(error, errors.ClusterUnfitError):
+            self._transaction_failure = None  # the client library itself refuses every later call, with this reason
+        return error

@@ -1,0 +1,148 @@
+"""The client library's producer in use, with what stands around it and is replaced together with it.
+
+The transactional.id outlives it: a handle that failed for good, or whose call is overdue, is left behind, and
+``init_transactions`` of the next one bumps the epoch, which fences the old one and ends its transaction (KIP-360).
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from eos_client.config import idempotent_producer_settings, safe_producer_settings
+from eos_client.confluent.call_stack import in_library
+from eos_client.confluent.callback_guard import CallbackGuard, DeferredErrors
+from eos_client.confluent.client_log import ClientLog
+from eos_client.confluent.diagnosis import LastErrors
+from eos_client.confluent.handle_thread import HandleThread
+from eos_client.confluent.producer.handle_init import HandleInit, InitsLeftBehind
+from eos_client.confluent.producer.producer_identity import IdentityWatch
+from eos_client.ports import Clock
+
+ProducerFactory = Callable[[dict[str, Any]], Any]
+T = TypeVar("T")
+
+
+def _destroy(raw: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that it could not end its transaction is why it is left
+        raw.purge()  # close() waits for outstanding records without any limit
+        raw.close()
+
+
+class LibraryProducer:
+    """``raw`` is the library's producer in use, None where there is none; `start` builds it, with all that is its own.
+
+    That is ``guard``, ``log``, ``thread``, and ``init``, how far its init is. ``callback_errors`` raises what callbacks
+    have raised, once what was asked for is done and booked. ``settings`` are librdkafka's, the defaults of this package
+    included.
+    """
+
+    raw: Any = None
+    thread: Any = None
+    _leaving: Any = None
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        factory: ProducerFactory,
+        clock: Clock,
+        shortest_timeout_s: float,
+        *,
+        generate_id: bool,
+    ) -> None:
+        self._shortest_timeout_s = shortest_timeout_s
+        self.settings = idempotent_producer_settings(settings)
+        self.id_is_generated = self.settings.get("transactional.id") is None
+        if generate_id or not self.id_is_generated:
+            self.settings = self.settings_with_id()
+        self.last_errors = LastErrors(self.settings.get("error_cb"))
+        self.factory = factory
+        self._clock = clock
+        self.guard = CallbackGuard()
+        self.callback_errors = DeferredErrors(lambda: self.guard.raise_kept())  # noqa: PLW0108  # not always this one
+        self.init = HandleInit()
+        self.inits_left = InitsLeftBehind(clock)
+
+    def start(self) -> None:
+        """Build another one; the one before was left behind."""
+        # One for each handle: what one that was left behind still says is nobody's business.
+        self.guard = CallbackGuard(self.guard.error)
+        self._identity = IdentityWatch(self.settings)
+        self.log = ClientLog(self.settings)
+        # Without an id nothing hangs on the library's log and errors, and poll() returns for no event of ours.
+        settings = self._watched(dict(self.settings)) if self.transactional_id else dict(self.settings)
+        settings = self.guard.added_to(self._identity.added_to(settings))
+        with self.guard.building("producer"):
+            raw = self.factory(settings)
+        self.thread = HandleThread(f"eos-producer-{self.transactional_id}", self._clock)
+        self.raw = raw
+        self.init = HandleInit()  # last: whatever is broken off before is done again
+
+    def _watched(self, settings: dict[str, Any]) -> dict[str, Any]:
+        # What the application gave and nobody can call is left there, for the client library to refuse.
+        if settings.get("error_cb") is None or callable(settings["error_cb"]):
+            settings["error_cb"] = self.last_errors
+        only_errors = str(settings.get("delivery.report.only.error", "")).lower() in {"true", "t", "1"}
+        theirs = settings.get("on_delivery")
+        if callable(theirs) or (only_errors and theirs is None):
+            settings["on_delivery"] = self.last_errors.watching_deliveries(theirs)
+        return self.log.added_to(settings)
+
+    @property
+    def transactional_id(self) -> str:
+        """The producer's stable name across restarts and rebuilds; empty until it has one."""
+        return str(self.settings.get("transactional.id") or "")
+
+    @property
+    def transaction_timeout_s(self) -> float:
+        """Seconds after which the coordinator aborts an open transaction; 0.0 until the producer has an id."""
+        return int(self.settings["transaction.timeout.ms"]) / 1000 if self.transactional_id else 0.0
+
+    @property
+    def identity(self) -> str | None:
+        """The handle's ``id/epoch`` as its statistics tell it (``statistics.interval.ms``); None where they do not."""
+        return self._identity.known
+
+    def settings_with_id(self) -> dict[str, Any]:
+        """Return the settings of a transactional producer, with a generated id where none was chosen."""
+        return safe_producer_settings(self.settings, self._shortest_timeout_s)
+
+    def take_settings(self, settings: dict[str, Any]) -> None:
+        """Build the next one with ``settings``."""
+        self.settings = settings
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Replace the SASL credentials, also for the handle that replaces this one."""
+        self.settings.update({"sasl.username": username, "sasl.password": password})
+        self.raw.set_sasl_credentials(username, password)
+
+    def call(self, call: Callable[[], T]) -> T:
+        """Make a ``call`` that may serve callbacks; raises TransactionStateError inside another such call."""
+        return in_library(self, call)
+
+    def leave_behind(self) -> None:
+        """Let its thread destroy it once that is free; never waits."""
+        # Destroying a handle joins librdkafka's threads, which may take as long as the call that is stuck. Not left to
+        # the garbage collector either: a live zombie would keep its connections.
+        raw = self._leaving if self.raw is None else self.raw
+        if raw is None:
+            return
+        if self.init.is_unanswered:
+            self.inits_left.another()
+            self.init.answered()
+        self.guard.retire()
+        # Whatever strikes from here on, nothing is asked of a handle that may be destroyed, and it is destroyed.
+        self._leaving, self.raw = raw, None
+        self.thread.abandon(lambda: _destroy(raw), lambda: raw.poll(0))
+        self._leaving = None
+
+    def end_dropped(self) -> None:
+        """End the handle of a producer that was dropped without close(); not in the thread that collects garbage."""
+        # In simulated time that would be a matter of chance, and at the end of the process there is no other thread.
+        if self.raw is not None and self.thread.is_real and not sys.is_finalizing():
+            self.leave_behind()
+        elif self.thread is not None:
+            self.thread.end()

@@ -1,0 +1,225 @@
+"""Registers a producer's transactional.id, replaces handles that are of no use any more, and registers it again.
+
+Without an id it is an idempotent producer, for any thread; the first ``init_transactions`` gives it an id and a handle.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from contextlib import suppress
+
+import tenacity
+from confluent_kafka import Producer, libversion
+
+from eos_client import errors
+from eos_client.confluent.diagnosis import why_init_failed
+from eos_client.confluent.failures import unflushed_error
+from eos_client.confluent.producer.bounded_calls import BoundedCalls, not_initialised
+from eos_client.confluent.thread_ownership import ThreadOwnership, owned
+from eos_client.core.producer_recovery import TransactionalRequest
+from eos_client.observe import Counters, EventHook, ProducerRebuilt
+from eos_client.ports import Clock
+
+_INIT_ATTEMPT_MIN_S = 0.01
+_FLUSH_SLICE_S = 0.2
+
+
+def _sent_twice(transactional_id: str, *, log_understood: bool) -> errors.RebuildProducerError:
+    happened = (
+        f"a connection of transactional.id {transactional_id!r} was lost since its handle was built"
+        if log_understood
+        else f"librdkafka {libversion()[0]} does not tell in a known form which connections transactional.id "
+        f"{transactional_id!r} loses, so each of its transactions ends with its handle"
+    )
+    return errors.RebuildProducerError(
+        f"{happened}: the client library may have sent a request twice, and the first copy could still end the next "
+        "transaction (KAFKA-17754). Call init_transactions() to build a new handle with the same id."
+    )
+
+
+class Registration:
+    """Initialises the handle, and replaces it.
+
+    ``init_attempt_s``: how long one attempt of ``init_transactions`` takes at most before it is repeated.
+    """
+
+    def __init__(
+        self,
+        calls: BoundedCalls,
+        ownership: ThreadOwnership,
+        counters: Counters,
+        hook: EventHook,
+        clock: Clock,
+        init_attempt_s: float,
+    ) -> None:
+        self._library = calls.library
+        self._calls = calls
+        self._ownership = ownership
+        self._counters = counters
+        self._hook = hook
+        self._clock = clock
+        self._init_attempt_s = init_attempt_s
+        self._give_up_at = math.inf
+
+    def init_transactions(self, limit_s: float) -> None:
+        """Register the id; builds a new handle when this one is finished, or has no id."""
+        self._refuse_when_over()
+        began_at = self._clock()
+        if not self._library.transactional_id:
+            self._become_transactional(limit_s)
+        elif self._calls.finished is not None and not self._library.init.is_resumable:
+            self._replace_handle()
+        self._initialise(max(0.0, limit_s - (self._clock() - began_at)))
+
+    def _refuse_when_over(self) -> None:
+        if isinstance(self._calls.finished, (errors.ClientClosedError, errors.ProducerFencedError)):
+            raise self._calls.finished
+
+    def _become_transactional(self, limit_s: float) -> None:
+        if self._calls.finished is None and (left := self._flush_idempotent(limit_s)):
+            raise unflushed_error(left, limit_s)
+        settings = self._library.settings_with_id()
+        self._calls.finish(not_initialised(settings["transactional.id"]))
+        self._library.take_settings(settings)
+        self._ownership.end_sharing()
+        self._replace_handle()
+
+    def _flush_idempotent(self, limit_s: float) -> int:
+        deadline = self._clock() + limit_s
+        while True:
+            # In slices: Python runs signal handlers between calls into the client library, not during one.
+            slice_s = min(_FLUSH_SLICE_S, max(0.0, deadline - self._clock()))
+            left = int(self._library.call(lambda: self._library.raw.flush(slice_s)))  # noqa: B023
+            if not left or self._clock() >= deadline:
+                return left
+
+    def _replace_handle(self) -> None:
+        """Replace the handle, which takes no calls until its init has succeeded; what was broken off is done again."""
+        self._calls.finish(not_initialised(self._library.transactional_id))
+        self._library.leave_behind()
+        self._library.start()
+        self._calls.forget_transaction()
+
+    def _initialise(self, limit_s: float) -> None:
+        library = self._library
+        if library.init.is_resumable and self._calls.finished is None:
+            self._calls.unregister()
+        if library.thread.is_real:  # in a simulated cluster, instances stand for processes
+            self._ask_others_to_give_way()
+            _UNANSWERED.add(weakref.ref(self, _UNANSWERED.discard))
+        try:
+            self._initialise_within(limit_s)
+        except (errors.RetriableError, errors.RebuildProducerError) as error:
+            if self.gives_up:
+                raise errors.ClusterUnavailableError(f"{error} Given up because the process is to stop.") from error
+            simulated = not isinstance(library.raw, Producer)
+            raise why_init_failed(library.settings, library.last_errors, limit_s, error, simulated=simulated) from error
+        _UNANSWERED.discard(weakref.ref(self))
+        library.inits_left.followed()
+        library.init.answered()
+        self._calls.booked()
+
+    def _initialise_within(self, limit_s: float) -> None:
+        deadline = self._clock() + limit_s
+        retrying = tenacity.Retrying(
+            sleep=self._clock.sleep,
+            retry=tenacity.retry_if_exception_type((errors.RetriableError, errors.RebuildProducerError)),
+            stop=lambda _: self.gives_up or self._clock() >= deadline,
+            wait=tenacity.wait_exponential(multiplier=0.001, max=1.0),
+            before_sleep=lambda _: None if self._library.init.is_resumable else self._replace_handle(),
+            reraise=True,
+        )
+        retrying(self._init_once, deadline)
+
+    def _init_once(self, deadline: float) -> None:
+        attempt_s = min(self._init_attempt_s, max(_INIT_ATTEMPT_MIN_S, deadline - self._clock()))
+        raw, init = self._library.raw, self._library.init
+        init.asks()
+        try:
+            self._calls.run(TransactionalRequest.INIT, lambda: init.attempt(raw, attempt_s), attempt_s)
+        except errors.RetriableError:
+            self._calls.serve(0)  # the client library's log may say why
+            raise
+
+    def give_up_at(self, moment_s: float) -> None:
+        """Wait for the cluster no longer than until ``moment_s`` of the clock."""
+        self._give_up_at = moment_s
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether waiting for the cluster has come to its end."""
+        return self._clock() >= self._give_up_at
+
+    @property
+    def claim(self) -> object:
+        """The id, with the cluster that is asked for it."""
+        library = self._library
+        return library.factory, library.settings.get("bootstrap.servers"), library.transactional_id
+
+    def _ask_others_to_give_way(self) -> None:
+        for each in _UNANSWERED.copy():
+            other = each()
+            if other is not None and other is not self and other.claim == self.claim:
+                with suppress(errors.WrongThreadError):
+                    other.give_way()
+
+    @owned()
+    def give_way(self) -> None:
+        """End the handle if its init is unanswered, for a younger producer asks for the same id.
+
+        The next ``init_transactions`` of this one takes the id back. Raises WrongThreadError while another thread uses
+        the producer.
+        """
+        if self._library.init.is_unanswered and not self._library.guard.is_running():
+            self._calls.finish(not_initialised(self._library.transactional_id))
+            self._library.leave_behind()
+
+    def rebuild(self, limit_s: float) -> None:
+        """Replace the handle and initialise the new one, which ends the old one's transaction one way or the other.
+
+        Tried for ``limit_s``, or until `give_up_at`; raises what ``init_transactions`` raises. A rebuild that failed or
+        was broken off is continued.
+        """
+        self._refuse_when_over()
+        began_at, reason = self._clock(), str(self._calls.finished or "asked for")
+        age_s, old = self._calls.transaction_age_s, self._library.identity
+        if not self._library.init.is_resumable:
+            self._replace_handle()
+        self._initialise(limit_s)
+        self._counters.producer_rebuilds += 1
+        self._hook(
+            ProducerRebuilt(
+                transactional_id=self._library.transactional_id,
+                reason=reason,
+                duration_s=self._clock() - began_at,
+                transaction_age_s=age_s,
+                old_producer=old,
+            )
+        )
+
+    @property
+    def may_have_sent_twice(self) -> bool:
+        """Whether this handle has lost a connection: a copy of a request may still arrive, late.
+
+        A loss between transactions counts as well, so that no handle goes on until a loss is not told any more.
+        """
+        self._calls.listen()
+        log = self._library.log
+        return log.losses > 0 or not log.understood or self._calls.finished is not None
+
+    def renew(self, limit_s: float) -> None:
+        """Fence whatever is still under way; what has been confirmed stays so, whatever becomes of this."""
+        if self._calls.takes_id_back and self._calls.finished is None:
+            library = self._library
+            self._calls.finish(_sent_twice(library.transactional_id, log_understood=library.log.understood))
+            with suppress(errors.EosError):
+                self.rebuild(limit_s)
+
+
+_UNANSWERED: set[weakref.ref[Registration]] = set()
+"""Those of this process whose last init has not succeeded.
+
+librdkafka goes on with an init after its call has failed. An application that builds another producer after an outage,
+without closing the first, would lose the id to it: whichever request is served last has the newest epoch.
+"""
