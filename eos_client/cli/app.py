@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import metadata
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,7 +20,7 @@ from eos_client.cli.doctor import DoctorOptions, diagnose, report
 from eos_client.cli.failures import ExitCode, exit_code_table, failures_reported
 from eos_client.cli.logs import LogFormat, configure_logs
 from eos_client.cli.run import OnError, RunOptions, run_loop
-from eos_client.cli.settings import parse_names, parse_settings
+from eos_client.cli.settings import client_settings, parse_names, parse_settings
 from eos_client.cli.signals import sigterm_as_interrupt
 from eos_client.testing.embedded_kafka import DEFAULT_VERSION
 
@@ -46,6 +47,10 @@ Input = Annotated[
     typer.Option("--input", metavar="FILE", help="Text or NDJSON, one record a line; - for standard input."),
 ]
 Seconds = Annotated[float, typer.Option(metavar="S", help="How long the input takes to arrive.", min=1.0, max=3600.0)]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config-file", metavar="FILE.toml", help="Settings; so may EOS_CLIENT_CONFIG_SASL_PASSWORD=..."),
+]
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Log every transaction; show the traceback of an error.", show_default=False)
 ]
@@ -93,7 +98,12 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     ] = None,
     attempts: Annotated[int, typer.Option(metavar="N", help="How often FUNC is called before it counts.", min=1)] = 1,
     config: Config = None,
+    config_file: ConfigFile = None,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look on stderr.")] = LogFormat.CONSOLE,
+    progress_interval_s: Annotated[
+        float | None,
+        typer.Option("--progress-interval", metavar="S", help="Default: 10; 1 with --log-format json.", min=0.001),
+    ] = None,
     verbose: Verbose = False,
 ) -> None:
     """Run one exactly-once worker: FUNC(record) returns or yields OutputRecords, or bytes for the --to topic.
@@ -117,8 +127,8 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
                 on_error=on_error,
                 dead_letter_topic=dead_letter_topic,
                 attempts=attempts,
-                settings=parse_settings(config or ()),
-                progress_interval_s=_JSON_PROGRESS_S if as_json else _CONSOLE_PROGRESS_S,
+                settings=client_settings(config or (), config_file),
+                progress_interval_s=progress_interval_s or (_JSON_PROGRESS_S if as_json else _CONSOLE_PROGRESS_S),
             )
         )
 
@@ -140,6 +150,7 @@ def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
         bool, typer.Option("--spark/--no-spark", help="A Spark stream behind the workers, where Spark is installed.")
     ] = True,
     config: Config = None,
+    config_file: ConfigFile = None,
     verbose: Verbose = False,
 ) -> None:
     """Prove it: workers join, one is killed and comes back, and the topic is read back record by record."""
@@ -148,7 +159,7 @@ def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
         options = DemoOptions(
             bootstrap_servers=bootstrap,
             input_name=input_name,
-            settings=parse_settings(config or ()),
+            settings=client_settings(config or (), config_file),
             group_protocol=group_protocol,
             partition_count=partitions,
             feed_s=seconds,
@@ -194,6 +205,7 @@ def doctor(
         list[str] | None, typer.Option("--topic", metavar="TOPIC", help="A topic to look at. May be repeated.")
     ] = None,
     config: Config = None,
+    config_file: ConfigFile = None,
     verbose: Verbose = False,
 ) -> None:
     """Say whether this configuration and cluster are fit for exactly-once, and what to do where not."""
@@ -203,7 +215,7 @@ def doctor(
             bootstrap_servers=bootstrap,
             group_id=group,
             topics=parse_names(topics, option="--topic") if topics else (),
-            settings=parse_settings(config or ()),
+            settings=client_settings(config or (), config_file),
         )
         report(diagnose(options), _console())
 

@@ -1,4 +1,4 @@
-"""Writes a ``loop_progress`` log line at each interval, so that a person or a parent process sees progress.
+"""Writes a ``loop_progress`` log line at each interval in which something changed, for a person or a parent process.
 
 The loop's thread owns the Kafka clients. This one reads counters and remembers events; it never calls a client.
 """
@@ -67,23 +67,23 @@ class LoopProgress:
 
     def _report_until_stopped(self) -> None:
         before, at = dict(self._counters()), time.monotonic()
+        reported = self._report_on(before, before, self._interval_s)
         running = True
         while running:
             running = not self._stopped.wait(self._interval_s)
             now, elapsed_s = dict(self._counters()), time.monotonic() - at
-            if running or now != before:  # one last report when stopped, if it has anything new
-                self._report_change(before, now, elapsed_s)
-            before, at = now, time.monotonic()
+            report = self._report_on(before, now, elapsed_s)
+            if report != reported:  # an idle loop has nothing to report, once it has told that it is idle
+                self._report(report)
+            before, at, reported = now, time.monotonic(), report
 
-    def _report_change(self, before: Mapping[str, int], now: Mapping[str, int], elapsed_s: float) -> None:
-        self._report(
-            {
-                "records_in_per_s": _rate("records_in", before, now, elapsed_s),
-                "records_out_per_s": _rate("records_out", before, now, elapsed_s),
-                "partitions": len(self._partitions),
-                **now,
-            }
-        )
+    def _report_on(self, before: Mapping[str, int], now: Mapping[str, int], elapsed_s: float) -> dict[str, Any]:
+        return {
+            "records_in_per_s": _rate("records_in", before, now, elapsed_s),
+            "records_out_per_s": _rate("records_out", before, now, elapsed_s),
+            "partitions": len(self._partitions),
+            **now,
+        }
 
 
 def _rate(name: str, before: Mapping[str, int], now: Mapping[str, int], elapsed_s: float) -> int:

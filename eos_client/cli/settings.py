@@ -1,12 +1,22 @@
-"""Reads the values of repeatable options: ``--config key=value`` and ``--from a,b``."""
+"""Reads settings from a file, the environment and ``--config key=value``, and names from ``--from a,b``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from eos_client.cli.failures import CommandLineError
 from eos_client.config import is_secret
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_PREFIX = "EOS_CLIENT_CONFIG_"
 _OPTION_OF_KEY = {
     "bootstrap.servers": "--bootstrap",
     "group.id": "--group",
@@ -29,10 +39,62 @@ def parse_settings(pairs: Sequence[str], *, option: str = "--config") -> dict[st
         if key in settings:
             values = "" if is_secret(key) else f": {settings[key]!r} and {value!r}"
             raise CommandLineError(f"{option} {key} is given twice{values}. Keep one")
-        if option == "--config" and key in _OPTION_OF_KEY:
-            raise CommandLineError(f"--config {key}={value}: give it as {_OPTION_OF_KEY[key]} {value}")
+        if option == "--config":
+            _refuse_key_with_an_option(f"--config {key}={value}", key, value)
         settings[key] = value
     return settings
+
+
+def client_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
+    """Return librdkafka settings from a TOML file, from the environment, and from ``--config``; the later one wins.
+
+    In the file ``sasl.password = "..."`` and ``[sasl]`` with ``password`` mean the same; in the environment the name is
+    ``EOS_CLIENT_CONFIG_SASL_PASSWORD``. Neither stands in the list of processes.
+
+    :raises CommandLineError: a file that cannot be read, a value that is no text, number or boolean, or what
+        `parse_settings` refuses.
+    """
+    return {**_settings_in(file), **_settings_in_environment(), **parse_settings(pairs)}
+
+
+def _refuse_key_with_an_option(where: str, key: str, value: str) -> None:
+    if key in _OPTION_OF_KEY:
+        raise CommandLineError(f"{where}: give it as {_OPTION_OF_KEY[key]} {value}")
+
+
+def _settings_in_environment() -> dict[str, str]:
+    settings = {}
+    for name, value in os.environ.items():
+        if name.startswith(_PREFIX):
+            key = name.removeprefix(_PREFIX).lower().replace("_", ".")
+            _refuse_key_with_an_option(name, key, value)
+            settings[key] = value
+    return settings
+
+
+def _settings_in(file: Path | None) -> dict[str, str]:
+    if file is None:
+        return {}
+    try:
+        read = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # ValueError: no UTF-8, no TOML
+        raise CommandLineError(f"--config-file {file} cannot be read: {error}") from error
+    settings = {}
+    for key, value in _flat(read):
+        if not isinstance(value, (str, int, float)):
+            raise CommandLineError(f"--config-file {file}: {key} is a {type(value).__name__}; give a text or a number")
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        _refuse_key_with_an_option(f"--config-file {file}: {key}", key, text)
+        settings[key] = text
+    return settings
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def parse_names(values: Sequence[str], *, option: str) -> list[str]:

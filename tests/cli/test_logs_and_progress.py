@@ -88,14 +88,17 @@ def test_a_warning_of_another_library_keeps_the_format(stderr: Any) -> None:
 
 
 def reports_of(progress_of: Any, *, events: Any = (), counters: Any = None) -> list[Any]:
-    """The first two reports or more, each made while the loop runs."""
+    """The reports of a loop that gets these events and does two more transactions while it runs."""
     reports: list[Any] = []
     progress = progress_of(reports)
-    for event in events:
-        progress(event)
-    with progress.watch(lambda: counters or {}):
-        wait_for(lambda: len(reports) >= 2, "two reports")
-        return list(reports)
+    totals = {"transactions": 0, **(counters or {})}
+    with progress.watch(lambda: totals):
+        for event in events:
+            progress(event)
+        for count in (1, 2):
+            totals["transactions"] = count
+            wait_for(lambda told=count: any(r["transactions"] == told for r in reports), "a report")
+        return [report for report in reports if report["transactions"]]
 
 
 def test_progress_reports_totals_at_each_interval() -> None:
@@ -119,6 +122,20 @@ def test_a_loop_that_did_nothing_ends_without_a_report() -> None:
     with LoopProgress(60, report=reports.append).watch(lambda: {"committed": 0}):
         pass
     assert reports == []
+
+
+def test_an_idle_loop_tells_once_that_it_is_idle_and_then_nothing() -> None:
+    reports: list[Any] = []
+    looked = 0
+
+    def totals() -> dict[str, int]:
+        nonlocal looked
+        looked += 1
+        return {"records_in": 0 if looked == 1 else 100}
+
+    with LoopProgress(0.01, report=reports.append).watch(totals):
+        wait_for(lambda: looked >= 6, "some intervals")
+    assert [(report["records_in"], report["records_in_per_s"] > 0) for report in reports] == [(100, True), (100, False)]
 
 
 def test_progress_tells_records_per_second_since_the_last_report() -> None:

@@ -1,9 +1,10 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eos_client.cli.failures import CommandLineError
-from eos_client.cli.settings import parse_names, parse_settings
+from eos_client.cli.settings import client_settings, parse_names, parse_settings
 
 
 def test_settings_keep_what_follows_the_first_equals_sign() -> None:
@@ -33,6 +34,72 @@ def test_a_setting_given_twice_is_refused_with_both_values() -> None:
 def test_a_setting_with_an_option_of_its_own_points_to_that_option(pair: Any, option: Any) -> None:
     with pytest.raises(CommandLineError, match=option):
         parse_settings([pair])
+
+
+SECRET_FILE = """
+"client.id" = "billing"
+linger.ms = 5
+enable.idempotence = true
+[sasl]
+password = "s3cret"
+mechanism = "PLAIN"
+"""
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    file = tmp_path / "client.toml"
+    file.write_text(SECRET_FILE)
+    return file
+
+
+def test_a_file_may_name_keys_with_dots_or_in_tables(config_file: Path) -> None:
+    assert client_settings([], config_file) == {
+        "client.id": "billing",
+        "linger.ms": "5",
+        "enable.idempotence": "true",
+        "sasl.password": "s3cret",
+        "sasl.mechanism": "PLAIN",
+    }
+
+
+def test_the_environment_wins_over_the_file_and_the_command_line_over_both(
+    config_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EOS_CLIENT_CONFIG_SASL_PASSWORD", "of the environment")
+    monkeypatch.setenv("EOS_CLIENT_CONFIG_LINGER_MS", "7")
+    settings = client_settings(["linger.ms=9"], config_file)
+    assert (settings["sasl.password"], settings["linger.ms"], settings["client.id"]) == (
+        "of the environment",
+        "9",
+        "billing",
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("sasl.password =", "cannot be read"),
+        ("brokers = [1, 2]", "brokers is a list"),
+        ('group.id = "g"', "--group g"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path, content: str, words: str) -> None:
+    file = tmp_path / "client.toml"
+    file.write_text(content)
+    with pytest.raises(CommandLineError, match=rf"--config-file .*client\.toml.*{words}"):
+        client_settings([], file)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CommandLineError, match=r"--config-file .*none\.toml cannot be read: .*No such file"):
+        client_settings([], tmp_path / "none.toml")
+
+
+def test_the_environment_points_to_the_option_of_a_key_that_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EOS_CLIENT_CONFIG_BOOTSTRAP_SERVERS", "h:1")
+    with pytest.raises(CommandLineError, match="EOS_CLIENT_CONFIG_BOOTSTRAP_SERVERS: give it as --bootstrap h:1"):
+        client_settings([], None)
 
 
 def test_broker_properties_know_no_client_options() -> None:
