@@ -73,7 +73,8 @@ class LoopProgress:
             running = not self._stopped.wait(self._interval_s)
             now, elapsed_s = dict(self._counters()), time.monotonic() - at
             report = self._report_on(before, now, elapsed_s)
-            if report != reported:  # an idle loop has nothing to report, once it has told that it is idle
+            # An idle loop has nothing to report once it has told that it is idle, nor one that has only ended.
+            if report != reported and (running or now != before):
                 self._report(report)
             before, at, reported = now, time.monotonic(), report
 
