@@ -16,7 +16,7 @@ from eos_client.integration.spark.rows import FINGERPRINT, project_columns, repa
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.slots import SLOT_FUNCTION_VERSION, slot_expression, slot_of
 from eos_client.observe import log_event
-from tests.spark.local_stage import each_once
+from tests.spark.local_query import each_once
 
 HEADERS = "array<struct<key:string,value:binary>>"
 
