@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from tests.spark.local_stage import LocalStage, spark_session
+from tests.spark.local_query import LocalQuery, spark_session
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +20,6 @@ def spark():
 @pytest.fixture
 def local(spark, kafka_broker, tmp_path):
     """A topic, a sink id and a checkpoint of one's own on the session's Spark and broker."""
-    stage = LocalStage(spark, kafka_broker.bootstrap_servers, tmp_path, uuid.uuid4().hex[:8])
+    stage = LocalQuery(spark, kafka_broker.bootstrap_servers, tmp_path, uuid.uuid4().hex[:8])
     yield stage
     stage.close()

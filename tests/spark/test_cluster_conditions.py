@@ -11,8 +11,8 @@ import pytest
 
 from eos_client.testing import EmbeddedKafka
 from eos_client.testing.process_session import members_of, send_signal
+from tests.spark.rig.cluster_query import ClusterQuery
 from tests.spark.rig.settings import Action, Fault
-from tests.spark.rig.stage import SparkStage
 from tests.spark.rig.standalone import standalone_cluster
 from tests.spark.rig.stories import CLUSTER, SIGNAL_TIMEOUT_S
 
@@ -42,7 +42,7 @@ def test_a_slow_task_that_spark_runs_a_second_time_elsewhere_adds_nothing(kafka_
     fault = Fault(step, 1, Action.FREEZE)
     with (
         standalone_cluster(tmp_path / "cluster", workers=2) as (master, _),
-        SparkStage(
+        ClusterQuery(
             kafka_broker.bootstrap_servers, tmp_path, master=master, faults=(fault,), batches=6, spark=SPECULATION
         ) as stage,
     ):
@@ -57,7 +57,7 @@ def test_a_slow_task_that_spark_runs_a_second_time_elsewhere_adds_nothing(kafka_
 
 
 def test_executors_that_come_and_go_between_batches_lose_and_double_nothing(kafka_broker, tmp_path):
-    with SparkStage(
+    with ClusterQuery(
         kafka_broker.bootstrap_servers, tmp_path, master=CLUSTER, batches=6, pace_s=5.0, spark=COMING_AND_GOING
     ) as stage:
         application = stage.start()
@@ -73,7 +73,7 @@ def test_a_standalone_cluster_that_loses_a_worker_loses_and_doubles_nothing(kafk
     fault = Fault("produced", 2, Action.KILL_EXECUTOR)
     with (
         standalone_cluster(tmp_path / "cluster", workers=2) as (master, workers),
-        SparkStage(
+        ClusterQuery(
             kafka_broker.bootstrap_servers, tmp_path, master=master, batches=8, pace_s=0.5, faults=(fault,)
         ) as stage,
     ):
@@ -87,7 +87,7 @@ def test_a_standalone_cluster_that_loses_a_worker_loses_and_doubles_nothing(kafk
 
 
 def test_all_rows_under_one_key_are_written_by_one_slot_in_order(kafka_broker, tmp_path):
-    with SparkStage(
+    with ClusterQuery(
         kafka_broker.bootstrap_servers, tmp_path, master=CLUSTER, keys=1, rows_per_batch=50_000, batches=4
     ) as stage:
         stage.run_to_end()
@@ -105,7 +105,7 @@ def test_an_application_that_was_suspended_goes_on_and_adds_nothing_twice(tmp_pa
     faults: dict[str, Any] = {"driver_faults" if of_driver else "faults": (fault,)}
     with (
         EmbeddedKafka() as broker,
-        SparkStage(broker.bootstrap_servers, tmp_path, master=CLUSTER, batches=4, config=config, **faults) as stage,
+        ClusterQuery(broker.bootstrap_servers, tmp_path, master=CLUSTER, batches=4, config=config, **faults) as stage,
     ):
         application = stage.start(lifetime_s=2 * SUSPENDED_S)
         stage.await_strike(application, fault)

@@ -7,9 +7,9 @@ import signal
 
 import pytest
 
+from tests.spark.rig.cluster_query import RUN_TIMEOUT_S, ClusterQuery
 from tests.spark.rig.faults import Striker
 from tests.spark.rig.settings import NOTICES_OTHER_ROWS, Action, Fault, Sink
-from tests.spark.rig.stage import RUN_TIMEOUT_S, SparkStage
 from tests.spark.rig.stories import CLUSTER, SOON_LOST, kill_in_each_step, zombie_executor
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -19,7 +19,7 @@ STEPS = ("start", "begun", "produced", "offsets_sent", "committed")
 
 def test_an_executor_killed_in_any_step_loses_and_doubles_nothing(kafka_broker, tmp_path):
     faults = kill_in_each_step(*STEPS)
-    with SparkStage(
+    with ClusterQuery(
         kafka_broker.bootstrap_servers, tmp_path, master=CLUSTER, faults=faults, batches=len(STEPS) + 2
     ) as stage:
         stage.run_to_end()
@@ -33,7 +33,7 @@ def test_an_executor_killed_in_any_step_loses_and_doubles_nothing(kafka_broker, 
 def test_rows_that_are_others_when_they_are_made_again_are_not_mixed_with_those_before(kafka_broker, tmp_path):
     fault = Fault("start", 1, Action.KILL_EXECUTOR, slot=6)
     servers, unnoticed = kafka_broker.bootstrap_servers, dict.fromkeys(NOTICES_OTHER_ROWS, "false")
-    with SparkStage(
+    with ClusterQuery(
         servers, tmp_path, master=CLUSTER, faults=(fault,), random_keys=True, slots=8, spark=unnoticed
     ) as stage:
         ended = [stage.start().wait(RUN_TIMEOUT_S), stage.start().wait(RUN_TIMEOUT_S)]
@@ -47,7 +47,7 @@ def test_rows_that_are_others_when_they_are_made_again_are_not_mixed_with_those_
 @pytest.mark.soak
 def test_the_same_kills_make_sparks_own_sink_double(kafka_broker, tmp_path):
     faults = kill_in_each_step("produced", "committed")
-    with SparkStage(kafka_broker.bootstrap_servers, tmp_path, Sink.PLAIN, master=CLUSTER, faults=faults) as stage:
+    with ClusterQuery(kafka_broker.bootstrap_servers, tmp_path, Sink.PLAIN, master=CLUSTER, faults=faults) as stage:
         stage.run_to_end()
         outcome = stage.judge()
     assert all(stage.has_struck(fault) for fault in faults)
@@ -58,7 +58,7 @@ def test_the_same_kills_make_sparks_own_sink_double(kafka_broker, tmp_path):
 @pytest.mark.parametrize("step", ["start", "begun", "produced", "offsets_sent"])
 def test_a_zombie_executor_that_wakes_adds_nothing(kafka_broker, tmp_path, step):
     fault = Fault(step, 1, Action.FREEZE_EXECUTOR)
-    with SparkStage(
+    with ClusterQuery(
         kafka_broker.bootstrap_servers, tmp_path, master=CLUSTER, faults=(fault,), batches=6, spark=SOON_LOST
     ) as stage:
         zombie_executor(stage, fault)
@@ -69,7 +69,7 @@ def test_a_zombie_executor_that_wakes_adds_nothing(kafka_broker, tmp_path, step)
 @pytest.mark.soak
 def test_a_zombie_executor_makes_sparks_own_sink_double(kafka_broker, tmp_path):
     fault = Fault("produced", 1, Action.FREEZE_EXECUTOR)
-    with SparkStage(
+    with ClusterQuery(
         kafka_broker.bootstrap_servers, tmp_path, Sink.PLAIN, master=CLUSTER, faults=(fault,), batches=6,
         spark=SOON_LOST,
     ) as stage:  # fmt: skip
@@ -81,7 +81,7 @@ def test_a_zombie_executor_makes_sparks_own_sink_double(kafka_broker, tmp_path):
 @pytest.mark.soak
 def test_a_python_worker_killed_in_any_step_loses_and_doubles_nothing(kafka_broker, tmp_path):
     faults = tuple(Fault(step, batch_id, Action.KILL_WORKER) for batch_id, step in enumerate(STEPS))
-    with SparkStage(kafka_broker.bootstrap_servers, tmp_path, faults=faults, batches=len(STEPS) + 1) as stage:
+    with ClusterQuery(kafka_broker.bootstrap_servers, tmp_path, faults=faults, batches=len(STEPS) + 1) as stage:
         stage.run_to_end()
         assert all(stage.has_struck(fault) for fault in faults)
         outcome = stage.judge()

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from eos_client.testing import EmbeddedKafka
-from tests.spark.rig.stage import SparkStage
+from tests.spark.rig.cluster_query import ClusterQuery
 from tests.spark.rig.stories import CLUSTER
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
@@ -20,7 +20,7 @@ SESSION = {"session.timeout.ms": str(int(SESSION_S * 1000)), "heartbeat.interval
 @pytest.mark.parametrize("master", ["local[2,4]", pytest.param(CLUSTER, marks=pytest.mark.soak)])
 def test_a_query_goes_on_after_a_broker_was_away_for_longer_than_the_session(tmp_path, master):
     with EmbeddedKafka() as broker:
-        with SparkStage(broker.bootstrap_servers, tmp_path, batches=8, pace_s=0.5, config=SESSION) as stage:
+        with ClusterQuery(broker.bootstrap_servers, tmp_path, batches=8, pace_s=0.5, config=SESSION) as stage:
             query = stage.start(master=master)
             stage.await_batches(query, 2)
             broker.shut_down()

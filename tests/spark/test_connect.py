@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.spark.local_stage import each_once
+from tests.spark.local_query import each_once
 from tests.spark.rig.connect_query import ROWS
 from tests.spark.rig.launching import SparkProcess
 
@@ -37,9 +37,9 @@ def written(process):
 def test_each_value_arrives_once_when_the_query_is_killed_and_started_again(connect, local):
     with connect(3, "q") as first:
         first.until(lambda: written(first)[-1:] == [2], "three batches", WAIT_S)
-    assert local.last_commit() == 2
+    assert local.spark_log.last_commit() == 2
     assert "slots_skipped=2" not in first.log.read_text()
-    local.forget_commit(2)
+    local.spark_log.forget_commit(2)
     with connect(6, "q") as second:
         second.until(lambda: written(second)[-1] == 5, "three more batches", WAIT_S)
     assert "slots_skipped=2" in second.log.read_text()  # the batch that Spark had forgotten

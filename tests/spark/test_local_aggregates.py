@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from eos_client.observe import SparkBatchWritten
-from tests.spark.local_stage import STREAM_LIMIT_S, refusing_slot_1
+from tests.spark.local_query import STREAM_LIMIT_S, refusing_slot_1
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
@@ -109,7 +109,7 @@ def assert_updates_once(local):
 def stop_repeat_and_half_write(local, mode):
     """Run all batches, of which 3 is run again when it is whole, and 5 when it is written by half."""
     assert local.run(local.sink(), windowed(local), 4, mode) is None
-    local.forget_commit(3)
+    local.spark_log.forget_commit(3)
     half_write(local, windowed(local), 5, mode)
     assert local.run(local.sink(), windowed(local), BATCHES, mode) is None
     written = [event for event in local.events if isinstance(event, SparkBatchWritten)]
@@ -193,7 +193,7 @@ def test_a_half_written_batch_of_sums_in_another_order_is_refused_and_ends_with_
 @pytest.mark.soak
 def test_a_whole_batch_of_sums_in_another_order_is_refused_when_it_is_run_again(local):
     assert local.run(local.sink(), summed(local, "raw", 2), 2, "update") is None
-    local.forget_commit(1)
+    local.spark_log.forget_commit(1)
     assert "BatchContentError" in str(local.run(local.sink(), summed(local, "raw", 1), 3, "update"))
     assert_each_sum_once(local, 2)
     assert local.run(local.sink(), summed(local, "raw", 2), 3, "update") is None

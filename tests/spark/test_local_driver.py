@@ -20,7 +20,7 @@ from eos_client.integration.spark.driver_run import DriverRun
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.spark_query import RunningQuery
 from eos_client.observe import SparkBatchWritten, SparkLeaseRenewed, SparkRunFenced, SparkRunStarted
-from tests.spark.local_stage import each_once
+from tests.spark.local_query import each_once
 from tests.support.waiting import wait_for
 
 

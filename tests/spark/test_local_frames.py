@@ -22,7 +22,7 @@ from eos_client.integration.spark.rows import (
 )
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.observe import log_event
-from tests.spark.local_stage import each_once
+from tests.spark.local_query import each_once
 
 HEADERS = "array<struct<key:string,value:binary>>"
 

@@ -12,7 +12,7 @@ from eos_client.integration.spark import slot_job
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.slot_job import BATCH_PROPERTY, batch_part, with_batch_part
 from eos_client.integration.spark.task import SlotTask
-from tests.spark.local_stage import each_once
+from tests.spark.local_query import each_once
 
 SETTINGS = SinkSettings("nowhere:9", "output", "sink-1", 2, "ledger-1", {"sasl.password": "hush", "acks": "all"})
 TASK = SlotTask(SETTINGS, SinkIdentity("q", 2, 1, "out"), 7, 3, b"CGMDv2:\x00\xff", (7, 6), ("handle-0", ""))

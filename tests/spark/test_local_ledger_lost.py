@@ -9,7 +9,7 @@ from eos_client.core.batch_ledger_start import RunRecord
 from eos_client.integration.spark import driver_run
 from eos_client.integration.spark.checkpoint_folder import RunRecords
 from eos_client.observe import ClientReported, SparkRunStarted
-from tests.spark.local_stage import adoption_token, each_once, refusing_slot_1
+from tests.spark.local_query import adoption_token, each_once, refusing_slot_1
 from tests.verification.topics import delete_topics
 
 
@@ -35,7 +35,7 @@ def records(local):
 
 def test_the_first_batch_is_not_written_again_without_its_ledger(local):
     assert local.stream(local.sink(), 1) is None
-    local.forget_commit(0)
+    local.spark_log.forget_commit(0)
     lose_ledger(local)
     refusal = local.stream(local.sink(), 1)
     assert "LedgerMissingError" in str(refusal)
@@ -57,7 +57,7 @@ def test_a_query_that_was_closed_with_a_whole_batch_goes_on_without_its_ledger(l
 
 def test_a_whole_batch_that_spark_runs_again_is_not_written_again_without_its_ledger(local):
     close_after(local, 2)
-    local.forget_commit(1)
+    local.spark_log.forget_commit(1)
     lose_ledger(local)
     assert local.stream(local.sink(), 3) is None
     assert local.values() == each_once(0, 120)
@@ -65,7 +65,7 @@ def test_a_whole_batch_that_spark_runs_again_is_not_written_again_without_its_le
 
 def test_a_whole_batch_that_has_other_rows_now_is_refused_without_its_ledger(local):
     close_after(local, 2)
-    local.forget_commit(1)
+    local.spark_log.forget_commit(1)
     lose_ledger(local)
     refusal = local.stream(local.sink(), 3, change=lambda frame: frame.where("value != '41'"))
     assert "BatchContentError" in str(refusal)
@@ -76,7 +76,7 @@ def test_a_ledger_that_was_left_for_another_one_is_not_gone_back_to(local):
     close_after(local, 1)
     other = local.new_topic("other-ledger", 3)
     assert local.stream(local.sink(ledger_topic=other), 2) is None
-    local.forget_commit(1)
+    local.spark_log.forget_commit(1)
     local.close()
     refusal = local.stream(local.sink(), 3)
     assert "LedgerRegressionError" in str(refusal)
@@ -104,7 +104,7 @@ def test_a_query_that_was_closed_with_a_batch_half_written_needs_a_hand_without_
 def test_what_was_closed_once_does_not_stand_for_what_was_written_since(local):
     close_after(local, 1)
     assert local.stream(local.sink(), 2) is None
-    local.forget_commit(1)
+    local.spark_log.forget_commit(1)
     lose_ledger(local)
     assert "LedgerMissingError" in str(local.stream(local.sink(), 2))
     assert local.values() == each_once(0, 80)

@@ -34,7 +34,7 @@ def test_a_query_is_described_once_and_again_after_a_restart(local, looked):
         return batch_id, same
 
     assert looked(look) == [(0, False), (1, True)]
-    local.forget_commit(1)
+    local.spark_log.forget_commit(1)
     assert looked(look) == [(1, False)]
     assert known[0].query_id == known[2].query_id
     assert known[0].run_id != known[2].run_id

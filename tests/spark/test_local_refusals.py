@@ -20,7 +20,7 @@ from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery
 from eos_client.integration.spark.spark_version import check_spark
 from eos_client.observe import SparkRunStarted
-from tests.spark.local_stage import accepting_token, adoption_token, each_once
+from tests.spark.local_query import accepting_token, adoption_token, each_once
 from tests.spark.rig.settings import NOTICES_OTHER_ROWS
 
 

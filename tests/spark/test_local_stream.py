@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from eos_client.integration.spark import SinkProgress
 from eos_client.observe import SparkBatchWritten, SparkRunStarted
-from tests.spark.local_stage import adoption_token, each_once
+from tests.spark.local_query import adoption_token, each_once
 
 
 def test_each_value_arrives_once_over_several_batches_and_a_restart(local):
@@ -22,7 +22,7 @@ def test_each_value_arrives_once_over_several_batches_and_a_restart(local):
 def test_a_batch_that_is_run_again_with_another_partitioning_is_skipped(local):
     sink = local.sink(slots=3)
     assert local.stream(sink, 3, change=lambda frame: frame.repartition(3)) is None
-    local.forget_commit(2)
+    local.spark_log.forget_commit(2)
     assert local.stream(sink, 4, change=lambda frame: frame.repartition(5)) is None
     assert local.values() == each_once(0, 160)
     written = [event for event in local.events if isinstance(event, SparkBatchWritten)]
@@ -68,7 +68,7 @@ def salted(frame):
 def test_a_query_that_is_not_deterministic_is_refused_when_a_batch_is_run_again(local):
     assert local.stream(local.sink(), 2, change=salted) is None
     before = local.values()
-    local.forget_commit(1)
+    local.spark_log.forget_commit(1)
     error = local.stream(local.sink(), 3, change=salted)
     assert "BatchContentError" in str(error)
     assert 'stable_input="stage"' in str(error)
@@ -81,7 +81,7 @@ def test_staged_batches_may_be_run_again_though_they_are_not_deterministic(local
     before = local.values()
     staged = tmp_path / "checkpoint" / "eos-stage" / local.sink_id
     assert [path.name for path in staged.iterdir()] == ["1"]
-    local.forget_commit(1)
+    local.spark_log.forget_commit(1)
     assert local.stream(sink, 3, change=salted) is None
     after = local.values()
     assert before <= after
@@ -142,6 +142,6 @@ def test_the_number_of_slots_may_change_between_whole_batches(local, again):
     assert local.stream(local.sink(slots=3), 2) is None
     assert local.stream(local.sink(slots=again), 4) is None
     assert local.values() == each_once(0, 160)
-    local.forget_commit(3)
+    local.spark_log.forget_commit(3)
     assert local.stream(local.sink(slots=3), 5) is None
     assert local.values() == each_once(0, 200)

@@ -28,7 +28,7 @@ from eos_client.integration.spark.worker_clients import (
     HeldSlot,
     cluster_key,
 )
-from tests.spark.local_stage import each_once
+from tests.spark.local_query import each_once
 from tests.support.waiting import wait_for
 
 IDENTITY = SinkIdentity("q", 1, 1, "out")

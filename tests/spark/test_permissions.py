@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by i
 from eos_client import errors
 from eos_client.integration.spark import EosKafkaSink
 from eos_client.testing.embedded_kafka import EmbeddedKafka
-from tests.spark.local_stage import LocalStage, each_once
+from tests.spark.local_query import LocalQuery, each_once
 from tests.verification.topics import create_topics
 
 pytestmark = pytest.mark.kafka
@@ -64,7 +64,7 @@ def test_a_sink_is_content_with_a_cluster_that_does_not_tell_its_limits(secretiv
 def strict(spark, tmp_path):
     """A stage on a broker where nothing is allowed but what the page lists; and the broker."""
     with EmbeddedKafka(properties=WITH_ACLS) as kafka:
-        stage = LocalStage(spark, kafka.bootstrap_servers, tmp_path, uuid.uuid4().hex[:8])
+        stage = LocalQuery(spark, kafka.bootstrap_servers, tmp_path, uuid.uuid4().hex[:8])
         forbidden = [
             binding(kind, "*", Op.ALL, who=SOMEBODY_ELSE) for kind in (Kind.TOPIC, Kind.GROUP, Kind.TRANSACTIONAL_ID)
         ]

@@ -20,7 +20,7 @@ from eos_client.testing import embedded_kafka
 from eos_client.testing.broker_settings import HOST, broker_settings
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
-from tests.spark.local_stage import LocalStage, each_once
+from tests.spark.local_query import LocalQuery, each_once
 
 LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 OAUTH = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "OAUTHBEARER"}
@@ -61,7 +61,7 @@ def guarded():
 
 @pytest.fixture
 def stage(spark, guarded, tmp_path):
-    made = LocalStage(spark, guarded.plain, tmp_path, uuid.uuid4().hex[:8])
+    made = LocalQuery(spark, guarded.plain, tmp_path, uuid.uuid4().hex[:8])
     yield made
     made.close()
 

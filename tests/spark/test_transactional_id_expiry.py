@@ -6,7 +6,7 @@ import pytest
 
 from eos_client.observe import SparkBatchWritten
 from tests.recovery.forced_support import await_state, coordinator
-from tests.spark.local_stage import each_once
+from tests.spark.local_query import each_once
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka

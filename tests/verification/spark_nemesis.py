@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from eos_client.testing.process_session import send_signal
+from tests.spark.rig.cluster_query import ClusterQuery
 from tests.spark.rig.launching import Application
 from tests.spark.rig.settings import Sink
-from tests.spark.rig.stage import SparkStage
 
 POLL_S = 0.02
 OPEN_TRANSACTION_TIMEOUT_S = 1.5
@@ -39,7 +39,7 @@ WEIGHTS = (16, 16, 9, 6, 3)
 class SparkNemesis:
     """`kills` strikes by kind on one stage's query, between batches; restarts whatever ends before its time."""
 
-    def __init__(self, stage: SparkStage, chance: random.Random, kills: int, batches_min: int) -> None:
+    def __init__(self, stage: ClusterQuery, chance: random.Random, kills: int, batches_min: int) -> None:
         self._batches_min = batches_min
         self._ending = False
         self._stage = stage

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eos_client.testing.embedded_kafka import EmbeddedKafka
+from tests.spark.rig.cluster_query import ClusterQuery
 from tests.spark.rig.judging import Outcome
 from tests.spark.rig.settings import Sink
-from tests.spark.rig.stage import SparkStage
 from tests.verification.spark_nemesis import KINDS, SparkNemesis
 from tests.verification.tables import table
 
@@ -68,7 +68,7 @@ class SoakRun:
 def soak(bootstrap: str, broker_log: Path, directory: Path, sink: Sink, options: argparse.Namespace) -> SoakRun:
     """Run one sink's stream under its kills."""
     began_s = time.monotonic()
-    with SparkStage(
+    with ClusterQuery(
         bootstrap, directory, sink, master=CLUSTER, batches=BATCHES_MAX, rows_per_batch=options.rows,
         pace_s=options.pace, source_partitions=4,
         spark=PATIENCE,

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from eos_client.testing.process_session import members_of, send_signal
+from tests.spark.rig.cluster_query import ClusterQuery
 from tests.spark.rig.launching import Application
 from tests.spark.rig.settings import Action, Fault
-from tests.spark.rig.stage import SparkStage
 
 CLUSTER = "local-cluster[2,2,1024]"
 SOON_LOST = {
@@ -26,7 +26,7 @@ def kill_in_each_step(*steps: str) -> tuple[Fault, ...]:
     return tuple(Fault(step, batch_id, Action.KILL_EXECUTOR) for batch_id, step in enumerate(steps, 1))
 
 
-def die_at(stage: SparkStage, fault: Fault, **changes: Any) -> None:
+def die_at(stage: ClusterQuery, fault: Fault, **changes: Any) -> None:
     """Start the query, and SIGKILL all of it when its driver reaches the fault's step."""
     application = stage.start(driver_faults=(fault,), **changes)
     stage.await_strike(application, fault)
@@ -34,21 +34,21 @@ def die_at(stage: SparkStage, fault: Fault, **changes: Any) -> None:
     application.wait(SIGNAL_TIMEOUT_S)
 
 
-def restarts(stage: SparkStage) -> None:
+def restarts(stage: ClusterQuery) -> None:
     """Die after the tasks have committed, before Spark's commit log says so, and go on with another plan."""
     die_at(stage, Fault("job_done", 1, Action.FREEZE))
     stage.run_to_end(driver_faults=(), repartition=5, adaptive=False, shuffle_partitions=7)
 
 
-def replay(stage: SparkStage) -> None:
+def replay(stage: ClusterQuery) -> None:
     """A batch that was wholly written and whose commit-log entry is gone is run again."""
     stage.run_to_end(batches=2)
-    stage.forget_commit(1)
+    stage.spark_log.forget_commit(1)
     stage.run_to_end(batches=4, repartition=5, adaptive=False)
 
 
 def zombie_driver(
-    stage: SparkStage, step: str, *, batches_before_it_wakes: int = 1, asleep_s: float = 0.0
+    stage: ClusterQuery, step: str, *, batches_before_it_wakes: int = 1, asleep_s: float = 0.0
 ) -> tuple[Application, Application]:
     """The application freezes in a task's step, a new one takes over, the old one wakes."""
     fault = Fault(step, 1, Action.FREEZE_APPLICATION)
@@ -64,7 +64,7 @@ def zombie_driver(
     return zombie, successor
 
 
-def orphaned_workers(stage: SparkStage, step: str) -> list[int]:
+def orphaned_workers(stage: ClusterQuery, step: str) -> list[int]:
     """The application freezes, driver, JVM and daemon die; the workers wake beside the successor."""
     fault = Fault(step, 1, Action.FREEZE_APPLICATION)
     dead = stage.start(faults=(fault,))
@@ -78,7 +78,7 @@ def orphaned_workers(stage: SparkStage, step: str) -> list[int]:
     return orphans
 
 
-def zombie_executor(stage: SparkStage, fault: Fault) -> None:
+def zombie_executor(stage: ClusterQuery, fault: Fault) -> None:
     """An executor freezes in the step, Spark gives it up and runs its tasks elsewhere, then it wakes."""
     application = stage.start()
     stage.await_strike(application, fault)

@@ -19,6 +19,7 @@ from eos_client.errors import ConfigurationError
 from eos_client.integration.spark import EosKafkaSink
 from eos_client.observe import Event
 from eos_client.testing.spark_connector import connector_jars
+from tests.spark.spark_log import SparkLog
 from tests.verification.topics import ends
 
 WAIT_S = 60.0
@@ -65,7 +66,7 @@ class EnoughError(Exception):
 
 
 @dataclass
-class LocalStage:
+class LocalQuery:
     """One topic, one sink id, one checkpoint."""
 
     spark: SparkSession
@@ -79,6 +80,7 @@ class LocalStage:
         self.topic = self.new_topic("out")
         self.sink_id = f"sink-{self.mark}"
         self.checkpoint = str(self.folder / "checkpoint")
+        self.spark_log = SparkLog(self.folder / "checkpoint")
         self.record_folder = self.folder / "checkpoint" / "eos-ledger" / self.sink_id
 
     def new_topic(self, prefix: str, partitions: int = 3) -> str:
@@ -88,7 +90,7 @@ class LocalStage:
         return name
 
     def sink(self, **options: Any) -> EosKafkaSink:
-        """A sink of this stage; called outside a stream it goes by ``query_id`` ``"q"``."""
+        """A sink of this query; called outside a stream it goes by ``query_id`` ``"q"``."""
         options = {"sink_id": self.sink_id, "slots": 2, "hook": self.events.append, **options}
         made = EosKafkaSink(options.pop("servers", self.servers), options.pop("topic", self.topic), **options)
         self.sinks.append(made)
@@ -173,16 +175,6 @@ class LocalStage:
 
     def reader(self) -> LedgerReader:
         return LedgerReader({"bootstrap.servers": self.servers}, f"{self.sink_id}-ledger", f"{self.sink_id}-ledger")
-
-    def last_commit(self) -> int:
-        """The last batch that Spark's own log calls committed."""
-        return max(int(entry.name) for entry in (Path(self.checkpoint) / "commits").glob("[0-9]*"))
-
-    def forget_commit(self, batch_id: int) -> None:
-        """Take an entry out of Spark's own log, so that the batch is run again."""
-        for log, name in (("commits", batch_id), ("offsets", batch_id + 1)):
-            (Path(self.checkpoint) / log / f"{name}").unlink(missing_ok=True)
-            (Path(self.checkpoint) / log / f".{name}.crc").unlink(missing_ok=True)
 
     def close(self) -> None:
         for sink in self.sinks:

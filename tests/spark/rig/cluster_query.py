@@ -12,6 +12,7 @@ from tests.spark.rig.faults import struck_file, thawed_file
 from tests.spark.rig.judging import Outcome, judge
 from tests.spark.rig.launching import LIFETIME_S, Application
 from tests.spark.rig.settings import Fault, Sink, StreamSettings
+from tests.spark.spark_log import SparkLog
 from tests.verification.topics import create_topics, open_partitions
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ RUN_TIMEOUT_S = 500.0
 STRIKE_TIMEOUT_S = 240.0
 
 
-class SparkStage:
+class ClusterQuery:
     """A query that may be started several times, with whatever is told to happen to it; ends all its processes."""
 
     def __init__(self, bootstrap: str, directory: Path, sink: Sink = Sink.EOS, **settings: Any) -> None:
@@ -88,16 +89,9 @@ class SparkStage:
     def open_partitions(self) -> list[int]:
         return open_partitions(self.settings.bootstrap, self.settings.topic, PARTITIONS)
 
-    def forget_commit(self, batch_id: int) -> None:
-        """Delete Spark's commit-log entry of its last batch, as if the driver had died before writing it.
-
-        The next batch, which the rig had begun in order to stop before it, is forgotten too.
-        """
-        for log, oldest in (("commits", batch_id), ("offsets", batch_id + 1)):
-            for entry in (self.settings.checkpoint / log).iterdir():
-                number = entry.name.removeprefix(".").split(".")[0]
-                if number.isdigit() and int(number) >= oldest:
-                    entry.unlink()
+    @property
+    def spark_log(self) -> SparkLog:
+        return SparkLog(self.settings.checkpoint)
 
     def forget_checkpoint(self) -> None:
         shutil.rmtree(self.settings.checkpoint)
