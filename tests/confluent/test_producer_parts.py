@@ -10,11 +10,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import EosProducer
 from eos_client.confluent.producer.bounded_calls import BoundedCalls, NotInitialisedError
-from eos_client.confluent.producer.confluent_producer import ConfluentProducer
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
 from eos_client.confluent.producer.library_producer import LibraryProducer
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership
-from eos_client.core.model import ProducerLimits
+from eos_client.core.model import UNJOINED, InputPartition, InputPosition, ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.errors import (
     AbortableError,
@@ -246,6 +246,18 @@ def test_a_producer_without_a_face_calls_its_own_methods(producer, stage):
     producer.face.commit_transaction(1.0)
     assert producer.calls.may_have_ended
     assert stage.raws[0].asked[:3] == ["init_transactions", "begin_transaction", "commit_transaction"]
+
+
+def test_the_offsets_that_are_sent_have_the_metadata_and_where_it_is_known_the_epoch():
+    positions = {
+        InputPartition("orders", 0): InputPosition(1, 5, UNJOINED),
+        InputPartition("orders", 1): InputPosition(1, 7, UNJOINED, leader_epoch=3),
+    }
+    offsets = offsets_to_send(positions, "token")
+    assert [(p.partition, p.offset, p.metadata, p.leader_epoch) for p in offsets] == [
+        (0, 5, "token", None),
+        (1, 7, "token", 3),
+    ]
 
 
 def test_a_transaction_that_can_only_be_aborted_is_not_committed_and_says_why(producer, stage):
