@@ -22,6 +22,7 @@ from eos_client.cli.logs import LogFormat, configure_logs
 from eos_client.cli.run import OnError, RunOptions, run_loop
 from eos_client.cli.settings import client_settings, parse_names, parse_settings
 from eos_client.cli.signals import sigterm_as_interrupt
+from eos_client.cli.topics import TailOptions, create_topics, tail
 from eos_client.testing.embedded_kafka import DEFAULT_VERSION
 
 app = typer.Typer(
@@ -32,6 +33,9 @@ app = typer.Typer(
     help="Exactly-once consume-transform-produce on Apache Kafka.",
     epilog=f"\b\nExit status:\n{exit_code_table()}",
 )
+
+topic_app = typer.Typer(no_args_is_help=True, help="Create topics.")
+app.add_typer(topic_app, name="topic")
 
 _CONSOLE_PROGRESS_S = 10.0
 _JSON_PROGRESS_S = 1.0
@@ -195,6 +199,52 @@ def broker(
     configure_logs(LogFormat.CONSOLE, verbose=verbose)
     with failures_reported(verbose=verbose):
         serve_broker(version, port, parse_settings(properties or (), option="--property"))
+
+
+@topic_app.command("create")
+def topic_create(
+    names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.")],
+    bootstrap: Bootstrap,
+    partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=1)] = 1,
+    config: Config = None,
+    config_file: ConfigFile = None,
+    verbose: Verbose = False,
+) -> None:
+    """Create topics with the cluster's replication."""
+    configure_logs(LogFormat.CONSOLE, verbose=verbose)
+    with failures_reported(verbose=verbose):
+        create_topics(bootstrap, client_settings(config or (), config_file), names, partitions)
+
+
+@app.command("tail")
+def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    bootstrap: Bootstrap,
+    new: Annotated[bool, typer.Option("--new", help="Only what is written from now on.", show_default=False)] = False,
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on after the end of the topic.")] = True,
+    count: Annotated[int | None, typer.Option(metavar="N", help="Stop after so many records.", min=1)] = None,
+    uncommitted: Annotated[
+        bool, typer.Option("--uncommitted", help="Also of open and aborted transactions.", show_default=False)
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.", show_default=False)] = False,
+    config: Config = None,
+    config_file: ConfigFile = None,
+    verbose: Verbose = False,
+) -> None:
+    """Print the committed records of a topic: PARTITION@OFFSET, key, value and headers, with tabs between them."""
+    configure_logs(LogFormat.CONSOLE, verbose=verbose)
+    with failures_reported(verbose=verbose), sigterm_as_interrupt(), suppress(KeyboardInterrupt):
+        options = TailOptions(
+            bootstrap_servers=bootstrap,
+            topic=topic,
+            from_start=not new,
+            follow=follow,
+            count=count,
+            committed_only=not uncommitted,
+            as_json=as_json,
+            settings=client_settings(config or (), config_file),
+        )
+        tail(options)
 
 
 @app.command()

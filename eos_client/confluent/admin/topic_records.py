@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
+    OFFSET_END,
     Consumer,
     KafkaError,
     KafkaException,
@@ -139,6 +140,40 @@ def read_topic(
                     f"nothing came from {topic} for {idle_limit_s:g} s while partitions {sorted(unfinished)} are "
                     "unread: an open transaction or an absent leader holds them back"
                 )
+    finally:
+        consumer.close()
+
+
+def tail_topic(
+    bootstrap_servers: str,
+    topic: str,
+    partition_count: int,
+    config: Mapping[str, Any] | None = None,
+    *,
+    committed_only: bool = True,
+    from_start: bool = True,
+    follow: bool = True,
+) -> Generator[Message, None, None]:
+    """Yield the records of a topic as they come, without a group.
+
+    :param from_start: begin with the oldest records, else with those that are written from now on.
+    :param follow: go on after the end, else stop where every partition ends now.
+    :raises ClusterUnfitError: the topic may not be read, or is no longer there.
+    """
+    consumer = _reader(bootstrap_servers, config, committed_only=committed_only)
+    start = OFFSET_BEGINNING if from_start else OFFSET_END
+    unread = set(range(partition_count))
+    try:
+        consumer.assign([TopicPartition(topic, partition, start) for partition in sorted(unread)])
+        while follow or unread:
+            for message in consumer.consume(1000, 0.2):
+                error = message.error()
+                if error is None:
+                    yield message
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  librdkafka's public name
+                    unread.discard(cast("int", message.partition()))
+                elif not error.retriable():
+                    raise ClusterUnfitError(f"{topic} cannot be read: {error.str()}")
     finally:
         consumer.close()
 

@@ -1,0 +1,96 @@
+"""``eos-client topic create`` and ``eos-client tail``: topics for a first program, and what came out of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
+from eos_client.confluent.admin.topic_records import tail_topic
+from eos_client.errors import ClusterUnfitError
+
+
+def create_topics(bootstrap_servers: str, settings: Mapping[str, str], names: Sequence[str], partitions: int) -> None:
+    """Create topics with the cluster's replication, and name each on stdout.
+
+    :raises ClusterUnfitError: one exists already, or the cluster refuses it.
+    """
+    ClusterAdmin(bootstrap_servers, settings).create_topics(dict.fromkeys(names, partitions))
+    for name in names:
+        print(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TailOptions:
+    """The options of ``eos-client tail``."""
+
+    bootstrap_servers: str
+    topic: str
+    from_start: bool
+    follow: bool
+    count: int | None
+    committed_only: bool
+    as_json: bool
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def tail(options: TailOptions) -> None:
+    """Print a line for each record until ``count`` records, the end of the topic, or Ctrl-C.
+
+    :raises ClusterUnfitError: there is no such topic, or it may not be read.
+    """
+    described = ClusterAdmin(options.bootstrap_servers, options.settings).topics([options.topic])[options.topic]
+    if described is None:
+        raise ClusterUnfitError(
+            f"there is no topic {options.topic!r}: eos-client topic create {options.topic} "
+            f"--bootstrap {options.bootstrap_servers}"
+        )
+    records = tail_topic(
+        options.bootstrap_servers,
+        options.topic,
+        described.partition_count,
+        options.settings,
+        committed_only=options.committed_only,
+        from_start=options.from_start,
+        follow=options.follow,
+    )
+    line_of = _json_line if options.as_json else _text_line
+    try:
+        for record in islice(records, options.count):
+            print(line_of(record), flush=True)
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at exit
+    finally:
+        records.close()
+
+
+def _text_line(record: Any) -> str:
+    place = f"{record.partition()}@{record.offset()}"
+    headers = " ".join(f"{name}={_text(value)}" for name, value in record.headers() or ())
+    return "\t".join(filter(None, (place, _text(record.key()), _text(record.value()), headers)))
+
+
+def _json_line(record: Any) -> str:
+    return json.dumps(
+        {
+            "partition": record.partition(),
+            "offset": record.offset(),
+            "timestamp_ms": record.timestamp()[1],
+            "key": _json_text(record.key()),
+            "value": _json_text(record.value()),
+            "headers": [[name, _json_text(value)] for name, value in record.headers() or ()],
+        }
+    )
+
+
+def _text(content: bytes | None) -> str:
+    return "null" if content is None else content.decode(errors="backslashreplace")
+
+
+def _json_text(content: bytes | None) -> Any:
+    return None if content is None else _text(content)

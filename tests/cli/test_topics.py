@@ -1,0 +1,80 @@
+"""`eos-client topic create` and `eos-client tail`: a newcomer sees what came out without writing a program."""
+
+import json
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def written(cluster: Any) -> str:
+    """A topic of one partition: a committed transaction with a null value, and an aborted one."""
+    topic = cluster.topic("tailed")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": f"{topic}-writer"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(topic, "apples", "k1", headers={"trace": b"1"})
+    producer.produce(topic, None, b"\xff")
+    producer.commit_transaction(60)
+    producer.begin_transaction()
+    producer.produce(topic, "never")
+    producer.flush(60)
+    producer.abort_transaction(60)
+    return str(topic)
+
+
+def test_a_topic_is_created_with_its_partitions_and_named(cluster: Any, eos_client: Any) -> None:
+    name = f"{cluster.prefix}-created"
+    command = eos_client("topic", "create", name, "--bootstrap", cluster.bootstrap_servers, "--partitions", "3")
+    assert command.wait() == 0
+    assert command.out == f"{name}\n"
+    assert cluster.admin.topics([name])[name].partition_count == 3
+
+
+def test_a_topic_that_is_there_already_is_named(cluster: Any, eos_client: Any) -> None:
+    name = cluster.topic("there")
+    command = eos_client("topic", "create", name, "--bootstrap", cluster.bootstrap_servers)
+    assert command.wait() == 6
+    assert name in command.err
+    assert "already exists" in command.err
+
+
+def test_tail_prints_committed_records_with_key_value_and_headers(cluster: Any, eos_client: Any, written: str) -> None:
+    command = eos_client("tail", written, "--bootstrap", cluster.bootstrap_servers, "--no-follow")
+    assert command.wait() == 0
+    assert command.out == "0@0\tk1\tapples\ttrace=1\n0@1\t\\xff\tnull\n"
+
+
+def test_tail_as_json_shows_also_what_was_aborted_where_asked(cluster: Any, eos_client: Any, written: str) -> None:
+    asked = ("--no-follow", "--json", "--uncommitted")
+    command = eos_client("tail", written, "--bootstrap", cluster.bootstrap_servers, *asked)
+    assert command.wait() == 0
+    first, second, third = map(json.loads, command.out.splitlines())
+    assert first.pop("timestamp_ms") > 1_700_000_000_000
+    assert first == {"partition": 0, "offset": 0, "key": "k1", "value": "apples", "headers": [["trace", "1"]]}
+    assert (second["key"], second["value"], third["key"], third["value"]) == ("\\xff", None, None, "never")
+
+
+def test_tail_follows_a_topic_until_it_has_seen_enough(cluster: Any, eos_client: Any) -> None:
+    topic = cluster.topic("followed")
+    command = eos_client("tail", topic, "--bootstrap", cluster.bootstrap_servers, "--count", "2")
+    cluster.load(topic, [b"one"])
+    command.wait_for(lambda: "one" in command.out, "the first record")
+    cluster.load(topic, [b"two"])
+    assert command.wait() == 0
+    assert [line.split("\t")[2] for line in command.out.splitlines()] == ["one", "two"]
+
+
+def test_ctrl_c_ends_a_tail_with_status_0(cluster: Any, eos_client: Any, written: str) -> None:
+    command = eos_client("tail", written, "--bootstrap", cluster.bootstrap_servers)
+    command.wait_for(lambda: "apples" in command.out, "the first record")
+    assert command.terminate() == 0
+
+
+def test_a_topic_that_is_not_there_is_named_with_the_way_out(cluster: Any, eos_client: Any) -> None:
+    command = eos_client("tail", "no-such-topic", "--bootstrap", cluster.bootstrap_servers)
+    assert command.wait() == 6
+    assert "there is no topic 'no-such-topic': eos-client topic create no-such-topic --bootstrap" in command.err
