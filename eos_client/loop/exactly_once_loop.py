@@ -19,6 +19,7 @@ from eos_client.config import EosConfig
 from eos_client.confluent.admin.preflight import require_output_topics, require_topics
 from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
+from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import InputPartition, Outcome
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
@@ -106,6 +107,11 @@ class ExactlyOnceLoop:
         self._runner: threading.Thread | None = None
         self._starting = threading.RLock()  # a signal handler may call close()
         self._ended = Completion()
+
+    @property
+    def gate(self) -> CommitGate:
+        """The commit gate; its ``counters`` tell what it has cost and saved."""
+        return self._consumer.gate
 
     # -- running -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,147 @@
+"""Counts events and the gate's rulings as Prometheus metrics; needs the extra ``[prometheus]``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, Metric
+
+from eos_client import observe
+from eos_client.core.commit_gate import CommitGate
+from eos_client.observe import Event, EventHook, log_event
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class PrometheusMetrics:
+    """The metrics of all loops, clients and sinks of a process, told apart by the label ``client``.
+
+    Give ``hook("billing")`` to a loop, a client or a sink as its ``hook``, and its ``gate`` to `watch_gate`. The names
+    of the metrics and what each means are in ``docs/monitoring.md``. One object for each registry: a second one raises
+    ``ValueError``, as prometheus_client does for every name that is taken.
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        def counter(name: str, help_text: str, *labels: str) -> Counter:
+            return Counter(f"eos_{name}", help_text, ("client", *labels), registry=registry)
+
+        def seconds(name: str, help_text: str) -> Histogram:
+            return Histogram(f"eos_{name}_seconds", help_text, ("client",), registry=registry, buckets=_SECONDS)
+
+        self._transactions = counter("transactions", "Transactions by outcome.", "outcome")
+        self._commit_seconds = seconds("transaction_commit", "From the first flush to the broker's confirmation.")
+        self._records = counter("records", "Records of committed transactions.", "direction")
+        self._failed = counter("records_failed", "Records that were skipped or dead-lettered.", "handling")
+        self._refused = counter("commits_refused", "Refused commits by the gate's rule, or 'other'.", "rule")
+        self._resolved = counter("outcomes_resolved", "Unanswered commits that the log has decided.", "outcome")
+        self._rebuilds = counter("producer_rebuilds", "Handles of producers that were replaced.")
+        self._recoveries = counter("producer_recoveries", "Recoveries by action of the recovery table.", "action")
+        self._recovery_seconds = seconds("producer_recovery", "From a failure to the next confirmed commit.")
+        self._rebalances = counter("rebalances", "Rebalance callbacks by kind.", "kind")
+        self._client_errors = counter("client_errors", "Conditions that the client library reported.")
+        self._partitions = Gauge("eos_assigned_partitions", "Partitions that are ours.", ("client",), registry=registry)
+        self._batches = counter("spark_batches", "Micro-batches that were written.")
+        self._rows = counter("spark_rows", "Rows of written micro-batches.")
+        self._batch_seconds = seconds("spark_batch", "To write a micro-batch, on the driver.")
+        self._slots_replayed = counter("spark_slots_replayed", "Slots that an earlier attempt had committed.")
+        self._tasks_repeated = counter("spark_tasks_repeated", "Slots whose task was not Spark's first attempt.")
+        self._leases = counter("spark_leases", "Leases that were taken, renewed or lost.", "event")
+        self._last_batch = Gauge(
+            "eos_spark_last_batch_id", "The newest micro-batch that is whole.", ("client",), registry=registry
+        )
+        self._counts = self._counts_by_event()
+        self._gates = _Gates()
+        registry.register(self._gates)
+
+    def hook(self, client: str, forward: EventHook = log_event) -> EventHook:
+        """Return a hook that counts every event under the label ``client`` and passes it on to ``forward``."""
+
+        def count(event: Event, /) -> None:
+            if (counts := self._counts.get(type(event))) is not None:
+                counts(client, event)
+            forward(event)
+
+        return count
+
+    def watch_gate(self, client: str, gate: CommitGate) -> None:
+        """Show the gate's counters at each scrape: rulings by rule, needed and false skips, held time."""
+        self._gates.watched[client] = gate
+
+    def _counts_by_event(self) -> dict[type[Event], Callable[[str, Any], None]]:
+        def each(counter: Counter, *labels: str) -> Callable[[str, Any], None]:
+            return lambda client, _event: counter.labels(client, *labels).inc()
+
+        return {
+            observe.TransactionCommitted: self._committed,
+            observe.TransactionAborted: each(self._transactions, "aborted"),
+            observe.CommitRefused: self._commit_refused,
+            observe.OutcomeResolved: lambda client, event: self._resolved.labels(client, event.outcome).inc(),
+            observe.ProducerRebuilt: each(self._rebuilds),
+            observe.ProducerRecovered: self._recovered,
+            observe.PartitionsAssigned: self._assigned,
+            observe.PartitionsRevoked: self._taken,
+            observe.PartitionsLost: self._taken,
+            observe.ClientReported: each(self._client_errors),
+            observe.RecordSkipped: each(self._failed, "skipped"),
+            observe.RecordDeadLettered: each(self._failed, "dead_lettered"),
+            observe.SparkBatchWritten: self._batch_written,
+            observe.SparkRunStarted: each(self._leases, "taken"),
+            observe.SparkLeaseRenewed: each(self._leases, "renewed"),
+            observe.SparkRunFenced: each(self._leases, "lost"),
+        }
+
+    def _commit_refused(self, client: str, event: observe.CommitRefused) -> None:
+        self._refused.labels(client, "other" if event.rule is None else event.rule.value).inc()
+
+    def _committed(self, client: str, event: observe.TransactionCommitted) -> None:
+        self._transactions.labels(client, "committed").inc()
+        self._commit_seconds.labels(client).observe(event.duration_s)
+        self._records.labels(client, "in").inc(event.records_in)
+        self._records.labels(client, "out").inc(event.records_out)
+
+    def _assigned(self, client: str, event: observe.PartitionsAssigned) -> None:
+        self._rebalances.labels(client, "assigned").inc()
+        self._partitions.labels(client).inc(len(event.partitions))
+
+    def _taken(self, client: str, event: observe.PartitionsRevoked | observe.PartitionsLost) -> None:
+        self._rebalances.labels(client, "lost" if isinstance(event, observe.PartitionsLost) else "revoked").inc()
+        self._partitions.labels(client).dec(len(event.partitions))
+
+    def _recovered(self, client: str, event: observe.ProducerRecovered) -> None:
+        self._recoveries.labels(client, event.action).inc()
+        self._recovery_seconds.labels(client).observe(event.to_commit_s)
+
+    def _batch_written(self, client: str, event: observe.SparkBatchWritten) -> None:
+        self._batches.labels(client).inc()
+        self._rows.labels(client).inc(event.rows)
+        self._batch_seconds.labels(client).observe(event.duration_s)
+        self._slots_replayed.labels(client).inc(event.slots_skipped)
+        self._tasks_repeated.labels(client).inc(event.tasks_repeated)
+        self._last_batch.labels(client).set(event.batch_id)
+
+
+class _Gates:
+    """Reads the counters of gates when Prometheus scrapes; they change in the threads that own the gates."""
+
+    def __init__(self) -> None:
+        self.watched: dict[str, CommitGate] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        rulings = CounterMetricFamily("eos_gate_rulings", "The gate's rulings by rule.", labels=("client", "rule"))
+        skips = CounterMetricFamily(
+            "eos_gate_skips",
+            "Skipped commits: a broker would have refused (needed) or accepted (false) them.",
+            labels=("client", "kind"),
+        )
+        held = CounterMetricFamily("eos_gate_held_seconds", "Time that commits were held.", labels=("client",))
+        for client, gate in list(self.watched.items()):
+            counters = gate.counters
+            for rule, count in list(counters.by_rule.items()):
+                rulings.add_metric((client, rule.value), count)
+            skips.add_metric((client, "needed"), counters.skips_needed)
+            skips.add_metric((client, "false"), counters.skips_false)
+            skips.add_metric((client, "unjudged"), counters.skips_unjudged)
+            held.add_metric((client,), counters.held_s)
+        yield from (rulings, skips, held)

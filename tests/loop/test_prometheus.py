@@ -1,0 +1,107 @@
+"""Every event and every ruling of the gate is counted under its client, with prometheus_client's own registry."""
+
+import re
+from pathlib import Path
+from unittest import mock
+
+import prometheus_client
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord, observe
+from eos_client.core.commit_gate import GateRule
+from eos_client.core.model import GroupGeneration, InputPartition
+from eos_client.integration.prometheus import PrometheusMetrics
+from eos_client.testing import SimulatedCluster
+from tests.core.test_observe import EXAMPLES
+
+PAGE = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text(encoding="utf-8")
+TOLD_BY_OTHERS = {observe.LoopStarted, observe.LoopStopped, observe.CommitSkipped}
+"""The gate's counters tell of skips; that a loop runs is told by whoever runs it."""
+
+
+@pytest.fixture
+def registry():
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def metrics(registry):
+    return PrometheusMetrics(registry)
+
+
+def sample(registry, name, **labels):
+    return registry.get_sample_value(f"eos_{name}", {"client": "billing", **labels})
+
+
+def test_a_loop_counts_its_transactions_records_partitions_and_rulings(registry, metrics):
+    cluster = SimulatedCluster(seed=3)
+    cluster.create_topic("orders", 2)
+    cluster.create_topic("invoices")
+    cluster.write("orders", [b"1", b"2", b"3"])
+    loop = ExactlyOnceLoop(
+        EosConfig({"bootstrap.servers": "simulated"}, group_id="billing"),
+        ["orders"],
+        lambda order: [OutputRecord("invoices", value=order.value())] * 2,
+        clients=cluster,
+        hook=metrics.hook("billing"),
+    )
+    metrics.watch_gate("billing", loop.gate)
+    assigned = []
+    cluster.after(9.0, lambda: assigned.append(sample(registry, "assigned_partitions")))
+    cluster.after(10.0, loop.stop)
+    loop.run()
+    assert assigned == [2]
+    assert sample(registry, "transactions_total", outcome="committed") == loop.counters.committed > 0
+    assert sample(registry, "records_total", direction="in") == 3
+    assert sample(registry, "records_total", direction="out") == 6
+    assert sample(registry, "transaction_commit_seconds_count") == loop.counters.committed
+    assert sample(registry, "assigned_partitions") == 0
+    assert sample(registry, "rebalances_total", kind="revoked") == 1
+    rulings = {rule: sample(registry, "gate_rulings_total", rule=rule.value) for rule in loop.gate.counters.by_rule}
+    assert rulings == loop.gate.counters.by_rule
+    assert sum(rulings.values()) > 0
+    assert sample(registry, "gate_skips_total", kind="needed") == 0
+
+
+@pytest.mark.parametrize("event", [event for event, _, _ in EXAMPLES], ids=lambda event: event.name)
+def test_every_event_changes_a_metric_and_is_passed_on(registry, metrics, event):
+    passed: list[observe.Event] = []
+    before = generate_latest(registry)
+    metrics.hook("billing", passed.append)(event)
+    assert passed == [event]
+    assert (generate_latest(registry) != before) is (type(event) not in TOLD_BY_OTHERS)
+
+
+def test_a_refusal_is_counted_by_the_rule_that_refused_it_or_as_another(registry, metrics):
+    hook = metrics.hook("billing", lambda _event: None)
+    refused = frozenset({InputPartition("orders", 0)})
+    for rule in (GateRule.NOT_OURS, GateRule.NOT_OURS, None):
+        hook(observe.CommitRefused(partitions=refused, rule=rule, reason="r"))
+    assert sample(registry, "commits_refused_total", rule="not_ours") == 2
+    assert sample(registry, "commits_refused_total", rule="other") == 1
+
+
+def test_lost_partitions_are_ours_no_more(registry, metrics):
+    hook = metrics.hook("billing", lambda _event: None)
+    three = frozenset(InputPartition("orders", number) for number in range(3))
+    hook(observe.PartitionsAssigned(partitions=three, generation=GroupGeneration(4, "m", "g")))
+    hook(observe.PartitionsLost(partitions=three, uncommitted=frozenset()))
+    assert sample(registry, "assigned_partitions") == 0
+    assert sample(registry, "rebalances_total", kind="lost") == 1
+
+
+def test_the_program_on_the_page_runs(monkeypatch):
+    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    served = mock.Mock()
+    monkeypatch.setattr(prometheus_client, "start_http_server", served)
+    monkeypatch.setattr(prometheus_client, "REGISTRY", CollectorRegistry())
+    monkeypatch.setattr(ExactlyOnceLoop, "run", lambda loop: loop.close())
+    exec(program, {"price": lambda record: record.value()})
+    served.assert_called_once_with(9100)
+
+
+def test_the_page_names_every_metric_and_no_other(registry, metrics):
+    gate_metrics = {metric.name for metric in registry.collect()}
+    named = {name.removesuffix("_total") for name in re.findall(r"^\| `(eos_\w+)`", PAGE, re.MULTILINE)}
+    assert named == gate_metrics
