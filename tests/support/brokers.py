@@ -39,8 +39,7 @@ class SharedBrokers:
         self._endings: list[ExitStack] = []
 
     def chosen(self, properties: Mapping[str, str], version: str | None = None) -> KafkaBroker:
-        """A broker of the kind that this session runs, in a container or as a process, and of its version if none is
-        given."""
+        """A broker of the kind, and unless one is given of the version, that this session runs."""
 
         def start(ending: ExitStack) -> KafkaBroker:
             options: dict[str, Any] = {} if version is None else {"version": version}
