@@ -39,7 +39,7 @@ class SharedBrokers:
         self._endings: list[ExitStack] = []
 
     def chosen(self, properties: Mapping[str, str], version: str | None = None) -> KafkaBroker:
-        """A broker of the kind that this session runs, in a container or as a process; of its version if none is given."""
+        """A broker of the kind, and unless one is given of the version, that this session runs."""
 
         def start(ending: ExitStack) -> KafkaBroker:
             options: dict[str, Any] = {} if version is None else {"version": version}
@@ -51,7 +51,8 @@ class SharedBrokers:
 
     def direct(self, version: str) -> RunningBroker:
         """A broker with short sessions, whose data and log a test may read."""
-        return self._once(("direct", version), lambda ending: ending.enter_context(direct_broker(version)))
+        started = self._once(("direct", version), lambda ending: ending.enter_context(direct_broker(version)))
+        return started.from_now_on()
 
     def proxied(
         self, version: str = DEFAULT_VERSION, *, properties: Mapping[str, str], added_rtt_s: float = 0.0
@@ -61,7 +62,7 @@ class SharedBrokers:
         def start(ending: ExitStack) -> RunningBroker:
             return ending.enter_context(proxied_broker(version, added_rtt_s=added_rtt_s, properties=properties))
 
-        return self._once(("proxied", version, frozenset(properties.items()), added_rtt_s), start)
+        return self._once(("proxied", version, frozenset(properties.items()), added_rtt_s), start).from_now_on()
 
     def _once(self, kind: tuple[Any, ...], start: Callable[[ExitStack], _T]) -> _T:
         if kind not in self._started:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eos_client.testing.embedded_kafka import EmbeddedKafka
@@ -26,6 +26,17 @@ class RunningBroker:
     directory: Path
     log_path: Path
     proxy: KafkaProxy | None = None
+    log_start: int = 0
+
+    def from_now_on(self) -> RunningBroker:
+        """The same broker with what it writes into its log from now on: what it wrote before is of other runs."""
+        return replace(self, log_start=self.log_path.stat().st_size)
+
+    def log_lines(self) -> list[str]:
+        """What it has written into its log since then."""
+        with self.log_path.open("rb") as log:
+            log.seek(self.log_start)
+            return log.read().decode(errors="replace").splitlines()
 
 
 @contextlib.contextmanager

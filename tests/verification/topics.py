@@ -290,7 +290,7 @@ def read_history(
         watched=watched,
         aborted=found.aborted,
         unfinished=found.unfinished,
-        broker_log=broker.log_path.read_text(errors="replace").splitlines(),
+        broker_log=tuple(broker.log_lines()),
     )
 
 
