@@ -1,7 +1,7 @@
 """What all tests share.
 
 Everything in the folders that need real brokers is marked `kafka`, everything below tests/spark `spark`; what is
-marked `soak` runs when asked for.
+marked `soak` runs when asked for. The conformance suite marks those of its cases that run on brokers itself.
 """
 
 import gc
@@ -15,7 +15,6 @@ from tests.interruption import interrupting
 
 _MARKED = {
     "cli": "kafka",
-    "conformance": "kafka",
     "kafka": "kafka",
     "recovery": "kafka",
     "verification": "kafka",
