@@ -59,6 +59,12 @@ def test_a_commit_answers_with_a_code_for_each_partition():
     assert bad == {P0: "OPERATION_NOT_ATTEMPTED", P1: "OFFSET_METADATA_TOO_LARGE"}
 
 
+def test_a_commit_of_no_partition_writes_nothing():
+    offsets = store()
+    assert offsets.commit(GROUP, {}) == {}
+    assert len(offsets.log) == 0
+
+
 def test_a_fetch_answers_with_an_offset_or_none_for_each_partition():
     """P4: OffsetFetch(group, partitions) -> offset or "none" per partition."""
     offsets = store()
