@@ -21,6 +21,7 @@ class Feed:
     """A thread that loads ``lines`` over ``duration_s`` seconds, never beyond the share that was released.
 
     A line with a key goes to its key's partition, other lines to each in turn. The thread has its own producer.
+    ``released``: how many records may be loaded so far.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Feed:
         self._loader = TopicLoader(bootstrap_servers, topic, config)
         self._partition_count = partition_count
         self._per_s = lines.count / duration_s
-        self._ceiling = 0
+        self.released = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._load_all, name="demo-feed", daemon=True)
 
@@ -49,18 +50,13 @@ class Feed:
         return self._loader.loaded
 
     @property
-    def released(self) -> int:
-        """How many records may be loaded so far."""
-        return self._ceiling
-
-    @property
     def is_done(self) -> bool:
         """Whether every line was loaded and confirmed."""
         return self.loaded == self.total and not self._thread.is_alive()
 
     def release(self, share: float) -> None:
         """Let the feed load up to this share of all lines, at least one line."""
-        self._ceiling = max(self._ceiling, math.ceil(self.total * share))
+        self.released = max(self.released, math.ceil(self.total * share))
 
     def start(self) -> None:
         """Begin to load."""
@@ -78,7 +74,7 @@ class Feed:
                 due = 0.0
                 for number, line in enumerate(self._lines):
                     while number >= due:
-                        due = min(self._ceiling, due + self._arrived_in_a_burst())
+                        due = min(self.released, due + self._arrived_in_a_burst())
                         if self._stopped.is_set():
                             return
                         self._loader.serve()
