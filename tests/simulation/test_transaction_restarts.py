@@ -25,15 +25,15 @@ def bench():
 class Process:
     """One process of the group `billing`, as the brokers meet it."""
 
-    def __init__(self, brokers, client):
-        self.brokers = brokers
+    def __init__(self, simulated, client):
+        self.simulated = simulated
         request = JoinRequest(frozenset({"orders"}), client=client)
-        self.member_id = brokers.groups.join("billing", request)
-        generation = brokers.groups.joined("billing", self.member_id).generation
+        self.member_id = simulated.groups.join("billing", request)
+        generation = simulated.groups.joined("billing", self.member_id).generation
         self.membership = Membership(generation, self.member_id)
 
     def stage(self, producer, offset):
-        groups, transactions = self.brokers.groups, self.brokers.transactions
+        groups, transactions = self.simulated.groups, self.simulated.transactions
         transactions.add_offsets("billing-1", producer, "billing")
         transactions.verify_offsets("billing-1", producer, "billing")
         offsets = {ORDERS_0: OffsetAndMetadata(offset)}
@@ -41,58 +41,58 @@ class Process:
 
 
 @pytest.fixture
-def brokers():
-    brokers = Brokers(SimulatedClock(), BrokerSettings(), Random(0))
-    brokers.create_topic("orders", 1)
-    return brokers
+def simulated():
+    simulated = Brokers(SimulatedClock(), BrokerSettings(), Random(0))
+    simulated.create_topic("orders", 1)
+    return simulated
 
 
-def fetched(brokers):
-    answer = brokers.groups.fetch_offsets("billing", [ORDERS_0], require_stable=True)[ORDERS_0]
+def fetched(simulated):
+    answer = simulated.groups.fetch_offsets("billing", [ORDERS_0], require_stable=True)[ORDERS_0]
     return answer.offset if answer.code == "NONE" else answer.code
 
 
-def test_pending_offsets_of_a_dead_process_hold_up_their_reader_until_the_time_out(brokers):
+def test_pending_offsets_of_a_dead_process_hold_up_their_reader_until_the_time_out(simulated):
     """P2: a pending transaction of a dead process ends by its timeout, and with it UNSTABLE_OFFSET_COMMIT."""
-    producer = brokers.transactions.init_producer_id("billing-1", TIMEOUT_S)
-    process = Process(brokers, "a")
+    producer = simulated.transactions.init_producer_id("billing-1", TIMEOUT_S)
+    process = Process(simulated, "a")
     process.stage(producer, 5)
-    brokers.transactions.end("billing-1", producer, commit=True)
+    simulated.transactions.end("billing-1", producer, commit=True)
     process.stage(producer, 9)
-    assert fetched(brokers) == "UNSTABLE_OFFSET_COMMIT"
-    brokers.clock.set_to(TIMEOUT_S)
-    brokers.work()
-    assert fetched(brokers) == 5
+    assert fetched(simulated) == "UNSTABLE_OFFSET_COMMIT"
+    simulated.clock.set_to(TIMEOUT_S)
+    simulated.work()
+    assert fetched(simulated) == 5
 
 
-def test_a_decided_commit_of_offsets_holds_up_readers_until_its_marker(brokers):
+def test_a_decided_commit_of_offsets_holds_up_readers_until_its_marker(simulated):
     """P2: while a transactional commit is pending, the fetcher is told UNSTABLE_OFFSET_COMMIT."""
-    producer = brokers.transactions.init_producer_id("billing-1", TIMEOUT_S)
-    Process(brokers, "a").stage(producer, 9)
-    brokers.transactions.hold_markers = True
-    brokers.transactions.end("billing-1", producer, commit=True)
-    assert fetched(brokers) == "UNSTABLE_OFFSET_COMMIT"
-    brokers.transactions.restart()
-    brokers.groups.restart()
-    assert fetched(brokers) == "UNSTABLE_OFFSET_COMMIT"
-    brokers.transactions.hold_markers = False
-    brokers.work()
-    assert fetched(brokers) == 9
+    producer = simulated.transactions.init_producer_id("billing-1", TIMEOUT_S)
+    Process(simulated, "a").stage(producer, 9)
+    simulated.transactions.hold_markers = True
+    simulated.transactions.end("billing-1", producer, commit=True)
+    assert fetched(simulated) == "UNSTABLE_OFFSET_COMMIT"
+    simulated.transactions.restart()
+    simulated.groups.restart()
+    assert fetched(simulated) == "UNSTABLE_OFFSET_COMMIT"
+    simulated.transactions.hold_markers = False
+    simulated.work()
+    assert fetched(simulated) == 9
 
 
-def test_the_group_fences_the_zombie_that_an_expired_id_has_revived(brokers):
+def test_the_group_fences_the_zombie_that_an_expired_id_has_revived(simulated):
     """P3: KAFKA-18019: bumping past the expired id is safe because the input offsets are fenced by the group."""
-    transactions = brokers.transactions
+    transactions = simulated.transactions
     zombie = transactions.init_producer_id("billing-1", TIMEOUT_S)
-    process = Process(brokers, "a")
+    process = Process(simulated, "a")
     transactions.init_producer_id("billing-1", TIMEOUT_S)
-    brokers.groups.evict("billing", process.member_id)
+    simulated.groups.evict("billing", process.member_id)
     transactions.forget("billing-1")
     revived = transactions.init_producer_id("billing-1", TIMEOUT_S, zombie)
     with refused("UNKNOWN_MEMBER_ID"):
         process.stage(revived, 9)
     transactions.end("billing-1", revived, commit=False)
-    assert fetched(brokers) is None
+    assert fetched(simulated) is None
 
 
 # -- restarts --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from eos_client.errors import RetriableError
 from eos_client.integration.spark import arrow_rows
 from eos_client.integration.spark.arrow_rows import RecordWriter
-from eos_client.integration.spark.prefetched_rows import prefetch_until
+from eos_client.integration.spark.task import prefetch_until
 
 
 @pytest.mark.parametrize(("size", "count"), [(0, 5), (4_000_000, 4), (20_000_000, 1)])

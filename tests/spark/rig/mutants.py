@@ -45,7 +45,7 @@ def striker_of(faults: tuple[Fault, ...], directory: Path, mutant: str) -> Strik
 def take_out_of_driver(mutant: Mutant) -> None:
     """What has to be missing before the job is made."""
     if mutant is Mutant.SPARK_PARTITION:
-        _put(driver_run, "distributed", _by_sparks_partition)
+        _put(driver_run, "repartition_by_slot", _by_sparks_partition)
 
 
 def take_out_of_worker(mutant: Mutant) -> None:
