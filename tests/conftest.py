@@ -83,7 +83,8 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.path.is_relative_to(_SPARK_TESTS):
             item.add_marker("spark")
-        elif not _BROKER_FIXTURES.isdisjoint(item.fixturenames):
+            continue
+        if not _BROKER_FIXTURES.isdisjoint(item.fixturenames):
             item.add_marker("kafka")
         if item.get_closest_marker("kafka") and not item.nodeid.startswith(_BROKER_TESTS):
             raise pytest.UsageError(f"{item.nodeid} needs a broker: `make test` looks for it in {_BROKER_TESTS}")
