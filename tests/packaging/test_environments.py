@@ -66,7 +66,7 @@ def test_the_wheel_works_with_each_python_and_the_oldest_and_newest_dependencies
 def run_fitting(wheel, tmp_path, minor, resolution, folders):
     installed = environment(tmp_path, minor)
     installed.install(f"{wheel}[cli,prometheus,test]", resolution=resolution)
-    installed.install("hypothesis", "pytest-timeout")
+    installed.install("hypothesis", "pytest-timeout", "pytest-xdist")
     for folder in ("tests", "docs"):
         shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(REPOSITORY / "Makefile", tmp_path)  # it names the folders of tests with brokers

@@ -30,6 +30,7 @@ class Assignment(RuleBasedStateMachine):
         self.written = dict.fromkeys(range(PARTITIONS), 0)
         self.next: dict[int, int] = {}
         self.paused: set[int] = set()
+        self.topic_is_known = False
 
     def check(self, messages):
         for message in messages:
@@ -65,6 +66,7 @@ class Assignment(RuleBasedStateMachine):
         else:
             self.next[partition] = round(share * self.written[partition])
             self.consumer.incremental_assign([place(partition, self.next[partition])])
+            self.topic_is_known = True
 
     @precondition(lambda self: self.next)
     @rule(data=st.data(), share=st.floats(0, 1))
@@ -80,7 +82,8 @@ class Assignment(RuleBasedStateMachine):
             self.paused.discard(partition)
         else:
             self.consumer.pause([place(partition)])
-            self.paused.add(partition)
+            if self.topic_is_known:  # before, there is nothing that could be paused
+                self.paused.add(partition)
 
     @rule(kind=st.sampled_from(["delay", "lose_reply", "duplicate", "refuse"]))
     def disturb_a_fetch(self, kind):
