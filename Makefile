@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 KAFKA_VERSION ?= 4.3.1
 WORKERS ?= 2
-# Tests on real brokers mostly wait.
-BROKER_WORKERS ?= 4
+# Tests on real brokers wait half of the time; with four workers both processors are busy all the time.
+BROKER_WORKERS ?= 3
 # The only folders that have such tests, which spares each worker the collection of all others.
 BROKER_TESTS := tests/applications tests/cli tests/conformance tests/faults tests/kafka tests/recovery
 SPARK_TESTS := tests/spark

@@ -58,19 +58,9 @@ def brokers(pytestconfig):
 
 
 @pytest.fixture(scope="session")
-def kafka_broker(brokers):
-    """One broker for all tests of this process, in place of the plugin's, whose groups take longer to rebalance."""
-    from tests.support.brokers import QUICK_ASSIGNMENTS  # noqa: PLC0415
-
-    return brokers.chosen(QUICK_ASSIGNMENTS)
-
-
-@pytest.fixture(scope="session")
 def proxied_broker(brokers):
     """A broker with the settings of `kafka_broker`, behind a proxy that can hold, lose and record requests."""
-    from tests.support.brokers import QUICK_ASSIGNMENTS  # noqa: PLC0415
-
-    return brokers.proxied(properties=QUICK_ASSIGNMENTS)
+    return brokers.proxied(properties={})
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ from tests.support.waiting import WAIT_S, wait_for
 from tests.verification.answers import settled
 from tests.verification.leaving import leave
 from tests.verification.protocols import GroupProtocol
-from tests.verification.topics import committed_of, create_topics_by, is_settled, loader_settings, log_ends, read_all
+from tests.verification.topics import await_stable_end, committed, create_topics, ends, loader_settings, read_all
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -72,19 +72,15 @@ class Stage:
         self._closing = contextlib.ExitStack()
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
         self._loader = Producer(loader_settings(bootstrap) | {"linger.ms": 0})
-        self._observer = Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": self.group, "isolation.level": "read_committed"}
-        )
 
     def __enter__(self) -> Self:
-        create_topics_by(self.admin, {self.source: self.partitions, self.sink: 1})
+        create_topics(self.bootstrap, {self.source: self.partitions, self.sink: 1})
         if self.protocol is GroupProtocol.KIP_848:
             self._set_session()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._closing.close()
-        self._observer.close()
         # Whoever keeps the stage would keep their threads, which try to connect for ever once the broker is gone.
         del self.admin, self._loader
 
@@ -174,7 +170,7 @@ class Stage:
 
     def outputs(self) -> list[str]:
         """What is committed of the sink, once no transaction is open on it."""
-        wait_for(lambda: is_settled(self.admin, self.sink, 1), f"no transaction is open on {self.sink}")
+        await_stable_end(self.bootstrap, self.sink, 1, timeout_s=WAIT_S)
         return self.visible()
 
     def visible(self) -> list[str]:
@@ -183,10 +179,10 @@ class Stage:
 
     def committed(self) -> dict[int, int | None]:
         """The group's offsets, once no open transaction holds others."""
-        return committed_of(self._observer, self.source, self.partitions)
+        return committed(self.bootstrap, self.group, self.source, self.partitions, isolation="read_committed")
 
     def ends(self) -> dict[int, int]:
-        return log_ends(self.admin, self.source, self.partitions)
+        return ends(self.bootstrap, self.source, self.partitions)
 
     def named(self, name: str) -> list[Any]:
         """The events of that name, so far."""

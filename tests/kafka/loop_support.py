@@ -14,13 +14,14 @@ import uuid
 from contextlib import ExitStack
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by its documentation, not by __all__
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
     NewTopic,
+    OffsetSpec,
     ResourceType,
 )
 
@@ -29,7 +30,7 @@ from tests.support import protocols
 from tests.support.waiting import TICK_S, WAIT_S, wait_for
 from tests.verification.answers import settled
 from tests.verification.checker import History, Status, Stored, check
-from tests.verification.topics import await_topics, is_settled, loader_settings, log_ends
+from tests.verification.topics import await_topics, loader_settings
 
 REPOSITORY = Path(__file__).parents[2]
 ANSWER_S = 60.0
@@ -306,13 +307,27 @@ class Job:
 
         wait_for(done, f"{wanted} inputs committed", timeout_s=timeout_s)
 
+    def log_ends(self, topic, isolation=IsolationLevel.READ_UNCOMMITTED):
+        spec = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(self.partitions)}
+
+        def ask():
+            answers = self._admin.list_offsets(spec, isolation_level=isolation)
+            try:
+                return {place.partition: future.result(ANSWER_S).offset for place, future in answers.items()}
+            except KafkaException:
+                self._admin.list_topics(timeout=ANSWER_S)  # it may remember a leader from before a restart
+                raise
+
+        return settled(ask)
+
     def written(self, topic=None):
         """Offsets used in the topic, by committed, aborted and open transactions and their markers."""
-        return sum(log_ends(self._admin, topic or self.sink, self.partitions).values())
+        return sum(self.log_ends(topic or self.sink).values())
 
     def is_settled(self, topic=None):
         """Whether no transaction is open on the topic."""
-        return is_settled(self._admin, topic or self.sink, self.partitions)
+        topic = topic or self.sink
+        return self.log_ends(topic, IsolationLevel.READ_COMMITTED) == self.log_ends(topic)
 
     def await_settled(self, *topics, timeout_s=WAIT_S):
         for topic in topics or (self.sink,):
@@ -359,7 +374,7 @@ class Job:
             History(
                 inputs=_stored(self.messages(self.source)),
                 outputs=_stored(self.messages(self.sink)),
-                input_ends=log_ends(self._admin, self.source, self.partitions),
+                input_ends=self.log_ends(self.source),
                 committed=self.offsets(),
             )
         )

@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-QUICK_ASSIGNMENTS: Mapping[str, str] = {
-    # Kafka 4.3 collects the changes of a KIP-848 group for a second before it assigns anew.
-    "group.consumer.assignment.interval.ms": "0",
-}
-
 
 class SharedBrokers:
     """The brokers that one test process has started, by how they are set up; a context manager that stops them."""

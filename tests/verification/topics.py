@@ -6,11 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by its documentation, not by __all__
-    AdminClient,
-    OffsetSpec,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.waiting import wait_for
@@ -27,11 +24,7 @@ LOAD_TICK_S = 0.01
 
 def create_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
     """Create topics with one replica; raises KafkaException if one cannot be created."""
-    create_topics_by(AdminClient({"bootstrap.servers": bootstrap, "log_level": 4}), partitions)
-
-
-def create_topics_by(admin: AdminClient, partitions: Mapping[str, int]) -> None:
-    """The same by a client that is kept."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
     created = admin.create_topics([NewTopic(name, count, 1) for name, count in partitions.items()])
     for future in created.values():
         future.result(ANSWER_TIMEOUT_S)
@@ -193,29 +186,6 @@ def watermarks(consumer: Consumer, topic: str, partitions: int) -> list[int]:
     ]
 
 
-def log_ends(
-    admin: AdminClient, topic: str, partitions: int, *, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
-) -> dict[int, int]:
-    """The same by a client that is kept, as that isolation level sees it."""
-    spec = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(partitions)}
-
-    def ask() -> dict[int, int]:
-        answers = admin.list_offsets(spec, isolation_level=isolation)
-        try:
-            return {place.partition: future.result(ANSWER_TIMEOUT_S).offset for place, future in answers.items()}
-        except KafkaException:
-            admin.list_topics(timeout=ANSWER_TIMEOUT_S)  # it may remember a leader from before a restart
-            raise
-
-    return settled(ask)
-
-
-def is_settled(admin: AdminClient, topic: str, partitions: int) -> bool:
-    """Whether no transaction is open on the topic."""
-    stable = log_ends(admin, topic, partitions, isolation=IsolationLevel.READ_COMMITTED)
-    return stable == log_ends(admin, topic, partitions)
-
-
 def open_partitions(bootstrap: str, topic: str, partitions: int) -> list[int]:
     """Partitions whose last stable offset lies before their end: a transaction is open there."""
     found = {}
@@ -246,16 +216,11 @@ def committed(
     that is still loading (librdkafka 2.16.0).
     """
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": isolation})
+    places = [TopicPartition(topic, number) for number in range(partitions)]
     try:
-        return committed_of(consumer, topic, partitions)
+        answers = settled(lambda: consumer.committed(places, ANSWER_TIMEOUT_S))
     finally:
         consumer.close()
-
-
-def committed_of(consumer: Consumer, topic: str, partitions: int) -> dict[int, int | None]:
-    """The same of the group of a consumer that is kept and never joins; by its isolation level."""
-    places = [TopicPartition(topic, number) for number in range(partitions)]
-    answers = settled(lambda: consumer.committed(places, ANSWER_TIMEOUT_S))
     for place in answers:
         if place.error is not None:
             raise KafkaException(place.error)
