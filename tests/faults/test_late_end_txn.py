@@ -278,7 +278,7 @@ def test_offsets_that_timed_out_are_refused_even_if_only_the_table_knows_what_th
     """
     monkeypatch.setattr(bounded_calls, "_GRACE_S", GOES_ON_WITHIN_S)
     monkeypatch.setattr(ClientLog, "_tells_of_loss", lambda *_: False)
-    monkeypatch.setattr(ClientLog, "understood", True)
+    monkeypatch.setattr(ClientLog, "understood", property(lambda _: True, lambda *_: None), raising=False)
     ours = Ours(stage, socket_timeout_ms=round(COMMIT_TIMEOUT_S * 1000) + 500)
     ours.copy(2)
     held = proxy.hold_next(Api.TXN_OFFSET_COMMIT, sent_by(ours.transactional_id))
