@@ -32,8 +32,9 @@ T = TypeVar("T")
 class Lease:
     """Held once: when it is over, every further call raises RunFencedError, and nothing rejoins."""
 
-    def __init__(self, settings: SinkSettings) -> None:
+    def __init__(self, settings: SinkSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
+        self._clock = clock
         self._session_s = settings.session_timeout_s
         self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name=f"eos-lease-{settings.sink_id}", daemon=True)
@@ -74,8 +75,8 @@ class Lease:
 
     def has_ended(self, *, within_s: float = 0.0) -> bool:
         """Return whether the lease is over, waiting ``within_s`` seconds for the group to say so."""
-        deadline = time.monotonic() + within_s
-        while self.ended is None and time.monotonic() < deadline:
+        deadline = self._clock() + within_s
+        while self.ended is None and self._clock() < deadline:
             time.sleep(_SERVE_INTERVAL_S)
         return self.ended is not None
 
@@ -108,13 +109,13 @@ class Lease:
     # -- the lease's thread ------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        served_at = time.monotonic()
+        served_at = self._clock()
         while self.ended is None:
             try:
                 call = self._calls.get(timeout=_SERVE_INTERVAL_S)
             except queue.Empty:
                 call = (Future(), _nothing)
-            if time.monotonic() - served_at > self._session_s and self._member is not None:
+            if self._clock() - served_at > self._session_s and self._member is not None:
                 # The process was frozen for longer than the session. Serving callbacks now would let librdkafka
                 # rejoin, and fence the new owner.
                 self._end(f"this driver was stopped for longer than its group session of {self._session_s:g} s")
@@ -123,7 +124,7 @@ class Lease:
                 break
             self._serve_member()
             _run(*call)
-            served_at = time.monotonic()
+            served_at = self._clock()
         self._close()
 
     def _serve_member(self) -> None:
