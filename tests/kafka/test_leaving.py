@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from eos_client.core.model import UNJOINED
 from tests.kafka.kafka_support import SESSION_S, SHORT_SESSION_S, Member
 from tests.support.interception import intercepting
+from tests.support.stderr_file import stderr_in
 from tests.support.waiting import wait_for
 from tests.verification.protocols import GroupProtocol
 
@@ -50,16 +51,13 @@ class Leaving:
         raw.subscribe(topics, **{name: noted(name, callback) for name, callback in callbacks.items()})
 
 
-@pytest.fixture
-def is_due(capfd):
-    """Whether the library has an assignment for a client that nobody polls, by its log (`WITH_LOG`)."""
-    said = []
-
-    def found():
-        said.append(capfd.readouterr().err)
-        return re.search("delegating (incremental )?assign of [1-9]", "".join(said))
-
-    return found
+def with_an_assignment_due(stage, file, **settings):
+    """Have a client that nobody polls, and for which the library has an assignment, by its log."""
+    with stderr_in(file) as said:
+        leaving = Leaving(stage, **settings, **WITH_LOG)
+        is_due = re.compile("delegating (incremental )?assign of [1-9]")
+        wait_for(lambda: is_due.search(said()), lambda: f"an assignment that is due: {said()}")
+    return leaving
 
 
 def has_left(stage):
@@ -75,18 +73,16 @@ def test_a_member_has_given_everything_back_before_the_librarys_close(any_stage)
     has_left(any_stage)
 
 
-def test_an_assignment_that_nobody_was_told_of_is_told_before_the_librarys_close(any_stage, is_due):
-    leaving = Leaving(any_stage, **WITH_LOG)
-    wait_for(is_due, "an assignment that is due")
+def test_an_assignment_that_nobody_was_told_of_is_told_before_the_librarys_close(any_stage, tmp_path):
+    leaving = with_an_assignment_due(any_stage, tmp_path / "stderr")
     leaving.consumer.close()
     assert (leaving.told, leaving.too_late) == (["on_assign", "on_revoke"], [])
     has_left(any_stage)
 
 
 @pytest.mark.parametrize("any_stage", [GroupProtocol.COOPERATIVE, GroupProtocol.EAGER], indirect=True)
-def test_a_static_member_is_told_of_its_assignment_and_stays_a_member(any_stage, is_due):
-    leaving = Leaving(any_stage, **STATIC, **WITH_LOG)
-    wait_for(is_due, "an assignment that is due")
+def test_a_static_member_is_told_of_its_assignment_and_stays_a_member(any_stage, tmp_path):
+    leaving = with_an_assignment_due(any_stage, tmp_path / "stderr", **STATIC)
     leaving.consumer.close()
     assert leaving.told == ["on_assign"]
     assert leaving.too_late == ["on_revoke"], "an assignment that was told is taken back without a question"

@@ -24,6 +24,7 @@ from eos_client.errors import ClusterUnavailableError, RunFencedError
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.settings import SinkSettings
 from tests.support.interception import Intercepted
+from tests.support.stderr_file import stderr_in
 from tests.support.waiting import wait_for
 
 MARKER = {0: LedgerEntry(1, SinkIdentity("q", 2, 1, "out"), run=1)}
@@ -230,21 +231,16 @@ def test_a_refused_marker_ends_the_lease_at_once_whatever_the_refusal_is_called(
     assert member.ended is not None
 
 
-def test_an_assignment_that_came_too_late_is_told_before_the_librarys_close(settings, monkeypatch, capfd):
+def test_an_assignment_that_came_too_late_is_told_before_the_librarys_close(settings, monkeypatch, tmp_path):
     monkeypatch.setattr("eos_client.confluent.ledger.lease_member._JOIN_SLICE_S", 0.0)
     gate, held = CommitGate(), []
     with_log = {**settings.kafka, "debug": "cgrp"}
-    member = LeaseMember(with_log, settings.group_id, settings.sink_id, settings.ledger_topic, gate)
-    with pytest.raises(ClusterUnavailableError, match="not granted within 0 s"):
-        member.join(0)
-    said: list[str] = []
-
-    def is_due():
-        """A client that can be asked nothing without telling it writes into its log that it has an assignment."""
-        said.append(capfd.readouterr().err)
-        return re.search("delegating assign of [1-9]", "".join(said))
-
-    wait_for(is_due, "an assignment that is due")
+    with stderr_in(tmp_path / "stderr") as said:
+        member = LeaseMember(with_log, settings.group_id, settings.sink_id, settings.ledger_topic, gate)
+        with pytest.raises(ClusterUnavailableError, match="not granted within 0 s"):
+            member.join(0)
+        # A client that can be asked nothing without telling it writes into its log that it has an assignment.
+        wait_for(lambda: re.search("delegating assign of [1-9]", said()), "an assignment that is due")
 
     def close(client):
         held.append(len(gate.state.assigned))
