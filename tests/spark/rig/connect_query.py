@@ -8,6 +8,7 @@ it waits to be killed: whoever kills it then finds no batch half written.
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable
@@ -31,6 +32,7 @@ def first_batches(sink: EosKafkaSink, batches: int) -> Callable[[DataFrame, int]
     """The sink for so many batches: the next one is begun by Spark, and held back from the sink."""
 
     def write(frame: DataFrame, batch_id: int) -> None:
+        logging.basicConfig(level=logging.INFO)  # this is a process of its own
         while batch_id >= batches:
             time.sleep(POLL_S)
         sink(frame, batch_id)
