@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from tests.conformance.backends import LIMIT_S
-from tests.conformance.members import dotted
+from tests.support.client_settings import dotted
 
 WAIT_S = 0.5
 SHORT_S = 0.1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaException, TopicPartition
 
-from tests.conformance.members import dotted
+from tests.support.client_settings import dotted
 
 CALL_S = 60.0
 START_S = 60.0

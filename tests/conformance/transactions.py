@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from tests.conformance.members import dotted
+from tests.support.client_settings import dotted
 
 CALL_S = 30.0
 START_S = 60.0
