@@ -13,7 +13,7 @@ _LOG_TAIL_BYTES_MAX = 64 * 1024
 
 
 class BrokerDirectory:
-    """``broker.log``, ``server.properties`` and ``data/`` in a folder that is the caller's or a temporary one."""
+    """A broker's log, properties, data and class archive, in a folder that is the caller's or a temporary one."""
 
     def __init__(self, directory: Path | None, *, keep: bool) -> None:
         made = directory is None or not directory.exists()
@@ -28,7 +28,8 @@ class BrokerDirectory:
         self.log = self.base / "broker.log"
         self.properties = self.base / "server.properties"
         self.data = self.base / "data"
-        ours = [self.base] if made else [self.log, self.properties, self.data]
+        self.classes = self.base / "classes.jsa"
+        ours = [self.base] if made else [self.log, self.properties, self.data, self.classes]
         self.removable: list[Path] = [] if keep else ours
         """What goes when the broker goes: never anything that was there before."""
         if not keep and not made and self.data.exists():

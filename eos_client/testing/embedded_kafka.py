@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from eos_client.errors import EmbeddedKafkaError
 from eos_client.testing.broker_directory import BrokerDirectory
+from eos_client.testing.broker_java import BrokerJava
 from eos_client.testing.broker_settings import (
-    CHEAP_JVM,
     DEFAULT_VERSION,
     HOST,
     BrokerListeners,
@@ -45,8 +45,6 @@ _READY_POLL_S = 0.05
 _ERROR_LINES = 60
 PORT_TRIES_MAX = 3
 _PORT_TAKEN = "Address already in use"
-_LOG = "-Dorg.slf4j.simpleLogger."
-_LOG_TIMES = (f"{_LOG}showDateTime=true", f"{_LOG}dateTimeFormat=[yyyy-MM-dd HH:mm:ss,SSS]")
 
 
 class PortTakenError(EmbeddedKafkaError):
@@ -91,8 +89,7 @@ class EmbeddedKafka:
         self._seat = seat
         self._on_progress = on_progress or (lambda _line: None)
         self._owner_pid = os.getpid()
-        self._java: Path | None = None
-        self._jars: Path | None = None
+        self._java: BrokerJava | None = None
         self._files: BrokerDirectory | None = None
         self._listeners: BrokerListeners | None = None
         self._process: KeptProcess | None = None
@@ -133,11 +130,11 @@ class EmbeddedKafka:
                 f"port {self._port} is in use: stop what listens there, choose another, or leave it out for a free one"
             )
         java = find_java()
-        self._java, self._jars = java.executable, kafka_jars(self.version, java, self._on_progress)
+        self._java = BrokerJava(java, kafka_jars(self.version, java, self._on_progress), self._heap_mb)
         self._files = BrokerDirectory(self._directory, keep=self._keep_directory)
         self._owner_pid = os.getpid()
         try:
-            self._start_on_free_ports(self._files)
+            self._start_on_free_ports(self._java, self._files)
         except BaseException:
             self._release()
             raise
@@ -163,12 +160,14 @@ class EmbeddedKafka:
             process.send_signal(signal.SIGTERM)
             if process.exit_code(wait_s=timeout_s) is None:
                 _kill(process)
+            elif self._java is not None and self._files is not None:
+                self._java.keep_archive(self._files.classes)
 
     def restart(self, timeout_s: float = 10.0) -> None:
         """Start the broker again on the same port and data, after a clean shutdown if it still runs."""
-        files, listeners, _ = self._started()
+        files, listeners, _, java = self._started()
         self.shut_down(timeout_s)
-        self._launch(files)
+        self._launch(java, files)
         self._await_ready(files, listeners)
 
     def log_tail(self, lines: int = 40) -> str:
@@ -185,21 +184,21 @@ class EmbeddedKafka:
     ) -> None:
         self.stop()
 
-    def _started(self) -> tuple[BrokerDirectory, BrokerListeners, KeptProcess]:
-        if self._files is None or self._listeners is None or self._process is None:
+    def _started(self) -> tuple[BrokerDirectory, BrokerListeners, KeptProcess, BrokerJava]:
+        if self._files is None or self._listeners is None or self._process is None or self._java is None:
             raise EmbeddedKafkaError("the embedded broker is not started: call start() first")
-        return self._files, self._listeners, self._process
+        return self._files, self._listeners, self._process, self._java
 
-    def _start_on_free_ports(self, files: BrokerDirectory) -> None:
+    def _start_on_free_ports(self, java: BrokerJava, files: BrokerDirectory) -> None:
         """Choose again when a chosen port is taken before the broker binds it."""
         for tries_left in reversed(range(PORT_TRIES_MAX)):
             listeners = self._seat.listeners if self._seat else self._chosen_listeners()
             settings = broker_settings(listeners, str(files.data), self._properties)
             files.properties.write_text(as_properties_file(settings))
             if files.cluster_id is None:
-                self._format(files)
+                self._format(java, files)
             log_start = files.log.stat().st_size if files.log.exists() else 0
-            self._launch(files)
+            self._launch(java, files)
             try:
                 self._await_ready(files, listeners)
             except EmbeddedKafkaError as error:
@@ -216,11 +215,9 @@ class EmbeddedKafka:
         client = self._port or client
         return BrokerListeners(client, internal, controller, self._advertised_port or client)
 
-    def _format(self, files: BrokerDirectory) -> None:
-        """Give the data directory its cluster id and feature levels, as ``kafka-storage format`` does."""
+    def _format(self, java: BrokerJava, files: BrokerDirectory) -> None:
         cluster_id = self._seat.cluster_id if self._seat else new_cluster_id()
-        arguments = ("format", "--cluster-id", cluster_id, "--config", str(files.properties))
-        command = self._java_command("kafka.tools.StorageTool", *arguments, options=(f"{_LOG}defaultLogLevel=warn",))
+        command = java.format_command(cluster_id, files.properties)
         exit_code = self._run(command, files).exit_code(wait_s=_FORMAT_TIMEOUT_S)
         if exit_code != 0:
             ended = f"did not end in {_FORMAT_TIMEOUT_S:g} s" if exit_code is None else f"exit code {exit_code}"
@@ -229,20 +226,14 @@ class EmbeddedKafka:
                 f"check the broker properties. It said:\n{files.log_tail(_ERROR_LINES)}"
             )
 
-    def _launch(self, files: BrokerDirectory) -> None:
-        self._run(self._java_command("kafka.Kafka", str(files.properties), options=_LOG_TIMES), files)
+    def _launch(self, java: BrokerJava, files: BrokerDirectory) -> None:
+        self._run(java.broker_command(files.properties, files.classes), files)
 
     def _run(self, command: list[str], files: BrokerDirectory) -> KeptProcess:
         predecessor, self._process = self._process, KeptProcess(command, log_path=files.log, paths=files.removable)
         if predecessor is not None:
             predecessor.dismiss()  # only now: somebody must look after the directory all the time
         return self._process
-
-    def _java_command(self, main_class: str, *arguments: str, options: tuple[str, ...]) -> list[str]:
-        return [
-            *(str(self._java), f"-Xmx{self._heap_mb}m", *CHEAP_JVM, *options),
-            *("-cp", f"{self._jars}/*", main_class, *arguments),
-        ]
 
     def _await_ready(self, files: BrokerDirectory, listeners: BrokerListeners) -> None:
         deadline = time.monotonic() + self._start_timeout_s

@@ -6,6 +6,7 @@ Kafka 4 brokers need Java 17 (KIP-1013). A missing or older Java otherwise shows
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -33,6 +34,8 @@ class JavaRuntime:
 
     executable: Path
     major: int
+    build: str
+    """Stands for the version, vendor and platform that it names: a hash of them."""
 
 
 def find_java() -> JavaRuntime:
@@ -54,7 +57,7 @@ def find_java() -> JavaRuntime:
         raise EmbeddedKafkaError(f"{executable} -version ({where}) names no version: {said!r}. {_HOW_TO_GET_IT}")
     if major < JAVA_MAJOR_MIN:
         raise EmbeddedKafkaError(f"Java {major} was found at {executable} ({where}). {_HOW_TO_GET_IT}")
-    return JavaRuntime(executable, major)
+    return JavaRuntime(executable, major, hashlib.sha256(said.encode()).hexdigest()[:12])
 
 
 def java_major(version_output: str) -> int | None:

@@ -83,7 +83,7 @@ def is_whole(folder: Path) -> bool:
     try:
         listed = (folder / _MANIFEST).read_text().splitlines()
         return bool(listed) and all(
-            _sha256(folder / name) == digest for digest, name in (line.split("  ", 1) for line in listed)
+            sha256(folder / name) == digest for digest, name in (line.split("  ", 1) for line in listed)
         )
     except (OSError, ValueError):
         return False
@@ -101,7 +101,7 @@ def _download(wanted: JarSet, folder: Path, java: JavaRuntime, on_progress: Call
         fresh.mkdir()
         resolve_jars(wanted, fresh, Path(work), java, on_progress)
         jars = _checked(wanted, fresh)
-        (fresh / _MANIFEST).write_text("".join(f"{_sha256(jar)}  {jar.name}\n" for jar in jars))
+        (fresh / _MANIFEST).write_text("".join(f"{sha256(jar)}  {jar.name}\n" for jar in jars))
         if folder.exists():
             folder.rename(trash)
         fresh.rename(folder)
@@ -120,7 +120,8 @@ def _checked(wanted: JarSet, folder: Path) -> list[Path]:
     return jars
 
 
-def _sha256(path: Path) -> str:
+def sha256(path: Path) -> str:
+    """Return the checksum of a file, in hexadecimal digits."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):
