@@ -1,8 +1,8 @@
 """The Java commands of an embedded broker, and the archive of loaded classes that all starts but the first profit from.
 
 The archive is Java's dynamic class data sharing (JEP 350): a broker that is shut down in order writes it, and later
-ones map it, which takes a third of the processor time from their start. Java ignores an archive that does not fit,
-and crashes or hangs with a damaged one, so its name holds its checksum.
+ones map it instead of loading and verifying the same classes again. Java ignores an archive that does not fit, and
+crashes or hangs with a damaged one, so its name holds its checksum.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class BrokerJava:
             self._archive = arriving.replace(self._archive_name(arriving))
             for path in replaced:
                 path.unlink(missing_ok=True)
+        classes.unlink(missing_ok=True)
 
     def _archives(self) -> list[Path]:
         return sorted(self._jars.glob(f"classes-{self._java.build}-*.jsa"))
