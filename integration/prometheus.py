@@ -19,8 +19,8 @@ class PrometheusMetrics:
     """The metrics of all loops, clients and sinks of a process, told apart by the label ``client``.
 
     Give ``hook("billing")`` to a loop, a client or a sink as its ``hook``, and its ``gate`` to `watch_gate`. The names
-    of the metrics and what each means are on the page "Monitoring". One object for each registry: a second one raises ``ValueError``,
-    as prometheus_client does for every name that is taken.
+    of the metrics and what each means are on the page "Monitoring". One object for each registry: a second one raises
+    ``ValueError``, as prometheus_client does for every name that is taken.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
