@@ -70,8 +70,8 @@ def terminals(tmp_path):
     for process in (opened.worker, opened.broker):
         if process is not None:
             process.terminate()
-            assert process.wait(WAIT_S) == 0
-            process.stdout.close()
+            process.communicate(timeout=WAIT_S)
+            assert process.returncode == 0
 
 
 def lines(printed: str) -> list[str]:
