@@ -21,7 +21,7 @@ CLIENT_VERSIONS ?= 2.15.0 2.16.1
 # Those of `[spark]` beside the one of `[dev]`, which make test runs.
 SPARK_VERSIONS ?= 4.1.1 4.3.0
 
-.PHONY: demo demo-spark test support-matrix coverage conformance flaky check client-versions spark-versions bench \
+.PHONY: demo demo-spark test docs support-matrix coverage conformance flaky check client-versions spark-versions bench \
     bench-spark mutants applications application-mutants applications-real soak soak-recovery soak-spark kafka-image \
     clean help
 
@@ -76,6 +76,9 @@ check: $(READY) ## ruff, mypy, pyright, import-linter
 	@$(BIN)/mypy
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
+
+docs: $(READY) ## the documentation as a site, in build/site; a broken link or anchor fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 bench: $(READY) ## every figure the docs claim, as tables
 	@$(BIN)/python -m tests.benchmarks $(BENCH)

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from eos_client.core.commit_gate import CommitValidation, GatePolicy, GateScope, GateSettings
 from eos_client.core.model import ProducerLimits
@@ -81,33 +81,51 @@ PRODUCER_ONLY = frozenset(
     ]
 )
 
-SAFE_CONSUMER: Settings = {
-    "enable.auto.commit": False,
-    "isolation.level": "read_committed",
-    "auto.offset.reset": "earliest",
-    # librdkafka's 1000 puts a fast consumer to sleep whenever its local queue is full for a moment.
-    "fetch.queue.backoff.ms": 10,
+
+class Default(NamedTuple):
+    """The value of a setting that the application left out, and why it is not librdkafka's."""
+
+    value: Any
+    reason: str
+
+
+SAFE_CONSUMER: Mapping[str, Default] = {
+    "enable.auto.commit": Default(False, "Offsets are committed with the outputs, or by the application."),
+    "isolation.level": Default("read_committed", "As in librdkafka: aborted input is not processed."),
+    "auto.offset.reset": Default("earliest", "A new group misses no record that is in the log."),
+    "fetch.queue.backoff.ms": Default(
+        10, "librdkafka's 1000 puts a fast consumer to sleep whenever its local queue is full for a moment."
+    ),
 }
-SAFE_PRODUCER: Settings = {"enable.idempotence": True, "acks": "all"}
-FAST_TRANSACTIONS: Settings = {
-    # Nothing is visible before the commit, and its flush does not linger: larger batches cost nobody time.
-    "linger.ms": 20,
-    # Back-to-back transactions meet CONCURRENT_TRANSACTIONS and wait this long; librdkafka's default is 100.
-    "retry.backoff.ms": 10,
-    "reconnect.backoff.ms": 10,
-    # How long an output to a missing topic waits before it fails; librdkafka's 30000 outlives the transaction.
-    "topic.metadata.propagation.max.ms": 5000,
-    # With "rebootstrap", librdkafka's default, an outage of all brokers can make it forget the transaction's
-    # coordinator, and it does not look for another while the transaction is open: calls then wait for ever.
-    "metadata.recovery.strategy": "none",
-    # How late a broker that is back may be noticed; with librdkafka's 10000 that outlives the budget of a commit.
-    "reconnect.backoff.max.ms": 1000,
+SAFE_PRODUCER: Mapping[str, Default] = {
+    "enable.idempotence": Default(True, "A retried write is not doubled."),
+    "acks": Default("all", "An acknowledged write is not lost with its leader."),
+}
+FAST_TRANSACTIONS: Mapping[str, Default] = {
+    "linger.ms": Default(
+        20, "Nothing is visible before the commit, and its flush does not linger: larger batches cost nobody time."
+    ),
+    "retry.backoff.ms": Default(
+        10, "Back-to-back transactions meet CONCURRENT_TRANSACTIONS and wait this long; librdkafka's default is 100."
+    ),
+    "reconnect.backoff.ms": Default(10, "A lost connection is tried again at once; librdkafka's default is 100."),
+    "topic.metadata.propagation.max.ms": Default(
+        5000, "An output to a missing topic fails after this time; librdkafka's 30000 outlives the transaction."
+    ),
+    "metadata.recovery.strategy": Default(
+        "none",
+        "With librdkafka's `rebootstrap`, an outage of all brokers can make it forget the transaction's coordinator, "
+        "and it does not look for another while the transaction is open: calls then wait for ever.",
+    ),
+    "reconnect.backoff.max.ms": Default(
+        1000, "A broker that is back is noticed after this time; librdkafka's 10000 outlives the budget of a commit."
+    ),
 }
 
 # The spellings of a boolean that librdkafka takes, in lower case.
 _YES = frozenset({"true", "t", "1"})
 _NO = frozenset({"false", "f", "0"})
-_REFUSED: tuple[tuple[str, frozenset[str], str, str], ...] = (
+REFUSED: tuple[tuple[str, frozenset[str], str, str], ...] = (
     (
         "enable.auto.commit",
         _YES,
@@ -175,7 +193,7 @@ def is_secret(key: str) -> bool:
 def check_settings(settings: Settings) -> None:
     """Refuse what would break exactly-once processing; raises ConfigurationError naming key, value and way out."""
     settings = all_settings(settings)
-    for key, values, reason, way_out in _REFUSED:
+    for key, values, reason, way_out in REFUSED:
         if key in settings and str(settings[key]).strip().lower() in values:
             raise ConfigurationError(f"{key}={settings[key]!r} breaks exactly-once processing: {reason}. {way_out}.")
 
@@ -186,13 +204,13 @@ def safe_consumer_settings(settings: Settings) -> dict[str, Any]:
     settings = all_settings(settings)
     if not settings.get("group.id"):
         raise ConfigurationError("group.id must be set: offsets can only be fenced inside a group (KIP-447).")
-    return _completed(settings, SAFE_CONSUMER)
+    return _completed(settings, _values(SAFE_CONSUMER))
 
 
 def idempotent_producer_settings(settings: Settings) -> dict[str, Any]:
     """Complete the settings of a producer without transactions; raises ConfigurationError for unsafe ones."""
     check_settings(settings)
-    return _completed(all_settings(settings), SAFE_PRODUCER)
+    return _completed(all_settings(settings), _values(SAFE_PRODUCER))
 
 
 def safe_producer_settings(settings: Settings, shortest_timeout_s: float = 0.0) -> dict[str, Any]:
@@ -218,7 +236,7 @@ def safe_producer_settings(settings: Settings, shortest_timeout_s: float = 0.0) 
         "transactional.id": f"eos-{uuid.uuid4()}",
         "transaction.timeout.ms": max(_TRANSACTION_TIMEOUT_MS, needed_ms, _shortest_transaction_ms(settings)),
     }
-    settings = _completed(settings, {**_agreeing(FAST_TRANSACTIONS, settings), **generated})
+    settings = _completed(settings, {**_agreeing(_values(FAST_TRANSACTIONS), settings), **generated})
     is_long = (_number(settings, _TRANSACTION_LIMIT) or 0) > _ANSWER_TIMEOUT_MS
     return _completed(settings, {"socket.timeout.ms": _ANSWER_TIMEOUT_MS} if is_long else {})
 
@@ -286,6 +304,10 @@ def _number(settings: Settings, name: str) -> float | None:
     return number if number is not None and math.isfinite(number) else None
 
 
+def _values(defaults: Mapping[str, Default]) -> dict[str, Any]:
+    return {key: default.value for key, default in defaults.items()}
+
+
 def _completed(settings: Settings, defaults: Settings) -> dict[str, Any]:
     """Add ``defaults`` to ``settings`` for what was left out, or set to None, under all of its names."""
     left_out = {k: v for k, v in defaults.items() if all(settings.get(n) is None for n in (k, *_ALIASES.get(k, ())))}
@@ -324,27 +346,50 @@ class EosConfig:
     """
 
     kafka: Settings
+    """librdkafka settings by their dotted names, for both clients; `bootstrap.servers` is needed."""
     _: KW_ONLY
     group_id: str
+    """The consumer group, which all workers of a job share."""
     transactional_id: str | None = None
+    """None generates one for this process. A pinned one must be used by one process at a time."""
     consumer: Settings = field(default_factory=dict)
+    """librdkafka settings of the consumer alone."""
     producer: Settings = field(default_factory=dict)
+    """librdkafka settings of the producer alone."""
     commit_interval_s: float = 0.1
+    """Seconds of work in one transaction. Shorter: outputs are visible earlier; longer: fewer commits."""
     max_records: int = 100_000
+    """Records at which a transaction is committed before its interval is over. It bounds what an abort repeats."""
     batch_size: int = 500
+    """Records that one call fetches at most from what the client library has read ahead."""
     poll_timeout_s: float = 0.1
+    """Seconds that one poll waits for a record, and so how late an idle loop notices `stop()`."""
     hold_limit_s: float = 5.0
+    """Seconds for which a transaction may be held while the gate is closed; then it is aborted, so that a skip ends."""
     commit_timeout_s: float = 4.0
+    """Seconds that one transactional call may take; a commit that takes longer has an unknown outcome."""
     start_timeout_s: float = 10.0
+    """Seconds that the cluster may take to answer at the start, before `ClusterUnavailableError`."""
     recovery_timeout_s: float = 60.0
+    """Seconds of work without a commit, or without an answer, after which the loop ends with an error."""
     shutdown_timeout_s: float = 10.0
+    """Seconds to finish or abort the open transaction and leave the group, once the loop is to stop."""
     scope: Literal["member", "partition"] = "member"
+    """Whose commits a revocation holds back. `member` is right for every broker; `partition` is enough from 4.3 on
+    with `group.protocol=consumer` (KIP-1251)."""
     policy: Literal["skip", "hold", "block"] = "skip"
+    """What the loop does while the gate is closed. `skip`: goes on, and tries again when the next commit is due;
+    `hold`: goes on, and commits as soon as the generation moves; `block`: consumes nothing until it moves."""
     commit_validation: Literal["unknown", "exact", "classic", "assignment_epoch"] = "unknown"
+    """Which check the brokers are known to run. Only the counters of needed and false skips use it."""
     on_error: Literal["stop", "skip", "dead_letter"] = "stop"
+    """What happens to a record whose transform failed, or whose output can never be written."""
     dead_letter_topic: str | None = None
+    """Where `on_error="dead_letter"` writes such a record."""
     transform_attempts_max: int = 1
+    """How often the transform is called for a record before it counts as failed."""
     transform_backoff_s: float = 0.1
+    """Seconds between two attempts at a record."""
 
     def __repr__(self) -> str:
         values = {f.name: getattr(self, f.name) for f in fields(self)}

@@ -19,7 +19,7 @@ class PrometheusMetrics:
     """The metrics of all loops, clients and sinks of a process, told apart by the label ``client``.
 
     Give ``hook("billing")`` to a loop, a client or a sink as its ``hook``, and its ``gate`` to `watch_gate`. The names
-    of the metrics and what each means are in ``docs/monitoring.md``. One object for each registry: a second one raises
+    of the metrics and what each means are on the page "Monitoring". One object for each registry: a second one raises
     ``ValueError``, as prometheus_client does for every name that is taken.
     """
 

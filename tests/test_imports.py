@@ -83,7 +83,7 @@ def test_the_simulator_loads_nothing_of_the_rest_of_the_package():
 
 
 def test_the_page_of_the_simulator_explains_each_of_its_public_names():
-    page = (REPOSITORY / "docs/simulated-cluster.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs/reference/simulated-cluster.md").read_text(encoding="utf-8")
     section = page.partition("## A unit of its own")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
     explained = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]

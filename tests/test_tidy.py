@@ -255,7 +255,7 @@ def test_sleeping_code_is_told_from_prose(comment, code):
 def mentioned() -> str:
     """All of what could bring a module to life: imports, also by applications, and names of modules and files."""
     texts = [(REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")]
-    for page in (REPOSITORY / "docs").glob("*.md"):
+    for page in (REPOSITORY / "docs").rglob("*.md"):
         texts += re.findall(r"^from (eos_client[\w.]*) import", page.read_text(encoding="utf-8"), re.MULTILINE)
     for module in MODULES:
         package = module.name if module.path.name == "__init__.py" else module.name.rpartition(".")[0]

@@ -134,9 +134,9 @@ class Transaction:
     def dead_letter(self, message: Record, error: BaseException, *, topic: str, attempts: int = 1) -> None:
         """Write a record that cannot be processed to ``topic``, with this transaction; the record then counts as done.
 
-        Its headers tell the error, the origin and how many ``attempts`` were made (``docs/failed-records.md``). Where
-        the record is too large for the topic, its value is left out, and at last its key and headers. Raises as
-        ``produce`` does.
+        Its headers tell the error, the origin and how many ``attempts`` were made (the page "Records that
+        fail" lists them). Where the record is too large for the topic, its value is left out, and at last its key and
+        headers. Raises as ``produce`` does.
         """
         *letters, smallest = letters_for(topic, message, text_of(error), attempts)
         for letter in letters:

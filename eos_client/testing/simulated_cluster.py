@@ -2,8 +2,8 @@
 
 Its consumers and producers have confluent_kafka's methods, so the loop, the wrappers and an application's own loop run
 on it unchanged. One thread, no wall clock: time passes where a client waits, and a seed gives the same run again.
-``__all__`` holds every public name of the simulator. ``docs/simulated-cluster.md`` explains them, and lists what the
-simulator simplifies.
+``__all__`` holds every public name of the simulator. ``docs/reference/simulated-cluster.md`` explains them, and
+lists what the simulator simplifies.
 """
 
 from __future__ import annotations

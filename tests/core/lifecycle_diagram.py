@@ -6,7 +6,7 @@ from pathlib import Path
 
 from eos_client.core.transaction_lifecycle import ENDING, TRANSITIONS, Act, Event, Phase, Transition
 
-PAGE = Path(__file__).parents[2] / "docs" / "transaction-lifecycle.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "transaction-lifecycle.md"
 FIRST, LAST = "<!-- drawn from the table -->\n", "<!-- end of the drawing -->\n"
 FROM_EVERYWHERE = (Event.ABORT_FAILED, Event.GIVEN_UP)
 """They would draw a line from each state."""

@@ -31,7 +31,7 @@ from eos_client.core.transaction_lifecycle import (
 )
 from tests.core.lifecycle_diagram import diagram
 
-PAGE = Path(__file__).parents[2] / "docs" / "transaction-lifecycle.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "transaction-lifecycle.md"
 
 
 class Log(Enum):

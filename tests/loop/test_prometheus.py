@@ -15,7 +15,7 @@ from eos_client.integration.prometheus import PrometheusMetrics
 from eos_client.testing import SimulatedCluster
 from tests.core.test_observe import EXAMPLES
 
-PAGE = (Path(__file__).parents[2] / "docs" / "monitoring.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "monitoring.md").read_text(encoding="utf-8")
 TOLD_BY_OTHERS = {observe.LoopStarted, observe.LoopStopped, observe.CommitSkipped}
 """The gate's counters tell of skips; that a loop runs is told by whoever runs it."""
 

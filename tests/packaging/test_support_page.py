@@ -7,7 +7,7 @@ import pytest
 from tests.conformance.versions import VERSIONS
 from tests.packaging.environments import REPOSITORY, claimed_pythons
 
-PAGE = (REPOSITORY / "docs" / "support.md").read_text()
+PAGE = (REPOSITORY / "docs" / "reference" / "support.md").read_text()
 PYPROJECT = (REPOSITORY / "pyproject.toml").read_text()
 MAKEFILE = (REPOSITORY / "Makefile").read_text()
 

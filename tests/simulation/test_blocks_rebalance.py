@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from eos_client import Outcome
-from eos_client.errors import AbortableError, EosError
+from eos_client.errors import EosError, LeaveBlockError
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.support.protocols import PROTOCOLS
 
@@ -52,16 +52,12 @@ def test_a_block_ends_at_the_consume_that_served_the_rebalance(stage):
 
 def test_poll_ends_the_block_as_consume_does(stage):
     producer, consumer = stage.producer(), stage.subscribed()
-    raised = []
     with producer.transaction(consumer) as txn:
         stage.collect(consumer, 4)
         stage.cluster.revoke((SOURCE, 1))
-        try:
+        with pytest.raises(LeaveBlockError) as raised:
             stage.wait_for(lambda: stage.named("partitions_revoked"), lambda: consumer.poll(0.1))
-        except AbortableError as error:
-            raised.append(type(error).__mro__)
-            raise
-    assert "LeaveBlockError" in {each.__name__ for each in raised[0]}
+        raise raised.value
     assert txn.outcome is Outcome.ABORTED
     assert every_record_is_copied_once(stage, producer, consumer)
 

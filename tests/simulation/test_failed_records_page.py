@@ -1,4 +1,4 @@
-"""What docs/failed-records.md shows runs on the simulated cluster."""
+"""What docs/how-to/failed-records.md shows runs on the simulated cluster."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.simulation.simulated_stage import SOURCE, SimulatedStage
 
-PAGE = (Path(__file__).parents[2] / "docs" / "failed-records.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "failed-records.md").read_text(encoding="utf-8")
 CONFIGURATION, BLOCK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""docs/protocols.md maps every sentence of P1-P5 to tests that exist, and leaves out none that names a sentence."""
+"""docs/reference/protocols.md maps every sentence of P1-P5 to existing tests, and leaves out none that names one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 TESTS = Path(__file__).parents[1]
 PAGES = TESTS.parent / "docs"
-PAGE = (PAGES / "protocols.md").read_text()
+PAGE = (PAGES / "reference" / "protocols.md").read_text()
 ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| sentence")]
 SENTENCES_MIN = {"P1": 19, "P2": 7, "P3": 11, "P4": 13, "P5": 8}
 
@@ -33,7 +33,7 @@ def names(row: str) -> list[str]:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[2:60])
 def test_every_sentence_has_tests_and_they_exist(row: str) -> None:
     assert names(row), f"no test holds: {row}"
-    on_a_page = re.findall(r"^def (test_\w+)", (PAGES / "testing-your-loop.md").read_text(), re.MULTILINE)
+    on_a_page = re.findall(r"^def (test_\w+)", (PAGES / "how-to" / "testing-your-loop.md").read_text(), re.MULTILINE)
     missing = [name for name in names(row) if name not in DEFINED and name not in on_a_page]
     assert not missing, f"these tests do not exist: {missing}"
 

@@ -14,7 +14,7 @@ from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
 from eos_client.errors import ProducerFencedError
 
 REPOSITORY = Path(__file__).parents[2]
-PAGE = REPOSITORY / "docs" / "testing-your-loop.md"
+PAGE = REPOSITORY / "docs" / "how-to" / "testing-your-loop.md"
 STORIES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 LINES_MAX = 20
 

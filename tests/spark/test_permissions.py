@@ -1,4 +1,4 @@
-"""What a sink must be allowed on the cluster (docs/spark-sink.md), and what it does without."""
+"""What a sink must be allowed on the cluster (docs/how-to/spark-sink.md), and what it does without."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from eos_client.config import CONSUMER_ONLY
+from eos_client.config import CONSUMER_ONLY, Default
 from eos_client.confluent.failures import KafkaOutputRefusedError, kafka_error
 from eos_client.confluent.ledger.ledger_topic import partition_of_slot
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
@@ -23,18 +23,23 @@ from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.errors import EosError, OutputRefusedError
 from eos_client.observe import EventHook, log_event
 
-SLOT_DEFAULTS: Mapping[str, Any] = {
-    # A slot is written in one go: room for a large one, no report of what went well.
-    "queue.buffering.max.messages": 1_000_000,
-    # Smaller than the default, so that a slot is on its way while it is written, and its memory used again.
-    "batch.size": 262_144,
-    # No batch overtakes one that is refused (confluent-kafka-go #921): a slot may be too large to be written again.
-    "max.in.flight": 1,
-    "delivery.report.only.error": True,
-    # What a stalled broker costs a slot in memory, outside of the Python and JVM heaps; see also `_room_for`.
-    "queue.buffering.max.kbytes": 65_536,
-    # As Spark's own sink places keys (kafka-clients): a live topic can change from one sink to the other.
-    "partitioner": "murmur2_random",
+SLOT_DEFAULTS: Mapping[str, Default] = {
+    "queue.buffering.max.messages": Default(1_000_000, "A slot is written in one go, and may be large."),
+    "batch.size": Default(
+        262_144, "A slot is on its way while it is written, and its memory used again; librdkafka's default is 1000000."
+    ),
+    "max.in.flight": Default(
+        1, "No batch overtakes one that is refused (confluent-kafka-go #921): a slot may be too large to write again."
+    ),
+    "delivery.report.only.error": Default(True, "Nobody reads a report of what went well."),
+    "queue.buffering.max.kbytes": Default(
+        65_536,
+        "What a stalled broker costs a slot in memory, outside of the Python and JVM heaps. Twice `message.max.bytes` "
+        "where that is more.",
+    ),
+    "partitioner": Default(
+        "murmur2_random", "As Spark's own sink places keys: a live topic can change from one sink to the other."
+    ),
 }
 
 
@@ -57,7 +62,8 @@ class SlotProducer(ConfluentProducer):
         hook: EventHook = log_event,
     ) -> None:
         shared = {k: v for k, v in settings.items() if k not in CONSUMER_ONLY}
-        own = {**SLOT_DEFAULTS, **_room_for(shared.get("message.max.bytes")), **shared}
+        defaults = {key: default.value for key, default in SLOT_DEFAULTS.items()}
+        own = {**defaults, **_room_for(shared.get("message.max.bytes")), **shared}
         super().__init__({**own, "transactional.id": transactional_id}, limits=limits, hook=hook)
         self.name = uuid.uuid4().hex[:16]
         self.library.start()
@@ -100,7 +106,7 @@ def _room_for(largest_bytes: object) -> dict[str, int]:
     if largest_bytes is None:
         return {}
     needed = 2 * int(str(largest_bytes)) // 1024
-    return {"queue.buffering.max.kbytes": max(needed, SLOT_DEFAULTS["queue.buffering.max.kbytes"])}
+    return {"queue.buffering.max.kbytes": max(needed, SLOT_DEFAULTS["queue.buffering.max.kbytes"].value)}
 
 
 def is_run_fenced(error: EosError, *, first_attempt: bool) -> bool:

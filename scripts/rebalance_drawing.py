@@ -1,0 +1,110 @@
+"""Draws one rebalance as a sequence diagram: a loop on the simulated cluster gives up a partition to another instance.
+
+Nothing is drawn by hand. The arrows are the requests that the simulated brokers served, the notes are the events of the
+loop and the rulings of its gate, in the order in which they happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from unittest import mock
+
+from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord, observe
+from eos_client.core.commit_gate import CommitAttempt, CommitRuling
+from eos_client.core.model import named
+from eos_client.testing import SimulatedCluster
+from eos_client.testing.simulated_cluster import BrokerSettings, Delivered
+
+_REVOKED_AT_S, _END_S = 3.25, 6.0
+_LATE_S = 0.45
+"""How late the heartbeat arrives that tells the coordinator of the revocation: until then the gate is closed."""
+_ARROWS = {
+    "ConsumerGroupHeartbeat": "L->>G: heartbeat",
+    "TxnOffsetCommit": "L->>G: offsets of the transaction",
+    "EndTxn": "L->>T: commit",
+}
+
+Step = Delivered | CommitRuling | observe.Event
+
+
+def steps() -> list[Step]:
+    """Run the loop; return requests, rulings and events from the last ordinary commit to the next one."""
+    cluster = SimulatedCluster(settings=BrokerSettings(group_consumer_heartbeat_interval_s=0.5))
+    cluster.create_topic("orders", partitions=2)
+    cluster.create_topic("invoices")
+    told: list[Step] = []
+    served = 0
+
+    def tell(step: Step) -> None:
+        nonlocal served
+        told.extend([*cluster.history[served:], step])
+        served = len(cluster.history)
+
+    def hear(event: observe.Event) -> None:
+        tell(event)
+        if isinstance(event, observe.PartitionsRevoked) and cluster.clock() < _END_S:
+            cluster.delay("ConsumerGroupHeartbeat", _LATE_S)
+
+    config = EosConfig(
+        {"bootstrap.servers": "simulated"},
+        group_id="billing",
+        consumer={"group.protocol": "consumer"},
+        commit_interval_s=0.2,
+    )
+    loop = ExactlyOnceLoop(
+        config, ["orders"], lambda order: OutputRecord("invoices", value=order.value()), clients=cluster, hook=hear
+    )
+    for number in range(60):
+        cluster.after(1 + number / 15, partial(cluster.write, "orders", [b"%d" % number], partition=number % 2))
+    cluster.after(_REVOKED_AT_S, lambda: cluster.revoke(("orders", 1)))
+    cluster.after(_END_S, loop.stop)
+    decide = loop.gate.decide
+
+    def decided(attempt: CommitAttempt) -> CommitRuling:
+        tell(ruling := decide(attempt))
+        return ruling
+
+    with mock.patch.object(loop.gate, "decide", decided):
+        loop.run()
+    return _around_the_revocation(told)
+
+
+def _around_the_revocation(told: list[Step]) -> list[Step]:
+    revoked = next(n for n, step in enumerate(told) if isinstance(step, observe.PartitionsRevoked))
+    commits = [n for n, step in enumerate(told) if isinstance(step, observe.TransactionCommitted)]
+    *_, before, _inside = (n for n in commits if n < revoked)
+    after = next(n for n in commits if n > revoked)
+    return told[before + 1 : after + 1]
+
+
+def _note(step: Step) -> str | None:
+    match step:
+        case CommitRuling(decision=decision, rule=rule):
+            return f"Note over L: gate: {decision.name} ({rule})"
+        case observe.PartitionsRevoked(partitions=partitions, generation=generation):
+            return f"Note over L: {named(partitions)} given up on generation {generation.generation_id}"
+        case observe.CommitSkipped(held_for_s=held_for_s):
+            return f"Note over L: commit skipped, held for {held_for_s:.2f} s"
+        case observe.TransactionCommitted(records_in=records, generation=generation, inside_revoke=inside):
+            where = "inside on_revoke" if inside else f"on generation {generation.generation_id}"
+            return f"Note over L: {records} records committed {where}"
+    return None
+
+
+def drawing() -> str:
+    """Return the diagram as Markdown."""
+    return "\n".join(["```mermaid", *_lines(), "```", ""])
+
+
+def _lines() -> Iterator[str]:
+    yield "sequenceDiagram"
+    yield "    participant L as eos-client"
+    yield "    participant G as group coordinator"
+    yield "    participant T as transaction coordinator"
+    for step in steps():
+        if isinstance(step, Delivered):
+            if step.request in _ARROWS:
+                yield f"    {_ARROWS[step.request]} ({step.result})"
+        elif (note := _note(step)) is not None:
+            yield f"    {note}"

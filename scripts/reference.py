@@ -1,0 +1,245 @@
+"""Renews what the pages below docs/ take from the code: public names, settings, events, commands, errors, gate rules.
+
+python -m scripts.reference
+
+A page marks such a part by ``<!-- from the code: NAME -->`` and ``<!-- end -->``; :data:`PARTS` says what is written
+between them. tests/pages/test_reference.py fails where a page is out of date.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import MISSING, fields
+from enum import Enum
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import typer
+
+from eos_client import config, errors, observe
+from eos_client.cli import app as command_line
+from eos_client.cli.failures import ExitCode, exit_code_of
+from eos_client.confluent.ledger.slot_producer import SLOT_DEFAULTS
+from eos_client.core.commit_gate import RULES
+from scripts.rebalance_drawing import drawing
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+DOCS = REPOSITORY / "docs"
+COMMAND = "python -m scripts.reference"
+T = TypeVar("T")
+MARKED = re.compile(r"(<!-- from the code: (?P<part>[\w-]+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
+
+
+def table(*columns: str, rows: Iterable[Iterable[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+def one_line(text: str | None) -> str:
+    """Return a docstring as Markdown in one line."""
+    return re.sub(r"``(.+?)``", r"`\1`", " ".join((text or "").split()))
+
+
+# -- public names ----------------------------------------------------------------------------------------------------
+
+
+def public_names() -> Iterator[tuple[str, list[str]]]:
+    """Yield each public module and its public names."""
+    packages = ["eos_client", "eos_client.listeners", "eos_client.testing", "eos_client.testing.simulated_cluster"]
+    for name in packages:
+        yield name, _exported(importlib.import_module(name))
+    yield "eos_client.clients", ["Transaction"]
+    yield "eos_client.observe", ["EventHook", "Event", "Counters", "log_event"]
+    for path in sorted((REPOSITORY / "integration").iterdir()):
+        if not path.name.startswith("_"):
+            name = f"eos_client.integration.{path.stem}"
+            yield name, _exported(importlib.import_module(name))
+
+
+def _exported(module: ModuleType) -> list[str]:
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    defined = (name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__)
+    return sorted(name for name in defined if not name.startswith("_"))
+
+
+def _api() -> str:
+    told: set[int] = set()
+    parts = []
+    for module, names in public_names():
+        new = [name for name in names if id(getattr(importlib.import_module(module), name)) not in told]
+        told |= {id(getattr(importlib.import_module(module), name)) for name in new}
+        parts += [f"## {module}\n", *(f"::: {module}.{name}\n" for name in new)]
+    return "\n".join(parts)
+
+
+# -- settings --------------------------------------------------------------------------------------------------------
+
+
+def _loop_settings() -> str:
+    (tree,) = (
+        node
+        for node in ast.parse(inspect.getsource(config)).body
+        if isinstance(node, ast.ClassDef) and node.name == config.EosConfig.__name__
+    )
+    meanings = {
+        field.target.id: ast.literal_eval(text.value)
+        for field, text in zip(tree.body, tree.body[1:], strict=False)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    }
+    rows = ((f"`{f.name}`", _default(f), one_line(meanings[f.name])) for f in fields(config.EosConfig))
+    return table("setting", "default", "meaning", rows=rows)
+
+
+def _default(field: Any) -> str:
+    if field.default is not MISSING:
+        return f"`{field.default!r}`"
+    return "needed" if field.default_factory is MISSING else "`{}`"
+
+
+def _defaults(defaults: Mapping[str, config.Default]) -> Callable[[], str]:
+    rows = [(f"`{key}`", f"`{str(d.value).lower()}`", d.reason) for key, d in defaults.items()]
+    return lambda: table("setting", "default", "why", rows=rows)
+
+
+def _refused_settings() -> str:
+    rows = (
+        (", ".join(f"`{key}={value}`" for value in _spelled(values)), _sentence(reason), _sentence(way_out))
+        for key, values, reason, way_out in config.REFUSED
+    )
+    return table("refused", "why", "way out", rows=rows)
+
+
+def _spelled(values: frozenset[str]) -> list[str]:
+    booleans = sorted(values & {"true", "false"})  # without the other spellings that librdkafka takes
+    return booleans or sorted(values)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+# -- events, errors, gate --------------------------------------------------------------------------------------------
+
+
+def event_classes() -> list[type[observe.Event]]:
+    """Return every event, in the order of the module."""
+    return list(_classes_below(observe.Event, observe))
+
+
+def error_classes() -> list[type[errors.EosError]]:
+    """Return every error class of the package, in the order of the module."""
+    return list(_classes_below(errors.EosError, errors))
+
+
+def _classes_below(base: type[T], module: ModuleType) -> Iterator[type[T]]:
+    for kind in vars(module).values():
+        if inspect.isclass(kind) and issubclass(kind, base) and kind is not base:
+            yield kind
+
+
+def _events() -> str:
+    parts = []
+    for kind in event_classes():
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+        told = ", ".join(f"`{f.name}: {f.type}`" for f in fields(kind))
+        text = one_line(kind.__doc__)
+        parts += [f"## {name}", f"`{kind.__name__}`, logged at {kind.level.upper()}. {text}", f"Fields: {told}."]
+    return "\n\n".join(parts) + "\n"
+
+
+def _errors() -> str:
+    rows = []
+    for kind in error_classes():
+        (base,) = (b for b in kind.__bases__ if issubclass(b, errors.EosError))
+        below = "" if base is errors.EosError else f", below `{base.__name__}`"
+        code = exit_code_of(kind.__new__(kind))
+        rows.append((f"`{kind.__name__}`{below}", one_line(kind.__doc__), str(int(code))))
+    return table("error", "what it means and what to do", "exit code", rows=rows)
+
+
+def _gate_rules() -> str:
+    rows = ((str(n), f"`{rule.name}`", rule.decision.name, rule.reason) for n, rule in enumerate(RULES, 1))
+    return table("", "rule", "decision", "why", rows=rows)
+
+
+# -- command line ----------------------------------------------------------------------------------------------------
+
+
+def _commands() -> str:
+    return "\n".join(_command(("eos-client",), typer.main.get_command(command_line.app)))
+
+
+def _command(names: tuple[str, ...], command: Any) -> Iterator[str]:
+    below = getattr(command, "commands", {})
+    yield f"## {' '.join(names)}\n\n{_paragraphs(command.help)}\n"
+    if command.params:
+        rows = (_option(parameter) for parameter in command.params)
+        yield table("argument or option", "default", "meaning", rows=rows)
+    for name in sorted(below):
+        yield from _command((*names, name), below[name])
+
+
+def _paragraphs(text: str | None) -> str:
+    return "\n\n".join(one_line(each) for each in inspect.cleandoc(text or "").split("\n\n"))
+
+
+def _option(parameter: Any) -> tuple[str, str, str]:
+    is_flag, is_listed = getattr(parameter, "is_flag", False), getattr(parameter, "multiple", False)
+    value, default = parameter.metavar or parameter.name.upper(), parameter.default
+    if isinstance(default, Enum):
+        value, default = "/".join(each.value for each in type(default)), default.value
+    names = " / ".join([*parameter.opts, *parameter.secondary_opts])
+    shown = value if parameter.param_type_name == "argument" else names if is_flag else f"{names} {value}"
+    if parameter.required:
+        default = "needed"
+    elif is_flag and parameter.secondary_opts:
+        default = f"`{(parameter.opts if default else parameter.secondary_opts)[0]}`"
+    elif default is None or is_flag or is_listed:
+        default = ""
+    else:
+        default = f"`{default}`"
+    return f"`{shown}`", default, parameter.help
+
+
+def _exit_codes() -> str:
+    return table("code", "meaning", rows=((str(code.value), code.description) for code in ExitCode))
+
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    "api": _api,
+    "loop-settings": _loop_settings,
+    "refused-settings": _refused_settings,
+    "consumer-defaults": _defaults(config.SAFE_CONSUMER),
+    "producer-defaults": _defaults(config.SAFE_PRODUCER),
+    "transaction-defaults": _defaults(config.FAST_TRANSACTIONS),
+    "slot-defaults": _defaults(SLOT_DEFAULTS),
+    "events": _events,
+    "errors": _errors,
+    "gate-rules": _gate_rules,
+    "rebalance": drawing,
+    "commands": _commands,
+    "exit-codes": _exit_codes,
+}
+
+
+def renewed(page: str) -> str:
+    """Return the text of a page with its parts as they should be."""
+    return MARKED.sub(lambda found: f"{found[1]}\n{PARTS[found['part']]()}\n{found[3]}", page)
+
+
+def pages() -> list[Path]:
+    """Return the pages that have such a part."""
+    return [path for path in sorted(DOCS.rglob("*.md")) if MARKED.search(path.read_text(encoding="utf-8"))]
+
+
+if __name__ == "__main__":
+    for each in pages():
+        each.write_text(renewed(each.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,67 @@
+"""Every block of Python or shell on a page is run by a test.
+
+:data:`RUN_BY` says, for each page, how many such blocks it has and which test modules read them from it. A new block
+changes the number: see that one of these modules runs it, or add one, and then write the new number here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.code_blocks import PAGES, REPOSITORY, code_blocks
+
+RUNNABLE = ("python", "py", "sh", "bash", "shell", "console")
+
+RUN_BY: dict[str, tuple[int, list[str]]] = {
+    "README.md": (8, ["tests/kafka/test_readme.py", "tests/simulation/test_readme.py"]),
+    "docs/tutorial/first-program.md": (11, ["tests/kafka/test_tutorial.py"]),
+    "docs/how-to/failed-records.md": (2, ["tests/simulation/test_failed_records_page.py"]),
+    "docs/how-to/migrate.md": (2, ["tests/simulation/test_how_to_pages.py"]),
+    "docs/how-to/monitoring.md": (1, ["tests/loop/test_prometheus.py"]),
+    "docs/how-to/spark-sink.md": (1, ["tests/simulation/test_how_to_pages.py"]),
+    "docs/how-to/testing-your-loop.md": (3, ["tests/simulation/test_testing_your_loop.py"]),
+    "docs/how-to/tune.md": (1, ["tests/simulation/test_how_to_pages.py"]),
+    "docs/how-to/upgrade-brokers.md": (1, ["tests/simulation/test_how_to_pages.py"]),
+    "docs/reference/events.md": (1, ["tests/simulation/test_how_to_pages.py"]),
+}
+
+NOT_RUN = re.compile(r"(python3 -m venv [.\w]+\n\. [.\w/]+\n)?pip install '[\w-]+(\[[\w,]+\])?'\n")
+"""Installing. tests/packaging installs the wheel into empty environments; the extras are looked at below."""
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(REPOSITORY))
+
+
+def runnable(page: Path) -> list[str]:
+    return [block.code for block in code_blocks(page, *RUNNABLE) if not NOT_RUN.fullmatch(block.code)]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=named)
+def test_each_block_of_the_page_is_run(page: Path) -> None:
+    blocks = runnable(page)
+    assert named(page) in RUN_BY, f"no test runs these blocks: {blocks}"
+    count, modules = RUN_BY[named(page)]
+    assert len(blocks) == count, f"has a test run the blocks that were added? {blocks}"
+    for module in modules:
+        assert page.name in (REPOSITORY / module).read_text(encoding="utf-8"), f"{module} does not read {named(page)}"
+
+
+def test_no_page_is_listed_that_has_no_blocks() -> None:
+    assert sorted(RUN_BY) == sorted(named(page) for page in PAGES if runnable(page))
+
+
+def test_every_extra_that_a_page_installs_is_declared() -> None:
+    declared = re.findall(r"^(\w+) = \[", (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    for page in PAGES:
+        for extras in re.findall(r"eos-client\[([\w,]+)\]", page.read_text(encoding="utf-8")):
+            assert set(extras.split(",")) <= set(declared), page
+
+
+def test_no_block_is_fenced_in_a_way_that_is_overlooked() -> None:
+    for page in PAGES:
+        fences = re.findall(r"^\s*(?:```|~~~)\S", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert len(fences) == len([block for block in code_blocks(page) if block.language]), page
