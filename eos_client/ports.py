@@ -46,7 +46,9 @@ class OutputRecord:
 
 
 Output = OutputRecord | bytes
-Transform = Callable[[Any], "Output | Iterable[Output] | None"]
+Outputs = Output | Iterable[Output] | None
+Transform = Callable[[Any], Outputs]
+BatchTransform = Callable[[list[Any]], Outputs]
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,6 +101,9 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
         str | None, typer.Option(metavar="TOPIC", help="Where --on-error dead_letter writes such a record.")
     ] = None,
     attempts: Annotated[int, typer.Option(metavar="N", help="How often FUNC is called before it counts.", min=1)] = 1,
+    batch: Annotated[
+        bool, typer.Option("--batch", help="FUNC takes a list of records, not one.", show_default=False)
+    ] = False,
     config: Config = None,
     config_file: ConfigFile = None,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look on stderr.")] = LogFormat.CONSOLE,
@@ -111,6 +114,8 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     verbose: Verbose = False,
 ) -> None:
     """Run one exactly-once worker: FUNC(record) returns or yields OutputRecords, or bytes for the --to topic.
+
+    With --batch it is FUNC(records), and returns or yields the outputs of all of them.
 
     SIGTERM or Ctrl-C: finish or abort the open transaction, leave the group, exit 0. A second one: at once.
     """
@@ -125,6 +130,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
                 group_id=group,
                 input_topics=parse_names(sources, option="--from"),
                 output_topic=target,
+                takes_batches=batch,
                 transactional_id=transactional_id,
                 commit_interval_s=commit_interval_s,
                 start_timeout_s=start_timeout_s,

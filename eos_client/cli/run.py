@@ -30,6 +30,7 @@ class RunOptions:
     group_id: str
     input_topics: Sequence[str]
     output_topic: str
+    takes_batches: bool = False
     transactional_id: str | None = None
     commit_interval_s: float = 0.1
     start_timeout_s: float = 10.0
@@ -46,7 +47,7 @@ def run_loop(options: RunOptions) -> None:
     :raises TransformLoadError: FILE.py:FUNC cannot be used.
     :raises EosError: as ``ExactlyOnceLoop.run`` does.
     """
-    transform = load_transform(options.reference)
+    transform = load_transform(options.reference, takes_batches=options.takes_batches)
     config = EosConfig(
         {
             "log_level": LOG_LEVEL_CRITICAL,
@@ -65,7 +66,12 @@ def run_loop(options: RunOptions) -> None:
     progress = LoopProgress(options.progress_interval_s)
     with (
         ExactlyOnceLoop(
-            config, options.input_topics, transform, output_topic=options.output_topic, hook=progress
+            config,
+            options.input_topics,
+            transform=None if options.takes_batches else transform,
+            transform_batch=transform if options.takes_batches else None,
+            output_topic=options.output_topic,
+            hook=progress,
         ) as loop,
         progress.watch(loop.counters.as_dict),
     ):

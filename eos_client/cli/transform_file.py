@@ -20,11 +20,11 @@ from eos_client.cli.failures import TransformLoadError
 Transform = Callable[[Any], Any]
 
 
-def load_transform(reference: str) -> Transform:
+def load_transform(reference: str, *, takes_batches: bool = False) -> Transform:
     """Return the function that ``reference`` names, such as ``billing/price.py:price``.
 
     :raises TransformLoadError: bad syntax, no such file, the file raised while imported, no such function, or the
-        function cannot take one record.
+        function cannot take one record or, with ``takes_batches``, one list of records.
     """
     file_text, separator, name = reference.rpartition(":")
     if not separator or not file_text or not name:
@@ -33,7 +33,8 @@ def load_transform(reference: str) -> Transform:
     if not path.is_file():
         raise TransformLoadError(f"{reference}: there is no file {path.absolute()}. Check the path before the ':'")
     transform = _attribute_of(_import_file(path.resolve(), reference), name, reference)
-    _require_takes_one_record(transform, name, reference)
+    one, parameter = ("one list of records", "records") if takes_batches else ("one record", "record")
+    _require_takes(one, parameter, transform, name, reference)
     return transform
 
 
@@ -68,9 +69,7 @@ def _attribute_of(module: ModuleType, dotted_name: str, reference: str) -> Trans
             raise TransformLoadError(f"{reference}: {module.__file__} has no {part!r}{_suggestion(module, part)}")
         found = getattr(found, part)
     if not callable(found):
-        raise TransformLoadError(
-            f"{reference}: {dotted_name} is a {type(found).__name__}, not a function of one record"
-        )
+        raise TransformLoadError(f"{reference}: {dotted_name} is a {type(found).__name__}, not a function")
     return found  # type: ignore[no-any-return]
 
 
@@ -86,7 +85,7 @@ def _suggestion(module: ModuleType, name: str) -> str:
     return f". Its functions: {', '.join(functions)}" if functions else ". It defines no function"
 
 
-def _require_takes_one_record(transform: Transform, name: str, reference: str) -> None:
+def _require_takes(one: str, parameter: str, transform: Transform, name: str, reference: str) -> None:
     if inspect.iscoroutinefunction(transform) or inspect.isasyncgenfunction(transform):
         raise TransformLoadError(f"{reference}: {name} is async; the loop calls a plain function or generator")
     try:
@@ -97,5 +96,5 @@ def _require_takes_one_record(transform: Transform, name: str, reference: str) -
         signature.bind(object())
     except TypeError as error:
         raise TransformLoadError(
-            f"{reference}: {name}{signature} cannot be called with one record: {error}. Define {name}(record)"
+            f"{reference}: {name}{signature} cannot be called with {one}: {error}. Define {name}({parameter})"
         ) from error

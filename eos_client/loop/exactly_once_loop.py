@@ -26,7 +26,7 @@ from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
 from eos_client.loop.stop_signals import StopSignals
 from eos_client.loop.transaction_size import RepeatedAborts, TransactionSize
 from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event, safe_hook
-from eos_client.ports import ClientLibrary, Transform
+from eos_client.ports import BatchTransform, ClientLibrary, Transform
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -45,6 +45,9 @@ class ExactlyOnceLoop:
     broker looks. Deleting a topic that only a pattern matched does not end the loop; deleting a named topic does.
     ``transform`` gets one record and returns, or yields, its outputs: ``OutputRecord`` objects, or ``bytes`` for
     ``output_topic``. It may run again for the same record after an abort, so it must not have side effects elsewhere.
+    ``transform_batch``, in its place, gets a list of up to ``batch_size`` records, in the order of their partitions,
+    and returns, or yields, the outputs of all of them. A batch for which it raises is halved, until the record that
+    fails is alone.
     ``hook`` receives every event (default: structlog). ``clients`` makes the consumer and the producer and has their
     clock (default: confluent_kafka in real time). Usable as a context manager, which closes the clients.
     """
@@ -53,14 +56,21 @@ class ExactlyOnceLoop:
         self,
         config: EosConfig,
         topics: Sequence[str],
-        transform: Transform,
+        transform: Transform | None = None,
         *,
+        transform_batch: BatchTransform | None = None,
         output_topic: str | None = None,
         hook: EventHook = log_event,
         clients: ClientLibrary = CONFLUENT_KAFKA,
     ) -> None:
         if isinstance(topics, str) or not topics:
             raise errors.ConfigurationError(f"topics={topics!r} must be a list of at least one topic name.")
+        given = [each for each in (transform, transform_batch) if each is not None]
+        if len(given) != 1:
+            raise errors.ConfigurationError(
+                f"transform={transform!r} and transform_batch={transform_batch!r}: give the loop one of the two, a "
+                "function of one record or a function of a list of records."
+            )
         self.config = config
         self.counters = Counters()
         self._topics = list(topics)
@@ -90,7 +100,9 @@ class ExactlyOnceLoop:
         self._adapter = self._producer.adapter
         self._session = self._producer.session(self._consumer)
         self._failed = FailedRecords(config, hook, self.counters, self._clock)
-        self._outputs = RecordOutputs(transform, self._failed, self._session, output_topic)
+        self._outputs = RecordOutputs(
+            given[0], self._failed, self._session, output_topic, takes_batches=transform is None
+        )
         self._size = TransactionSize(config.max_records)
         self._aborts = RepeatedAborts()
         self._stop_reason: str | None = None
@@ -273,15 +285,15 @@ class ExactlyOnceLoop:
         self._session.processed()  # from here on a revocation may commit the last batch
         if self._began_at is None:
             first = self._consumer.poll(self.config.poll_timeout_s)
-            batch = [] if first is None else [first]
             if first is None:
                 self._adapter.calls.listen()
-        else:
-            room = min(self.config.batch_size, max(1, self._size.records_max - self._records))
-            batch = self._consumer.consume(room, self._poll_time_s(self._began_at))
-        if batch and self._began_at is None:
+                return []
             self._began_at = self._working_since = self._clock()
-        return batch
+            if not self._outputs.takes_batches:
+                return [first]
+            self._member.put_back([first])  # it comes first in its batch
+        room = min(self.config.batch_size, max(1, self._size.records_max - self._records))
+        return self._consumer.consume(room, self._poll_time_s(self._began_at))
 
     def _poll_time_s(self, began_at: float) -> float:
         if self._session.is_held:
@@ -298,13 +310,16 @@ class ExactlyOnceLoop:
         return self._records >= self._size.records_max or self._clock() >= due_at
 
     def _work_on(self, batch: list[Any]) -> None:
-        """Transform ``batch`` in strides; records left over when the commit is due go back to the consumer."""
+        """Transform ``batch`` in strides; records left over when the commit is due go back to the consumer.
+
+        A transform of batches gets it whole: what is quick in a batch may be slow in small ones.
+        """
         batch = self._events.records(batch)
         write = self._outputs.write_one_by_one if self._size.one_by_one else self._outputs.write
         done = 0
         while done < len(batch):
             began_at = self._clock()
-            stride = batch[done : done + self._stride]
+            stride = batch if self._outputs.takes_batches else batch[done : done + self._stride]
             self._records += len(stride)
             write(stride)
             done += len(stride)

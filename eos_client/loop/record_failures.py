@@ -7,7 +7,7 @@ its origin and the error in headers, in the same transaction as everything else.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import tenacity
@@ -16,7 +16,7 @@ from eos_client.clients.dead_letters import DEAD_LETTERS, letters_for, text_of
 from eos_client.config import EosConfig
 from eos_client.core.model import InputPartition
 from eos_client.errors import TransformError
-from eos_client.observe import Counters, Event, EventHook, RecordDeadLettered, RecordSkipped
+from eos_client.observe import ClientReported, Counters, Event, EventHook, RecordDeadLettered, RecordSkipped
 from eos_client.ports import Clock, Output, OutputRecord, Record, Transform
 
 ONE_OUTPUT = frozenset({bytes, OutputRecord})
@@ -118,6 +118,15 @@ class FailedRecords:
 
         return guarded
 
+    def knows_any_of(self, records: Sequence[Record]) -> bool:
+        """Whether one of ``records`` is known to fail."""
+        return bool(self._known) and not self._known.keys().isdisjoint(map(_key_of, records))
+
+    def report_batch(self, records: Sequence[Record], error: Exception) -> None:
+        """Report a batch that failed as a whole: where it failed for its size, no record will tell of it."""
+        said = f"transform_batch failed on {len(records)} records and is called with their halves: {text_of(error)}"
+        self._hook(ClientReported(client="loop", error=said))
+
 
 def _key_of(record: Record) -> RecordKey:
     return record.topic(), record.partition(), record.offset()
@@ -142,17 +151,23 @@ def no_outputs(made: Any) -> TypeError | None:
 
 def outputs_of(made: Any) -> list[Output]:
     """Return the outputs in a transform's result."""
-    return [made] if type(made) in ONE_OUTPUT else list(made or ())
+    if type(made) in ONE_OUTPUT:
+        return [made]
+    return list(made) if hasattr(made, "__iter__") else []  # an array does not say whether it is empty
+
+
+def collected(made: Any) -> list[Output]:
+    """Return the outputs in a transform's result; raises TypeError where it is none."""
+    if (wrong := no_outputs(made)) is not None:
+        raise wrong
+    return outputs_of(made)
 
 
 def _collecting(transform: Transform, config: EosConfig, clock: Clock) -> Collected:
     """Return ``transform`` with its outputs collected, tried up to ``transform_attempts_max`` times."""
 
     def once(record: Any) -> list[Output]:
-        made = transform(record)
-        if (wrong := no_outputs(made)) is not None:
-            raise wrong
-        return outputs_of(made)
+        return collected(transform(record))
 
     if config.transform_attempts_max == 1:
         return once

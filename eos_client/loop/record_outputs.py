@@ -2,8 +2,9 @@
 
 A stride of records is transformed first, then its outputs are written without keeping track of which record each
 belongs to: that makes the common case cheap. A refused output aborts the transaction anyway. If librdkafka refused it,
-the record is found by repeating the stride record by record; if the broker did, by the next transactions, which become
-smaller and at last wait for each record's deliveries (``transaction_size``).
+the record is found by repeating the stride record by record, or by halves where the transform takes batches; if the
+broker did, by the next transactions, which become smaller and at last wait for each record's deliveries
+(``transaction_size``).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import Any
 
 from eos_client.clients.transaction import TransactionSession
 from eos_client.errors import AbortableError, EosError, OutputRefusedError, RebuildProducerError, TransformError
-from eos_client.loop.record_failures import ONE_OUTPUT, FailedRecords, no_outputs, outputs_of
-from eos_client.ports import OutputRecord, Transform
+from eos_client.loop.record_failures import ONE_OUTPUT, FailedRecords, collected, no_outputs, outputs_of
+from eos_client.ports import BatchTransform, Output, OutputRecord, Transform
 
 _BYTES_ONLY = {bytes}
 
@@ -32,12 +33,23 @@ class RefusedRecordsError(AbortableError):
 
 
 class RecordOutputs:
-    """The application's transform, with its outputs written inside the open transaction of ``session``."""
+    """The application's transform, with its outputs written inside the open transaction of ``session``.
+
+    ``takes_batches``: ``transform`` is called with a list of records.
+    """
 
     def __init__(
-        self, transform: Transform, failed: FailedRecords, session: TransactionSession, default_topic: str | None
+        self,
+        transform: Transform | BatchTransform,
+        failed: FailedRecords,
+        session: TransactionSession,
+        default_topic: str | None,
+        *,
+        takes_batches: bool = False,
     ) -> None:
-        self._transform = failed.guard(transform)
+        self.takes_batches = takes_batches
+        self._transform_batch = transform
+        self._transform = failed.guard((lambda record: collected(transform([record]))) if takes_batches else transform)
         self._failed = failed
         self._session = session
         self._default_topic = default_topic
@@ -48,10 +60,11 @@ class RecordOutputs:
         Raises TransformError for a record that fails where ``on_error`` is "stop", AbortableError or
         RebuildProducerError for a transaction that cannot go on, RefusedRecordsError if it is known why.
         """
-        left = iter(records)
         try:
-            while length_hint(left):
-                self._write_until_one_fails(left)
+            if self.takes_batches:
+                self._write_batch(records)
+            else:
+                self._write_each(records)
         except _RefusedError as refused:
             raise self._find_refused(records, refused) from refused.__cause__
         self._session.serve_deliveries()
@@ -77,6 +90,31 @@ class RecordOutputs:
             refusal = OutputRefusedError(f"the output to {reason}")
             refusal.__cause__ = error
             raise self._remember([(record, refusal)]) from refusal
+
+    def _write_batch(self, records: Sequence[Any], *, is_half: bool = False) -> None:
+        """Write the outputs of a batch. One that fails is halved, until the record that fails is alone."""
+        if len(records) == 1:
+            self._write_each(records)
+            return
+        made = None if self._failed.knows_any_of(records) else self._outputs_of_batch(records)
+        if isinstance(made, list):
+            self._write_all(made)
+            return
+        if made is not None and not is_half:
+            self._failed.report_batch(records, made)
+        for half in _halves(records):
+            self._write_batch(half, is_half=True)
+
+    def _outputs_of_batch(self, records: Sequence[Any]) -> list[Output] | Exception:
+        try:
+            return collected(self._transform_batch(list(records)))
+        except Exception as error:  # noqa: BLE001  # whatever the application raises is the failure of some record
+            return error
+
+    def _write_each(self, records: Sequence[Any]) -> None:
+        left = iter(records)
+        while length_hint(left):
+            self._write_until_one_fails(left)
 
     def _write_until_one_fails(self, left: Iterator[Any]) -> None:
         """Write the outputs up to the first record whose transform raises, and apply ``on_error`` to that record."""
@@ -154,15 +192,13 @@ class RecordOutputs:
     def _find_refused(self, records: Sequence[Any], refused: _RefusedError) -> EosError:
         """Return the error that aborts the transaction; ``on_error`` applies when the records are consumed again."""
         found: list[tuple[Any, BaseException]] = []
-        for record in records:
-            try:
-                refusal = self._refusal_of(record)
-            except (AbortableError, RebuildProducerError) as error:
-                if found:
-                    break
+        try:
+            for record in self._suspects(records):
+                if (refusal := self._refusal_of(record)) is not None:
+                    found.append((record, refusal))  # noqa: PERF401  # what was found before an error counts
+        except (AbortableError, RebuildProducerError) as error:
+            if not found:
                 return error
-            if refusal is not None:
-                found.append((record, refusal))
         if not found:
             return AbortableError(f"an output was refused, but not when it was written again: {refused.__cause__}")
         return self._remember(found)
@@ -177,6 +213,16 @@ class RecordOutputs:
         where = f"{first.topic()}[{first.partition()}]@{first.offset()}"
         others = f" and outputs of {len(found) - 1} more records" if len(found) > 1 else ""
         return RefusedRecordsError(f"an output of {where}{others} was refused: {refusal}")
+
+    def _suspects(self, records: Sequence[Any]) -> Iterator[Any]:
+        """Yield the ``records`` whose outputs may have been refused: of a batch, those of halves that fail again."""
+        if not self.takes_batches or len(records) == 1:
+            yield from records
+            return
+        made = self._outputs_of_batch(records)
+        if isinstance(made, Exception) or self._refusal_by_client(made) is not None:
+            for half in _halves(records):
+                yield from self._suspects(half)
 
     def _refusal_of(self, record: Any) -> BaseException | None:
         """Return why the outputs of ``record`` cannot be written, None if they can. Writes them."""
@@ -193,3 +239,8 @@ class RecordOutputs:
         except _RefusedError as refused:
             return refused.__cause__
         return None
+
+
+def _halves(records: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    middle = len(records) // 2
+    return records[:middle], records[middle:]

@@ -10,6 +10,7 @@ from tests.applications.program import Act, Callback, Event, Odd, Program, Setti
 INGREDIENTS = frozenset(
     {
         "async_exceptions",
+        "batches",
         "broker_refusals",
         "callbacks_go_to_committed",
         "callbacks_raise",
@@ -59,7 +60,7 @@ INGREDIENTS = frozenset(
 
 LOOP_REFUSED = ("wrong_type", "too_large", "bad_partition")
 _FAULTS = ("lose_reply", "lose_request", "duplicate", "delay", "refuse")
-DRAWN_APART = frozenset({"gives_back"})
+DRAWN_APART = frozenset({"batches", "gives_back"})
 _COORDINATOR = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 LONG_ROW = 70
 """More records in a row than a loop could find one by one before it gives up."""
@@ -145,6 +146,7 @@ class _Draw:
             as_bytes=self.style == "loop" and self.chance(0.3),
             goes_on="outages" in self.has and self.style == "block",
             gives_back=self.style == "plain" and self.apart("gives_back", 0.5),
+            batches=self.style == "loop" and self.apart("batches", 0.4),
             until_s=self.until_s,
         )
 

@@ -134,13 +134,17 @@ class ApplicationMember:
         self.loop = ExactlyOnceLoop(
             config,
             self._clients.topics,
-            self._transform,
+            **{"transform_batch": self._transform_batch} if self.program.batches else {"transform": self._transform},
             output_topic=self.names.sink,
             hook=self._hook,
             clients=self.environment.library,
         )
         with self.loop:
             self.loop.run()
+
+    def _transform_batch(self, records: list[Any]) -> Iterator[Any]:
+        for record in records:
+            yield from self._transform(record)
 
     def _transform(self, record: Any) -> Iterator[Any]:
         self.environment.point(self)

@@ -150,6 +150,8 @@ class Program(_Readable):
     goes_on: bool = False
     """The application catches ClusterUnavailableError out of a block, and goes on with the same clients."""
     until_s: float = 3.0
+    batches: bool = False
+    """The transform of the loop takes lists of records."""
     gives_back: bool = False
     """After an exception the application seeks back to what it has in hand."""
 

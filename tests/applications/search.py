@@ -79,6 +79,8 @@ def parts_of(program: Program) -> set[str]:
     parts |= {f"policy {setting.policy}", f"scope {setting.scope}"}
     if program.style == "loop":
         parts.add(f"on_error {setting.on_error}")
+    if program.batches:
+        parts.add("batches")
     parts |= {f"record {odd.kind}" for odd in program.odds}
     parts |= {f"{callback.where} {callback.does}" for callback in program.callbacks}
     parts |= {f"event {event.name}" for event in program.events}

@@ -49,6 +49,8 @@ def _smaller(program: Program) -> Iterator[Program]:
             yield replace(program, writes=(*program.writes[:index], less, *program.writes[index + 1 :]))
     if program.as_bytes:
         yield replace(program, as_bytes=False)
+    if program.batches:
+        yield replace(program, batches=False)
 
 
 def _with(program: Program, name: str, parts: Any) -> Program:

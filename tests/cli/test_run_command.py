@@ -52,6 +52,18 @@ def test_output_records_choose_their_topic_key_and_headers(cluster: Any, tmp_pat
     assert cluster.values(other) == [b"xx"]
 
 
+def test_a_function_of_batches_gets_what_has_arrived_as_one_list(cluster: Any, tmp_path: Path, eos_client: Any) -> None:
+    source, target = cluster.topic("source"), cluster.topic("target")
+    (tmp_path / "price.py").write_text(
+        "def price(records):\n    return [b'%s of %d' % (record.value(), len(records)) for record in records]\n"
+    )
+    cluster.load(source, [b"a", b"b", b"c"])
+    worker = eos_client(*run_line(cluster, "price.py:price", source, target, "--batch"))
+    worker.wait_for(lambda: committed(cluster, source) == {0: 3}, "commit")
+    assert worker.terminate() == 0
+    assert cluster.values(target) == [b"a of 3", b"b of 3", b"c of 3"]
+
+
 def test_a_record_that_fails_each_attempt_is_dead_lettered_and_the_others_go_on(
     cluster: Any, tmp_path: Path, eos_client: Any
 ) -> None:

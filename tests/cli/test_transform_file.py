@@ -104,10 +104,17 @@ def test_a_file_that_calls_sys_exit_at_import_does_not_end_the_program_silently(
         load_transform(f"{path}:price")
 
 
+def test_a_function_of_batches_is_asked_to_take_a_list(write: Any) -> None:
+    path = write("pricing_k.py", "def price(): ...\ndef price_all(records): ...\n")
+    assert load_transform(f"{path}:price_all", takes_batches=True).__name__ == "price_all"
+    with pytest.raises(TransformLoadError, match=r"with one list of records: .* Define price\(records\)"):
+        load_transform(f"{path}:price", takes_batches=True)
+
+
 @pytest.mark.parametrize(
     ("definition", "complaint"),
     [
-        ("price = 7", "price is a int, not a function of one record"),
+        ("price = 7", "price is a int, not a function"),
         ("async def price(record): ...", "price is async"),
         ("async def price(record):\n    yield 1", "price is async"),
         ("def price(): ...", r"price\(\) cannot be called with one record"),

@@ -222,7 +222,7 @@ class FakeProducer:
 class Bench:
     """A loop on fakes, with what a test moves and looks at."""
 
-    def __init__(self, monkeypatch, transform, **options):
+    def __init__(self, monkeypatch, transform=None, *, transform_batch=None, **options):
         self.clock = FakeClock()
         monkeypatch.setattr(exactly_once_loop, "EosConsumer", FakeConsumer)
         monkeypatch.setattr(exactly_once_loop, "EosProducer", FakeProducer)
@@ -233,6 +233,7 @@ class Bench:
             config(**options),
             ["orders"],
             transform,
+            transform_batch=transform_batch,
             output_topic="bills",
             hook=self.events.append,
             clients=FakeLibrary(self.clock),

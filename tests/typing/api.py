@@ -65,6 +65,10 @@ def nothing(record: Message) -> None:
     del record
 
 
+def all_at_once(records: list[Message]) -> list[OutputRecord]:
+    return [OutputRecord("invoices", value=record.value()) for record in records]
+
+
 def run_until_stopped() -> None:
     with ExactlyOnceLoop(EosConfig(KAFKA, group_id="billing"), ["orders"], price) as loop:
         assert_type(loop, ExactlyOnceLoop)
@@ -108,6 +112,7 @@ def with_every_option() -> ExactlyOnceLoop:
     assert_type(config.gate_settings(), GateSettings)
     assert_type(config.open_limit_s, float)
     ExactlyOnceLoop(config, ("orders", "refunds"), nothing, clients=CONFLUENT_KAFKA)
+    ExactlyOnceLoop(config, ["orders"], transform_batch=all_at_once)
     return ExactlyOnceLoop(config, ["orders"], as_bytes, output_topic="invoices", hook=observe)
 
 

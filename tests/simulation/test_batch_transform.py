@@ -1,0 +1,97 @@
+"""A loop with a transform of batches on the simulated cluster, and what docs/batch-transform.md shows."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import eos_client
+from eos_client import EosConfig, ExactlyOnceLoop
+from eos_client.observe import RecordDeadLettered, TransactionAborted
+from eos_client.testing import SimulatedCluster
+
+PAGE = (Path(__file__).parents[2] / "docs" / "batch-transform.md").read_text(encoding="utf-8")
+(SHOWN,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+ORDERS = [b"%d" % number for number in range(300)]
+
+
+@pytest.fixture
+def cluster() -> SimulatedCluster:
+    made = SimulatedCluster(seed=3)
+    made.create_topic("orders", partitions=3)
+    for topic in ("invoices", "letters"):
+        made.create_topic(topic)
+    return made
+
+
+def config(**options: Any) -> EosConfig:
+    return EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", **options)
+
+
+def test_what_the_page_shows_prices_each_order_once(cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, Any] = {}
+    monkeypatch.setattr(eos_client, "ExactlyOnceLoop", partial(ExactlyOnceLoop, clients=cluster))
+    exec(compile(SHOWN, "docs/batch-transform.md", "exec"), names)
+    cluster.write("orders", [b"apples", b"pears", b"apples"], partition=0)
+    cluster.after(30, names["loop"].stop)
+    names["loop"].run()
+    assert cluster.values("invoices") == [b"3", b"4", b"3"]
+
+
+def test_each_record_takes_effect_once_through_rebalances_and_lost_replies(cluster: SimulatedCluster) -> None:
+    sizes: list[int] = []
+
+    def price(records: list[Any]) -> list[bytes]:
+        sizes.append(len(records))
+        return [record.value() for record in records]
+
+    events: list[Any] = []
+    loop = ExactlyOnceLoop(
+        config(batch_size=20),
+        ["orders"],
+        transform_batch=price,
+        output_topic="invoices",
+        hook=events.append,
+        clients=cluster,
+    )
+    for second in range(30):
+        orders = ORDERS[second * 10 : second * 10 + 10]
+        cluster.after(second, partial(cluster.write, "orders", orders, partition=second % 3))
+    for second, request in ((4, "EndTxn"), (11, "Produce"), (17, "TxnOffsetCommit")):
+        cluster.after(second, partial(cluster.lose_reply, request))
+    for second in (6, 13):
+        cluster.after(second, partial(cluster.revoke, ("orders", 1)))
+        cluster.after(second + 3, cluster.give_back)
+    cluster.after(20, cluster.rebalance)
+    cluster.after(120, loop.stop)
+    loop.run()
+    assert sorted(cluster.values("invoices"), key=int) == ORDERS
+    assert max(sizes) > 1
+
+
+def test_a_record_of_a_batch_that_fails_is_dead_lettered_in_the_transaction_of_the_others(
+    cluster: SimulatedCluster,
+) -> None:
+    def price(records: list[Any]) -> Any:
+        for record in records:
+            yield b"%d" % (1000 // int(record.value()))
+
+    events: list[Any] = []
+    failing = config(
+        on_error="dead_letter", dead_letter_topic="letters", transform_attempts_max=2, transform_backoff_s=0.01
+    )
+    loop = ExactlyOnceLoop(
+        failing, ["orders"], transform_batch=price, output_topic="invoices", hook=events.append, clients=cluster
+    )
+    cluster.write("orders", [b"1", b"2", b"none", b"4", b"0", b"5"], partition=2)
+    cluster.after(30, loop.stop)
+    loop.run()
+    assert cluster.values("invoices") == [b"1000", b"500", b"250", b"200"]
+    assert cluster.values("letters") == [b"none", b"0"]
+    assert [event.offset for event in events if isinstance(event, RecordDeadLettered)] == [2, 4]
+    assert not [event for event in events if isinstance(event, TransactionAborted)]
+    assert loop.counters.records_failed == 2
