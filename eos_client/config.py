@@ -390,6 +390,9 @@ class EosConfig:
     """How often the transform is called for a record before it counts as failed."""
     transform_backoff_s: float = 0.1
     """Seconds between two attempts at a record."""
+    liveness_limit_s: float | None = None
+    """After how many seconds without a poll `ExactlyOnceLoop.health()` calls the loop dead; None: after
+    `max.poll.interval.ms`, when the group has given its partitions to others anyway."""
 
     def __repr__(self) -> str:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -410,6 +413,7 @@ class EosConfig:
         self.consumer_config()
         self.producer_config()
         self._check_transform_time()
+        self._check_liveness_limit()
 
     def _check_choices(self) -> None:
         for name, choices in (
@@ -429,6 +433,8 @@ class EosConfig:
     def _check_numbers(self) -> None:
         for name in (f.name for f in fields(self) if f.name.endswith(("_s", "_max")) or f.name in _COUNTS):
             value = getattr(self, name)
+            if name == "liveness_limit_s" and value is None:
+                continue
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
                 raise ConfigurationError(f"{name}={value!r} must be a number greater than 0, and not infinite.")
             if not name.endswith("_s") and not isinstance(value, int):
@@ -450,6 +456,14 @@ class EosConfig:
                 f", hold_limit_s={self.hold_limit_s:g}, commit_timeout_s={self.commit_timeout_s:g} and {longest_s:g} s "
                 f"of a transform's retries. Brokers allow {_BROKERS_TIMEOUT_MAX_MS} ms (transaction.max.timeout.ms). "
                 f"Lower one of them, or raise the brokers' limit and set {_TRANSACTION_LIMIT}."
+            )
+
+    def _check_liveness_limit(self) -> None:
+        if self.liveness_limit_s is not None and self.liveness_limit_s < self.open_limit_s:
+            raise ConfigurationError(
+                f"liveness_limit_s={self.liveness_limit_s:g} is shorter than a healthy loop may take from one poll to "
+                f"the next ({self.open_limit_s:g} s: commit interval + retries of a transform + hold limit + commit "
+                "timeout): it would be restarted in mid-transaction. Raise it, or lower those limits."
             )
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, ClassVar, Protocol
@@ -45,6 +46,8 @@ def _plain(value: Any) -> Any:
         return value.value
     if isinstance(value, (InputPartition, BaseException)):
         return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): each for key, each in value.items()}
     return value
 
 
@@ -92,7 +95,10 @@ class PartitionsLost(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionCommitted(Event):
-    """A broker confirmed the commit. ``duration_s``: from the first flush to the confirmation."""
+    """A broker confirmed the commit. ``duration_s``: from the first flush to the confirmation.
+
+    ``poll_to_commit_s``: from the moment that the first record was handed over; None where nothing was consumed.
+    """
 
     level: ClassVar[str] = "debug"
     records_in: int
@@ -100,6 +106,7 @@ class TransactionCommitted(Event):
     duration_s: float
     generation: GroupGeneration
     inside_revoke: bool
+    poll_to_commit_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +131,16 @@ class CommitRefused(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionAborted(Event):
-    """A transaction was aborted; its records are consumed again. ``rule``: the gate's, None for any other cause."""
+    """A transaction was aborted; its records are consumed again. ``rule``: the gate's, None for any other cause.
+
+    ``refused_by_group``: the group coordinator has refused the offsets.
+    """
 
     level: ClassVar[str] = "warning"
     reason: str
     rule: GateRule | None
     records_in: int
+    refused_by_group: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +156,14 @@ class OutcomeResolved(Event):
 class ProducerRebuilt(Event):
     """The producer's handle was replaced; the transactional.id is the same.
 
-    ``transaction_age_s``: of the transaction that the old handle had open, 0.0 without one. ``old_producer``: its
-    ``id/epoch``, None where ``statistics.interval.ms`` does not make it known.
+    ``cause``: why, in one word: the Kafka error that finished the old handle (``_TIMED_OUT``, ``_FATAL``),
+    ``connection_lost``, or ``asked_for``. ``transaction_age_s``: of the transaction that the old handle had open, 0.0
+    without one. ``old_producer``: its ``id/epoch``, None where ``statistics.interval.ms`` does not make it known.
     """
 
     level: ClassVar[str] = "warning"
     transactional_id: str
+    cause: str = "asked_for"
     reason: str
     duration_s: float
     transaction_age_s: float
@@ -178,6 +191,18 @@ class ProducerRecovered(Event):
     to_commit_s: float
     old_producer: str | None
     new_producer: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagMeasured(Event):
+    """How many offsets of each partition are not committed, up to the last stable offset as of the last fetch.
+
+    Emitted every five seconds by a client that polls, where it has changed. ``records`` counts offsets, so the markers
+    of transactions in the input count too. Partitions of which nothing was read since they were assigned are left out.
+    """
+
+    level: ClassVar[str] = "debug"
+    records: Mapping[InputPartition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

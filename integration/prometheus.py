@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from eos_client import observe
 from eos_client.core.commit_gate import CommitGate
+from eos_client.core.model import InputPartition
 from eos_client.observe import Event, EventHook, log_event
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -34,9 +35,12 @@ class PrometheusMetrics:
         self._commit_seconds = seconds("transaction_commit", "From the first flush to the broker's confirmation.")
         self._records = counter("records", "Records of committed transactions.", "direction")
         self._failed = counter("records_failed", "Records that were skipped or dead-lettered.", "handling")
+        self._poll_seconds = seconds(
+            "poll_to_commit", "From the first record of a transaction to its confirmed commit."
+        )
         self._refused = counter("commits_refused", "Refused commits by the gate's rule, or 'other'.", "rule")
         self._resolved = counter("outcomes_resolved", "Unanswered commits that the log has decided.", "outcome")
-        self._rebuilds = counter("producer_rebuilds", "Handles of producers that were replaced.")
+        self._rebuilds = counter("producer_rebuilds", "Handles of producers that were replaced, by cause.", "cause")
         self._recoveries = counter("producer_recoveries", "Recoveries by action of the recovery table.", "action")
         self._recovery_seconds = seconds("producer_recovery", "From a failure to the next confirmed commit.")
         self._rebalances = counter("rebalances", "Rebalance callbacks by kind.", "kind")
@@ -45,15 +49,21 @@ class PrometheusMetrics:
         self._batches = counter("spark_batches", "Micro-batches that were written.")
         self._rows = counter("spark_rows", "Rows of written micro-batches.")
         self._batch_seconds = seconds("spark_batch", "To write a micro-batch, on the driver.")
+        self._run_seconds = seconds("spark_run_start", "To take the lease, fence all slots and read the ledger.")
+        self._step_seconds = counter("spark_step_seconds", "Time of written micro-batches by step.", "step")
+        self._slots_written = counter("spark_slots_written", "Slots that were written and committed.")
         self._slots_replayed = counter("spark_slots_replayed", "Slots that an earlier attempt had committed.")
+        self._handles = counter("spark_producers_started", "Slots whose producer was not kept from an earlier batch.")
+        self._commits_resolved = counter("spark_commits_resolved", "Unanswered commits that the ledger has decided.")
         self._tasks_repeated = counter("spark_tasks_repeated", "Slots whose task was not Spark's first attempt.")
         self._leases = counter("spark_leases", "Leases that were taken, renewed or lost.", "event")
         self._last_batch = Gauge(
             "eos_spark_last_batch_id", "The newest micro-batch that is whole.", ("client",), registry=registry
         )
+        self._gates, self._lags = _Gates(), _Lags()
         self._counts = self._counts_by_event()
-        self._gates = _Gates()
         registry.register(self._gates)
+        registry.register(self._lags)
 
     def hook(self, client: str, forward: EventHook = log_event) -> EventHook:
         """Return a hook that counts every event under the label ``client`` and passes it on to ``forward``."""
@@ -75,10 +85,11 @@ class PrometheusMetrics:
 
         return {
             observe.TransactionCommitted: self._committed,
-            observe.TransactionAborted: each(self._transactions, "aborted"),
+            observe.TransactionAborted: self._aborted,
             observe.CommitRefused: self._commit_refused,
             observe.OutcomeResolved: lambda client, event: self._resolved.labels(client, event.outcome).inc(),
-            observe.ProducerRebuilt: each(self._rebuilds),
+            observe.ProducerRebuilt: lambda client, event: self._rebuilds.labels(client, event.cause).inc(),
+            observe.LagMeasured: self._lags.measured,
             observe.ProducerRecovered: self._recovered,
             observe.PartitionsAssigned: self._assigned,
             observe.PartitionsRevoked: self._taken,
@@ -87,17 +98,24 @@ class PrometheusMetrics:
             observe.RecordSkipped: each(self._failed, "skipped"),
             observe.RecordDeadLettered: each(self._failed, "dead_lettered"),
             observe.SparkBatchWritten: self._batch_written,
-            observe.SparkRunStarted: each(self._leases, "taken"),
+            observe.SparkRunStarted: self._run_started,
             observe.SparkLeaseRenewed: each(self._leases, "renewed"),
             observe.SparkRunFenced: each(self._leases, "lost"),
         }
 
-    def _commit_refused(self, client: str, event: observe.CommitRefused) -> None:
+    def _aborted(self, client: str, event: observe.TransactionAborted) -> None:
+        self._transactions.labels(client, "aborted").inc()
+        if event.refused_by_group or event.rule is not None:
+            self._commit_refused(client, event)
+
+    def _commit_refused(self, client: str, event: observe.CommitRefused | observe.TransactionAborted) -> None:
         self._refused.labels(client, "other" if event.rule is None else event.rule.value).inc()
 
     def _committed(self, client: str, event: observe.TransactionCommitted) -> None:
         self._transactions.labels(client, "committed").inc()
         self._commit_seconds.labels(client).observe(event.duration_s)
+        if event.poll_to_commit_s is not None:
+            self._poll_seconds.labels(client).observe(event.poll_to_commit_s)
         self._records.labels(client, "in").inc(event.records_in)
         self._records.labels(client, "out").inc(event.records_out)
 
@@ -108,18 +126,53 @@ class PrometheusMetrics:
     def _taken(self, client: str, event: observe.PartitionsRevoked | observe.PartitionsLost) -> None:
         self._rebalances.labels(client, "lost" if isinstance(event, observe.PartitionsLost) else "revoked").inc()
         self._partitions.labels(client).dec(len(event.partitions))
+        self._lags.left(client, event.partitions)
 
     def _recovered(self, client: str, event: observe.ProducerRecovered) -> None:
         self._recoveries.labels(client, event.action).inc()
         self._recovery_seconds.labels(client).observe(event.to_commit_s)
 
+    def _run_started(self, client: str, event: observe.SparkRunStarted) -> None:
+        self._leases.labels(client, "taken").inc()
+        self._run_seconds.labels(client).observe(event.duration_s)
+
     def _batch_written(self, client: str, event: observe.SparkBatchWritten) -> None:
         self._batches.labels(client).inc()
         self._rows.labels(client).inc(event.rows)
         self._batch_seconds.labels(client).observe(event.duration_s)
+        for step, spent_s in event.seconds.items():
+            self._step_seconds.labels(client, step).inc(spent_s)
+        self._slots_written.labels(client).inc(event.slots_written)
         self._slots_replayed.labels(client).inc(event.slots_skipped)
+        self._handles.labels(client).inc(event.handles_started)
+        self._commits_resolved.labels(client).inc(event.commits_resolved)
         self._tasks_repeated.labels(client).inc(event.tasks_repeated)
         self._last_batch.labels(client).set(event.batch_id)
+
+
+class _Lags:
+    """The last lag that was told of each partition that is still ours."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, dict[InputPartition, int]] = {}
+
+    def measured(self, client: str, event: observe.LagMeasured) -> None:
+        self._records[client] = dict(event.records)
+
+    def left(self, client: str, partitions: frozenset[InputPartition]) -> None:
+        kept = self._records.get(client, {})
+        self._records[client] = {partition: lag for partition, lag in kept.items() if partition not in partitions}
+
+    def collect(self) -> Iterator[Metric]:
+        lags = GaugeMetricFamily(
+            "eos_input_lag_records",
+            "Offsets up to the last stable offset that are not committed, as of the last fetch.",
+            labels=("client", "topic", "partition"),
+        )
+        for client, records in list(self._records.items()):
+            for (topic, partition), lag in records.items():
+                lags.add_metric((client, topic, str(partition)), lag)
+        yield lags
 
 
 class _Gates:

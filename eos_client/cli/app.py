@@ -23,6 +23,7 @@ from eos_client.cli.run import OnError, RunOptions, run_loop
 from eos_client.cli.settings import client_settings, parse_names, parse_settings
 from eos_client.cli.signals import sigterm_as_interrupt
 from eos_client.cli.topics import TailOptions, create_topics, tail
+from eos_client.integration.probes import EVERY_ADDRESS
 from eos_client.testing.embedded_kafka import DEFAULT_VERSION
 
 app = typer.Typer(
@@ -58,6 +59,12 @@ ConfigFile = Annotated[
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Log every transaction; show the traceback of an error.", show_default=False)
 ]
+
+
+HealthPort = Annotated[
+    int | None, typer.Option("--health-port", metavar="PORT", help="Answer /livez and /readyz there.", min=0, max=65535)
+]
+HealthHost = Annotated[str, typer.Option("--health-host", metavar="HOST", help="The address of --health-port.")]
 
 
 def _print_version(asked: bool) -> None:
@@ -106,6 +113,8 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     ] = False,
     config: Config = None,
     config_file: ConfigFile = None,
+    health_port: HealthPort = None,
+    health_host: HealthHost = EVERY_ADDRESS,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look on stderr.")] = LogFormat.CONSOLE,
     progress_interval_s: Annotated[
         float | None,
@@ -138,6 +147,8 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
                 dead_letter_topic=dead_letter_topic,
                 attempts=attempts,
                 settings=client_settings(config or (), config_file),
+                health_port=health_port,
+                health_host=health_host,
                 progress_interval_s=progress_interval_s or (_JSON_PROGRESS_S if as_json else _CONSOLE_PROGRESS_S),
             )
         )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
+
+import structlog
 
 from eos_client.cli.logs import LOG_LEVEL_CRITICAL, ClientErrors
 from eos_client.cli.progress import LoopProgress
 from eos_client.cli.transform_file import load_transform
 from eos_client.config import EosConfig
+from eos_client.integration.probes import EVERY_ADDRESS, ProbeServer
 from eos_client.loop import ExactlyOnceLoop
 
 
@@ -38,6 +42,8 @@ class RunOptions:
     dead_letter_topic: str | None = None
     attempts: int = 1
     settings: Mapping[str, str] = field(default_factory=dict)
+    health_port: int | None = None
+    health_host: str = EVERY_ADDRESS
     progress_interval_s: float = 1.0
 
 
@@ -45,7 +51,7 @@ def run_loop(options: RunOptions) -> None:
     """Load the transform and run the loop until a signal or an error ends it.
 
     :raises TransformLoadError: FILE.py:FUNC cannot be used.
-    :raises EosError: as ``ExactlyOnceLoop.run`` does.
+    :raises EosError: as ``ExactlyOnceLoop.run`` and `ProbeServer` do.
     """
     transform = load_transform(options.reference, takes_batches=options.takes_batches)
     config = EosConfig(
@@ -73,6 +79,16 @@ def run_loop(options: RunOptions) -> None:
             output_topic=options.output_topic,
             hook=progress,
         ) as loop,
+        _probes(loop, options),
         progress.watch(loop.counters.as_dict),
     ):
         loop.run()
+
+
+def _probes(loop: ExactlyOnceLoop, options: RunOptions) -> AbstractContextManager[object]:
+    if options.health_port is None:
+        return nullcontext()
+    server = ProbeServer(loop.health, options.health_port, options.health_host)
+    host, port = server.address
+    structlog.get_logger("eos_client").info("health_endpoint", host=host, port=port)
+    return server

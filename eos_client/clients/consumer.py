@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 from eos_client.clients.input_events import InputEvents, MissingTopics
+from eos_client.clients.input_lag import InputLag
 from eos_client.clients.open_work import OpenWork
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.settings import merged_settings
@@ -88,6 +89,7 @@ class EosConsumer:
         self._plain = PlainCommits(self.member, hook, clock, application_on_commit)
         self._events = InputEvents(hook)
         self._missing = MissingTopics(self.member, (), clock)
+        self._lag = InputLag(self.member, hook, clock)
         self.open_work = OpenWork(self.member, self._plain, hook, clock)
         self._ownership = ownership
 
@@ -157,6 +159,7 @@ class EosConsumer:
 
     def _next(self, count: int, timeout: float) -> list[Any]:
         self.open_work.conclude()
+        self._lag.tell_if_due()
         self._handing_over.begin()
         if (session := self.open_work.session_with_block) is not None:
             return self._next_in_block(session, count, timeout)

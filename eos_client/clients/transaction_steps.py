@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from eos_client import errors
@@ -58,7 +58,8 @@ class _Attempt:
     """What is known of one way to the end, across the steps of it.
 
     ``inside_revoke``: the consumer cannot go back before its running call has returned. ``reason`` and ``rule`` say why
-    the transaction is aborted. ``failure``: what the client library has said and nothing was done about yet.
+    the transaction is aborted, ``is_refused`` that the group has refused its offsets. ``failure``: what the client
+    library has said and nothing was done about yet.
     ``positions`` and ``token``: what a commit is sent with, under ``snapshot`` and because of ``ruling``.
     """
 
@@ -66,6 +67,7 @@ class _Attempt:
     inside_revoke: bool = False
     reason: str = ""
     rule: GateRule | None = None
+    is_refused: bool = False
     failure: errors.AbortableError | errors.RebuildProducerError | None = None
     ruling: CommitRuling | None = None
     snapshot: MembershipSnapshot | None = None
@@ -80,6 +82,7 @@ class _Attempt:
     def fail(self, failure: errors.AbortableError | errors.RebuildProducerError) -> Event:
         """Let ``failure`` be why the transaction is aborted; returns what it is to the lifecycle."""
         self.failure, self.reason, self.rule = failure, str(failure), None
+        self.is_refused = isinstance(failure, errors.CommitRefusedError)
         return Event.HANDLE_FINISHED if isinstance(failure, errors.RebuildProducerError) else Event.REFUSED
 
 
@@ -404,6 +407,7 @@ class TransactionSteps:
             duration_s=self._clock() - attempt.began_at,
             generation=generation,
             inside_revoke=attempt.was_sent_inside_revoke,
+            poll_to_commit_s=self._clock() - self._consumer.handing_over.work_since if positions else None,
         )
         self._consumer.settle(positions)
         self.settled()
@@ -418,6 +422,7 @@ class TransactionSteps:
 
     def _note_aborted(self, attempt: _Attempt) -> None:
         aborted = self.aborted(attempt.reason, attempt.rule, inside_revoke=attempt.inside_revoke)
+        aborted = replace(aborted, refused_by_group=attempt.is_refused)
         self.lifecycle.on(Event.NOTED)
         self.count_aborted(aborted)
 

@@ -20,6 +20,7 @@ from eos_client.confluent.admin.preflight import require_output_topics, require_
 from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.core.commit_gate import CommitGate
+from eos_client.core.loop_health import LoopHealth, LoopVitals, health_of
 from eos_client.core.model import InputPartition, Outcome
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
@@ -106,6 +107,7 @@ class ExactlyOnceLoop:
         self._size = TransactionSize(config.max_records)
         self._aborts = RepeatedAborts()
         self._stop_reason: str | None = None
+        self._polled_at: float | None = None
         self._began_at: float | None = None
         self._records = 0
         self._longest_s = 0.0
@@ -124,6 +126,28 @@ class ExactlyOnceLoop:
     def gate(self) -> CommitGate:
         """The commit gate; its ``counters`` tell what it has cost and saved."""
         return self._consumer.gate
+
+    def health(self) -> LoopHealth:
+        """Return whether the loop is live and ready, and why not; may be called from any thread, at any time.
+
+        Live: it has polled within ``liveness_limit_s``. Ready: it is live, the group has assigned partitions to it (or
+        none, to a standby), every rebalance callback was served, and the gate would let a commit pass.
+        """
+        membership = self._member.membership
+        return health_of(
+            LoopVitals(
+                self._clock(),
+                polled_at_s=self._polled_at,
+                poll_limit_s=self.config.liveness_limit_s or self._max_poll_s,
+                stop_reason=self._stop_reason,
+                has_ended=self._closed,
+                is_assigned=membership.is_assigned,
+                generation=membership.synced_generation,
+                needs_sync=membership.needs_sync,
+                gate=self.gate.state,
+                gate_settings=self.gate.settings,
+            )
+        )
 
     # -- running -------------------------------------------------------------------------------------------------
 
@@ -154,6 +178,7 @@ class ExactlyOnceLoop:
                     "beside each other."
                 )
             self._runner = threading.current_thread()
+            self._polled_at = self._clock()
 
     def _run(self) -> None:
         try:
@@ -283,6 +308,7 @@ class ExactlyOnceLoop:
 
     def _next_batch(self) -> list[Any]:
         self._session.processed()  # from here on a revocation may commit the last batch
+        self._polled_at = self._clock()
         if self._began_at is None:
             first = self._consumer.poll(self.config.poll_timeout_s)
             if first is None:

@@ -1,5 +1,7 @@
 """The program as a person types it, where no cluster is needed."""
 
+import http.client
+import json
 import os
 import socket
 import subprocess
@@ -9,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.recovery.mock_cluster import mock_cluster
 
 RUN = ["--bootstrap", "127.0.0.1:1", "--group", "g", "--from", "orders", "--to", "invoices"]
 
@@ -49,6 +53,12 @@ def test_help_names_the_commands_and_the_exit_status(eos_client: Any) -> None:
         (["shout.py:upper", *RUN, "--config", "acks=1"], 4, "acks='1' breaks exactly-once"),
         (["shout.py:upper", *RUN, "--config", "no.such.key=1"], 4, 'No such configuration property: "no.such.key"'),
         (["shout.py:upper", *RUN, "--config", "session.timeout.ms=soon"], 4, '"session.timeout.ms"'),
+        (["shout.py:upper", *RUN, "--health-port", "70000"], 2, "--health-port"),
+        (
+            ["shout.py:upper", *RUN, "--health-port", "0", "--health-host", "no.such.invalid"],
+            4,
+            "cannot listen on host",
+        ),
     ],
 )
 def test_a_mistake_is_one_clear_message_and_its_own_status(
@@ -68,6 +78,24 @@ def test_an_error_at_import_keeps_its_traceback_for_verbose(tmp_path: Path, eos_
     assert "broken.py raised ModuleNotFoundError while imported, line 1" in plain.err
     assert "Traceback" not in plain.err
     assert "Traceback" in verbose.err
+
+
+def test_the_probes_of_a_worker_say_whether_it_is_live_and_ready(upper_file: Path, eos_client: Any) -> None:
+    def probe(path: str) -> tuple[int, dict[str, Any]]:
+        connection = http.client.HTTPConnection(address["host"], address["port"], timeout=60)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+    with mock_cluster(1) as cluster:
+        cluster.create_topic("orders")
+        cluster.create_topic("invoices")
+        probes = ["--health-port", "0", "--health-host", "127.0.0.1", "--log-format", "json"]
+        worker = eos_client("run", "shout.py:upper", *RUN, "--bootstrap", cluster.bootstrap, *probes)
+        address = worker.wait_for_event("health_endpoint")
+        worker.wait_for(lambda: probe("/readyz")[0] == 200, "readiness")
+        assert probe("/livez") == (200, {"live": True, "ready": True, "reasons": []})
+        assert worker.terminate() == 0
 
 
 def seconds_until_ended(commands: list[Any], status: int) -> float:

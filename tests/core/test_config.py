@@ -113,6 +113,10 @@ REFUSED_OPTIONS = [
     ({"kafka": {"transaction.timeout.ms": "soon"}}, ["transaction.timeout.ms", "'soon'", "milliseconds"]),
     ({"kafka": {"max.poll.interval.ms": "soon"}}, ["max.poll.interval.ms", "'soon'", "milliseconds"]),
     (
+        {"liveness_limit_s": 9.0},
+        ["liveness_limit_s=9", "9.1 s", "in mid-transaction", "Raise it"],
+    ),
+    (
         {"transform_attempts_max": 4, "transform_backoff_s": 100.0},
         ["transform_attempts_max=4", "transform_backoff_s=100.0", "300 s", "max.poll.interval.ms=300000", "Lower one"],
     ),
@@ -141,6 +145,9 @@ COUNTS = ["max_records", "batch_size", "transform_attempts_max"]
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("value", [0, -1, -0.5, "5", None, True])
 def test_a_limit_that_is_no_positive_number_is_refused_by_name_and_value(name, value):
+    if (name, value) == ("liveness_limit_s", None):
+        assert config(liveness_limit_s=None).liveness_limit_s is None, "it means the limit of the group"
+        return
     with pytest.raises(ConfigurationError) as refusal:
         config(**{name: value})
     assert_says(refusal.value, f"{name}={value!r}", "greater than 0")
@@ -164,7 +171,7 @@ def test_a_count_that_is_no_whole_number_is_refused_by_name_and_value(name):
 
 def test_every_option_that_counts_or_lasts_is_among_the_numbers_checked():
     assert set(COUNTS) < set(NUMBERS)
-    assert len(NUMBERS) == 11
+    assert len(NUMBERS) == 12
 
 
 @pytest.mark.parametrize("settings", [{}, {"group.id": ""}, {"group.id": None}])

@@ -72,6 +72,7 @@ EXAMPLES = [
         "producer_recovered",
         "warning",
     ),
+    (observe.LagMeasured(records={InputPartition("orders", 2): 17}), "lag_measured", "debug"),
     (observe.ClientReported(client="consumer", error="_TRANSPORT"), "client_reported", "warning"),
     (
         observe.SparkRunStarted(

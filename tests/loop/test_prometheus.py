@@ -56,6 +56,8 @@ def test_a_loop_counts_its_transactions_records_partitions_and_rulings(registry,
     assert sample(registry, "records_total", direction="in") == 3
     assert sample(registry, "records_total", direction="out") == 6
     assert sample(registry, "transaction_commit_seconds_count") == loop.counters.committed
+    assert sample(registry, "poll_to_commit_seconds_count") == loop.counters.committed
+    assert sample(registry, "poll_to_commit_seconds_sum") > sample(registry, "transaction_commit_seconds_sum")
     assert sample(registry, "assigned_partitions") == 0
     assert sample(registry, "rebalances_total", kind="revoked") == 1
     rulings = {rule: sample(registry, "gate_rulings_total", rule=rule.value) for rule in loop.gate.counters.by_rule}
@@ -80,6 +82,38 @@ def test_a_refusal_is_counted_by_the_rule_that_refused_it_or_as_another(registry
         hook(observe.CommitRefused(partitions=refused, rule=rule, reason="r"))
     assert sample(registry, "commits_refused_total", rule="not_ours") == 2
     assert sample(registry, "commits_refused_total", rule="other") == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "refused_by_group", "counted"),
+    [
+        (GateRule.LOST_WORK, False, {"lost_work": 1}),
+        (None, True, {"other": 1}),
+        (None, False, {}),
+    ],
+)
+def test_a_transaction_whose_offsets_were_refused_counts_as_a_refused_commit(
+    registry, metrics, rule, refused_by_group, counted
+):
+    aborted = observe.TransactionAborted(reason="r", rule=rule, records_in=1, refused_by_group=refused_by_group)
+    metrics.hook("billing", lambda _event: None)(aborted)
+    assert sample(registry, "transactions_total", outcome="aborted") == 1
+    assert [sample(registry, "commits_refused_total", rule=name) for name in ("lost_work", "other")] == [
+        counted.get("lost_work"),
+        counted.get("other"),
+    ]
+
+
+def test_the_lag_is_that_of_the_partitions_that_are_still_ours(registry, metrics):
+    hook = metrics.hook("billing", lambda _event: None)
+    zero, one = InputPartition("orders", 0), InputPartition("orders", 1)
+    hook(observe.LagMeasured(records={zero: 5, one: 7}))
+    assert sample(registry, "input_lag_records", topic="orders", partition="1") == 7
+    hook(observe.PartitionsLost(partitions=frozenset({one}), uncommitted=frozenset()))
+    assert sample(registry, "input_lag_records", topic="orders", partition="0") == 5
+    assert sample(registry, "input_lag_records", topic="orders", partition="1") is None
+    hook(observe.LagMeasured(records={zero: 0}))
+    assert sample(registry, "input_lag_records", topic="orders", partition="0") == 0
 
 
 def test_lost_partitions_are_ours_no_more(registry, metrics):

@@ -38,6 +38,7 @@ from eos_client.core.commit_gate import (
     RevocationStarted,
     WorkSettled,
 )
+from eos_client.core.loop_health import LoopHealth
 from eos_client.core.model import InputPartition, InputPosition, ProducerLimits
 from eos_client.integration.spark import EosKafkaSink, SinkProgress
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
@@ -74,6 +75,7 @@ def run_until_stopped() -> None:
         assert_type(loop, ExactlyOnceLoop)
         assert_type(loop.run(), None)
         assert_type(loop.counters, Counters)
+        assert_type(loop.health(), LoopHealth)
         assert_type(loop.counters.as_dict(), dict[str, int])
 
 

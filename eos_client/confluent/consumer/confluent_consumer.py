@@ -67,7 +67,7 @@ class ConfluentConsumer:
         self._parts = self._new_parts()
         self.membership = Membership(self.library, ownership, self._parts)
         self.fetching = Fetching(self.library, self.membership, ownership, self._parts, self.offsets, report, clock)
-        self.handing_over = HandingOver(self.library, self.membership, self._parts, self.fetching, self.offsets)
+        self.handing_over = HandingOver(self.library, self.membership, self._parts, self.fetching, self.offsets, clock)
         self.was_left_behind = False
 
     def _new_parts(self) -> PartitionParts:
@@ -99,6 +99,21 @@ class ConfluentConsumer:
     def positions(self) -> InputPositions:
         """Uncommitted work by partition."""
         return self.handed.work.positions
+
+    @owned()
+    def lag(self) -> dict[InputPartition, int]:
+        """Return how many offsets lie between what is committed and the last stable offset, as of the last fetch.
+
+        Partitions of which nothing was handed over since they were assigned are left out.
+        """
+        found, ours = {}, self.handed.work.ours
+        for partition in self.membership.assigned & self.handed.next_offsets.keys():
+            position = ours.get(partition)
+            committed = self.handed.next_offsets[partition] if position is None else position.first_offset
+            end = self.offsets.known_end_of(partition)
+            if committed >= 0 and end is not None:
+                found[partition] = max(0, end - committed)
+        return found
 
     @owned()
     def snapshot(self) -> MembershipSnapshot:

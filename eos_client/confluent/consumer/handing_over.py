@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
@@ -21,6 +21,7 @@ from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.read_positions import behind_the_end, forbidden_reset, topic_replaced
 from eos_client.core.model import InputPartition
+from eos_client.ports import Clock
 
 _BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
 """Logical offsets that lie before whatever was handed over and is not committed."""
@@ -28,13 +29,18 @@ _BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
 
 @dataclass(eq=False, repr=False)
 class HandingOver:
-    """What the application gets next, and what it has got."""
+    """What the application gets next, and what it has got.
+
+    ``work_since``: when the first record of the open work was handed over, by the clock.
+    """
 
     _library: LibraryConsumer
     _membership: Membership
     _parts: PartitionParts
     _fetching: Fetching
     _offsets: GroupOffsets
+    _clock: Clock
+    work_since: float = field(default=0.0, init=False)
 
     def begin(self) -> None:
         """Begin a call that hands records over; the caller closes the journal of ``handed`` as its last step."""
@@ -63,6 +69,8 @@ class HandingOver:
         for topic in self._fetching.replaced_topics:
             return self._stop_at(batch, 0, topic_replaced(topic))
         messages, handed, reads = batch.messages, self._parts.handed, self._parts.reads
+        if messages and not handed.work.positions:
+            self.work_since = self._clock()
         for run in batch.runs:
             if not run.is_error:
                 if reads.misses(run):

@@ -26,8 +26,9 @@ from eos_client.ports import MembershipSnapshot, RebalanceListener, keys_of
 class Membership:
     """The assignment, the generation that is synced, and who we are to the group. Others only read its attributes.
 
-    ``assigned``: what the group gave us and has not taken back. ``synced_generation``: the newest one for which no
-    rebalance callback can still be waiting, so that records handed over under it are of partitions that are ours.
+    ``assigned``: what the group gave us and has not taken back. ``is_assigned``: it gave us an assignment, which may be
+    an empty one, and has not taken all of it back. ``synced_generation``: the newest one for which no rebalance
+    callback can still be waiting, so that records handed over under it are of partitions that are ours.
     ``needs_sync``: only an emptied queue can tell now. ``is_member_epoch``: KIP-848, whose members may rejoin before a
     callback has run. ``is_of_one_topic``: all records are of the only topic that was ever subscribed to.
 
@@ -50,6 +51,7 @@ class Membership:
         self.synced_generation: GroupGeneration = UNJOINED
         self._member_id = ""
         self.assigned: Partitions = frozenset()
+        self.is_assigned = False
         self.left_in_call: Partitions = frozenset()
         self.came_back_in_call: Partitions = frozenset()
         self._half_heard: Partitions = frozenset()
@@ -238,6 +240,7 @@ class Membership:
     def _assigned_to_us(self, partitions: list[TopicPartition]) -> None:
         keys, retained = keys_of(partitions), self.assigned
         self.assigned |= keys
+        self.is_assigned = True
         self._note_generation()
         if self._note_member_id() and retained:
             self._lose_unheard(retained)
@@ -282,10 +285,12 @@ class Membership:
         self._tell(lambda listener: listener.on_membership_changed(to_kafka(retained)))
         self._departed(retained)
         self.assigned |= retained
+        self.is_assigned = True
         self.came_back_in_call |= retained
 
     def _departed(self, keys: Partitions) -> None:
         self.assigned -= keys
+        self.is_assigned = bool(self.assigned)
         self.left_in_call |= keys
         self._parts.departed(keys)
 

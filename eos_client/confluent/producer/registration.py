@@ -10,11 +10,11 @@ import weakref
 from contextlib import suppress
 
 import tenacity
-from confluent_kafka import Producer, libversion
+from confluent_kafka import KafkaException, Producer, libversion
 
 from eos_client import errors
 from eos_client.confluent.diagnosis import why_init_failed
-from eos_client.confluent.failures import unflushed_error
+from eos_client.confluent.failures import kafka_error, unflushed_error
 from eos_client.confluent.producer.bounded_calls import BoundedCalls, not_initialised
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.producer_recovery import TransactionalRequest
@@ -36,6 +36,13 @@ def _sent_twice(transactional_id: str, *, log_understood: bool) -> errors.Rebuil
         f"{happened}: the client library may have sent a request twice, and the first copy could still end the next "
         "transaction (KAFKA-17754). Call init_transactions() to build a new handle with the same id."
     )
+
+
+def _cause_of(finished: errors.EosError | None) -> str:
+    """Return in one word why a handle is of no use any more, as metrics count it."""
+    if isinstance(finished, KafkaException):
+        return kafka_error(finished).name()
+    return "asked_for" if finished is None else "connection_lost"
 
 
 class Registration:
@@ -182,7 +189,7 @@ class Registration:
         was broken off is continued.
         """
         self._refuse_when_over()
-        began_at, reason = self._clock(), str(self._calls.finished or "asked for")
+        began_at, finished = self._clock(), self._calls.finished
         age_s, old = self._calls.transaction_age_s, self._library.identity
         if not self._library.init.is_resumable:
             self._replace_handle()
@@ -191,7 +198,8 @@ class Registration:
         self._hook(
             ProducerRebuilt(
                 transactional_id=self._library.transactional_id,
-                reason=reason,
+                cause=_cause_of(finished),
+                reason=str(finished or "asked for"),
                 duration_s=self._clock() - began_at,
                 transaction_age_s=age_s,
                 old_producer=old,

@@ -1,0 +1,91 @@
+"""Answers the probes of a supervisor such as Kubernetes over HTTP, from a thread of its own."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+from eos_client.core.loop_health import LoopHealth
+from eos_client.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # a kubelet asks from outside
+_CLIENT_LIMIT_S = 5.0
+_VERDICTS: dict[str, Callable[[LoopHealth], bool]] = {
+    "/livez": lambda health: health.live,
+    "/readyz": lambda health: health.ready,
+}
+
+
+class ProbeServer:
+    """Serves ``/livez`` and ``/readyz`` while it is entered: status 200 or 503, and the whole health as JSON.
+
+    ``health`` is the loop's method of that name; it is called in the server's threads. ``port`` 0 takes a free one;
+    ``address`` tells which. Raises ConfigurationError when it cannot listen there.
+    """
+
+    def __init__(self, health: Callable[[], LoopHealth], port: int, host: str = EVERY_ADDRESS) -> None:
+        self._server = _listening(host, port, _answering(health))
+        self._thread = threading.Thread(target=self._server.serve_forever, name="eos-probes", daemon=True)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and the port that it listens on."""
+        host, port, *_ = self._server.server_address
+        return str(host), int(port)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+def _listening(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        server_class = type("_Server", (ThreadingHTTPServer,), {"address_family": family, "daemon_threads": True})
+        server: ThreadingHTTPServer = server_class((host, port), handler)
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(
+            f"the health endpoint cannot listen on host {host!r}, port {port}: {error}. Choose another port, or a host "
+            "that this machine has."
+        ) from error
+    return server
+
+
+def _answering(health: Callable[[], LoopHealth]) -> type[BaseHTTPRequestHandler]:
+    class ProbeRequest(BaseHTTPRequestHandler):
+        timeout = _CLIENT_LIMIT_S
+
+        def do_GET(self) -> None:
+            is_good = _VERDICTS.get(self.path.partition("?")[0])
+            if is_good is None:
+                self._answer(HTTPStatus.NOT_FOUND, {"paths": list(_VERDICTS)})
+                return
+            found = health()
+            self._answer(HTTPStatus.OK if is_good(found) else HTTPStatus.SERVICE_UNAVAILABLE, asdict(found))
+
+        def _answer(self, status: HTTPStatus, said: dict[str, object]) -> None:
+            body = json.dumps(said).encode() + b"\n"
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # as in the class above
+            """Log nothing: a probe comes every few seconds."""
+
+    return ProbeRequest

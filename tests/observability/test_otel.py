@@ -1,0 +1,359 @@
+"""Spans of transactions and Spark batches, as the SDK's own exporter gets them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
+
+from eos_client import EosConfig, ExactlyOnceLoop, Outcome, OutputRecord, observe
+from eos_client.core.commit_gate import GateRule
+from eos_client.core.model import GroupGeneration
+from eos_client.errors import TransformError
+from eos_client.integration.otel import TransactionTracing
+from eos_client.testing import SimulatedCluster
+from tests.core.test_observe import EXAMPLES
+from tests.loop.fakes import FakeRecord
+from tests.recovery.mock_cluster import mock_cluster
+from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
+
+TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+UPSTREAM = ("traceparent", f"00-{TRACE_ID}-{SPAN_ID}-01".encode())
+G5 = GroupGeneration(5, "m", "billing")
+
+
+class Traced:
+    """A tracing object, and the spans that have ended."""
+
+    def __init__(self, **options: Any) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracing = TransactionTracing("billing", tracer_provider=self.provider, **options)
+
+    @property
+    def spans(self) -> list[ReadableSpan]:
+        return list(self._exporter.get_finished_spans())
+
+    def outcomes(self) -> list[Any]:
+        return [attributes(span).get("eos.outcome") for span in self.spans]
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def traceparent_of(span: ReadableSpan) -> bytes:
+    context = span.get_span_context()
+    assert context is not None
+    flags = f"{int(context.trace_flags):02x}"
+    return f"00-{format_trace_id(context.trace_id)}-{format_span_id(context.span_id)}-{flags}".encode()
+
+
+def links_of(span: ReadableSpan) -> list[tuple[str, str]]:
+    return [(format_trace_id(link.context.trace_id), format_span_id(link.context.span_id)) for link in span.links]
+
+
+def output(value: Any, *headers: tuple[str, bytes]) -> OutputRecord:
+    return OutputRecord(value=value, headers=list(headers) or None)
+
+
+@pytest.fixture
+def traced() -> Traced:
+    return Traced()
+
+
+@pytest.fixture
+def cluster() -> SimulatedCluster:
+    cluster = SimulatedCluster(seed=3)
+    cluster.create_topic(SOURCE)
+    cluster.create_topic(SINK)
+    return cluster
+
+
+def write_traced(cluster: SimulatedCluster, values: list[bytes], *headers: tuple[str, bytes]) -> None:
+    producer = cluster.producer({"bootstrap.servers": "simulated"})
+    for value in values:
+        producer.produce(SOURCE, value, headers=list(headers))
+    producer.flush()
+
+
+def run_loop(cluster: SimulatedCluster, traced: Traced, transform: Any, seconds: float = 10.0, **options: Any) -> None:
+    loop = ExactlyOnceLoop(
+        EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", **options),
+        [SOURCE],
+        traced.tracing.transform(transform),
+        output_topic=SINK,
+        hook=traced.tracing.hook(lambda _event: None),
+        clients=cluster,
+    )
+    cluster.after(seconds, loop.stop)
+    loop.run()
+
+
+def test_a_transaction_is_one_span_linked_to_its_records_and_its_outputs_carry_its_context(cluster, traced):
+    write_traced(cluster, [b"1", b"2"], UPSTREAM)
+    run_loop(cluster, traced, lambda record: [record.value(), OutputRecord(value=b"more", headers={"own": b"yes"})])
+    (span,) = traced.spans
+    assert (span.name, span.kind, span.status.status_code) == ("process orders", SpanKind.CONSUMER, StatusCode.UNSET)
+    assert links_of(span) == [(TRACE_ID, SPAN_ID)]
+    told = attributes(span)
+    assert {name: told[name] for name in told if not name.startswith("eos.")} == {
+        "messaging.system": "kafka",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.consumer.group.name": "billing",
+        "messaging.destination.name": "orders",
+        "messaging.batch.message_count": 2,
+    }
+    assert (told["eos.outcome"], told["eos.records_in"], told["eos.records_out"]) == ("committed", 2, 4)
+    passed_on = [("traceparent", traceparent_of(span))]
+    assert [record.headers for record in cluster.read(SINK)] == [
+        tuple(passed_on),
+        (("own", b"yes"), *passed_on),
+    ] * 2
+
+
+def test_an_empty_poll_has_no_span(cluster, traced):
+    run_loop(cluster, traced, lambda record: record.value(), seconds=30.0)
+    assert traced.spans == []
+
+
+def test_each_transaction_has_its_own_span(cluster, traced):
+    for second in (5, 10, 15):
+        cluster.after(second, lambda: write_traced(cluster, [b"1"]))
+    run_loop(cluster, traced, lambda record: record.value(), seconds=25.0)
+    assert traced.outcomes() == ["committed"] * 3
+    assert len({traceparent_of(span) for span in traced.spans}) == 3
+
+
+def test_a_transaction_that_is_done_again_is_two_spans_and_the_first_one_says_why(cluster, traced):
+    write_traced(cluster, [b"1"], UPSTREAM)
+    cluster.refuse("TxnOffsetCommit", "ILLEGAL_GENERATION")
+    run_loop(cluster, traced, lambda record: record.value())
+    aborted, committed = traced.spans
+    assert traced.outcomes() == ["aborted", "committed"]
+    assert aborted.status.status_code is StatusCode.ERROR
+    assert attributes(aborted)["error.type"] == "refused_by_group"
+    assert "ILLEGAL_GENERATION" in (aborted.status.description or "")
+    assert links_of(aborted) == links_of(committed) == [(TRACE_ID, SPAN_ID)]
+    assert [record.headers for record in cluster.read(SINK)] == [(("traceparent", traceparent_of(committed)),)]
+
+
+def test_a_transform_that_raises_ends_its_span_as_aborted(cluster, traced):
+    write_traced(cluster, [b"1"])
+    with pytest.raises(TransformError):
+        run_loop(cluster, traced, lambda record: 1 / 0)
+    assert traced.outcomes() == ["aborted"]
+    assert "ZeroDivisionError" in attributes(traced.spans[0])["eos.reason"]
+
+
+def test_a_context_that_the_transform_has_set_is_not_doubled(cluster, traced):
+    write_traced(cluster, [b"1"])
+    own = ("traceparent", b"00-11111111111111111111111111111111-2222222222222222-01")
+    run_loop(cluster, traced, lambda record: OutputRecord(value=record.value(), headers=[own]))
+    assert [record.headers for record in cluster.read(SINK)] == [(own,)]
+
+
+def test_outputs_stay_as_they_are_where_nothing_is_to_be_passed_on(cluster):
+    traced = Traced(pass_on=False)
+    write_traced(cluster, [b"1"], UPSTREAM)
+    run_loop(cluster, traced, lambda record: record.value())
+    assert [record.headers for record in cluster.read(SINK)] in ([None], [()])
+    assert links_of(traced.spans[0]) == [(TRACE_ID, SPAN_ID)]
+
+
+def test_without_an_sdk_nothing_is_added(cluster):
+    plain = Traced()
+    plain.tracing = TransactionTracing("billing")
+    write_traced(cluster, [b"1"], UPSTREAM)
+    run_loop(cluster, plain, lambda record: record.value())
+    assert cluster.values(SINK) == [b"1"]
+    assert [record.headers for record in cluster.read(SINK)] in ([None], [()])
+
+
+def test_spans_of_the_transform_are_inside_that_of_the_transaction_also_in_a_generator(cluster, traced):
+    tracer = traced.provider.get_tracer("application")
+
+    def price(record: Any) -> Any:
+        with tracer.start_as_current_span("price"):
+            yield record.value()
+
+    write_traced(cluster, [b"1"])
+    run_loop(cluster, traced, price)
+    inner, outer = traced.spans
+    assert (inner.name, outer.name) == ("price", "process orders")
+    assert inner.parent is not None
+    assert inner.parent.span_id == outer.get_span_context().span_id
+
+
+@pytest.mark.parametrize("made", [None, [], b"one", OutputRecord(value=b"one"), [b"one", b"two"], 17, {"no": "output"}])
+def test_what_the_loop_takes_or_refuses_is_left_to_the_loop(made):
+    passed = Traced(pass_on=False).tracing.transform(lambda _record: made)(FakeRecord())
+    if isinstance(made, (bytes, OutputRecord)):
+        assert passed == [made]
+    elif isinstance(made, dict):
+        assert passed == list(made)
+    else:
+        assert passed == made
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [None, [("traceparent", None)], [("traceparent", b"\xff no trace")], [("other", b"x")], [("traceparent", b"")]],
+)
+def test_headers_that_hold_no_context_are_no_link(traced, headers):
+    with traced.tracing.processing(FakeRecord(named=None if headers is None else tuple(headers))):
+        pass
+    traced.tracing.hook(lambda _event: None)(observe.LoopStopped(reason="test"))
+    assert links_of(traced.spans[0]) == []
+
+
+def test_links_are_as_many_as_an_sdk_keeps_and_each_context_is_linked_once(traced):
+    for number in range(300):
+        header = ("traceparent", f"00-{TRACE_ID}-{1 + number // 2:016x}-01".encode())
+        with traced.tracing.processing(FakeRecord(number, named=(header,))):
+            pass
+    traced.tracing.hook(lambda _event: None)(observe.LoopStopped(reason="test"))
+    (span,) = traced.spans
+    assert len(set(links_of(span))) == len(span.links) == 128
+    assert attributes(span)["messaging.batch.message_count"] == 300
+
+
+def test_a_held_transaction_is_one_span_that_tells_when_it_was_held(traced):
+    hook = traced.tracing.hook(lambda _event: None)
+    with traced.tracing.processing(FakeRecord()):
+        pass
+    hook(observe.CommitSkipped(generation=G5, revocation_generation=G5, held_for_s=0.0, reason="closed"))
+    hook(observe.TransactionAborted(reason="held too long", rule=GateRule.HELD_TOO_LONG, records_in=1))
+    (span,) = traced.spans
+    assert [event.name for event in span.events] == ["commit_skipped"]
+    assert attributes(span)["error.type"] == attributes(span)["eos.rule"] == "held_too_long"
+
+
+@pytest.mark.parametrize(("outcome", "ended"), [("committed", []), ("aborted", []), ("unknown", ["unknown"])])
+def test_a_span_ends_when_its_outcome_is_known_or_nobody_can_know_it(traced, outcome, ended):
+    with traced.tracing.processing(FakeRecord()):
+        pass
+    traced.tracing.hook(lambda _event: None)(observe.OutcomeResolved(outcome=outcome, reason="no answer"))
+    assert traced.outcomes() == ended
+
+
+def test_a_transaction_across_topics_names_none(traced):
+    class Other(FakeRecord):
+        def topic(self):
+            return "refunds"
+
+    for record in (FakeRecord(), Other()):
+        with traced.tracing.processing(record):
+            pass
+    traced.tracing.hook(lambda _event: None)(observe.LoopStopped(reason="test"))
+    assert traced.spans[0].name == "process"
+    assert "messaging.destination.name" not in attributes(traced.spans[0])
+
+
+def test_every_event_is_passed_on():
+    passed: list[observe.Event] = []
+    hook = Traced().tracing.hook(passed.append)
+    for event, _, _ in EXAMPLES:
+        hook(event)
+    assert passed == [event for event, _, _ in EXAMPLES]
+
+
+# -- blocks, Spark, another instrumentation --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names_records", [True, False])
+def test_a_block_is_one_span_with_links_where_its_records_are_named(traced, names_records):
+    stage = SimulatedStage(records=2, partitions=1)
+    hook = traced.tracing.hook(stage.events.append)
+    producer, consumer = stage.producer(hook=hook), stage.subscribed(hook=hook)
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 2):
+            if names_records:
+                with traced.tracing.processing(record) as headers:
+                    txn.produce(SINK, record.value(), headers=headers)
+            else:
+                txn.produce(SINK, record.value())
+    with producer.transaction(consumer):
+        consumer.poll(0)
+    assert txn.outcome is Outcome.COMMITTED
+    (span,) = traced.spans
+    assert attributes(span)["eos.records_in"] == 2
+    expected = (("traceparent", traceparent_of(span)),) if names_records else None
+    assert {record.headers or None for record in stage.cluster.read(SINK)} == {expected}
+
+
+def test_a_transaction_that_only_the_events_tell_of_has_the_length_that_they_tell(traced):
+    committed = observe.TransactionCommitted(
+        records_in=1, records_out=1, duration_s=0.5, generation=G5, inside_revoke=False, poll_to_commit_s=3.0
+    )
+    traced.tracing.hook(lambda _event: None)(committed)
+    (span,) = traced.spans
+    assert (span.end_time - span.start_time) / 1e9 == pytest.approx(3.0, abs=1.0)
+
+
+def test_a_spark_batch_is_one_span_of_its_length(traced):
+    (written,) = [event for event, _, _ in EXAMPLES if isinstance(event, observe.SparkBatchWritten)]
+    traced.tracing.hook(lambda _event: None)(written)
+    (span,) = traced.spans
+    assert (span.name, span.kind) == ("write micro-batch", SpanKind.PRODUCER)
+    assert (span.end_time - span.start_time) / 1e9 == pytest.approx(written.duration_s, abs=1e-3)
+    told = attributes(span)
+    assert (told["eos.batch_id"], told["eos.slots_skipped"], told["messaging.batch.message_count"]) == (7, 1, 9)
+    assert told["eos.seconds.job"] == 0.1
+
+
+BESIDE = textwrap.dedent("""
+    import json, sys
+    from opentelemetry.instrumentation.confluent_kafka import ConfluentKafkaInstrumentor
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    ConfluentKafkaInstrumentor().instrument(tracer_provider=provider)
+    import confluent_kafka
+    producer = confluent_kafka.Producer({"bootstrap.servers": sys.argv[1]})
+    assert type(producer).__module__.startswith("opentelemetry"), type(producer)
+    producer.produce("orders", b"1")
+    producer.flush()
+    from eos_client import EosConfig, ExactlyOnceLoop
+    from eos_client.integration.otel import TransactionTracing
+    tracing = TransactionTracing("billing", tracer_provider=provider)
+    outcomes = []
+    def hook(event):
+        outcomes.append(event.name)
+        if event.name == "transaction_committed":
+            loop.stop()
+    loop = ExactlyOnceLoop(EosConfig({"bootstrap.servers": sys.argv[1]}, group_id="billing"), ["orders"],
+                           tracing.transform(lambda record: record.value()), output_topic="invoices",
+                           hook=tracing.hook(hook))
+    loop.run()
+    print(json.dumps([[span.name, span.attributes.get("eos.outcome"),
+                       ["%032x" % link.context.trace_id for link in span.links],
+                       "%032x" % span.context.trace_id] for span in exporter.get_finished_spans()]))
+""")
+
+
+def test_it_works_beside_the_instrumentation_of_confluent_kafka():
+    with mock_cluster(1) as brokers:
+        brokers.create_topic("orders")
+        brokers.create_topic("invoices")
+        ran = subprocess.run(
+            [sys.executable, "-c", BESIDE, brokers.bootstrap], capture_output=True, text=True, timeout=240, check=False
+        )
+    assert ran.returncode == 0, ran.stderr
+    spans = json.loads(ran.stdout.splitlines()[-1])
+    (transaction,) = [span for span in spans if span[1] is not None]
+    assert transaction[:2] == ["process orders", "committed"]
+    (sent,) = [span for span in spans if span[0] == "orders send"]
+    assert transaction[2] == [sent[3]], "linked to the span that sent the record"
