@@ -23,6 +23,7 @@ from eos_client.cli.run import OnError, RunOptions, run_loop
 from eos_client.cli.settings import client_settings, parse_names, parse_settings
 from eos_client.cli.signals import sigterm_as_interrupt
 from eos_client.cli.topics import TailOptions, create_topics, tail
+from eos_client.cli.transactions import ClusterAccess, end_transaction, list_transactions
 from eos_client.integration.probes import EVERY_ADDRESS
 from eos_client.testing.embedded_kafka import DEFAULT_VERSION
 
@@ -37,6 +38,8 @@ app = typer.Typer(
 
 topic_app = typer.Typer(no_args_is_help=True, help="Create topics.")
 app.add_typer(topic_app, name="topic")
+txn_app = typer.Typer(no_args_is_help=True, help="Find transactions that hang, and end them (KIP-664).")
+app.add_typer(txn_app, name="txn")
 
 _CONSOLE_PROGRESS_S = 10.0
 _JSON_PROGRESS_S = 1.0
@@ -56,6 +59,7 @@ ConfigFile = Annotated[
     Path | None,
     typer.Option("--config-file", metavar="FILE.toml", help="Settings; so may EOS_CLIENT_CONFIG_SASL_PASSWORD=..."),
 ]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.", show_default=False)]
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Log every transaction; show the traceback of an error.", show_default=False)
 ]
@@ -243,7 +247,7 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
     uncommitted: Annotated[
         bool, typer.Option("--uncommitted", help="Also of open and aborted transactions.", show_default=False)
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.", show_default=False)] = False,
+    as_json: Json = False,
     config: Config = None,
     config_file: ConfigFile = None,
     verbose: Verbose = False,
@@ -262,6 +266,49 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
             settings=client_settings(config or (), config_file),
         )
         tail(options)
+
+
+@txn_app.command("list")
+def txn_list(
+    bootstrap: Bootstrap,
+    topics: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Look at this one only. May be repeated.")
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also transactional ids without an open transaction.", show_default=False)
+    ] = False,
+    as_json: Json = False,
+    config: Config = None,
+    config_file: ConfigFile = None,
+    verbose: Verbose = False,
+) -> None:
+    """List the open transactions: those that coordinators know, and those that hang because none does."""
+    configure_logs(LogFormat.CONSOLE, verbose=verbose)
+    with failures_reported(verbose=verbose):
+        names = parse_names(topics, option="--topic") if topics else ()
+        access = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config or (), config_file))
+        list_transactions(access, names, every=every, as_json=as_json)
+
+
+@txn_app.command("abort")
+def txn_abort(  # noqa: PLR0913, PLR0917  each parameter is an option
+    bootstrap: Bootstrap,
+    topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Where the transaction is open.")] = None,
+    partition: Annotated[int | None, typer.Option(metavar="P", help="Its partition.", min=0)] = None,
+    start_offset: Annotated[int | None, typer.Option(metavar="O", help="Its first offset there.", min=0)] = None,
+    transactional_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="Instead: the id whose transaction is ended and producer fenced.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also if it does not hang.", show_default=False)] = False,
+    config: Config = None,
+    config_file: ConfigFile = None,
+    verbose: Verbose = False,
+) -> None:
+    """End a transaction that hangs: its outputs stay invisible, and read_committed readers go on behind it."""
+    configure_logs(LogFormat.CONSOLE, verbose=verbose)
+    with failures_reported(verbose=verbose):
+        access = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config or (), config_file))
+        end_transaction(access, (topic, partition, start_offset), transactional_id, force=force)
 
 
 @app.command()

@@ -48,12 +48,16 @@ class ExitCode(IntEnum):
     OUTCOME_UNKNOWN = 10, "a commit was sent and its outcome could not be learned: start again, the log decides"
     EMBEDDED_KAFKA = 11, "the embedded broker could not start or died"
     NOT_EXACTLY_ONCE = 12, "demo: the verdict found a lost, doubled, reordered or altered record"
-    EXTRA_MISSING = 13, "typer or rich is missing: pip install 'eos-client[cli]'"
+    EXTRA_MISSING = 13, "a package of an extra is missing: pip install 'eos-client[cli]', for txn 'eos-client[cli,ops]'"
     INTERRUPTED = 130, "demo: stopped by a signal before its verdict"
 
 
 class CommandLineError(errors.EosError):
     """What the user typed cannot be carried out: correct the command."""
+
+
+class ExtraMissingError(errors.EosError):
+    """A command needs a package that is not installed: install the extra that the message names."""
 
 
 class TransformLoadError(errors.EosError):
@@ -66,6 +70,7 @@ class NotExactlyOnceError(errors.EosError):
 
 EXIT_CODES: tuple[tuple[type[errors.EosError], ExitCode], ...] = (
     (CommandLineError, ExitCode.USAGE),
+    (ExtraMissingError, ExitCode.EXTRA_MISSING),
     (TransformLoadError, ExitCode.TRANSFORM_NOT_LOADED),
     (NotExactlyOnceError, ExitCode.NOT_EXACTLY_ONCE),
     (errors.ConfigurationError, ExitCode.CONFIGURATION),

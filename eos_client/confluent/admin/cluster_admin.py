@@ -31,7 +31,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by i
 
 from eos_client.confluent.callback_guard import built
 from eos_client.core.error_codes import ALL_BROKERS_DOWN, COORDINATOR_OR_LEADER_MOVING, UNREACHABLE
-from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
+from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, EosError
 
 _T = TypeVar("_T")
 
@@ -107,6 +107,14 @@ class ClusterAdmin:
             return {}
         futures = self._client.describe_topics(TopicCollection(list(names)), request_timeout=self._timeout_s)
         return {name: self._topic(name, future) for name, future in futures.items()}
+
+    def partition_counts(self) -> dict[str, int]:
+        """Return how many partitions each topic has, internal ones too, of those that this client may see."""
+        try:
+            found = self._client.list_topics(timeout=self._timeout_s).topics
+        except KafkaException as error:
+            raise self._refusal(error, "list its topics") from error
+        return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
     def _topic(self, name: str, future: Future[Any]) -> TopicDescription | None:
         described = self._answer_unless("UNKNOWN_TOPIC_OR_PART", future, f"describe topic {name!r}")
@@ -230,14 +238,16 @@ class ClusterAdmin:
         try:
             return future.result(timeout=self._timeout_s + 5.0)
         except KafkaException as error:
-            if error.args[0].name() not in UNREACHABLE:
-                raise ClusterUnfitError(f"the cluster would not {intent}: {error.args[0].str()}") from error
-            self._client.poll(0)  # serves the error callback: the reason behind "timed out"
-            reason = self._connection_error or "no connection could be made"
-            raise ClusterUnavailableError(
-                f"no broker answered at {self._bootstrap} within {self._timeout_s:g} s ({reason}). "
-                f"{HOW_TO_REACH_BROKERS}"
-            ) from error
+            raise self._refusal(error, intent) from error
+
+    def _refusal(self, error: KafkaException, intent: str) -> EosError:
+        if error.args[0].name() not in UNREACHABLE:
+            return ClusterUnfitError(f"the cluster would not {intent}: {error.args[0].str()}")
+        self._client.poll(0)  # serves the error callback: the reason behind "timed out"
+        reason = self._connection_error or "no connection could be made"
+        return ClusterUnavailableError(
+            f"no broker answered at {self._bootstrap} within {self._timeout_s:g} s ({reason}). {HOW_TO_REACH_BROKERS}"
+        )
 
 
 def _code_behind(error: ClusterUnfitError) -> str | None:

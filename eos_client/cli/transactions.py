@@ -1,0 +1,329 @@
+"""``eos-client txn list`` and ``eos-client txn abort``: open transactions, and the end of those that hang (KIP-664)."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from eos_client.cli.failures import CommandLineError, ExtraMissingError
+from eos_client.cli.logs import LOG_LEVEL_CRITICAL
+from eos_client.clients import EosProducer
+from eos_client.config import CONSUMER_ONLY
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
+from eos_client.core.hanging_transactions import KnownTransaction, OpenTransaction, Standing, standing_of
+from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
+
+if TYPE_CHECKING:
+    from eos_client.kafka_python.transactions_admin import TransactionsAdmin
+
+_BROKERS_LIMIT = "transaction.max.timeout.ms"
+_BROKERS_LIMIT_DEFAULT_MS = 900_000
+_SECONDS_OF_UNIT = (("days", 86_400), ("h", 3_600), ("min", 60))
+_STATE_OF_STANDING = {Standing.HANGING: "Hanging", Standing.HIDDEN: "Hidden", Standing.RECENT: "Unlisted"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterAccess:
+    """How to reach a cluster. ``timeout_s`` bounds each request to it."""
+
+    bootstrap_servers: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What coordinators know and what partitions hold; ``unread`` says of which topics that is not known, and why."""
+
+    known: tuple[KnownTransaction, ...]
+    found: tuple[tuple[OpenTransaction, Standing], ...]
+    unread: Mapping[str, str]
+    now_ms: int
+
+
+def transactions_admin(access: ClusterAccess) -> TransactionsAdmin:
+    """Connect for requests about transactions.
+
+    :raises ExtraMissingError: kafka-python is not installed.
+    """
+    try:
+        from eos_client.kafka_python.transactions_admin import (  # noqa: PLC0415  the extra may be missing
+            TransactionsAdmin,
+        )
+    except ImportError as missing:
+        if (missing.name or "").partition(".")[0] != "kafka":
+            raise
+        raise ExtraMissingError(
+            "requests about transactions need kafka-python 3, which is not installed: pip install 'eos-client[ops]'"
+        ) from missing
+    return TransactionsAdmin(access.bootstrap_servers, access.settings, timeout_s=access.timeout_s)
+
+
+def survey(admin: ClusterAdmin, transactions: TransactionsAdmin, topics: Sequence[str] = ()) -> Survey:
+    """Look at the transactions that are open on ``topics``, or on every topic.
+
+    :raises ClusterUnfitError: a named topic does not exist, or the cluster refuses to list transactions.
+    """
+    counts = _partition_counts(admin, topics)
+    limit_ms = _limit_ms(admin)
+    found, unread = transactions.open_on(counts)
+    known = transactions.known()
+    listed = {(each.producer_id, place) for each in known for place in each.partitions}
+    unlisted = {each.topic for each in found if (each.producer_id, (each.topic, each.partition)) not in listed}
+    # One that has ended since the first look, and so was not listed any more, is not there the second time.
+    still = {_identity(each) for each in transactions.open_on({t: counts[t] for t in unlisted})[0]} if unlisted else {}
+    sees_all_ids = not unlisted or transactions.sees_all_ids()
+    now_ms = round(time.time() * 1000)
+    standings = (
+        (each, standing_of(each, known, now_ms=now_ms, limit_ms=limit_ms, sees_all_ids=sees_all_ids))
+        for each in found
+        if each.topic not in unlisted or _identity(each) in still
+    )
+    return Survey(tuple(known), tuple(standings), unread, now_ms)
+
+
+def _identity(transaction: OpenTransaction) -> tuple[str, int, int, int]:
+    return transaction.topic, transaction.partition, transaction.producer_id, transaction.start_offset
+
+
+def _partition_counts(admin: ClusterAdmin, topics: Sequence[str]) -> dict[str, int]:
+    if not topics:
+        return admin.partition_counts()
+    described = admin.topics(topics)
+    missing = [name for name, topic in described.items() if topic is None]
+    if missing:
+        raise ClusterUnfitError(f"there is no topic {', '.join(map(repr, missing))}: correct the name")
+    return {name: topic.partition_count for name, topic in described.items() if topic is not None}
+
+
+def _limit_ms(admin: ClusterAdmin) -> int:
+    settings = admin.broker_settings(min(admin.cluster().brokers))
+    return int(settings.get(_BROKERS_LIMIT, _BROKERS_LIMIT_DEFAULT_MS))
+
+
+def list_transactions(
+    access: ClusterAccess, topics: Sequence[str] = (), *, every: bool = False, as_json: bool = False
+) -> None:
+    """Print the open transactions, and say on stderr which topics could not be looked at.
+
+    :param every: print the transactional ids without an open transaction, too.
+    :raises ClusterUnfitError: a named topic does not exist, or the cluster refuses to list transactions.
+    """
+    admin = ClusterAdmin(access.bootstrap_servers, access.settings, timeout_s=access.timeout_s)
+    admin.cluster()  # says why a cluster cannot be reached, or does not take the credentials
+    with transactions_admin(access) as transactions:
+        seen = survey(admin, transactions, topics)
+    rows = [*_known_rows(seen, every=every), *_unlisted_rows(seen)]
+    for row in rows:
+        print(json.dumps(row) if as_json else _as_text(row))
+    if not rows and not as_json:
+        print("no open transaction")
+    for topic, reason in seen.unread.items():
+        print(f"eos-client: {topic} was not looked at: {reason}", file=sys.stderr)
+
+
+def _known_rows(seen: Survey, *, every: bool) -> Iterator[dict[str, Any]]:
+    starts = {(each.producer_id, each.topic, each.partition): each.start_offset for each, _ in seen.found}
+    for each in sorted(seen.known, key=lambda known: known.transactional_id):
+        if each.is_open or every:
+            places = [
+                {
+                    "topic": topic,
+                    "partition": partition,
+                    "start_offset": starts.get((each.producer_id, topic, partition)),
+                }
+                for topic, partition in sorted(each.partitions)
+            ]
+            yield {
+                "transactional_id": each.transactional_id,
+                "coordinator": each.coordinator_id,
+                "producer_id": each.producer_id,
+                "producer_epoch": each.producer_epoch,
+                "state": each.state,
+                "age_s": None if each.started_ms is None else (seen.now_ms - each.started_ms) // 1000,
+                "timeout_s": None if each.timeout_ms is None else each.timeout_ms // 1000,
+                "partitions": places,
+                "hanging": False,
+            }
+
+
+def _unlisted_rows(seen: Survey) -> Iterator[dict[str, Any]]:
+    owners = {each.producer_id: each for each in seen.known}
+    for each, standing in seen.found:
+        if standing is not Standing.ONGOING:
+            owner = owners.get(each.producer_id)
+            place = {"topic": each.topic, "partition": each.partition, "start_offset": each.start_offset}
+            yield {
+                "transactional_id": owner.transactional_id if owner else None,
+                "coordinator": owner.coordinator_id if owner else None,
+                "producer_id": each.producer_id,
+                "producer_epoch": each.producer_epoch,
+                "state": _STATE_OF_STANDING[standing],
+                "age_s": (seen.now_ms - each.last_timestamp_ms) // 1000,
+                "timeout_s": None,
+                "partitions": [place],
+                "hanging": None if standing is Standing.HIDDEN else standing is Standing.HANGING,
+            }
+
+
+def _as_text(row: Mapping[str, Any]) -> str:
+    places = " ".join(map(_place, row["partitions"]))
+    age = "" if row["age_s"] is None else f"  {_age(row)}"
+    producer = f"producer {row['producer_id']}"
+    epoch = "" if row["producer_epoch"] is None else f" epoch {row['producer_epoch']}"
+    coordinator = "" if row["coordinator"] is None else f"  coordinator {row['coordinator']}"
+    name = row["transactional_id"] or "(no transactional id)"
+    line = f"{row['state']:<14} {name}{age}  {producer}{epoch}{coordinator}  {places}".rstrip()
+    return "\n".join([line, *_way_out(row)])
+
+
+def _age(row: Mapping[str, Any]) -> str:
+    if row["state"] in _STATE_OF_STANDING.values():
+        return f"last record {shown_age(row['age_s'])} old"
+    within = "" if row["timeout_s"] is None else f" of at most {shown_age(row['timeout_s'])}"
+    return f"open for {shown_age(row['age_s'])}{within}"
+
+
+def _place(place: Mapping[str, Any]) -> str:
+    start = "" if place["start_offset"] is None else f"@{place['start_offset']}"
+    return f"{place['topic']}[{place['partition']}]{start}"
+
+
+def _way_out(row: Mapping[str, Any]) -> list[str]:
+    if row["hanging"]:
+        (at,) = row["partitions"]
+        options = f"--topic {at['topic']} --partition {at['partition']} --start-offset {at['start_offset']}"
+        return [f"      -> nobody will end it: eos-client txn abort {options}"]
+    if row["hanging"] is None:
+        return ["      -> it may be of an id that this user may not see: list as one with Describe on all of them"]
+    return []
+
+
+def shown_age(seconds: int) -> str:
+    """Return a duration for people, in its largest unit of which it has two or more."""
+    for unit, length_s in _SECONDS_OF_UNIT:
+        if seconds >= 2 * length_s:
+            return f"{seconds // length_s} {unit}"
+    return f"{seconds} s"
+
+
+def end_transaction(
+    access: ClusterAccess,
+    place: tuple[str | None, int | None, int | None],
+    transactional_id: str | None,
+    *,
+    force: bool,
+) -> None:
+    """End one transaction: at a ``place`` (topic, partition, start offset), or of a transactional id.
+
+    :raises CommandLineError: neither or both are given, or `abort_on_partition` or `abort_transactional_id` refuses.
+    """
+    if transactional_id is not None and place == (None, None, None):
+        abort_transactional_id(access, transactional_id, force=force)
+        return
+    topic, partition, start_offset = place
+    if transactional_id is not None or topic is None or partition is None or start_offset is None:
+        raise CommandLineError("give --topic, --partition and --start-offset, or --transactional-id alone")
+    abort_on_partition(access, topic, partition, start_offset, force=force)
+
+
+def abort_on_partition(access: ClusterAccess, topic: str, partition: int, start_offset: int, *, force: bool) -> None:
+    """End the transaction that begins at ``start_offset`` of a partition, on that partition only.
+
+    :param force: also where it does not hang.
+    :raises CommandLineError: no open transaction begins there, or it does not hang.
+    :raises ClusterUnfitError: the cluster refuses, or the transaction is still open afterwards.
+    :raises ClusterUnavailableError: the order was not answered, and the transaction is still open or cannot be seen.
+    """
+    admin = ClusterAdmin(access.bootstrap_servers, access.settings, timeout_s=access.timeout_s)
+    place = f"{topic}[{partition}]"
+    with transactions_admin(access) as transactions:
+        seen = survey(admin, transactions, [topic])
+        here = [(each, standing) for each, standing in seen.found if each.partition == partition]
+        chosen = [(each, standing) for each, standing in here if each.start_offset == start_offset]
+        if topic in seen.unread:
+            raise ClusterUnfitError(f"{topic} could not be looked at: {seen.unread[topic]}")
+        if not chosen:
+            begins = ", ".join(str(each.start_offset) for each, _ in here) or "none"
+            raise CommandLineError(
+                f"no open transaction begins at {place}@{start_offset}; those that are open there begin at: {begins}"
+            )
+        ((transaction, standing),) = chosen
+        if standing is not Standing.HANGING and not force:
+            raise CommandLineError(_not_hanging(seen, transaction, standing))
+        try:
+            transactions.abort_on_partition(transaction)
+        except ClusterUnavailableError as error:
+            raise ClusterUnavailableError(f"{error}; it may be ended or not: eos-client txn list tells") from error
+        open_now, _ = transactions.open_on({topic: partition + 1})
+        if any(_identity(each) == _identity(transaction) for each in open_now):
+            raise ClusterUnfitError(
+                f"the transaction at {place}@{start_offset} is still open although its leader has taken the marker: "
+                "look again with eos-client txn list"
+            )
+    print(f"aborted {place}@{start_offset} of producer {transaction.producer_id} epoch {transaction.producer_epoch}")
+
+
+def _not_hanging(seen: Survey, transaction: OpenTransaction, standing: Standing) -> str:
+    what = f"{transaction.topic}[{transaction.partition}]@{transaction.start_offset} is not known to hang"
+    forced = "--force ends it on this partition all the same, whatever becomes of it on others"
+    if standing is not Standing.ONGOING:
+        return f"{what}: {standing.value}. {forced}"
+    (name,) = [each.transactional_id for each in seen.known if each.producer_id == transaction.producer_id]
+    return (
+        f"{what}: it is of transactional id {name!r}, whose coordinator will end it. Ask that one to do so now with "
+        f"eos-client txn abort --transactional-id {name}. {forced}"
+    )
+
+
+def abort_transactional_id(access: ClusterAccess, transactional_id: str, *, force: bool) -> None:
+    """End the open transaction of a transactional id by fencing its producer (InitProducerId).
+
+    :param force: also where its coordinator will end it by itself, because its time-out is not over.
+    :raises CommandLineError: there is no open transaction of that id, or its time-out is not over.
+    :raises EosError: the cluster refuses, or does not answer.
+    """
+    ClusterAdmin(access.bootstrap_servers, access.settings, timeout_s=access.timeout_s).cluster()
+    with transactions_admin(access) as transactions:
+        known = transactions.describe(transactional_id)
+        if known is None or not known.is_open:
+            state = "no coordinator knows it" if known is None else f"its state is {known.state}"
+            raise CommandLineError(f"transactional id {transactional_id!r} has no open transaction: {state}")
+        left_s = _left_s(known)
+        if left_s > 0 and not force:
+            raise CommandLineError(
+                f"the transaction of {transactional_id!r} does not hang: if its process is gone, its coordinator ends "
+                f"it within {shown_age(left_s)}. --force ends it now; a process that is alive is fenced by that"
+            )
+        _fence(access, known)
+        after = transactions.describe(transactional_id)
+    if after is not None and after.is_open and _producer(after) == _producer(known):
+        raise ClusterUnfitError(f"the transaction of {transactional_id!r} is still open: its state is {after.state}")
+    places = " ".join(f"{topic}[{partition}]" for topic, partition in sorted(known.partitions))
+    print(
+        f"aborted {transactional_id}, producer {known.producer_id} epoch {known.producer_epoch}: {places}".rstrip(": ")
+    )
+
+
+def _producer(known: KnownTransaction) -> tuple[int, int | None]:
+    return known.producer_id, known.producer_epoch
+
+
+def _left_s(known: KnownTransaction) -> int:
+    if known.started_ms is None or known.timeout_ms is None:
+        return 0
+    return round((known.started_ms + known.timeout_ms) / 1000 - time.time())
+
+
+def _fence(access: ClusterAccess, known: KnownTransaction) -> None:
+    settings = {key: value for key, value in access.settings.items() if key not in CONSUMER_ONLY}
+    names = {"bootstrap.servers": access.bootstrap_servers, "transactional.id": known.transactional_id}
+    producer = EosProducer({"log_level": LOG_LEVEL_CRITICAL, **settings, **names})
+    try:
+        producer.init_transactions(access.timeout_s)
+    finally:
+        producer.close()

@@ -1,0 +1,62 @@
+"""Which of librdkafka's security settings the requests about transactions take, and which they refuse."""
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eos_client.errors import ConfigurationError
+from eos_client.kafka_python.security import security_settings
+
+
+def test_without_security_settings_nothing_is_encrypted_and_nobody_logs_in() -> None:
+    assert security_settings({"client.id": "x", "socket.timeout.ms": "5"}) == {"security_protocol": "PLAINTEXT"}
+
+
+@pytest.mark.parametrize("key", ["sasl.mechanism", "sasl.mechanisms"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_names_and_passwords_are_taken_by_both_spellings(key: str, mechanism: str) -> None:
+    settings = {"security.protocol": "sasl_plaintext", key: mechanism, "sasl.username": "u", "sasl.password": "p"}
+    assert security_settings(settings) == {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": "u",
+        "sasl_plain_password": "p",
+    }
+
+
+@pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "GSSAPI", None])
+def test_a_mechanism_without_a_translation_is_refused_with_the_ways_out(mechanism: Any) -> None:
+    settings = {"security.protocol": "SASL_SSL", **({"sasl.mechanism": mechanism} if mechanism else {})}
+    with pytest.raises(ConfigurationError, match=r"sasl.mechanism='(OAUTHBEARER|GSSAPI)' is not .*kafka-transactions"):
+        security_settings(settings)
+
+
+@pytest.mark.parametrize("key", ["ssl.keystore.location", "ssl.crl.location", "ssl.cipher.suites", "ssl.key.pem"])
+def test_a_security_setting_without_a_translation_is_refused_by_name_and_without_its_value(key: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{key} is not supported by the commands on transactions") as refused:
+        security_settings({key: "planted-secret"})
+    assert "planted-secret" not in str(refused.value)
+
+
+def tls(**settings: str) -> ssl.SSLContext:
+    named = {key.replace("_", "."): value for key, value in settings.items()}
+    context: ssl.SSLContext = security_settings({"security.protocol": "ssl", **named})["ssl_context"]
+    return context
+
+
+def test_a_certificate_and_the_name_in_it_are_verified_unless_the_settings_say_otherwise() -> None:
+    assert (tls().verify_mode, tls().check_hostname) == (ssl.CERT_REQUIRED, True)
+    unnamed = tls(ssl_endpoint_identification_algorithm="none")
+    assert (unnamed.verify_mode, unnamed.check_hostname) == (ssl.CERT_REQUIRED, False)
+    unverified = tls(enable_ssl_certificate_verification="false")
+    assert (unverified.verify_mode, unverified.check_hostname) == (ssl.CERT_NONE, False)
+
+
+@pytest.mark.parametrize("key", ["ssl.ca.location", "ssl.certificate.location"])
+def test_a_file_that_cannot_be_used_is_a_configuration_error(key: str, tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").write_text("nothing")
+    for path in ("nowhere.pem", "empty.pem"):
+        with pytest.raises(ConfigurationError, match="must be readable and in PEM format"):
+            security_settings({"security.protocol": "ssl", key: str(tmp_path / path)})
