@@ -26,8 +26,8 @@ CLIENT_VERSIONS ?= 2.15.0 2.16.1
 SPARK_VERSIONS ?= 4.1.1 4.3.0
 
 .PHONY: demo demo-spark test support-matrix coverage conformance flaky check client-versions spark-versions bench \
-    bench-peers bench-spark mutants applications application-mutants applications-real soak soak-recovery soak-spark kafka-image \
-    clean help
+    bench-peers bench-spark mutants applications application-mutants applications-real soak soak-recovery soak-spark \
+    kafka-image clean help
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST)

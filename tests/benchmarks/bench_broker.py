@@ -46,7 +46,7 @@ class Bench:
             return contender.command(
                 Assignment(
                     self.bootstrap, task.name, task.source, task.name, str(slot),
-                    task.commit_interval_s, task.work, dict(task.settings),
+                    task.commit_interval_s, task.work, str(logs / f"state-{slot}"), dict(task.settings),
                 )
             )  # fmt: skip
 

@@ -63,9 +63,10 @@ def main(arguments: list[str]) -> int:
     """Measure every contender with every interval and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0, help="length of each measurement")
-    parser.add_argument("--only", nargs="+", help="names of contenders, all by default")
+    names = [each.name for each in FRAMEWORKS]
+    parser.add_argument("--only", nargs="+", choices=names, default=names, help="contenders, all by default")
     options = parser.parse_args(arguments)
-    contenders = [each for each in FRAMEWORKS if options.only is None or each.name in options.only]
+    contenders = [each for each in FRAMEWORKS if each.name in options.only]
     with bench_broker() as bench:
         found = [
             measure(contender, interval_s, bench, options.seconds)

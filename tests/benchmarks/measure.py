@@ -14,7 +14,7 @@ TAIL_SHARE = 0.1
 
 
 class TooFewCommitsError(Exception):
-    """A contender committed too seldom in the time that is looked at: measure longer, or give it more input."""
+    """A contender committed too seldom in the time that is looked at."""
 
 
 class Mark(NamedTuple):
@@ -70,7 +70,10 @@ def measured(processes: Sequence[Sequence[Mark]], *, warm_up_s: float, peak_mb: 
     from_s, to_s = settled_at_s(processes, warm_up_s), min(marks[-1].at_s for marks in processes)
     spans = [[mark for mark in marks if from_s <= mark.at_s <= to_s] for marks in processes]
     if min(map(len, spans)) < 2:
-        raise TooFewCommitsError(f"a process has committed {min(map(len, spans))} times in {to_s - from_s:.1f} s")
+        raise TooFewCommitsError(
+            f"a process has committed {min(map(len, spans))} times in the {to_s - from_s:.1f} s after the warm-up: "
+            "measure longer (--seconds) or give it more input (--records)"
+        )
     records = sum(mark.records for span in spans for mark in span[1:])
     rate = sum(sum(mark.records for mark in span[1:]) / (span[-1].at_s - span[0].at_s) for span in spans)
     cpu_s = sum(span[-1].cpu_s - span[0].cpu_s for span in spans)

@@ -14,6 +14,7 @@ from tests.benchmarks.contenders.assignment import HEADERS, KEYED, Assignment
 from tests.benchmarks.lineup import ENTRIES, OURS, TUNED, Contender
 from tests.benchmarks.measure import marks_in
 from tests.benchmarks.observed_load import ObservedLoad
+from tests.benchmarks.throughput import peak_mb
 from tests.support.waiting import wait_for
 from tests.verification.topics import create_topics
 
@@ -32,6 +33,7 @@ def test_a_contender_copies_and_reports_its_commits(brokers, tmp_path, contender
             lambda: f"commits of {contender.name}: {pool.log_tail(0)}",
         )[0]
         seen = wait_for(lambda: list(load.sights), "committed outputs")
+        assert 10 < peak_mb(pool.pid(0)) < 2000
     assert all(mark.records > 0 and mark.commit_s > 0 for mark in marks)
     assert all(earlier.at_s < later.at_s for earlier, later in itertools.pairwise(marks))
     assert {sight.partition for sight in seen} <= set(range(PARTITIONS))
@@ -40,9 +42,9 @@ def test_a_contender_copies_and_reports_its_commits(brokers, tmp_path, contender
 
 def test_a_command_carries_the_settings_of_the_contender_over_those_of_the_task():
     contender = Contender("x", lambda: ("run",), {"linger.ms": "5", "group.instance.id": "{id}"})
-    task = Assignment("localhost:1", "group", "in", "out", "1", 0.1, KEYED, {"linger.ms": "1", "acks": "all"})
+    task = Assignment("localhost:1", "group", "in", "out", "1", 0.1, KEYED, "state", {"linger.ms": "1", "acks": "all"})
     assert contender.command(task) == [
-        "run", "localhost:1", "group", "in", "out", "1", "0.1", KEYED,
+        "run", "localhost:1", "group", "in", "out", "1", "0.1", KEYED, "state",
         "linger.ms=5", "acks=all", "group.instance.id=group-1",
     ]  # fmt: skip
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from tests.benchmarks import publishing
 from tests.benchmarks.contenders.assignment import BATCH, INLINE, KEYED, VALUE, report_commit
 from tests.benchmarks.lineup import DEFAULTS, ENTRIES, OURS, TUNED, Entry
 from tests.benchmarks.measure import (
@@ -34,7 +37,7 @@ def test_what_a_contender_prints_is_read_back_and_a_line_under_way_is_left(capsy
     report_commit(7, 0.25)
     report_commit(8, 0.5)
     printed = capsys.readouterr().out
-    assert [(mark.records, mark.commit_s) for mark in marks_in(f"a warning\n{printed}commit 1.0 2.0 3")] == [
+    assert [(mark.records, mark.commit_s) for mark in marks_in(f"a warning\n{printed}commit 1.0 2.0 3 0.2")] == [
         (7, 0.25),
         (8, 0.5),
     ]
@@ -125,6 +128,16 @@ def test_every_row_has_its_baseline_in_the_table_and_each_round_an_order_of_its_
     orders = [in_turn(number, ENTRIES) for number in range(3)]
     assert all(sorted(each.name for each in order) == sorted(names) for order in orders)
     assert orders[0] != orders[1] != orders[2]
+
+
+def test_a_table_is_kept_beside_its_figures_and_the_conditions(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(publishing, "RESULTS", tmp_path)
+    publishing.publish("speed", "how fast", ("who", "rate"), [("ours", 7)], {"rows": [{"rate": 7.25}]})
+    assert (tmp_path / "speed.txt").read_text() in capsys.readouterr().out
+    assert "ours     7" in (tmp_path / "speed.txt").read_text()
+    kept = json.loads((tmp_path / "speed.json").read_text())
+    assert kept["rows"] == [{"rate": 7.25}]
+    assert kept["conditions"]["broker settings"]["group.initial.rebalance.delay.ms"] == "1000"
 
 
 def test_the_longest_gap_reaches_from_either_end_of_the_span():

@@ -159,17 +159,18 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--records", type=int, default=3_000_000, help="size of the input")
     parser.add_argument("--seconds", type=float, default=4.0, help="length of each turn")
-    parser.add_argument("--only", nargs="+", help="names of contenders, all by default")
+    names = sorted({entry.contender.name for entry in ENTRIES})
+    parser.add_argument("--only", nargs="+", choices=names, default=names, help="contenders, all by default")
     options = parser.parse_args(arguments)
-    entries = [entry for entry in ENTRIES if options.only is None or entry.contender.name in options.only]
+    entries = [entry for entry in ENTRIES if entry.contender.name in options.only]
     turns: dict[str, list[Measurement]] = {entry.name: [] for entry in entries}
     with bench_broker() as bench:
         load(bench.bootstrap, options.records)
         for turn in range(options.rounds):
             for entry in in_turn(turn, entries):
-                measurement = take_turn(entry, bench, options, turn)
-                turns[entry.name].append(measurement)
-                print(f"{turn + 1}: {entry.name}: {measurement.records_per_s:,.0f} records/s", flush=True)
+                print(f"{turn + 1}: {entry.name}: ", end="", flush=True)
+                turns[entry.name].append(take_turn(entry, bench, options, turn))
+                print(f"{turns[entry.name][-1].records_per_s:,.0f} records/s", flush=True)
     slow = report(entries, turns, options.rounds)
     print(f"below target: {slow}" if slow else "each target is reached")
     return int(bool(slow))

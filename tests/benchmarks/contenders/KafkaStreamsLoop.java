@@ -1,5 +1,4 @@
 import java.lang.management.ManagementFactory;
-import java.nio.file.Files;
 import java.util.Map;
 import java.util.Properties;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
@@ -24,15 +23,14 @@ public final class KafkaStreamsLoop {
     /** Only the one stream thread counts and commits. */
     private static long records = 0;
 
-    public static void main(String[] arguments) throws Exception {
-        String group = arguments[1];
+    public static void main(String[] arguments) {
         Properties settings = new Properties();
         settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
-        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, group);
+        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, arguments[1]);
         settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, Math.round(1000 * Double.parseDouble(arguments[5])));
-        settings.put(StreamsConfig.STATE_DIR_CONFIG, Files.createTempDirectory(group).toString());
-        for (int at = 7; at < arguments.length; at++) {
+        settings.put(StreamsConfig.STATE_DIR_CONFIG, arguments[7]);
+        for (int at = 8; at < arguments.length; at++) {
             String[] pair = arguments[at].split("=", 2);
             settings.put(pair[0], pair[1]);
         }

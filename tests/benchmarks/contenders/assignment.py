@@ -1,6 +1,6 @@
 """What every contender is told, as plain arguments, and the line that it prints after each commit.
 
-    MODULE BOOTSTRAP GROUP SOURCE SINK MEMBER COMMIT_INTERVAL_S WORK [KEY=VALUE ...]
+    MODULE BOOTSTRAP GROUP SOURCE SINK MEMBER COMMIT_INTERVAL_S WORK STATE_FOLDER [KEY=VALUE ...]
 
 It copies until it is killed. Imports nothing, because the peers' environment has none of this project's dependencies.
 """
@@ -28,6 +28,7 @@ class Assignment(NamedTuple):
     member: str
     commit_interval_s: float
     work: str
+    state_folder: str
     settings: dict[str, str]
 
     @property
@@ -48,9 +49,9 @@ class Assignment(NamedTuple):
 
 def assignment() -> Assignment:
     """Read the arguments of this process."""
-    bootstrap, group, source, sink, member, interval_s, work, *settings = sys.argv[1:]
+    bootstrap, group, source, sink, member, interval_s, work, state_folder, *settings = sys.argv[1:]
     pairs = dict(pair.split("=", 1) for pair in settings)
-    return Assignment(bootstrap, group, source, sink, member, float(interval_s), work, pairs)
+    return Assignment(bootstrap, group, source, sink, member, float(interval_s), work, state_folder, pairs)
 
 
 def report_commit(records: int, commit_s: float) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from confluent_kafka import Message
 
 from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
@@ -32,7 +34,11 @@ def copy_with_header(record: Message) -> OutputRecord:
     return OutputRecord(value=record.value(), key=record.key(), headers=[("origin", record.key())])
 
 
-TRANSFORMS = {VALUE: copy_value, KEYED: copy_keyed, HEADERS: copy_with_header}
+TRANSFORMS: dict[str, dict[str, Any]] = {
+    VALUE: {"transform": copy_value},
+    KEYED: {"transform": copy_keyed},
+    HEADERS: {"transform": copy_with_header},
+}
 
 
 def report(event: Event) -> None:
@@ -52,8 +58,8 @@ def main() -> None:
         batch_size=BATCH_RECORDS,
         poll_timeout_s=POLL_TIMEOUT_S,
     )
-    transform = TRANSFORMS[task.work]
-    with ExactlyOnceLoop(config, [task.source], transform, output_topic=task.sink, hook=report) as loop:
+    how = TRANSFORMS[task.work]
+    with ExactlyOnceLoop(config, [task.source], output_topic=task.sink, hook=report, **how) as loop:
         loop.run()
 
 

@@ -38,6 +38,7 @@ def main() -> None:
         consumer_extra_config=task.consumer_settings,
         producer_extra_config={**task.producer_settings, "transactional.id": task.transactional_id},
         auto_create_topics=False,
+        state_dir=task.state_folder,
         loglevel="WARNING",
     )
     source = app.topic(task.source, value_deserializer="bytes", key_deserializer="bytes")
