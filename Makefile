@@ -3,12 +3,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# An environment of its own: Quix Streams requires an older confluent-kafka.
+PEERS := .runs/bench-peers
+PEERS_READY := $(PEERS)/.ready
+PEERS_NEED := tests/benchmarks/contenders/peers.txt
 KAFKA_VERSION ?= 4.3.1
 WORKERS ?= 2
 # Tests on real brokers wait half of the time; with four workers both processors are busy all the time.
 BROKER_WORKERS ?= 3
 # The only folders that have such tests, which spares each worker the collection of all others.
-BROKER_TESTS := tests/applications tests/cli tests/conformance tests/faults tests/kafka tests/recovery
+BROKER_TESTS := tests/applications tests/benchmarks tests/cli tests/conformance tests/faults tests/kafka tests/recovery
 SPARK_TESTS := tests/spark
 # What pytest ends with where TESTS has none of a kind.
 NO_TESTS := 5
@@ -22,8 +26,8 @@ CLIENT_VERSIONS ?= 2.15.0 2.16.1
 SPARK_VERSIONS ?= 4.1.1 4.3.0
 
 .PHONY: demo demo-spark test docs support-matrix coverage conformance flaky check client-versions spark-versions bench \
-    bench-spark mutants applications application-mutants applications-real soak soak-recovery soak-spark kafka-image \
-    clean help
+    bench-peers bench-spark mutants applications application-mutants applications-real soak soak-recovery soak-spark \
+    kafka-image clean help
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -80,7 +84,15 @@ check: $(READY) ## ruff, mypy, pyright, import-linter
 docs: $(READY) ## the documentation as a site, in build/site; a broken link or anchor fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-bench: $(READY) ## every figure the docs claim, as tables
+$(PEERS_READY): $(PEERS_NEED) $(READY)
+	@$(BIN)/python -m venv $(PEERS)
+	@echo "installing the clients that the benchmark compares with into $(PEERS)"
+	@$(PEERS)/bin/pip install --quiet --disable-pip-version-check --requirement $(PEERS_NEED)
+	@touch $@
+
+bench-peers: $(PEERS_READY) ## install the clients that the benchmark compares with
+
+bench: $(PEERS_READY) ## every figure the docs claim, as tables; some: BENCH="throughput latency", briefly: BENCH=--quick
 	@$(BIN)/python -m tests.benchmarks $(BENCH)
 
 bench-spark: $(READY) ## the Spark sink against Spark's own Kafka sink

@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.observe import Event, LoopStarted, ProducerRebuilt, ProducerRecovered
 from eos_client.testing.embedded_kafka import EmbeddedKafka
-from tests.benchmarks.transforms import copy_value
+from tests.benchmarks.contenders.eos_client_loop import copy_value
 from tests.verification.tables import table
 from tests.verification.topics import Loader, create_topics
 

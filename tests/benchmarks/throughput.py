@@ -1,65 +1,46 @@
-"""Records per second of our loop beside a hand-written one, tuned and with librdkafka's defaults.
+"""Records per second of our loop beside the same work by hand and by others, with its cost in CPU, commits and memory.
 
-    python -m tests.benchmarks.throughput [--rounds 5] [--seconds 5] [--records 3000000]
+    python -m tests.benchmarks.throughput [--rounds 3] [--seconds 4] [--records 3000000] [--only eos-client ...]
 
-Each contender is a process of its own; they take turns, round by round, on one broker and the same input, and the
-medians are compared. The targets are about like and like: every loop calls the same trivial transform for each record.
-Beside them stand a raw loop that calls none, and values with keys as `OutputRecord`. Exit status: 0 when both targets
-are reached.
+Each contender is a process of its own, or two; they take turns, round by round, on one broker and the same input, and
+the medians are compared. A ratio is of the tuned hand-written loop that does the same work, with as many processes;
+for `produce_batch`, and for a loop that calls no function for a record, of the keyed loop that calls one. `--only`
+leaves out the contenders that it does not name. Exit status: 0 when each target is reached.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-import statistics
-import subprocess
+import re
 import sys
-import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from confluent_kafka import Producer
 
-from eos_client.testing.embedded_kafka import EmbeddedKafka
-from tests.benchmarks.contender_arguments import INLINE, KEYED, TRANSFORM
-from tests.benchmarks.measure import Measurement
-from tests.verification.protocols import LATEST_VERSION
-from tests.verification.tables import table
+from tests.benchmarks.bench_broker import COMMIT_INTERVAL_S, PARTITIONS, RECORD_BYTES, Bench, Task, bench_broker
+from tests.benchmarks.lineup import ENTRIES, Entry
+from tests.benchmarks.measure import Mark, Measurement, Summary, is_complete, marks_in, measured, summary
+from tests.benchmarks.publishing import publish
+from tests.support.waiting import wait_for
 from tests.verification.topics import create_topics, delete_topics
-from tests.verification.worker_pool import REPOSITORY
+from tests.verification.worker_pool import WorkerPool
 
-PARTITIONS = 4
-RECORD_BYTES = 100
-CONTENDER_TIMEOUT_S = 180.0
+TURN_TIMEOUT_S = 180.0
 LOAD_TIMEOUT_S = 120.0
-SETTLE_S = 3.0  # the broker deletes what a turn has written one second later
-OF_TUNED_MIN = 0.95
-OF_DEFAULTS_MIN = 1.4
+SETTLE_S = 2.0  # the broker deletes what a turn has written one second later
+LOOK_S = 0.05
 SOURCE = "throughput-in"
+HEADS = (
+    "contender", "records/s", "min - max", "ratio", "target", "CPU us/record", "commit p50 ms", "p99 ms", "peak MB",
+)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """A module that is run as a process, with librdkafka settings."""
-
-    name: str
-    module: str
-    config: Mapping[str, str] = field(default_factory=dict)
-    form: str = TRANSFORM
-
-
-SDK, RAW = "tests.benchmarks.sdk_contender", "tests.benchmarks.raw_contender"
-TUNING = {"fetch.queue.backoff.ms": "10", "retry.backoff.ms": "10", "reconnect.backoff.ms": "10"}
-OURS = Contender("eos-client loop", SDK)
-TUNED = Contender("raw loop, tuned, same transform", RAW, TUNING)
-DEFAULTS = Contender("raw loop, librdkafka defaults, same transform", RAW)
-TUNED_INLINE = Contender("raw loop, tuned, no transform called", RAW, TUNING, INLINE)
-OURS_KEYED = Contender("eos-client loop, OutputRecord with key", SDK, form=KEYED)
-TUNED_KEYED = Contender("raw loop, tuned, with key, no transform called", RAW, TUNING, KEYED)
-CONTENDERS = (OURS, TUNED, DEFAULTS, TUNED_INLINE, OURS_KEYED, TUNED_KEYED)
+class ContenderFailedError(Exception):
+    """A contender's process has ended by itself; the message holds the end of its log."""
 
 
 def load(bootstrap: str, records: int) -> None:
@@ -80,75 +61,119 @@ def load(bootstrap: str, records: int) -> None:
         raise TimeoutError(f"{records} records were not loaded within {LOAD_TIMEOUT_S} s")
 
 
-def run(contender: Contender, bootstrap: str, options: argparse.Namespace, turn: int) -> Measurement:
-    """One turn of one contender, to an output topic of its own. Raises CalledProcessError when it fails."""
-    name = f"turn-{turn}-{CONTENDERS.index(contender)}"
-    create_topics(bootstrap, {name: PARTITIONS})
-    command = [sys.executable, "-m", contender.module, "--bootstrap", bootstrap, "--group", name]
-    command += ["--from", SOURCE, "--to", name, "--records", str(options.records)]
-    command += ["--seconds", str(options.seconds), "--form", contender.form]
-    for key, value in contender.config.items():
-        command += ["--config", f"{key}={value}"]
-    finished = subprocess.run(
-        command, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE, text=True, timeout=CONTENDER_TIMEOUT_S
-    )
-    delete_topics(bootstrap, [name])
+def peak_mb(pid: int) -> float:
+    """The most memory that a living process has had at once."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    if found is None:
+        raise ValueError(f"/proc/{pid}/status names no VmHWM: {status}")
+    return int(found[1]) / 1024
+
+
+def watch(pool: WorkerPool, entry: Entry, options: argparse.Namespace) -> list[list[Mark]]:
+    """Start the processes and return their marks when there are enough. Raises ContenderFailedError, TimeoutError."""
+    slots = range(entry.processes)
+
+    def look() -> list[list[Mark]]:
+        pool.supervise()
+        if pool.own_exits:
+            raise ContenderFailedError(str(pool.own_exits[0]))
+        marks = [marks_in(pool.log_path(slot).read_text(errors="replace")) for slot in slots]
+        return marks if is_complete(marks, entry.contender.warm_up_s, options.seconds, options.records) else []
+
+    for slot in slots:
+        pool.start(slot)
+    found: list[list[Mark]] = wait_for(
+        look, lambda: f"commits: {[pool.log_tail(slot, 600) for slot in slots]}", lambda: time.sleep(LOOK_S),
+        timeout_s=TURN_TIMEOUT_S,
+    )  # fmt: skip
+    return found
+
+
+def take_turn(entry: Entry, bench: Bench, options: argparse.Namespace, turn: int) -> Measurement:
+    """One turn of one contender."""
+    task = Task(f"turn-{turn}-{ENTRIES.index(entry)}", SOURCE, entry.work)
+    with bench.pool(entry.contender, task) as pool:
+        marks = watch(pool, entry, options)
+        peak = max(peak_mb(pool.pid(slot)) for slot in range(entry.processes))
+    delete_topics(bench.bootstrap, [task.name])
     time.sleep(SETTLE_S)
-    return Measurement.from_json(finished.stdout.splitlines()[-1])
+    return measured(marks, warm_up_s=entry.contender.warm_up_s, peak_mb=peak)
 
 
-def in_turn(turn: int) -> list[Contender]:
+def in_turn(turn: int, entries: Sequence[Entry]) -> list[Entry]:
     """Each round has an order of its own: what the one before left to the disk and to the broker's heap counts."""
-    return random.Random(turn).sample(CONTENDERS, len(CONTENDERS))
+    return random.Random(turn).sample(entries, len(entries))
 
 
-def medians(rounds: list[Measurement]) -> tuple[float, float]:
-    """Median rate and median CPU cost."""
-    return (
-        statistics.median(one.records_per_s for one in rounds),
-        statistics.median(one.cpu_us_per_record for one in rounds),
+def ratio(entry: Entry, found: Mapping[str, Summary]) -> float | None:
+    """How fast it is beside its baseline; None where that was left out."""
+    baseline = found.get(entry.baseline.name)
+    return None if baseline is None else found[entry.name].records_per_s / baseline.records_per_s
+
+
+def row(entry: Entry, found: Mapping[str, Summary]) -> list[object]:
+    """One line of the table."""
+    of_baseline, each = ratio(entry, found), found[entry.name]
+    return [
+        entry.name,
+        f"{each.records_per_s:,.0f}",
+        f"{each.slowest:,.0f} - {each.fastest:,.0f}",
+        "-" if of_baseline is None else f"{of_baseline:.2f}",
+        "" if entry.target is None else entry.target,
+        f"{each.cpu_us_per_record:.2f}",
+        f"{each.commit_p50_ms:.1f}",
+        f"{each.commit_p99_ms:.1f}",
+        f"{each.peak_mb:.0f}",
+    ]
+
+
+def missed(entries: Sequence[Entry], found: Mapping[str, Summary]) -> list[str]:
+    """Those entries that are slower than their target."""
+    with_target = [(entry, entry.target, ratio(entry, found)) for entry in entries]
+    return [entry.name for entry, target, of in with_target if target is not None and of is not None and of < target]
+
+
+def report(entries: Sequence[Entry], turns: Mapping[str, list[Measurement]], rounds: int) -> list[str]:
+    """Publish the table; which entries miss their target."""
+    found = {name: summary(each) for name, each in turns.items()}
+    title = (
+        f"{RECORD_BYTES}-byte records, {PARTITIONS} partitions, a commit every {COMMIT_INTERVAL_S * 1000:.0f} ms, "
+        f"medians of {rounds} interleaved rounds; ratio: of the hand-written loop that does the same"
     )
-
-
-def report(measured: Mapping[str, list[Measurement]]) -> bool:
-    """Print the table; whether both targets are reached."""
-    rates = {name: medians(rounds)[0] for name, rounds in measured.items()}
-    rows = []
-    for name, rounds in measured.items():
-        rate, cpu_us = medians(rounds)
-        each = [one.records_per_s for one in rounds]
-        spread = f"{min(each):,.0f} - {max(each):,.0f}"
-        rows.append([name, f"{rate:,.0f}", spread, f"{cpu_us:.1f}"])
-    print(table(("contender", "records/s", "min - max", "CPU us/record"), rows))
-    of_tuned, of_defaults = rates[OURS.name] / rates[TUNED.name], rates[OURS.name] / rates[DEFAULTS.name]
-    of_inline = rates[OURS.name] / rates[TUNED_INLINE.name]
-    of_keyed = rates[OURS_KEYED.name] / rates[TUNED_KEYED.name]
-    print(f"ours / tuned raw loop, same transform:            {of_tuned:.2f}  (target {OF_TUNED_MIN})")
-    print(f"ours / default raw loop, same transform:          {of_defaults:.2f}  (target {OF_DEFAULTS_MIN})")
-    print(f"ours / tuned raw loop that calls no transform:    {of_inline:.2f}")
-    print(f"ours with OutputRecord / the same, with key:      {of_keyed:.2f}")
-    return of_tuned >= OF_TUNED_MIN and of_defaults >= OF_DEFAULTS_MIN
+    figures = [
+        {
+            "name": entry.name, "contender": entry.contender.name, "work": entry.work, "processes": entry.processes,
+            "ratio": ratio(entry, found), "target": entry.target, **asdict(found[entry.name]),
+            "rounds": [turn.records_per_s for turn in turns[entry.name]],
+        }
+        for entry in entries
+    ]  # fmt: skip
+    publish("throughput", title, HEADS, [row(entry, found) for entry in entries], {"rows": figures})
+    return missed(entries, found)
 
 
 def main(arguments: list[str]) -> int:
     """Run the rounds and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--records", type=int, default=3_000_000, help="size of the input")
-    parser.add_argument("--seconds", type=float, default=5.0, help="length of each turn")
+    parser.add_argument("--seconds", type=float, default=4.0, help="length of each turn")
+    names = sorted({entry.contender.name for entry in ENTRIES})
+    parser.add_argument("--only", nargs="+", choices=names, default=names, help="contenders, all by default")
     options = parser.parse_args(arguments)
-    measured: dict[str, list[Measurement]] = {contender.name: [] for contender in CONTENDERS}
-    with tempfile.TemporaryDirectory(prefix="throughput-") as name:
-        properties = {"log.segment.delete.delay.ms": "1000"}
-        with EmbeddedKafka(version=LATEST_VERSION, properties=properties, heap_mb=1024, directory=Path(name)) as broker:
-            load(broker.bootstrap_servers, options.records)
-            for turn in range(options.rounds):
-                for contender in in_turn(turn):
-                    measurement = run(contender, broker.bootstrap_servers, options, turn)
-                    measured[contender.name].append(measurement)
-                    print(f"{turn + 1}: {contender.name}: {measurement.records_per_s:,.0f} records/s", flush=True)
-    print(f"\n{RECORD_BYTES}-byte records, {PARTITIONS} partitions, commit every 100 ms, {options.rounds} rounds")
-    return 0 if report(measured) else 1
+    entries = [entry for entry in ENTRIES if entry.contender.name in options.only]
+    turns: dict[str, list[Measurement]] = {entry.name: [] for entry in entries}
+    with bench_broker() as bench:
+        load(bench.bootstrap, options.records)
+        for turn in range(options.rounds):
+            for entry in in_turn(turn, entries):
+                print(f"{turn + 1}: {entry.name}: ", end="", flush=True)
+                turns[entry.name].append(take_turn(entry, bench, options, turn))
+                print(f"{turns[entry.name][-1].records_per_s:,.0f} records/s", flush=True)
+    slow = report(entries, turns, options.rounds)
+    print(f"below target: {slow}" if slow else "each target is reached")
+    return int(bool(slow))
 
 
 if __name__ == "__main__":

@@ -65,14 +65,21 @@ class Loader:
     """Writes unique ids to a topic at a steady rate in a thread, idempotently, round robin over its partitions."""
 
     def __init__(
-        self, bootstrap: str, topic: str, partitions: int, *, rate_per_s: int, run_id: str, size_bytes: int = 0
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        *,
+        rate_per_s: int,
+        run_id: str,
+        size_bytes: int = 0,
+        record_id: Callable[[int], str] | None = None,
     ) -> None:
         self._producer = Producer(loader_settings(bootstrap))
         self._topic = topic
         self._partitions = partitions
         self._rate_per_s = rate_per_s
-        self._run_id = run_id
-        self._padding = "." * size_bytes
+        self._record_id = record_id or (lambda number: f"{run_id}-{number}{'.' * size_bytes}")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="loader", daemon=True)
         self.loaded = 0
@@ -93,7 +100,7 @@ class Loader:
         while not self._stopping.wait(LOAD_TICK_S):
             due = int((time.monotonic() - started_s) * self._rate_per_s)
             while self.loaded < due:
-                record_id = f"{self._run_id}-{self.loaded}{self._padding}".encode()
+                record_id = self._record_id(self.loaded).encode()
                 self._producer.produce(
                     self._topic, value=record_id, key=record_id, partition=self.loaded % self._partitions
                 )

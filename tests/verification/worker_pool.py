@@ -79,6 +79,10 @@ class WorkerPool:
     def running(self, slot: int) -> bool:
         return slot in self._running
 
+    def pid(self, slot: int) -> int:
+        """The process id of a slot that is running."""
+        return self._running[slot].pid
+
     def log_path(self, slot: int) -> Path:
         return self._log_directory / f"worker-{slot}.log"
 
