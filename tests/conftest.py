@@ -34,6 +34,11 @@ def pytest_configure(config):
     config.pluginmanager.import_plugin("tests.support.broker_skips")
 
 
+def pytest_collection_finish():
+    """What was imported and collected stays to the end: no collection of garbage need look through it again."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _no_clients_of_earlier_modules():
     """Free the clients that a module's tests have not closed: by the hundreds, their threads take the machine."""

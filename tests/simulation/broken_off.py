@@ -11,11 +11,18 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+import pytest
+
 import eos_client
 
 _PACKAGE = Path(eos_client.__file__).parent
 _STRUCK = tuple(str(_PACKAGE / part) for part in ("confluent", "core", "clients"))
 _LISTENERS = str(_PACKAGE.parent / "listeners")
+
+
+def strides(every: int) -> pytest.MarkDecorator:
+    """Strike at step ``first`` and one in ``every`` from there; ``make soak-steps`` strikes those half way between."""
+    return pytest.mark.parametrize("first", [1, pytest.param(1 + every // 2, marks=pytest.mark.soak)])
 
 
 class StrikeError(BaseException):
@@ -47,24 +54,31 @@ class StepStrike:
             sys.settrace(before)
 
     def _enter(self, frame: Any, _event: str, _argument: Any) -> Any:
-        if not self._strikes(frame.f_code):
+        if self.struck or not self._strikes(frame.f_code):
             return None
-        frame.f_trace = self._step
+        frame.f_trace = step = self._step_of_handing_over if _hands_over(frame.f_code) else self._step
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
-        return self._step
+        return step
 
     def _strikes(self, code: CodeType) -> bool:
         """Whether steps of this code are struck."""
         return _is_struck(code.co_filename)
 
-    def _step(self, frame: Any, event: str, _argument: Any) -> Any:
-        if event == "opcode" and not self.struck and not _has_handed_over(frame):
+    def _step(self, frame: Any, event: str, _argument: Any) -> None:
+        """Count a step. This is called for each instruction, so it asks for nothing that `_enter` could."""
+        if event == "opcode":
+            if self.struck:
+                frame.f_trace_opcodes = False
+                return
             self.steps += 1
             if self.steps == self.number:
                 self.struck = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
                 self.strike()
-        return self._step
+
+    def _step_of_handing_over(self, frame: Any, event: str, argument: Any) -> None:
+        if not _has_handed_over(frame):
+            self._step(frame, event, argument)
 
     def strike(self) -> None:
         """What the signal handler does."""
@@ -76,12 +90,12 @@ def _is_struck(file_name: str) -> bool:
     return str(Path(file_name).resolve()).startswith((*_STRUCK, _LISTENERS))
 
 
+def _hands_over(code: CodeType) -> bool:
+    return code.co_name in {"poll", "consume"} and code.co_filename.endswith("clients/consumer.py")
+
+
 def _has_handed_over(frame: Any) -> bool:
     """Whether the last step is done: Python looks for signals there no more, and the records are the application's."""
-    code = frame.f_code
-    is_consumers = code.co_filename.endswith("clients/consumer.py")
-    if code.co_name not in {"poll", "consume"} or not is_consumers:
-        return False
     return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip().startswith("return ")
 
 

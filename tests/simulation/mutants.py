@@ -220,9 +220,9 @@ def _reads_uncommitted() -> Patch:
 
 
 MUTANTS = (
-    Mutant("gate off: every commit is sent", _gate_off, story=4),
-    Mutant("gate never opens again", _gate_stays_closed),
-    Mutant("lost and revoked work is committed", lambda: _without(GateRule.LOST_WORK, GateRule.NOT_OURS), story=4),
+    Mutant("gate off: every commit is sent", _gate_off, story=8),
+    Mutant("gate never opens again", _gate_stays_closed, story=3),
+    Mutant("lost and revoked work is committed", lambda: _without(GateRule.LOST_WORK, GateRule.NOT_OURS), story=18),
     Mutant(
         "a moved generation is not looked into",
         lambda: _without(GateRule.EPOCH_MOVED_BEFORE_REVOKE, GateRule.CALLBACKS_PENDING),
@@ -244,7 +244,7 @@ MUTANTS = (
     Mutant("records read before a rewind are kept", _keeps_carried_records),
     Mutant("a producer whose request was sent twice is kept", _never_renews, story=2),
     Mutant("a producer whose request was not answered is kept", _forgives_unanswered_requests, story=45),
-    Mutant("no commit in the revoke callback", _no_commit_in_revoke, story=27),
+    Mutant("no commit in the revoke callback", _no_commit_in_revoke, story=34),
     Mutant(
         "a closed gate lets commits pass",
         lambda: _without(GateRule.REVOCATION_GENERATION, GateRule.HELD_TOO_LONG),

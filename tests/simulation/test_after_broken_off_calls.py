@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from tests.simulation.broken_off import StepStrike
+from tests.simulation.broken_off import StepStrike, strides
 from tests.simulation.test_broken_off_calls import EACH, PARTITIONS, PROTOCOLS, ReadingApplication
 
-EVERY_STEP = 41
+EVERY_STEP = 83
 
 
 class Reading(ReadingApplication):
@@ -50,37 +50,40 @@ class Reading(ReadingApplication):
         return found
 
 
-def broken_off(protocol, call, *, stage=Reading):
+def broken_off(protocol, call, first, *, stage=Reading):
     """An application of ``stage`` for each step that is struck, with the strike, once its call was broken off there."""
     counted = StepStrike(0)
     with counted.armed():
         reader = stage(protocol)
         before = counted.steps
         reader.does(reader.polls if call == "poll" else reader.consumes(3))
-    for number in range(1, counted.steps - before, EVERY_STEP):
+    for number in range(first, counted.steps - before, EVERY_STEP):
         reader = stage(protocol)
         yield reader, reader.broken_off(number, call)
 
 
 every_call = pytest.mark.parametrize("call", ["poll", "consume"])
 every_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
+from_the_first = strides(EVERY_STEP)
 
 
+@from_the_first
 @every_call
 @every_protocol
 @pytest.mark.parametrize("offset", [0, 20])
-def test_a_seek_after_a_broken_off_call_sets_the_next_record(protocol, call, offset):
-    for reader, strike in broken_off(protocol, call):
+def test_a_seek_after_a_broken_off_call_sets_the_next_record(protocol, call, first, offset):
+    for reader, strike in broken_off(protocol, call, first):
         reader.consumer.seek(reader.place(offset))
         reader.seen[reader.partition].clear()
         reader.reads_to_the_end()
         assert reader.seen[reader.partition] == list(range(offset, EACH)), f"step {strike.number}, {strike.struck}"
 
 
+@from_the_first
 @every_call
 @every_protocol
-def test_records_that_a_seek_goes_back_before_are_not_committed(protocol, call):
-    for reader, strike in broken_off(protocol, call):
+def test_records_that_a_seek_goes_back_before_are_not_committed(protocol, call, first):
+    for reader, strike in broken_off(protocol, call, first):
         reader.consumer.seek(reader.place(0))
         with suppress(KafkaException):  # where nothing else is in hand
             reader.consumer.commit(asynchronous=False)
@@ -88,10 +91,11 @@ def test_records_that_a_seek_goes_back_before_are_not_committed(protocol, call):
         assert committed.get(reader.partition, 0) == 0, f"step {strike.number}, {strike.struck}"
 
 
+@from_the_first
 @every_call
 @every_protocol
-def test_records_put_back_after_a_broken_off_call_are_delivered_again(protocol, call):
-    for reader, strike in broken_off(protocol, call):
+def test_records_put_back_after_a_broken_off_call_are_delivered_again(protocol, call, first):
+    for reader, strike in broken_off(protocol, call, first):
         came = [(partition, list(offsets)) for partition, offsets in reader.seen.items()]
         reader.consumer.member.put_back(reader.in_hand)
         for message in reader.in_hand:
@@ -101,10 +105,11 @@ def test_records_put_back_after_a_broken_off_call_are_delivered_again(protocol, 
             assert sorted(offsets) == list(range(EACH)), f"step {strike.number}, {strike.struck}: {came}, {partition}"
 
 
+@from_the_first
 @every_call
 @every_protocol
-def test_position_after_a_broken_off_call_is_the_next_record(protocol, call):
-    for reader, strike in broken_off(protocol, call):
+def test_position_after_a_broken_off_call_is_the_next_record(protocol, call, first):
+    for reader, strike in broken_off(protocol, call, first):
         told = {p.partition: p.offset for p in reader.consumer.position([TopicPartition("in", p) for p in (0, 1)])}
         known = {partition: offset for partition, offset in told.items() if offset >= 0}
         came = reader.next_offsets()
@@ -119,11 +124,12 @@ class ByHand(Reading):
         self.consumer.assign([TopicPartition("in", p, 0) for p in (0, 1)])
 
 
+@from_the_first
 @every_call
 @every_protocol
 @pytest.mark.parametrize("assigns", ["assign", "incremental_assign"])
-def test_a_manual_assignment_after_a_broken_off_call_sets_the_next_record(protocol, call, assigns):
-    for reader, strike in broken_off(protocol, call, stage=ByHand):
+def test_a_manual_assignment_after_a_broken_off_call_sets_the_next_record(protocol, call, first, assigns):
+    for reader, strike in broken_off(protocol, call, first, stage=ByHand):
         if assigns == "assign":
             reader.consumer.assign([reader.place(20)])
         else:
@@ -132,9 +138,10 @@ def test_a_manual_assignment_after_a_broken_off_call_sets_the_next_record(protoc
         assert reader.next_offsets()[reader.partition] == 20, f"step {strike.number}, {strike.struck}"
 
 
+@from_the_first
 @every_call
 @every_protocol
-def test_a_seek_in_a_callback_of_a_broken_off_call_sets_the_next_record(protocol, call):
+def test_a_seek_in_a_callback_of_a_broken_off_call_sets_the_next_record(protocol, call, first):
     seeks: list[object] = []
 
     class Seeking(Reading):
@@ -149,7 +156,7 @@ def test_a_seek_in_a_callback_of_a_broken_off_call_sets_the_next_record(protocol
             self.consumer.seek(self.place(0))
             self.through = True
 
-    for reader, strike in broken_off(protocol, call, stage=Seeking):
+    for reader, strike in broken_off(protocol, call, first, stage=Seeking):
         if reader.through and strike.struck:
             seeks.append(strike.number)
             assert reader.next_offsets()[reader.partition] == 0, f"step {strike.number}, {strike.struck}"

@@ -14,13 +14,13 @@ from eos_client import EosConsumer
 from eos_client.confluent.consumer import confluent_consumer, library_consumer, safe_close
 from eos_client.errors import ClusterUnavailableError, ConfigurationError, FatalClientError
 from eos_client.testing.simulation.model import Membership, OffsetAndMetadata, PartitionKey
-from tests.simulation.broken_off import CallStrike, StepStrike, StrikeError
+from tests.simulation.broken_off import CallStrike, StepStrike, StrikeError, strides
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.support.interception import intercepting
 from tests.support.protocols import CONSUMER, PROTOCOLS
 
 LATE_S = 12.0
-EVERY_STEP = 53
+EVERY_STEP = 107
 """One step in so many is struck."""
 
 Clients = list[Any]
@@ -396,13 +396,14 @@ class Application:
         return self.stage.committed() == 6 and self.stage.outputs == self.stage.inputs[1:]
 
 
+@strides(EVERY_STEP)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_an_exception_at_any_step_of_the_replacement_leaves_a_new_member(protocol: str) -> None:
+def test_an_exception_at_any_step_of_the_replacement_leaves_a_new_member(protocol: str, first: int) -> None:
     counted = StepStrike(0)
     application = Application(protocol)
     with counted.armed():
         application.begins_a_block()
-    for number in range(1, counted.steps, EVERY_STEP):
+    for number in range(first, counted.steps, EVERY_STEP):
         struck, strike = Application(protocol), StepStrike(number)
         with strike.armed():
             struck.begins_a_block()

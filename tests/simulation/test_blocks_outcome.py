@@ -5,7 +5,7 @@ import pytest
 from eos_client import Outcome
 from eos_client.clients.block_state import BlockState
 from eos_client.errors import ClientClosedError, OutputRefusedError
-from tests.simulation.broken_off import CallStrike, StepStrike
+from tests.simulation.broken_off import CallStrike, StepStrike, strides
 from tests.simulation.simulated_stage import SINK, SimulatedStage
 from tests.simulation.test_broken_off_calls import EVERY_STEP, PROTOCOLS, Copying, OwnError
 from tests.support.interception import intercepting
@@ -62,12 +62,13 @@ def struck_telling(strike, armed, **settings):
     assert telling.lies() == [], f"{strike.number}, {strike.struck}"
 
 
+@strides(EVERY_STEP)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_wherever_an_exception_strikes_records_are_copied_once_and_blocks_told_their_outcome(protocol):
+def test_wherever_an_exception_strikes_records_are_copied_once_and_blocks_told_their_outcome(protocol, first):
     counted = StepStrike(0)
     with counted.armed():
         Telling(group_protocol=protocol).story()
-    for number in range(1, counted.steps, EVERY_STEP):
+    for number in range(first, counted.steps, EVERY_STEP):
         struck_telling(StepStrike(number), lambda _, strike: strike.armed(), group_protocol=protocol)
 
 

@@ -8,10 +8,10 @@ from confluent_kafka import TopicPartition
 from eos_client import EosConsumer, EosProducer, Outcome
 from eos_client.errors import TransactionStateError
 from eos_client.testing.simulated_cluster import SimulatedCluster
-from tests.simulation.broken_off import CallStrike, StepStrike, StrikeError
+from tests.simulation.broken_off import CallStrike, StepStrike, StrikeError, strides
 
 PARTITIONS, EACH = 2, 40
-EVERY_STEP = 499
+EVERY_STEP = 997
 """One step in so many is struck: a prime, so that the steps of one round are not always the same."""
 
 
@@ -127,9 +127,10 @@ def struck_at(number, story, **settings):
 PROTOCOLS = ("classic", "consumer")
 
 
+@strides(EVERY_STEP)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_wherever_an_exception_strikes_the_next_record_is_the_first_that_was_not_handed_over(protocol):
-    for number in range(1, steps_of(every_way_to_fetch, group_protocol=protocol), EVERY_STEP):
+def test_wherever_an_exception_strikes_the_next_record_is_the_first_that_was_not_handed_over(protocol, first):
+    for number in range(first, steps_of(every_way_to_fetch, group_protocol=protocol), EVERY_STEP):
         reader, strike = struck_at(number, every_way_to_fetch, group_protocol=protocol)
         assert reader.is_gapless(), f"step {number}, {strike.struck}: {reader.seen}"
 

@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 from eos_client import Outcome
 from eos_client.errors import AbortableError, ClientClosedError
 from tests.interruption import BrokenOffError
-from tests.simulation.broken_off import StepStrike, StrikeError
+from tests.simulation.broken_off import StepStrike, StrikeError, strides
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.simulation.test_blocks_unknown_commit import (
     BOTH_WAYS,
@@ -25,7 +25,7 @@ from tests.simulation.test_blocks_unknown_commit import (
 from tests.support.protocols import COOPERATIVE, EAGER, PROTOCOLS
 
 CLOSED = "Consumer closed"
-EVERY_STEP = 7
+EVERY_STEP = 17
 """One step of close() in so many is struck."""
 
 
@@ -120,12 +120,13 @@ def test_records_that_were_put_back_are_not_handed_over_after_close(stage):
         consumer.consume(2, 0.1)
 
 
+@strides(EVERY_STEP)
 @pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_wherever_a_signal_breaks_close_off_the_second_one_leaves_the_group(protocol, static):
+def test_wherever_a_signal_breaks_close_off_the_second_one_leaves_the_group(protocol, static, first):
     settings: dict[str, Any] = {"group_instance_id": "one"} if static else {}
     kept = []
-    for number in itertools.count(1, EVERY_STEP):
+    for number in itertools.count(first, EVERY_STEP):
         stage, strike = SimulatedStage(protocol), StepStrike(number)
         consumer = stage.subscribed(**settings)
         stage.collect(consumer, 2)
