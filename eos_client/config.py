@@ -10,11 +10,12 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Generic, Literal
 
 from eos_client.core.commit_gate import CommitValidation, GatePolicy, GateScope, GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
+from eos_client.ports import Deserializer, K_co, Serializer, V_co
 
 Settings = Mapping[str, Any]
 
@@ -301,6 +302,15 @@ def _check_agreement(key: str, option: str | None, settings: Settings) -> None:
         )
 
 
+def check_serialiser(name: str, given: Any) -> None:
+    """Raise ConfigurationError for a serialiser or deserialiser that cannot be called."""
+    if given is not None and not callable(given):
+        raise ConfigurationError(
+            f"{name}={given!r} cannot be called. Give an object such as StringSerializer(), or a function of a value "
+            "and a SerializationContext."
+        )
+
+
 def _milliseconds(key: str, value: Any) -> int:
     try:
         return int(value)
@@ -309,7 +319,7 @@ def _milliseconds(key: str, value: Any) -> int:
 
 
 @dataclass(frozen=True)
-class EosConfig:
+class EosConfig(Generic[K_co, V_co]):
     """Everything an ``ExactlyOnceLoop`` needs.
 
     ``kafka``: librdkafka settings by their dotted names; those that only a consumer or only a producer knows go there
@@ -320,6 +330,9 @@ class EosConfig:
     A transaction is committed every ``commit_interval_s`` seconds or ``max_records`` records, and held for at most
     ``hold_limit_s`` while the gate is closed. ``scope``, ``policy``: see ``GateScope`` and ``GatePolicy``.
     ``on_error``: what happens to a record whose transform failed ``transform_attempts_max`` times.
+    ``key_deserializer`` and ``value_deserializer`` make what the transform gets, ``key_serializer`` and
+    ``value_serializer`` make bytes of its outputs: confluent_kafka's, or any callables of a value and a
+    ``SerializationContext``.
     Raises ConfigurationError, naming the key, the value and the way out.
     """
 
@@ -345,6 +358,10 @@ class EosConfig:
     dead_letter_topic: str | None = None
     transform_attempts_max: int = 1
     transform_backoff_s: float = 0.1
+    key_deserializer: Deserializer[K_co] | None = None
+    value_deserializer: Deserializer[V_co] | None = None
+    key_serializer: Serializer | None = None
+    value_serializer: Serializer | None = None
 
     def __repr__(self) -> str:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -362,6 +379,10 @@ class EosConfig:
             raise ConfigurationError("group_id is empty. Name the consumer group.")
         _check_agreement("group.id", self.group_id, {**self.kafka, **self.consumer})
         _check_agreement("transactional.id", self.transactional_id, {**self.kafka, **self.producer})
+        for name in ("key_deserializer", "value_deserializer", "key_serializer", "value_serializer"):
+            check_serialiser(name, getattr(self, name))
+            if (key := name.replace("_", ".")) in {**self.kafka, **self.consumer, **self.producer}:
+                raise ConfigurationError(f'"{key}" stands among the settings. Give it as the option {name}.')
         self.consumer_config()
         self.producer_config()
         self._check_transform_time()

@@ -141,7 +141,9 @@ def no_outputs(made: Any) -> TypeError | None:
 
 
 def outputs_of(made: Any) -> list[Output]:
-    """Return the outputs in a transform's result."""
+    """Return the outputs in a transform's result; raises TypeError for what is no output and holds none."""
+    if (wrong := no_outputs(made)) is not None:
+        raise wrong
     return [made] if type(made) in ONE_OUTPUT else list(made or ())
 
 
@@ -149,10 +151,7 @@ def _collecting(transform: Transform, config: EosConfig, clock: Clock) -> Collec
     """Return ``transform`` with its outputs collected, tried up to ``transform_attempts_max`` times."""
 
     def once(record: Any) -> list[Output]:
-        made = transform(record)
-        if (wrong := no_outputs(made)) is not None:
-            raise wrong
-        return outputs_of(made)
+        return outputs_of(transform(record))
 
     if config.transform_attempts_max == 1:
         return once

@@ -1,0 +1,34 @@
+"""Puts deserialisers before the application's transform and serialisers behind it.
+
+They run as a part of the transform, so that what they raise is the failure of its record: ``on_error`` applies, the
+attempts count, and a dead letter has the record's own bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eos_client.config import EosConfig
+from eos_client.confluent.serialisation import Deserializers, Serializers
+from eos_client.loop.record_failures import outputs_of
+from eos_client.ports import Outputs, Transform
+
+
+def with_serialisers(transform: Any, config: EosConfig[Any, Any], default_topic: str | None) -> Transform:
+    """Return ``transform`` between the deserialisers and the serialisers of ``config``, as it is without any.
+
+    A record is deserialised before ``transform`` is called, whether that looks at it or not.
+    """
+    deserializers = Deserializers(config.key_deserializer, config.value_deserializer)
+    serializers = Serializers(config.key_serializer, config.value_serializer)
+
+    def deserialised(message: Any) -> Outputs:
+        record = deserializers.record(message)
+        record.read()
+        made: Outputs = transform(record)
+        return made
+
+    inner = deserialised if deserializers else transform
+    if not serializers:
+        return inner
+    return lambda message: [serializers.output(each, default_topic) for each in outputs_of(inner(message))]
