@@ -97,7 +97,9 @@ def test_a_real_broker_loads_nothing_of_the_simulator_and_no_optional_dependency
 
 
 def test_an_application_without_schema_registry_loads_nothing_of_it():
-    loaded = loaded_by(*use_of("eos_client", eos_client.__all__), "EosConfig, ExactlyOnceLoop, EosConsumer, EosProducer")
+    loaded = loaded_by(
+        *use_of("eos_client", eos_client.__all__), "EosConfig, ExactlyOnceLoop, EosConsumer, EosProducer"
+    )
     assert [name for name in loaded if name.startswith(("confluent_kafka.schema_registry", "httpx", "fastavro"))] == []
 
 
