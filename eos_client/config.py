@@ -10,12 +10,16 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, fields
+from functools import cached_property
 from typing import Any, Generic, Literal
+
+import tenacity
 
 from eos_client.core.commit_gate import CommitValidation, GatePolicy, GateScope, GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
 from eos_client.ports import Deserializer, K_co, Serializer, V_co
+from eos_client.transform_retry import longest_wait_s, simple_policy
 
 Settings = Mapping[str, Any]
 
@@ -329,7 +333,9 @@ class EosConfig(Generic[K_co, V_co]):
 
     A transaction is committed every ``commit_interval_s`` seconds or ``max_records`` records, and held for at most
     ``hold_limit_s`` while the gate is closed. ``scope``, ``policy``: see ``GateScope`` and ``GatePolicy``.
-    ``on_error``: what happens to a record whose transform failed ``transform_attempts_max`` times.
+    ``on_error``: what happens to a record whose transform failed ``transform_attempts_max`` times, or as often as
+    ``transform_retry`` repeats it, a ``tenacity.Retrying`` whose ``retry``, ``wait`` and ``stop`` count. All its waits
+    for one record end within ``transform_retry_limit_s``, which must be given where they are random.
     ``key_deserializer`` and ``value_deserializer`` make what the transform gets, ``key_serializer`` and
     ``value_serializer`` make bytes of its outputs: confluent_kafka's, or any callables of a value and a
     ``SerializationContext``.
@@ -358,6 +364,8 @@ class EosConfig(Generic[K_co, V_co]):
     dead_letter_topic: str | None = None
     transform_attempts_max: int = 1
     transform_backoff_s: float = 0.1
+    transform_retry: tenacity.Retrying | None = None
+    transform_retry_limit_s: float | None = None
     key_deserializer: Deserializer[K_co] | None = None
     value_deserializer: Deserializer[V_co] | None = None
     key_serializer: Serializer | None = None
@@ -384,8 +392,10 @@ class EosConfig(Generic[K_co, V_co]):
             if (key := name.replace("_", ".")) in {**self.kafka, **self.consumer, **self.producer}:
                 raise ConfigurationError(f'"{key}" stands among the settings. Give it as the option {name}.')
         self.consumer_config()
-        self.producer_config()
+        self._check_retry()
         self._check_transform_time()
+        self.producer_config()
+        self._check_open_time()
 
     def _check_choices(self) -> None:
         for name, choices in (
@@ -405,20 +415,49 @@ class EosConfig(Generic[K_co, V_co]):
     def _check_numbers(self) -> None:
         for name in (f.name for f in fields(self) if f.name.endswith(("_s", "_max")) or f.name in _COUNTS):
             value = getattr(self, name)
+            if value is None and name == "transform_retry_limit_s":
+                continue
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
                 raise ConfigurationError(f"{name}={value!r} must be a number greater than 0, and not infinite.")
             if not name.endswith("_s") and not isinstance(value, int):
                 raise ConfigurationError(f"{name}={value!r} must be a whole number.")
 
+    def _check_retry(self) -> None:
+        policy, limit_s = self.transform_retry, self.transform_retry_limit_s
+        if policy is None:
+            if limit_s is not None:
+                raise ConfigurationError(f"transform_retry_limit_s={limit_s!r} goes with transform_retry only.")
+            return
+        if not isinstance(policy, tenacity.Retrying):
+            raise ConfigurationError(
+                f"transform_retry={policy!r} is no tenacity.Retrying. Give for example "
+                "tenacity.Retrying(stop=tenacity.stop_after_attempt(3), wait=tenacity.wait_fixed(1))."
+            )
+        if self.transform_attempts_max != 1:
+            raise ConfigurationError(
+                f"transform_attempts_max={self.transform_attempts_max} beside transform_retry: give one of them; "
+                f"stop=tenacity.stop_after_attempt({self.transform_attempts_max}) means the same."
+            )
+        if limit_s is None and longest_wait_s(policy, self._poll_limit_ms / 1000) is None:
+            raise ConfigurationError(
+                "how long transform_retry may wait is not known beforehand, because its waits are random or depend on "
+                "the failure. Say how long they may take for one record, for example transform_retry_limit_s=30."
+            )
+
+    @property
+    def _poll_limit_ms(self) -> int:
+        return _milliseconds(_POLL_LIMIT, self.consumer_config().get(_POLL_LIMIT, 300_000))
+
     def _check_transform_time(self) -> None:
-        longest_s = self.retries_wait_s
-        poll_limit_ms = _milliseconds(_POLL_LIMIT, self.consumer_config().get(_POLL_LIMIT, 300_000))
+        longest_s, poll_limit_ms = self.retries_wait_s, self._poll_limit_ms
         if longest_s * 1000 >= poll_limit_ms:
             raise ConfigurationError(
-                f"transform_attempts_max={self.transform_attempts_max} with transform_backoff_s="
-                f"{self.transform_backoff_s} may wait {longest_s:g} s, not below {_POLL_LIMIT}={poll_limit_ms}: the "
+                f"{self._retries_named} may wait {longest_s:g} s, not below {_POLL_LIMIT}={poll_limit_ms}: the "
                 "group would evict this member while it retries. Lower one or raise the other."
             )
+
+    def _check_open_time(self) -> None:
+        longest_s = self.retries_wait_s
         chosen_ms = _milliseconds(_TRANSACTION_LIMIT, self.producer_config()[_TRANSACTION_LIMIT])
         if _TRANSACTION_LIMIT not in {**self.kafka, **self.producer} and chosen_ms > _BROKERS_TIMEOUT_MAX_MS:
             raise ConfigurationError(
@@ -429,9 +468,29 @@ class EosConfig(Generic[K_co, V_co]):
             )
 
     @property
+    def _retries_named(self) -> str:
+        if self.transform_retry is None:
+            return (
+                f"transform_attempts_max={self.transform_attempts_max} with transform_backoff_s="
+                f"{self.transform_backoff_s}"
+            )
+        limit_s = self.transform_retry_limit_s
+        return "transform_retry" if limit_s is None else f"transform_retry_limit_s={limit_s:g}: transform_retry"
+
+    @property
+    def retry_policy(self) -> tenacity.Retrying | None:
+        """How a transform that fails is repeated; None: it is not."""
+        if self.transform_retry is None and self.transform_attempts_max == 1:
+            return None
+        return self.transform_retry or simple_policy(self.transform_attempts_max, self.transform_backoff_s)
+
+    @cached_property
     def retries_wait_s(self) -> float:
-        """How long, in seconds, one record's transform waits between its attempts, all together."""
-        return (self.transform_attempts_max - 1) * self.transform_backoff_s
+        """How long, in seconds, one record's transform waits between its attempts at most, all together."""
+        if self.transform_retry_limit_s is not None:
+            return self.transform_retry_limit_s
+        policy = self.retry_policy
+        return 0.0 if policy is None else longest_wait_s(policy, self._poll_limit_ms / 1000) or 0.0
 
     @property
     def open_limit_s(self) -> float:

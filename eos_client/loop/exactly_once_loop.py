@@ -22,7 +22,7 @@ from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.serialisation import MessageTransform
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import InputPartition, Outcome
-from eos_client.loop.record_failures import FailedRecords
+from eos_client.loop.record_failures import FailedRecords, StoppedMeanwhileError
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
 from eos_client.loop.serialised_records import with_serialisers
 from eos_client.loop.stop_signals import StopSignals
@@ -116,7 +116,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._member = self._consumer.member
         self._adapter = self._producer.adapter
         self._session = self._producer.session(self._consumer)
-        self._failed = FailedRecords(config, hook, self.counters, self._clock)
+        self._failed = FailedRecords(config, hook, self.counters, self._clock, lambda: self._stop_reason is not None)
         self._outputs = RecordOutputs(
             with_serialisers(transform, config, output_topic), self._failed, self._session, output_topic
         )
@@ -290,6 +290,11 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._apply_endings()
             # Failed records are reported only when they are known to be committed.
             self._failed.aborted(self._member.membership.assigned)
+            self._forget_transaction()
+            return
+        except StoppedMeanwhileError as error:
+            self._session.recover(error)
+            self._apply_endings()
             self._forget_transaction()
             return
         except (errors.AbortableError, errors.RebuildProducerError) as error:

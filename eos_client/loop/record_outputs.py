@@ -17,7 +17,13 @@ from typing import Any
 
 from eos_client.clients.transaction import TransactionSession
 from eos_client.errors import AbortableError, EosError, OutputRefusedError, RebuildProducerError, TransformError
-from eos_client.loop.record_failures import ONE_OUTPUT, FailedRecords, no_outputs, outputs_of
+from eos_client.loop.record_failures import (
+    ONE_OUTPUT,
+    FailedRecords,
+    StoppedMeanwhileError,
+    no_outputs,
+    outputs_of,
+)
 from eos_client.ports import OutputRecord, Transform
 
 _BYTES_ONLY = {bytes}
@@ -90,6 +96,8 @@ class RecordOutputs:
                     outputs.append(made)
                 else:
                     outputs += made or ()
+        except StoppedMeanwhileError:
+            raise
         except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
             self._write_all(outputs)
             self._write_substitute(record, no_outputs(made) or error)
@@ -182,6 +190,8 @@ class RecordOutputs:
         """Return why the outputs of ``record`` cannot be written, None if they can. Writes them."""
         try:
             outputs = outputs_of(self._transform(record))
+        except StoppedMeanwhileError:
+            raise
         except Exception:  # noqa: BLE001  # a transform that raises was settled already
             return None
         return self._refusal_by_client(outputs)

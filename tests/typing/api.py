@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import tenacity
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.serialization import SerializationContext, StringDeserializer
 from typing_extensions import assert_type
@@ -198,6 +199,11 @@ def typed_loop() -> None:
         ["orders"],
         lambda record: [record.value().price],  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     )
+
+
+def loop_with_a_policy() -> EosConfig:
+    policy = tenacity.Retrying(wait=tenacity.wait_random(), stop=tenacity.stop_after_attempt(3))
+    return EosConfig(KAFKA, group_id="billing", transform_retry=policy, transform_retry_limit_s=30)
 
 
 def loop_with_confluents() -> None:
