@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from eos_client.core.commit_gate import CommitDecision, CommitGate
     from eos_client.core.model import GroupGeneration, Outcome
     from eos_client.loop import ExactlyOnceLoop
-    from eos_client.ports import OutputRecord
+    from eos_client.ports import OutputRecord, Record
 else:  # for a type checker every name would be an attribute of a module with `__getattr__`, mistyped ones too
     __getattr__, __dir__ = lazy_names(
         __name__,
@@ -26,6 +26,7 @@ else:  # for a type checker every name would be an attribute of a module with `_
             "GroupGeneration": "eos_client.core.model",
             "Outcome": "eos_client.core.model",
             "OutputRecord": "eos_client.ports",
+            "Record": "eos_client.ports",
             "errors": "eos_client.errors",
             "listeners": "eos_client.listeners",
             "observe": "eos_client.observe",
@@ -42,4 +43,5 @@ __all__ = [
     "GroupGeneration",
     "Outcome",
     "OutputRecord",
+    "Record",
 ]

@@ -10,11 +10,16 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, fields
-from typing import Any, Literal, NamedTuple
+from functools import cached_property
+from typing import Any, Generic, Literal, NamedTuple
+
+import tenacity
 
 from eos_client.core.commit_gate import CommitValidation, GatePolicy, GateScope, GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
+from eos_client.ports import Deserializer, K_co, Serializer, V_co
+from eos_client.transform_retry import longest_wait_s, simple_policy
 
 Settings = Mapping[str, Any]
 
@@ -150,6 +155,7 @@ REFUSED: tuple[tuple[str, frozenset[str], str, str], ...] = (
 )
 
 _COUNTS = frozenset({"max_records", "batch_size"})
+_OPTIONAL_SECONDS = frozenset({"liveness_limit_s", "transform_retry_limit_s"})
 # Not max.poll.interval.ms, though a transform may take that long: readers, and the new owner of a dead process's
 # partitions, wait for its open transaction this long. A transform is run while none is open where one took longer.
 _TRANSACTION_TIMEOUT_MS = 10_000
@@ -323,6 +329,15 @@ def _check_agreement(key: str, option: str | None, settings: Settings) -> None:
         )
 
 
+def check_serialiser(name: str, given: Any) -> None:
+    """Raise ConfigurationError for a serialiser or deserialiser that cannot be called."""
+    if given is not None and not callable(given):
+        raise ConfigurationError(
+            f"{name}={given!r} cannot be called. Give an object such as StringSerializer(), or a function of a value "
+            "and a SerializationContext."
+        )
+
+
 def _milliseconds(key: str, value: Any) -> int:
     try:
         return int(value)
@@ -331,18 +346,12 @@ def _milliseconds(key: str, value: Any) -> int:
 
 
 @dataclass(frozen=True)
-class EosConfig:
+class EosConfig(Generic[K_co, V_co]):
     """Everything an ``ExactlyOnceLoop`` needs.
 
-    ``kafka``: librdkafka settings by their dotted names; those that only a consumer or only a producer knows go there
-    alone. ``consumer`` and ``producer`` add settings for one of the two. ``transactional_id=None`` generates one for
-    this process; a pinned one must be used by one process at a time, and a restart with it ends an orphaned
-    transaction at once.
-
     A transaction is committed every ``commit_interval_s`` seconds or ``max_records`` records, and held for at most
-    ``hold_limit_s`` while the gate is closed. ``scope``, ``policy``: see ``GateScope`` and ``GatePolicy``.
-    ``on_error``: what happens to a record whose transform failed ``transform_attempts_max`` times.
-    Raises ConfigurationError, naming the key, the value and the way out.
+    ``hold_limit_s`` while the gate is closed. librdkafka settings that only a consumer or only a producer knows go to
+    that one alone. Raises ConfigurationError, naming the key, the value and the way out.
     """
 
     kafka: Settings
@@ -351,7 +360,8 @@ class EosConfig:
     group_id: str
     """The consumer group, which all workers of a job share."""
     transactional_id: str | None = None
-    """None generates one for this process. A pinned one must be used by one process at a time."""
+    """None generates one for this process. A pinned one must be used by one process at a time; a restart with it ends
+    an orphaned transaction at once."""
     consumer: Settings = field(default_factory=dict)
     """librdkafka settings of the consumer alone."""
     producer: Settings = field(default_factory=dict)
@@ -390,6 +400,19 @@ class EosConfig:
     """How often the transform is called for a record before it counts as failed."""
     transform_backoff_s: float = 0.1
     """Seconds between two attempts at a record."""
+    transform_retry: tenacity.Retrying | None = None
+    """How a transform that fails is repeated, in place of the two above: `retry`, `wait` and `stop` count."""
+    transform_retry_limit_s: float | None = None
+    """Seconds after which all waits of `transform_retry` for one record have ended; needed where they are random."""
+    key_deserializer: Deserializer[K_co] | None = None
+    """Makes the key that the transform gets: confluent_kafka's, or any callable of bytes and a
+    `SerializationContext`."""
+    value_deserializer: Deserializer[V_co] | None = None
+    """Makes the value that the transform gets."""
+    key_serializer: Serializer | None = None
+    """Makes bytes of the keys of outputs."""
+    value_serializer: Serializer | None = None
+    """Makes bytes of the values of outputs."""
     liveness_limit_s: float | None = None
     """After how many seconds without a poll `ExactlyOnceLoop.health()` calls the loop dead; None: after
     `max.poll.interval.ms`, when the group has given its partitions to others anyway."""
@@ -410,9 +433,15 @@ class EosConfig:
             raise ConfigurationError("group_id is empty. Name the consumer group.")
         _check_agreement("group.id", self.group_id, {**self.kafka, **self.consumer})
         _check_agreement("transactional.id", self.transactional_id, {**self.kafka, **self.producer})
+        for name in ("key_deserializer", "value_deserializer", "key_serializer", "value_serializer"):
+            check_serialiser(name, getattr(self, name))
+            if (key := name.replace("_", ".")) in {**self.kafka, **self.consumer, **self.producer}:
+                raise ConfigurationError(f'"{key}" stands among the settings. Give it as the option {name}.')
         self.consumer_config()
-        self.producer_config()
+        self._check_retry()
         self._check_transform_time()
+        self.producer_config()
+        self._check_open_time()
         self._check_liveness_limit()
 
     def _check_choices(self) -> None:
@@ -433,22 +462,49 @@ class EosConfig:
     def _check_numbers(self) -> None:
         for name in (f.name for f in fields(self) if f.name.endswith(("_s", "_max")) or f.name in _COUNTS):
             value = getattr(self, name)
-            if name == "liveness_limit_s" and value is None:
+            if value is None and name in _OPTIONAL_SECONDS:
                 continue
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
                 raise ConfigurationError(f"{name}={value!r} must be a number greater than 0, and not infinite.")
             if not name.endswith("_s") and not isinstance(value, int):
                 raise ConfigurationError(f"{name}={value!r} must be a whole number.")
 
+    def _check_retry(self) -> None:
+        policy, limit_s = self.transform_retry, self.transform_retry_limit_s
+        if policy is None:
+            if limit_s is not None:
+                raise ConfigurationError(f"transform_retry_limit_s={limit_s!r} goes with transform_retry only.")
+            return
+        if not isinstance(policy, tenacity.Retrying):
+            raise ConfigurationError(
+                f"transform_retry={policy!r} is no tenacity.Retrying. Give for example "
+                "tenacity.Retrying(stop=tenacity.stop_after_attempt(3), wait=tenacity.wait_fixed(1))."
+            )
+        if self.transform_attempts_max != 1:
+            raise ConfigurationError(
+                f"transform_attempts_max={self.transform_attempts_max} beside transform_retry: give one of them; "
+                f"stop=tenacity.stop_after_attempt({self.transform_attempts_max}) means the same."
+            )
+        if limit_s is None and longest_wait_s(policy, self._poll_limit_ms / 1000) is None:
+            raise ConfigurationError(
+                "how long transform_retry may wait is not known beforehand, because its waits are random or depend on "
+                "the failure. Say how long they may take for one record, for example transform_retry_limit_s=30."
+            )
+
+    @property
+    def _poll_limit_ms(self) -> int:
+        return _milliseconds(_POLL_LIMIT, self.consumer_config().get(_POLL_LIMIT, 300_000))
+
     def _check_transform_time(self) -> None:
-        longest_s = self.retries_wait_s
-        poll_limit_ms = _milliseconds(_POLL_LIMIT, self.consumer_config().get(_POLL_LIMIT, 300_000))
+        longest_s, poll_limit_ms = self.retries_wait_s, self._poll_limit_ms
         if longest_s * 1000 >= poll_limit_ms:
             raise ConfigurationError(
-                f"transform_attempts_max={self.transform_attempts_max} with transform_backoff_s="
-                f"{self.transform_backoff_s} may wait {longest_s:g} s, not below {_POLL_LIMIT}={poll_limit_ms}: the "
+                f"{self._retries_named} may wait {longest_s:g} s, not below {_POLL_LIMIT}={poll_limit_ms}: the "
                 "group would evict this member while it retries. Lower one or raise the other."
             )
+
+    def _check_open_time(self) -> None:
+        longest_s = self.retries_wait_s
         chosen_ms = _milliseconds(_TRANSACTION_LIMIT, self.producer_config()[_TRANSACTION_LIMIT])
         if _TRANSACTION_LIMIT not in {**self.kafka, **self.producer} and chosen_ms > _BROKERS_TIMEOUT_MAX_MS:
             raise ConfigurationError(
@@ -467,9 +523,29 @@ class EosConfig:
             )
 
     @property
+    def _retries_named(self) -> str:
+        if self.transform_retry is None:
+            return (
+                f"transform_attempts_max={self.transform_attempts_max} with transform_backoff_s="
+                f"{self.transform_backoff_s}"
+            )
+        limit_s = self.transform_retry_limit_s
+        return "transform_retry" if limit_s is None else f"transform_retry_limit_s={limit_s:g}: transform_retry"
+
+    @property
+    def retry_policy(self) -> tenacity.Retrying | None:
+        """How a transform that fails is repeated; None: it is not."""
+        if self.transform_retry is None and self.transform_attempts_max == 1:
+            return None
+        return self.transform_retry or simple_policy(self.transform_attempts_max, self.transform_backoff_s)
+
+    @cached_property
     def retries_wait_s(self) -> float:
-        """How long, in seconds, one record's transform waits between its attempts, all together."""
-        return (self.transform_attempts_max - 1) * self.transform_backoff_s
+        """How long, in seconds, one record's transform waits between its attempts at most, all together."""
+        if self.transform_retry_limit_s is not None:
+            return self.transform_retry_limit_s
+        policy = self.retry_policy
+        return 0.0 if policy is None else longest_wait_s(policy, self._poll_limit_ms / 1000) or 0.0
 
     @property
     def open_limit_s(self) -> float:

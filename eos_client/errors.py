@@ -99,21 +99,47 @@ class OutputRefusedError(EosError):
     """The client library refused one output record (too large, no such partition): correct that record."""
 
 
-class TransformError(EosError):
-    """The application's transform raised; nothing of its transaction becomes visible.
+class OutputNotSerializedError(OutputRefusedError):
+    """A serialiser refused the key or the value of an output: correct that output, or the serialiser.
 
-    ``topic``, ``partition`` and ``offset`` name the input record; the application's exception is the cause.
+    The serialiser's exception is the cause.
+    """
+
+
+class InputUnreadableError(EosError):
+    """A deserialiser refused the key or the value of a record: dead-letter the record, or correct the deserialiser.
+
+    ``key()`` and ``value()`` of the record raise it. ``topic``, ``partition`` and ``offset`` name the record; the
+    deserialiser's exception is the cause.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class TransformError(EosError):
+    """A record could not be processed; nothing of its transaction becomes visible.
+
+    The transform raised, a deserialiser or serialiser did, or an output was refused: that exception is the cause.
+    ``topic``, ``partition`` and ``offset`` name the input record.
     """
 
     def __init__(self, topic: str, partition: int, offset: int, cause: BaseException) -> None:
         super().__init__(
-            f"the transform raised {type(cause).__name__}: {cause} on the record at {topic}[{partition}]@{offset}; "
-            "its transaction was aborted and nothing of it is visible. Correct the transform or the record, "
-            'or set on_error="skip" or "dead_letter"'
+            f"{_failure(f'{topic}[{partition}]@{offset}', cause)}; its transaction was aborted and nothing of it is "
+            'visible. Correct the transform or the record, or set on_error="skip" or "dead_letter"'
         )
         self.topic = topic
         self.partition = partition
         self.offset = offset
+
+
+def _failure(place: str, cause: BaseException) -> str:
+    what = f"{type(cause).__name__}: {cause}"
+    if isinstance(cause, EosError):  # it came before the transform, or after it
+        return f"the record at {place} failed with {what}"
+    return f"the transform raised {what} on the record at {place}"
 
 
 class RunFencedError(EosError):

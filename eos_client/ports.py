@@ -4,22 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from eos_client.core.model import GroupGeneration, InputPartition
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # With the defaults of PEP 696 nothing needs a type that names none.
+    K_co = TypeVar("K_co", covariant=True, default=Any)
+    V_co = TypeVar("V_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    K_co = TypeVar("K_co", covariant=True)
+    V_co = TypeVar("V_co", covariant=True)
 
 Header = tuple[str, "str | bytes | None"]
 Headers = Sequence[Header] | Mapping[str, "str | bytes | None"]
 
 
-class Record(Protocol):
-    """One consumed record, as confluent_kafka's ``Message`` gives it."""
+class Record(Protocol[K_co, V_co]):
+    """One consumed record: confluent_kafka's ``Message``, or what deserialisers have made of it.
+
+    ``Record[str, Order]`` has a ``str`` as its key and an ``Order`` as its value.
+    """
 
     def topic(self) -> str: ...  # noqa: D102
     def partition(self) -> int: ...  # noqa: D102
     def offset(self) -> int: ...  # noqa: D102
-    def key(self) -> Any: ...  # noqa: D102
-    def value(self) -> Any: ...  # noqa: D102
+    def key(self) -> K_co: ...  # noqa: D102
+    def value(self) -> V_co: ...  # noqa: D102
     def headers(self) -> Any: ...  # noqa: D102
     def timestamp(self) -> tuple[int, int]: ...  # noqa: D102
     def error(self) -> Any: ...  # noqa: D102
@@ -29,14 +44,15 @@ class Record(Protocol):
 class OutputRecord:
     """One record to write. ``topic=None`` means the loop's default output topic.
 
-    ``partition=None`` leaves the choice to the producer's partitioner; ``timestamp_ms=None`` stamps the current time
-    (milliseconds since the epoch, UTC; 1 at least, because librdkafka takes 0 for the current time).
+    ``value`` and ``key`` are ``str``, ``bytes`` or None, or whatever the serialisers take. ``partition=None`` leaves
+    the choice to the producer's partitioner; ``timestamp_ms=None`` stamps the current time (milliseconds since the
+    epoch, UTC; 1 at least, because librdkafka takes 0 for the current time).
     """
 
     topic: str | None = None
     _: KW_ONLY
-    value: str | bytes | None
-    key: str | bytes | None = None
+    value: Any
+    key: Any = None
     headers: Headers | None = None
     partition: int | None = None
     timestamp_ms: int | None = None
@@ -47,8 +63,13 @@ class OutputRecord:
 
 Output = OutputRecord | bytes
 Outputs = Output | Iterable[Output] | None
-Transform = Callable[[Any], Outputs]
+Transform = Callable[[Record[K_co, V_co]], Outputs]
 BatchTransform = Callable[[list[Any]], Outputs]
+
+Deserializer = Callable[[bytes | None, Any], V_co]
+"""What makes an object of a key or a value; the second argument is confluent_kafka's ``SerializationContext``."""
+Serializer = Callable[[Any, Any], "str | bytes | None"]
+"""What makes bytes of an object; the second argument is confluent_kafka's ``SerializationContext``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,13 @@ def test_a_real_broker_loads_nothing_of_the_simulator_and_no_optional_dependency
     assert loaded & (SIMULATOR | FOREIGN) == set()
 
 
+def test_an_application_without_schema_registry_loads_nothing_of_it():
+    loaded = loaded_by(
+        *use_of("eos_client", eos_client.__all__), "EosConfig, ExactlyOnceLoop, EosConsumer, EosProducer"
+    )
+    assert [name for name in loaded if name.startswith(("confluent_kafka.schema_registry", "httpx", "fastavro"))] == []
+
+
 def test_every_session_of_pytest_loads_the_plugin_and_nothing_that_it_uses():
     before, after = (
         loaded_by("import pytest"),

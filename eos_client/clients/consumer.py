@@ -17,6 +17,7 @@ from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.failures import misplaced_call, not_to_be_copied
+from eos_client.confluent.serialisation import Deserializers, raw_record
 from eos_client.confluent.thread_ownership import (
     NeverBuilt,
     ThreadOwnership,
@@ -51,6 +52,9 @@ class EosConsumer:
     InputPositionError for a position behind the end of the log, and with ``auto.offset.reset=error`` for one that is
     missing or was deleted.
 
+    ``key.deserializer`` and ``value.deserializer`` are those of ``confluent_kafka.DeserializingConsumer``, but here
+    ``consume`` works too, and it is ``key()`` and ``value()`` of a record that raise InputUnreadableError.
+
     Beyond confluent_kafka's methods: ``gate``, ``counters``, ``settings`` (of librdkafka, with this package's defaults)
     and ``close_within``. ``member`` and ``open_work`` are parts that this package's own producers and loop talk to.
     """
@@ -71,6 +75,7 @@ class EosConsumer:
     ) -> None:
         chosen: dict[str, Any] = {} if factory is None else {"factory": factory}
         merged = merged_settings("EosConsumer", config, settings)
+        self._deserializers = Deserializers.taken_from(merged)
         application_on_commit = merged.get("on_commit")
         if application_on_commit is None or callable(application_on_commit):
             merged["on_commit"] = self._on_commit
@@ -162,12 +167,12 @@ class EosConsumer:
         self._lag.tell_if_due()
         self._handing_over.begin()
         if (session := self.open_work.session_with_block) is not None:
-            return self._next_in_block(session, count, timeout)
+            return self._deserializers.records(self._next_in_block(session, count, timeout))
         session = self.open_work.session
         batch = self._handing_over.next_batch(count, timeout)
         if session is not None and session.is_unresolved:  # a commit inside the revoke callback of this very call
             session.raise_failure()
-        return batch
+        return self._deserializers.records(batch)
 
     def _next_in_block(self, session: TransactionSession, count: int, timeout: float) -> list[Any]:
         deadline = math.inf if timeout < 0 else self._clock() + timeout
@@ -321,7 +326,7 @@ class EosConsumer:
     @owned(alone=True, but_for_callbacks=True)
     def store_offsets(self, message: Any = None, offsets: list[TopicPartition] | None = None) -> None:
         """Store offsets for the next ``commit()`` without arguments (``enable.auto.offset.store=false``)."""
-        self.member.store_offsets(message, offsets)
+        self.member.store_offsets(raw_record(message), offsets)
 
     @owned()
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eos_client.confluent.serialisation import Serialized, raw_record
 from eos_client.ports import Headers, OutputRecord, Record
 
 _ERROR_CHARACTERS_MAX = 1000
@@ -23,6 +24,7 @@ def letters_for(topic: str, record: Record, error: str, attempts: int) -> list[O
     ``eos.offset``, ``eos.timestamp`` (of the record, milliseconds since the epoch) and ``eos.attempts`` follow the
     record's own. An omitted value is empty, not null: null would delete an earlier letter in a compacted topic.
     """
+    record = raw_record(record)
     _kind, timestamp_ms = record.timestamp()
     origin = {
         "eos.topic": record.topic(),
@@ -40,7 +42,7 @@ def letters_for(topic: str, record: Record, error: str, attempts: int) -> list[O
 
     def letter(value: bytes | None, key: bytes | None, own: Headers, told: dict[str, str]) -> OutputRecord:
         headers = [*own, *((name, text.encode(errors="backslashreplace")) for name, text in told.items())]
-        return OutputRecord(topic, value=value, key=key, headers=headers)
+        return OutputRecord(topic, value=_as_it_is(value), key=_as_it_is(key), headers=headers)
 
     return [
         letter(record.value(), key, own, whole),
@@ -48,3 +50,7 @@ def letters_for(topic: str, record: Record, error: str, attempts: int) -> list[O
         letter(b"", key, own, no_value),
         letter(b"", None, [], alone),
     ]
+
+
+def _as_it_is(content: bytes | None) -> bytes | None:
+    return None if content is None else Serialized(content)

@@ -12,6 +12,8 @@ from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import check_ids_in_transactions, check_transaction_timeout
 from eos_client.confluent.failures import closed_error, misplaced_call, not_to_be_copied
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
+from eos_client.confluent.producer.output_arguments import named_arguments
+from eos_client.confluent.serialisation import Serializers
 from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, owned, whole_call
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
@@ -32,6 +34,8 @@ class EosProducer:
 
     Without a ``transactional.id`` it is an idempotent producer, which any thread may use, until ``init_transactions()``
     gives it a generated one; ``generate_id`` does so at once.
+    ``key.serializer`` and ``value.serializer`` are those of ``confluent_kafka.SerializingProducer``; a None is written
+    as null without them.
     Every transactional call has a budget (``limits``, seconds). Errors are subclasses of ``KafkaException`` named for
     what to do. After RebuildProducerError, ``init_transactions()`` builds a new handle with the same id.
     Raises ConfigurationError for settings that would break exactly-once processing.
@@ -60,6 +64,7 @@ class EosProducer:
         **settings: Any,
     ) -> None:
         merged = merged_settings("EosProducer", config, settings)
+        self._serializers = Serializers.taken_from(merged) or None
         self.counters = counters or Counters()
         if merged.get(_TIMEOUT) is None:  # long enough for a consumer with the usual gate
             usual_s = GateSettings().hold_limit_s + (limits or ProducerLimits()).commit_timeout_s
@@ -214,8 +219,11 @@ class EosProducer:
     def produce(self, topic: str, *args: Any, **kwargs: Any) -> None:
         """Queue a record, inside a block as a part of its transaction.
 
-        Raises OutputRefusedError, AbortableError, BufferError when the local queue is full.
+        Raises OutputRefusedError (OutputNotSerializedError where it was a serialiser), AbortableError, BufferError when
+        the local queue is full.
         """
+        if self._serializers is not None:
+            args, kwargs = (), self._serializers.arguments(topic, named_arguments(*args, **kwargs))
         session = self._session_in_block()
         if session is None:
             self.adapter.produce(topic, *args, **kwargs)
@@ -230,8 +238,19 @@ class EosProducer:
         """Queue many records at once, inside a block as a part of its transaction.
 
         confluent_kafka drops their headers and timestamps. Returns how many were queued; a message that was not has a
-        KafkaError as its ``_error``. Raises TypeError for what is no list of dicts.
+        KafkaError as its ``_error``. Raises TypeError for what is no list of dicts, OutputNotSerializedError before
+        anything is queued.
         """
+        if self._serializers is None:
+            return self._produce_batch(topic, messages, *args, **kwargs)
+        serialized = self._serializers.messages(topic, messages)
+        queued = self._produce_batch(topic, serialized, *args, **kwargs)
+        for message, sent in zip(messages, serialized, strict=True):
+            if "_error" in sent:
+                message["_error"] = sent["_error"]
+        return queued
+
+    def _produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:
         session = self._session_in_block()
         if session is None:
             return self.adapter.produce_batch(topic, messages, *args, **kwargs)

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from types import MethodType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eos_client.clients.dead_letters import letters_for, text_of
 from eos_client.clients.transaction import TransactionSession
@@ -113,8 +113,8 @@ class Transaction:
     def produce(
         self,
         topic: str,
-        value: str | bytes | None = None,
-        key: str | bytes | None = None,
+        value: Any = None,
+        key: Any = None,
         *,
         headers: Headers | None = None,
         partition: int | None = None,
@@ -122,7 +122,8 @@ class Transaction:
     ) -> None:
         """Write one output; every argument means what it means in OutputRecord.
 
-        Raises OutputRefusedError for a record that can never be written, and only that does not end the block;
+        Raises OutputRefusedError for a record that can never be written, OutputNotSerializedError among them, and only
+        that does not end the block;
         AbortableError or RebuildProducerError when the transaction cannot be committed any more; TransactionStateError
         outside the block.
         """

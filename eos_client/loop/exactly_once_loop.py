@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from eos_client import errors
 from eos_client.clients import EosConsumer, EosProducer
@@ -19,15 +19,17 @@ from eos_client.config import EosConfig
 from eos_client.confluent.admin.preflight import require_output_topics, require_topics
 from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
+from eos_client.confluent.serialisation import MessageTransform
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.loop_health import LoopHealth, LoopVitals, health_of
 from eos_client.core.model import InputPartition, Outcome
-from eos_client.loop.record_failures import FailedRecords
+from eos_client.loop.record_failures import FailedRecords, StoppedMeanwhileError
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
+from eos_client.loop.serialised_records import with_serialisers
 from eos_client.loop.stop_signals import StopSignals
 from eos_client.loop.transaction_size import RepeatedAborts, TransactionSize
 from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event, safe_hook
-from eos_client.ports import BatchTransform, ClientLibrary, Transform
+from eos_client.ports import BatchTransform, ClientLibrary, K_co, Transform, V_co
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -38,14 +40,15 @@ _MAX_POLL_DEFAULT_MS = 300_000
 _EVICTIONS_MAX = 3
 
 
-class ExactlyOnceLoop:
+class ExactlyOnceLoop(Generic[K_co, V_co]):
     """Consume, transform, produce, each record exactly once, until ``stop()``, SIGTERM, SIGINT or a fatal error.
 
     A topic that begins with ``^`` is a pattern. The loop waits for a topic that matches it: a classic member looks
     again every ``topic.metadata.refresh.interval.ms`` (librdkafka's default: 300,000 ms), for a KIP-848 member the
     broker looks. Deleting a topic that only a pattern matched does not end the loop; deleting a named topic does.
     ``transform`` gets one record and returns, or yields, its outputs: ``OutputRecord`` objects, or ``bytes`` for
-    ``output_topic``. It may run again for the same record after an abort, so it must not have side effects elsewhere.
+    ``output_topic``. With deserialisers it is a ``Record[K, V]`` of the types that they give. It may run again for the
+    same record after an abort, so it must not have side effects elsewhere.
     ``transform_batch``, in its place, gets a list of up to ``batch_size`` records, in the order of their partitions,
     and returns, or yields, the outputs of all of them. A batch for which it raises is halved, until the record that
     fails is alone.
@@ -53,11 +56,47 @@ class ExactlyOnceLoop:
     clock (default: confluent_kafka in real time). Usable as a context manager, which closes the clients.
     """
 
+    @overload
     def __init__(
         self,
-        config: EosConfig,
+        config: EosConfig[K_co, V_co],
         topics: Sequence[str],
-        transform: Transform | None = None,
+        transform: Transform[K_co, V_co],
+        *,
+        output_topic: str | None = None,
+        hook: EventHook = log_event,
+        clients: ClientLibrary = CONFLUENT_KAFKA,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        config: EosConfig[Any, Any],
+        topics: Sequence[str],
+        transform: MessageTransform,
+        *,
+        output_topic: str | None = None,
+        hook: EventHook = log_event,
+        clients: ClientLibrary = CONFLUENT_KAFKA,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        config: EosConfig[Any, Any],
+        topics: Sequence[str],
+        *,
+        transform_batch: BatchTransform,
+        output_topic: str | None = None,
+        hook: EventHook = log_event,
+        clients: ClientLibrary = CONFLUENT_KAFKA,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        config: EosConfig[Any, Any],
+        topics: Sequence[str],
+        transform: Any = None,
         *,
         transform_batch: BatchTransform | None = None,
         output_topic: str | None = None,
@@ -100,9 +139,14 @@ class ExactlyOnceLoop:
         self._member = self._consumer.member
         self._adapter = self._producer.adapter
         self._session = self._producer.session(self._consumer)
-        self._failed = FailedRecords(config, hook, self.counters, self._clock)
+        self._failed = FailedRecords(config, hook, self.counters, self._clock, lambda: self._stop_reason is not None)
+        takes_batches = transform is None
         self._outputs = RecordOutputs(
-            given[0], self._failed, self._session, output_topic, takes_batches=transform is None
+            with_serialisers(given[0], config, output_topic, takes_batches=takes_batches),
+            self._failed,
+            self._session,
+            output_topic,
+            takes_batches=takes_batches,
         )
         self._size = TransactionSize(config.max_records)
         self._aborts = RepeatedAborts()
@@ -298,6 +342,11 @@ class ExactlyOnceLoop:
             self._apply_endings()
             # Failed records are reported only when they are known to be committed.
             self._failed.aborted(self._member.membership.assigned)
+            self._forget_transaction()
+            return
+        except StoppedMeanwhileError as error:
+            self._session.recover(error)
+            self._apply_endings()
             self._forget_transaction()
             return
         except (errors.AbortableError, errors.RebuildProducerError) as error:

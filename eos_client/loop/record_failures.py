@@ -10,24 +10,27 @@ import inspect
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-import tenacity
-
 from eos_client.clients.dead_letters import DEAD_LETTERS, letters_for, text_of
 from eos_client.config import EosConfig
 from eos_client.core.model import InputPartition
-from eos_client.errors import TransformError
+from eos_client.errors import AbortableError, TransformError
 from eos_client.observe import ClientReported, Counters, Event, EventHook, RecordDeadLettered, RecordSkipped
 from eos_client.ports import Clock, Output, OutputRecord, Record, Transform
+from eos_client.transform_retry import bounded
 
 ONE_OUTPUT = frozenset({bytes, OutputRecord})
 """What a transform may return instead of an iterable of outputs."""
 
-Collected = Callable[[Any], list[Output]]
 RecordKey = tuple[str, int, int]
+_NAP_S = 0.1
 
 
 class KnownFailureError(Exception):
     """A record whose outputs were refused before was consumed again; the text is that of the first failure."""
+
+
+class StoppedMeanwhileError(AbortableError):
+    """The loop was stopped while a record waited for its next attempt; nothing has become of that record yet."""
 
 
 class FailedRecords:
@@ -35,15 +38,25 @@ class FailedRecords:
 
     Events and counters follow the commit, because an aborted transaction has done nothing with its records. Of a
     failure only the text is kept: an exception would keep its frames, and their records, alive.
+    ``is_stopping``: whether the loop was asked to stop, which ends the wait for an attempt.
     """
 
-    def __init__(self, config: EosConfig, hook: EventHook, counters: Counters, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: EosConfig,
+        hook: EventHook,
+        counters: Counters,
+        clock: Clock,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._config = config
         self._action = config.on_error
         self._dead_letter_topic = config.dead_letter_topic
         self._hook = hook
         self._counters = counters
         self._clock = clock
+        self._is_stopping = is_stopping
+        self._attempts = 1
         self._known: dict[RecordKey, str] = {}
         self._letters_refused: dict[RecordKey, int] = {}
         self._handled: dict[RecordKey, Event] = {}
@@ -67,7 +80,7 @@ class FailedRecords:
             return []
         self._handled[key] = RecordDeadLettered(error=said, dead_letter_topic=self._dead_letter_topic, **where)
         refused = self._letters_refused.get(key, 0)
-        return letters_for(self._dead_letter_topic, record, said, self._config.transform_attempts_max)[refused:]
+        return letters_for(self._dead_letter_topic, record, said, self._attempts)[refused:]
 
     def remember(self, record: Record, error: BaseException) -> None:
         """Let ``record`` fail with ``error`` when it is consumed again after the abort.
@@ -107,14 +120,22 @@ class FailedRecords:
         Outputs are collected first, so that a transform that fails half-way has written nothing. Where a failure aborts
         the transaction anyway, ``transform`` is returned as it is.
         """
-        if self._action == "stop" and self._config.transform_attempts_max == 1:
+        policy, known = self._config.retry_policy, self._known
+        if self._action == "stop" and policy is None:
             return transform
-        known, collected = self._known, _collecting(transform, self._config, self._clock)
+
+        def attempt(record: Any) -> list[Output]:
+            self._attempts += 1
+            return outputs_of(transform(record))
+
+        repeated = attempt if policy is None else bounded(policy, self._config.retries_wait_s, self._nap).wraps(attempt)
 
         def guarded(record: Any) -> list[Output]:
             if known and (said := known.get(_key_of(record))) is not None:
+                self._attempts = 1
                 raise KnownFailureError(said)
-            return collected(record)
+            self._attempts = 0
+            return repeated(record)
 
         return guarded
 
@@ -126,6 +147,14 @@ class FailedRecords:
         """Report a batch that failed as a whole: where it failed for its size, no record will tell of it."""
         said = f"transform_batch failed on {len(records)} records and is called with their halves: {text_of(error)}"
         self._hook(ClientReported(client="loop", error=said))
+
+    def _nap(self, seconds: float) -> None:
+        """Wait between two attempts, but not longer than the loop is wanted."""
+        until = self._clock() + seconds
+        while (left_s := until - self._clock()) > 0:
+            if self._is_stopping():
+                raise StoppedMeanwhileError("the loop was stopped while a record waited for its next attempt")
+            self._clock.sleep(min(left_s, _NAP_S))
 
 
 def _key_of(record: Record) -> RecordKey:
@@ -150,32 +179,9 @@ def no_outputs(made: Any) -> TypeError | None:
 
 
 def outputs_of(made: Any) -> list[Output]:
-    """Return the outputs in a transform's result."""
+    """Return the outputs in a transform's result; raises TypeError for what is no output and holds none."""
+    if (wrong := no_outputs(made)) is not None:
+        raise wrong
     if type(made) in ONE_OUTPUT:
         return [made]
     return list(made) if hasattr(made, "__iter__") else []  # an array does not say whether it is empty
-
-
-def collected(made: Any) -> list[Output]:
-    """Return the outputs in a transform's result; raises TypeError where it is none."""
-    if (wrong := no_outputs(made)) is not None:
-        raise wrong
-    return outputs_of(made)
-
-
-def _collecting(transform: Transform, config: EosConfig, clock: Clock) -> Collected:
-    """Return ``transform`` with its outputs collected, tried up to ``transform_attempts_max`` times."""
-
-    def once(record: Any) -> list[Output]:
-        return collected(transform(record))
-
-    if config.transform_attempts_max == 1:
-        return once
-    retrying = tenacity.Retrying(
-        sleep=clock.sleep,
-        stop=tenacity.stop_after_attempt(config.transform_attempts_max),
-        wait=tenacity.wait_fixed(config.transform_backoff_s),
-        retry=tenacity.retry_if_exception_type(Exception),
-        reraise=True,
-    )
-    return lambda record: retrying(once, record)

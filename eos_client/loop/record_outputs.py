@@ -18,7 +18,7 @@ from typing import Any
 
 from eos_client.clients.transaction import TransactionSession
 from eos_client.errors import AbortableError, EosError, OutputRefusedError, RebuildProducerError, TransformError
-from eos_client.loop.record_failures import ONE_OUTPUT, FailedRecords, collected, no_outputs, outputs_of
+from eos_client.loop.record_failures import ONE_OUTPUT, FailedRecords, StoppedMeanwhileError, no_outputs, outputs_of
 from eos_client.ports import BatchTransform, Output, OutputRecord, Transform
 
 _BYTES_ONLY = {bytes}
@@ -49,7 +49,7 @@ class RecordOutputs:
     ) -> None:
         self.takes_batches = takes_batches
         self._transform_batch = transform
-        self._transform = failed.guard((lambda record: collected(transform([record]))) if takes_batches else transform)
+        self._transform = failed.guard((lambda record: outputs_of(transform([record]))) if takes_batches else transform)
         self._failed = failed
         self._session = session
         self._default_topic = default_topic
@@ -107,7 +107,7 @@ class RecordOutputs:
 
     def _outputs_of_batch(self, records: Sequence[Any]) -> list[Output] | Exception:
         try:
-            return collected(self._transform_batch(list(records)))
+            return outputs_of(self._transform_batch(list(records)))
         except Exception as error:  # noqa: BLE001  # whatever the application raises is the failure of some record
             return error
 
@@ -128,6 +128,8 @@ class RecordOutputs:
                     outputs.append(made)
                 else:
                     outputs += made or ()
+        except StoppedMeanwhileError:
+            raise
         except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
             self._write_all(outputs)
             self._write_substitute(record, no_outputs(made) or error)
@@ -228,6 +230,8 @@ class RecordOutputs:
         """Return why the outputs of ``record`` cannot be written, None if they can. Writes them."""
         try:
             outputs = outputs_of(self._transform(record))
+        except StoppedMeanwhileError:
+            raise
         except Exception:  # noqa: BLE001  # a transform that raises was settled already
             return None
         return self._refusal_by_client(outputs)

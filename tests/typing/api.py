@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import tenacity
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.serialization import SerializationContext, StringDeserializer
 from typing_extensions import assert_type
 
 import eos_client
@@ -19,6 +22,7 @@ from eos_client import (
     GroupGeneration,
     Outcome,
     OutputRecord,
+    Record,
     errors,
     listeners,
 )
@@ -153,6 +157,78 @@ def on(library: ClientLibrary) -> None:
 def elsewhere() -> None:
     on(Elsewhere())
     on(CONFLUENT_KAFKA)
+
+
+# -- keys and values of an application's own types --------------------------------------------------------------------
+
+
+@dataclass
+class Order:
+    pieces: int
+
+
+def read_order(value: bytes | None, context: SerializationContext) -> Order:
+    return Order(len(value or context.topic))
+
+
+def read_customer(key: bytes | None, context: SerializationContext) -> str:
+    return (key or b"").decode()
+
+
+def write_pieces(pieces: int, context: SerializationContext) -> bytes:
+    return b"%d" % pieces
+
+
+def bill(record: Record[str, Order]) -> Iterator[OutputRecord]:
+    assert_type(record.key(), str)
+    assert_type(record.value(), Order)
+    yield OutputRecord(value=record.value().pieces, key=record.key())
+
+
+def of_strings(record: Record[str, str]) -> None:
+    del record
+
+
+def typed_loop() -> None:
+    config = EosConfig(
+        KAFKA,
+        group_id="billing",
+        key_deserializer=read_customer,
+        value_deserializer=read_order,
+        value_serializer=write_pieces,
+    )
+    assert_type(config, EosConfig[str, Order])
+    assert_type(ExactlyOnceLoop(config, ["orders"], bill), ExactlyOnceLoop[str, Order])
+    ExactlyOnceLoop(config, ["orders"], lambda record: [b"%d" % record.value().pieces])
+    ExactlyOnceLoop(config, ["orders"], of_strings)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    ExactlyOnceLoop(
+        config,
+        ["orders"],
+        lambda record: [record.value().price],  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    )
+
+
+def loop_with_a_policy() -> EosConfig:
+    policy = tenacity.Retrying(wait=tenacity.wait_random(), stop=tenacity.stop_after_attempt(3))
+    return EosConfig(KAFKA, group_id="billing", transform_retry=policy, transform_retry_limit_s=30)
+
+
+def loop_with_confluents() -> None:
+    config = EosConfig(KAFKA, group_id="billing", value_deserializer=StringDeserializer())
+    ExactlyOnceLoop(config, ["orders"], lambda record: [str(record.value()).encode()])
+
+
+def block_with_serialisers() -> None:
+    consumer = EosConsumer({**KAFKA, "group.id": "billing", "value.deserializer": read_order})
+    producer = EosProducer({**KAFKA, "value.serializer": write_pieces})
+    with producer.transaction(consumer) as txn:
+        message: Record[bytes | None, Order]
+        for message in consumer.consume(500, 0.1):
+            try:
+                txn.produce("invoices", message.value().pieces)
+            except errors.InputUnreadableError as error:  # noqa: PERF203  # one record's failure is not the others'
+                assert_type((error.topic, error.partition, error.offset), tuple[str, int, int])
+                txn.dead_letter(message, error, topic="orders-dead")
 
 
 # -- an existing loop with the wrappers ------------------------------------------------------------------------------

@@ -81,6 +81,20 @@ def _check_name(name: Any) -> None:
     name.encode()
 
 
+def named_arguments(  # confluent_kafka's own
+    value: Any = None,
+    key: Any = None,
+    partition: Any = _ANY_PARTITION,
+    callback: Any = None,
+    on_delivery: Any = None,
+    timestamp: Any = 0,
+    headers: Any = None,
+) -> dict[str, Any]:
+    """Return the arguments of ``produce`` after the topic by their names; raises TypeError as a call would."""
+    given = {"value": value, "key": key, "partition": partition, "timestamp": timestamp, "headers": headers}
+    return given | {"callback": callback, "on_delivery": on_delivery}
+
+
 def guard_options(guard: CallbackGuard, options: dict[str, Any]) -> dict[str, Any]:
     """Guard the callback among a call's named arguments, if there is one."""
     for name in _CALLBACKS:

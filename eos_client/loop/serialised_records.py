@@ -1,0 +1,40 @@
+"""Puts deserialisers before the application's transform and serialisers behind it.
+
+They run as a part of the transform, so that what they raise is the failure of its record: ``on_error`` applies, the
+attempts count, and a dead letter has the record's own bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eos_client.config import EosConfig
+from eos_client.confluent.serialisation import Deserializers, Serializers
+from eos_client.loop.record_failures import outputs_of
+from eos_client.ports import Outputs, Transform
+
+
+def with_serialisers(
+    transform: Any, config: EosConfig[Any, Any], default_topic: str | None, *, takes_batches: bool = False
+) -> Transform:
+    """Return ``transform`` between the deserialisers and the serialisers of ``config``, as it is without any.
+
+    A record is deserialised before ``transform`` is called, whether that looks at it or not. ``takes_batches``:
+    ``transform`` is called with a list of records.
+    """
+    deserializers = Deserializers(config.key_deserializer, config.value_deserializer)
+    serializers = Serializers(config.key_serializer, config.value_serializer)
+
+    def read(message: Any) -> Any:
+        record = deserializers.record(message)
+        record.read()
+        return record
+
+    def deserialised(given: Any) -> Outputs:
+        made: Outputs = transform([read(message) for message in given] if takes_batches else read(given))
+        return made
+
+    inner = deserialised if deserializers else transform
+    if not serializers:
+        return inner
+    return lambda given: [serializers.output(each, default_topic) for each in outputs_of(inner(given))]

@@ -1,0 +1,57 @@
+"""How often a failing transform is repeated and how long that may wait: one tenacity policy, whoever has given it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tenacity
+
+_ATTEMPTS_MAX = 100_000
+_SAME_S = 1e-6
+
+
+def simple_policy(attempts_max: int, backoff_s: float) -> tenacity.Retrying:
+    """Return the policy that repeats after any Exception, up to ``attempts_max`` attempts, ``backoff_s`` apart."""
+    return tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(attempts_max),
+        wait=tenacity.wait_fixed(backoff_s),
+        retry=tenacity.retry_if_exception_type(Exception),
+    )
+
+
+def longest_wait_s(policy: tenacity.Retrying, limit_s: float) -> float | None:
+    """Return how long ``policy`` waits in all for a transform that always fails; no more is tried from ``limit_s`` on.
+
+    Infinity where it never ends. None where that cannot be known beforehand: the waits are random, or depend on more
+    than the number and the time of the attempts.
+    """
+    try:
+        first, second = _tried_s(policy, limit_s), _tried_s(policy, limit_s)
+    except Exception:  # noqa: BLE001  # the application's own wait or stop, which may need a failure of its own
+        return None
+    return first if first == second else None
+
+
+def _tried_s(policy: tenacity.Retrying, limit_s: float) -> float:
+    state = tenacity.RetryCallState(policy, None, (), {})
+    state.set_exception((TimeoutError, TimeoutError("a trial"), None))
+    state.start_time = 0.0
+    while state.attempt_number <= _ATTEMPTS_MAX:
+        state.outcome_timestamp = state.idle_for
+        state.upcoming_sleep = policy.wait(state)
+        if policy.stop(state):
+            return state.idle_for
+        state.idle_for += state.upcoming_sleep
+        if state.idle_for >= limit_s:
+            return state.idle_for
+        state.attempt_number += 1
+    return float("inf")
+
+
+def bounded(policy: tenacity.Retrying, waits_max_s: float, sleep: Callable[[float], None]) -> tenacity.Retrying:
+    """Return ``policy`` with ``sleep``, and ended before its waits are longer than ``waits_max_s`` in all."""
+
+    def stop(state: tenacity.RetryCallState) -> bool:
+        return policy.stop(state) or state.idle_for + state.upcoming_sleep > waits_max_s + _SAME_S
+
+    return policy.copy(sleep=sleep, stop=stop, reraise=True)

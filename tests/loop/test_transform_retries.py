@@ -1,0 +1,186 @@
+"""A transform that fails is repeated as a tenacity policy of the application says, and never for too long."""
+
+from typing import Any
+
+import pytest
+import tenacity
+
+from eos_client import EosConfig, ExactlyOnceLoop
+from eos_client.errors import ConfigurationError
+from eos_client.loop.record_failures import FailedRecords
+from eos_client.observe import Counters, RecordDeadLettered, TransactionAborted
+from eos_client.testing.simulated_cluster import SimulatedCluster
+from tests.loop.fakes import FakeClock, FakeRecord, config
+
+LETTERS: dict[str, Any] = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
+THRICE = tenacity.stop_after_attempt(3)
+
+
+class ThrottledError(Exception):
+    retry_after_s = 3
+
+
+def as_it_asks(state: Any) -> float:
+    """A wait that knows only the failures of this application."""
+    return float(state.outcome.exception().retry_after_s)
+
+
+class Attempts:
+    """A guarded transform that fails as it is told, and when it was called."""
+
+    def __init__(self, *errors, **options):
+        self.clock = FakeClock()
+        self.at: list[float] = []
+        self._errors = list(errors)
+        self.records = FailedRecords(config(**LETTERS, **options), lambda event: None, Counters(), self.clock)
+        self._guarded = self.records.guard(self._transform)
+
+    def _transform(self, record):
+        self.at.append(self.clock.now)
+        if self._errors:
+            raise self._errors.pop(0)
+        return [b"done"]
+
+    def run(self):
+        return self._guarded(FakeRecord())
+
+    @property
+    def waits(self):
+        return [round(after - before, 3) for before, after in zip(self.at, self.at[1:], strict=False)]
+
+    def told_attempts(self):
+        """What a dead letter says of the number of attempts."""
+        letter, *_ = self.records.substitutes_for(FakeRecord(), ValueError("bad"))
+        headers: Any = letter.headers
+        return int(dict(headers)["eos.attempts"])
+
+
+def test_the_policy_says_how_long_to_wait_and_how_often():
+    policy = tenacity.Retrying(wait=tenacity.wait_exponential(), stop=tenacity.stop_after_attempt(5))
+    attempts = Attempts(*[ValueError("bad")] * 4, transform_retry=policy)
+    assert attempts.run() == [b"done"]
+    assert attempts.waits == [1, 2, 4, 8]
+
+
+def test_the_policy_says_what_is_repeated_and_a_letter_tells_how_often_it_was_tried():
+    policy = tenacity.Retrying(retry=tenacity.retry_if_exception_type(OSError), stop=THRICE)
+    attempts = Attempts(OSError("away"), ValueError("bad"), transform_retry=policy)
+    with pytest.raises(ValueError, match="bad"):
+        attempts.run()
+    assert attempts.told_attempts() == 2
+
+
+def test_a_policy_that_gives_up_raises_what_the_transform_has_raised():
+    policy = tenacity.Retrying(stop=THRICE)  # its own reraise=False would wrap it
+    attempts = Attempts(*[ValueError("bad")] * 9, transform_retry=policy)
+    with pytest.raises(ValueError, match="bad"):
+        attempts.run()
+    assert attempts.told_attempts() == 3
+
+
+def test_the_simple_form_tells_the_attempts_that_were_made():
+    attempts = Attempts(*[ValueError("bad")] * 9, transform_attempts_max=4)
+    with pytest.raises(ValueError, match="bad"):
+        attempts.run()
+    assert attempts.told_attempts() == 4
+    assert attempts.waits == [0.1] * 3
+
+
+def test_random_waits_end_before_their_limit():
+    policy = tenacity.Retrying(wait=tenacity.wait_random(1, 2))
+    attempts = Attempts(*[ValueError("bad")] * 100, transform_retry=policy, transform_retry_limit_s=10)
+    with pytest.raises(ValueError, match="bad"):
+        attempts.run()
+    assert 5 <= len(attempts.waits) <= 10
+    assert 8 <= sum(attempts.waits) <= 10.001
+
+
+@pytest.mark.parametrize(
+    ("policy", "wait_s"),
+    [
+        (tenacity.Retrying(wait=tenacity.wait_fixed(2), stop=THRICE), 4),
+        (tenacity.Retrying(wait=tenacity.wait_fixed(2), stop=tenacity.stop_after_delay(7)), 8),
+        (tenacity.Retrying(wait=tenacity.wait_fixed(2), stop=tenacity.stop_before_delay(7)), 6),
+        (tenacity.Retrying(stop=THRICE), 0),
+    ],
+)
+def test_a_transaction_may_be_open_as_long_as_the_policy_may_wait(policy, wait_s):
+    made = config(transform_retry=policy)
+    assert made.retries_wait_s == wait_s
+    assert made.open_limit_s == pytest.approx(9.1 + wait_s)
+    with pytest.raises(ConfigurationError, match="retries of a transform"):
+        EosConfig(
+            {"bootstrap.servers": "localhost:1", "transaction.timeout.ms": 9099 + wait_s * 1000},
+            group_id="billing",
+            transform_retry=policy,
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"transform_retry": tenacity.Retrying()}, r"transform_retry may wait inf s, not below max.poll.interval.ms"),
+        (
+            {"transform_retry": tenacity.Retrying(wait=tenacity.wait_fixed(100), stop=tenacity.stop_after_attempt(9))},
+            r"transform_retry may wait 300 s, not below max.poll.interval.ms=300000",
+        ),
+        (
+            {"transform_retry": tenacity.Retrying(stop=THRICE), "transform_retry_limit_s": 300},
+            r"transform_retry_limit_s=300: transform_retry may wait 300 s, not below max.poll.interval.ms=300000",
+        ),
+        (
+            {"transform_retry": tenacity.Retrying(wait=tenacity.wait_random(), stop=THRICE)},
+            r"transform_retry_limit_s=30",
+        ),
+        ({"transform_retry": tenacity.Retrying(wait=as_it_asks)}, r"depend on the failure"),
+        ({"transform_retry": tenacity.Retrying(stop=THRICE), "transform_attempts_max": 3}, "give one of them"),
+        ({"transform_retry": tenacity.AsyncRetrying(stop=THRICE)}, r"is no tenacity.Retrying"),
+        ({"transform_retry": 3}, r"transform_retry=3 is no tenacity.Retrying"),
+        ({"transform_retry_limit_s": 3}, r"transform_retry_limit_s=3 goes with transform_retry only"),
+    ],
+)
+def test_a_policy_that_may_wait_for_too_long_or_is_none_is_refused_at_the_start(options, said):
+    with pytest.raises(ConfigurationError, match=said):
+        config(**options)
+
+
+def test_a_wait_that_depends_on_the_failure_is_taken_with_a_limit():
+    policy = tenacity.Retrying(wait=as_it_asks)
+    attempts = Attempts(ThrottledError(), ThrottledError(), transform_retry=policy, transform_retry_limit_s=30)
+    assert attempts.run() == [b"done"]
+    assert attempts.waits == [3, 3]
+
+
+@pytest.mark.parametrize("on_error", ["stop", "dead_letter"])
+def test_a_loop_that_is_stopped_while_a_record_waits_ends_at_once_and_leaves_the_record_to_the_next_start(on_error):
+    cluster = SimulatedCluster(seed=5)
+    for topic in ("orders", "invoices", "letters"):
+        cluster.create_topic(topic)
+    events: list[Any] = []
+    is_repaired = False
+
+    def transform(record):
+        if record.value() == b"2" and not is_repaired:
+            raise OSError("away")
+        return record.value()
+
+    def loop():
+        options = LETTERS if on_error == "dead_letter" else {}
+        patient = config(transform_attempts_max=2, transform_backoff_s=200, **options)
+        return ExactlyOnceLoop(
+            patient, ["orders"], transform, output_topic="invoices", hook=events.append, clients=cluster
+        )
+
+    first = loop()
+    cluster.after(5, lambda: cluster.write("orders", [b"1", b"2", b"3"]))
+    cluster.after(100, first.stop)  # more than recovery_timeout_s of work that nothing has come of
+    first.run()
+    assert cluster.clock() < 102
+    assert [event for event in events if isinstance(event, RecordDeadLettered)] == []
+    assert [event for event in events if isinstance(event, TransactionAborted)] != []
+    assert cluster.values("invoices") == cluster.values("letters") == []
+    is_repaired = True
+    second = loop()
+    cluster.after(20, second.stop)
+    second.run()
+    assert cluster.values("invoices") == [b"1", b"2", b"3"]
