@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 import structlog
 
@@ -54,6 +55,7 @@ def run_loop(options: RunOptions) -> None:
     :raises EosError: as ``ExactlyOnceLoop.run`` and `ProbeServer` do.
     """
     transform = load_transform(options.reference, takes_batches=options.takes_batches)
+    given: dict[str, Any] = {"transform_batch" if options.takes_batches else "transform": transform}
     config = EosConfig(
         {
             "log_level": LOG_LEVEL_CRITICAL,
@@ -74,8 +76,7 @@ def run_loop(options: RunOptions) -> None:
         ExactlyOnceLoop(
             config,
             options.input_topics,
-            transform=None if options.takes_batches else transform,
-            transform_batch=transform if options.takes_batches else None,
+            **given,
             output_topic=options.output_topic,
             hook=progress,
         ) as loop,

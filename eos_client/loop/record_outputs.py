@@ -10,7 +10,7 @@ broker did, by the next transactions, which become smaller and at last wait for 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import repeat
 from operator import length_hint
@@ -19,7 +19,7 @@ from typing import Any
 from eos_client.clients.transaction import TransactionSession
 from eos_client.errors import AbortableError, EosError, OutputRefusedError, RebuildProducerError, TransformError
 from eos_client.loop.record_failures import ONE_OUTPUT, FailedRecords, StoppedMeanwhileError, no_outputs, outputs_of
-from eos_client.ports import BatchTransform, Output, OutputRecord, Transform
+from eos_client.ports import Output, OutputRecord, Outputs
 
 _BYTES_ONLY = {bytes}
 
@@ -40,7 +40,7 @@ class RecordOutputs:
 
     def __init__(
         self,
-        transform: Transform | BatchTransform,
+        transform: Callable[[Any], Outputs],
         failed: FailedRecords,
         session: TransactionSession,
         default_topic: str | None,

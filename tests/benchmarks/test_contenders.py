@@ -60,7 +60,7 @@ def test_a_java_without_a_compiler_is_named_with_the_package_that_has_one(monkey
     java = tmp_path / "java"
     java.write_text("#!/bin/sh\necho 'Module jdk.compiler not found' >&2\nexit 1\n")
     java.chmod(0o755)
-    monkeypatch.setattr(peers, "find_java", lambda: JavaRuntime(java, 17))
+    monkeypatch.setattr(peers, "find_java", lambda: JavaRuntime(java, 17, "build"))
     monkeypatch.setattr(peers, "cached_jars", lambda *_: Path(tmp_path))
     with pytest.raises(peers.PeerMissingError, match=r"must be of a JDK .*openjdk-17-jdk.*jdk\.compiler not found"):
         peers.streams_command.__wrapped__()

@@ -229,11 +229,11 @@ class Bench:
         monkeypatch.setattr(exactly_once_loop, "require_topics", lambda *_: None)
         monkeypatch.setattr(exactly_once_loop, "require_output_topics", lambda *_: None)
         self.events: list[Any] = []
+        given: dict[str, Any] = {"transform": transform, "transform_batch": transform_batch}
         self.loop = ExactlyOnceLoop(
             config(**options),
             ["orders"],
-            transform,
-            transform_batch=transform_batch,
+            **given,
             output_topic="bills",
             hook=self.events.append,
             clients=FakeLibrary(self.clock),
