@@ -22,14 +22,13 @@ from tests.benchmarks.bench_broker import PARTITIONS, SESSION_TIMEOUT_MS, Bench,
 from tests.benchmarks.contenders.assignment import KEYED
 from tests.benchmarks.lineup import FRAMEWORKS, OURS, Contender
 from tests.benchmarks.measure import longest_gap_s, marks_in
-from tests.benchmarks.observed_load import RECORDS_PER_S, ObservedLoad, Sight
+from tests.benchmarks.observed_load import OUTPUT_TIMEOUT_S, RECORDS_PER_S, ObservedLoad
 from tests.benchmarks.publishing import publish
 from tests.support.waiting import wait_for
 from tests.verification.topics import create_topics
 from tests.verification.worker_pool import WorkerPool
 
-RECOVERY_TIMEOUT_S = 90.0
-STEADY_S = 2.0
+STEADY_S = 1.0
 LOOK_S = 0.02
 TRANSACTION_TIMEOUT = {"transaction.timeout.ms": "10000"}
 SESSION = {**TRANSACTION_TIMEOUT, "session.timeout.ms": str(SESSION_TIMEOUT_MS)}
@@ -52,15 +51,6 @@ class Failover:
     own_exits: int
 
 
-def new_output(load: ObservedLoad, pool: WorkerPool, from_s: float) -> Sight:
-    """Wait for the output of a record that was made after that time. Raises TimeoutError."""
-    found: list[Sight] = wait_for(
-        lambda: load.made_since(from_s), lambda: f"a new output: {pool.log_tail(0)}",
-        pool.supervise, lambda: time.sleep(LOOK_S), timeout_s=RECOVERY_TIMEOUT_S,
-    )  # fmt: skip
-    return found[0]
-
-
 def work_on(pool: WorkerPool, seconds: float) -> None:
     """Let the processes work for a while."""
     until_s = time.monotonic() + seconds
@@ -74,7 +64,7 @@ def kill_one(load: ObservedLoad, pool: WorkerPool) -> float:
     killed_s = time.monotonic()
     pool.kill(0)
     pool.start(0)
-    return new_output(load, pool, killed_s).seen_s - killed_s
+    return load.await_output(pool, killed_s).seen_s - killed_s
 
 
 def let_one_join(load: ObservedLoad, pool: WorkerPool) -> float:
@@ -84,7 +74,7 @@ def let_one_join(load: ObservedLoad, pool: WorkerPool) -> float:
     wait_for(
         lambda: marks_in(pool.log_path(1).read_text(errors="replace")),
         lambda: f"a commit of the second process: {pool.log_tail(1)}",
-        pool.supervise, lambda: time.sleep(LOOK_S), timeout_s=RECOVERY_TIMEOUT_S,
+        pool.supervise, lambda: time.sleep(LOOK_S), timeout_s=OUTPUT_TIMEOUT_S,
     )  # fmt: skip
     work_on(pool, STEADY_S)
     ended_s = time.monotonic()
@@ -100,7 +90,7 @@ def measure(contender: Contender, bench: Bench, turn: int) -> Failover:
     create_topics(bench.bootstrap, {task.source: PARTITIONS})
     with bench.pool(contender, task) as pool, ObservedLoad(bench.bootstrap, task.source, task.name) as load:
         pool.start(0)
-        new_output(load, pool, 0.0)
+        load.await_output(pool, 0.0)
         work_on(pool, STEADY_S)
         to_commit_s = kill_one(load, pool)
         work_on(pool, STEADY_S)

@@ -18,7 +18,6 @@ from tests.benchmarks.lineup import FRAMEWORKS, Contender
 from tests.benchmarks.measure import TooFewCommitsError, percentile
 from tests.benchmarks.observed_load import RECORDS_PER_S, ObservedLoad
 from tests.benchmarks.publishing import publish
-from tests.support.waiting import wait_for
 from tests.verification.topics import create_topics
 
 COMMIT_INTERVALS_S = (0.02, 0.1, 1.0)
@@ -44,7 +43,8 @@ def measure(contender: Contender, interval_s: float, bench: Bench, seconds: floa
     create_topics(bench.bootstrap, {task.source: PARTITIONS})
     with bench.pool(contender, task) as pool, ObservedLoad(bench.bootstrap, task.source, task.name) as load:
         pool.start(0)
-        wait_for(lambda: load.sights, lambda: f"an output: {pool.log_tail(0)}", pool.supervise, lambda: time.sleep(0.1))
+        load.await_output(pool, 0.0)
+        load.await_output(pool, time.monotonic())  # it has caught up
         time.sleep(max(contender.warm_up_s, interval_s))
         from_s = time.monotonic()
         time.sleep(seconds)

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.benchmarks.bench_broker import PARTITIONS, RECORD_BYTES
+from tests.support.waiting import wait_for
 from tests.verification.answers import ANSWER_TIMEOUT_S
 from tests.verification.topics import Loader
+from tests.verification.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 POLL_S = 0.1
+LOOK_S = 0.02
+OUTPUT_TIMEOUT_S = 90.0
 RECORDS_PER_S = 1000
 
 
@@ -57,9 +61,17 @@ class ObservedLoad:
         self._thread.join(ANSWER_TIMEOUT_S)
         self._reader.close()
 
-    def made_since(self, from_s: float) -> list[Sight]:
-        """The outputs of records that were made after that time, in the order in which they were seen."""
-        return [sight for sight in self.sights if sight.made_s > from_s]
+    def await_output(self, pool: WorkerPool, from_s: float) -> Sight:
+        """Wait for the output of a record that was made after that time, while ``pool`` is supervised.
+
+        Raises TimeoutError.
+        """
+        found: Sight = wait_for(
+            lambda: next((sight for sight in self.sights if sight.made_s > from_s), None),
+            lambda: f"a new output: {pool.log_tail(0)}",
+            pool.supervise, lambda: time.sleep(LOOK_S), timeout_s=OUTPUT_TIMEOUT_S,
+        )  # fmt: skip
+        return found
 
     def _watch(self) -> None:
         while not self._stopping.is_set():

@@ -6,6 +6,7 @@ import functools
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 from eos_client.testing.jar_resolvers import JarSet
@@ -16,6 +17,7 @@ from tests.verification.worker_pool import REPOSITORY
 
 PEERS = REPOSITORY / ".runs" / "bench-peers"
 STREAMS_SOURCE = Path(__file__).parent / "contenders" / "KafkaStreamsLoop.java"
+PEERS_NAMED = ("aiokafka", "confluent-kafka", "quixstreams")
 COMPILE_TIMEOUT_S = 120.0
 HEAP = "-Xmx1g"
 
@@ -30,6 +32,12 @@ def peers_python() -> str:
     if not python.exists():
         raise PeerMissingError(f"{PEERS} is not there: make bench-peers installs Quix Streams and aiokafka into it")
     return str(python)
+
+
+def peers_versions() -> dict[str, str]:
+    """Which versions that Python has of the peers, and of the client that Quix Streams is built on."""
+    found = metadata.distributions(path=list(map(str, PEERS.glob("lib/python*/site-packages"))))
+    return {each.name: each.version for each in found if each.name in PEERS_NAMED}
 
 
 def streams_jar_set(version: str) -> JarSet:

@@ -11,7 +11,9 @@ from typing import Any
 
 import confluent_kafka
 
+from eos_client.testing.java_runtime import find_java
 from tests.benchmarks.bench_broker import PROPERTIES
+from tests.benchmarks.peers import peers_versions
 from tests.verification.protocols import LATEST_VERSION
 from tests.verification.tables import table
 from tests.verification.worker_pool import REPOSITORY
@@ -38,6 +40,8 @@ def conditions() -> dict[str, Any]:
         "python": sys.version.split()[0],
         "confluent-kafka": confluent_kafka.__version__,
         "librdkafka": confluent_kafka.libversion()[0],
-        "broker": LATEST_VERSION,
+        "peers": peers_versions(),
+        "java": find_java().major,
+        "broker and Kafka Streams": LATEST_VERSION,
         "broker settings": dict(PROPERTIES),
     }

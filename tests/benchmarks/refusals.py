@@ -1,6 +1,6 @@
 """Commits refused under a join/leave storm behind added latency: ours beside a naive loop with the same interval.
 
-    python -m tests.benchmarks.refusals [--seconds 50] [--rtt 0.06] [--seed 1]
+    python -m tests.benchmarks.refusals [--seconds 30] [--rtt 0.06] [--seed 1]
 
 Exit status: 0 when ours has no refusal on the broker with assignment epochs under KIP-848, no avoidable one elsewhere,
 nothing anonymous, and every record once.
@@ -52,7 +52,7 @@ def holds(outcome: StormOutcome) -> bool:
 def main(arguments: list[str]) -> int:
     """Run every cell and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=50.0, help="length of each storm")
+    parser.add_argument("--seconds", type=float, default=30.0, help="length of each storm")
     parser.add_argument("--rtt", type=float, default=0.06, help="added round trip, seconds")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)

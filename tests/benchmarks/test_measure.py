@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from eos_client.testing.java_runtime import JavaRuntime
 from tests.benchmarks import publishing
 from tests.benchmarks.contenders.assignment import BATCH, INLINE, KEYED, VALUE, report_commit
 from tests.benchmarks.lineup import DEFAULTS, ENTRIES, OURS, TUNED, Entry
@@ -132,11 +133,13 @@ def test_every_row_has_its_baseline_in_the_table_and_each_round_an_order_of_its_
 
 def test_a_table_is_kept_beside_its_figures_and_the_conditions(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(publishing, "RESULTS", tmp_path)
+    monkeypatch.setattr(publishing, "find_java", lambda: JavaRuntime(tmp_path, 17))
     publishing.publish("speed", "how fast", ("who", "rate"), [("ours", 7)], {"rows": [{"rate": 7.25}]})
     assert (tmp_path / "speed.txt").read_text() in capsys.readouterr().out
     assert "ours     7" in (tmp_path / "speed.txt").read_text()
     kept = json.loads((tmp_path / "speed.json").read_text())
     assert kept["rows"] == [{"rate": 7.25}]
+    assert kept["conditions"]["java"] == 17
     assert kept["conditions"]["broker settings"]["group.initial.rebalance.delay.ms"] == "1000"
 
 
