@@ -27,6 +27,7 @@ from eos_client.cli.failures import ExitCode, exit_code_of
 from eos_client.confluent.ledger.slot_producer import SLOT_DEFAULTS
 from eos_client.core.commit_gate import RULES
 from scripts.rebalance_drawing import drawing
+from tests.recovery import recovery_cases
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"
@@ -170,6 +171,27 @@ def _gate_rules() -> str:
     return table("", "rule", "decision", "why", rows=rows)
 
 
+# -- Kafka's error codes, as tests/recovery measures them --------------------------------------------------------------
+
+
+def _error_codes() -> str:
+    rows = (
+        [f"`{code}`", *(cell.word.rstrip("!") for cell in recovery_cases.CELLS if cell.code == code)]
+        for code in recovery_cases.CODES
+    )
+    return table("code", *(answered.column for answered in recovery_cases.Answered), rows=rows)
+
+
+def _code_words() -> str:
+    used = {cell.word.rstrip("!") for cell in recovery_cases.CELLS}
+    rows = (
+        (word, f"`{meaning.error.__name__}`", f"`{meaning.comes_back_by}()`" if meaning.comes_back_by else "nothing")
+        for word, meaning in recovery_cases.MEANINGS.items()
+        if meaning is not None and word in used
+    )
+    return table("word", "error", "what brings the producer back", rows=rows)
+
+
 # -- command line ----------------------------------------------------------------------------------------------------
 
 
@@ -223,6 +245,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "slot-defaults": _defaults(SLOT_DEFAULTS),
     "events": _events,
     "errors": _errors,
+    "error-codes": _error_codes,
+    "error-code-words": _code_words,
     "gate-rules": _gate_rules,
     "rebalance": drawing,
     "commands": _commands,
