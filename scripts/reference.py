@@ -26,7 +26,7 @@ from eos_client.cli import app as command_line
 from eos_client.cli.failures import ExitCode, exit_code_of
 from eos_client.confluent.ledger.slot_producer import SLOT_DEFAULTS
 from eos_client.core.commit_gate import RULES
-from scripts.rebalance_drawing import drawing
+from scripts.rebalance_drawing import drawing, drawing_by_hand
 from tests.recovery import recovery_cases
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -95,7 +95,7 @@ def _loop_settings() -> str:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
     }
-    rows = ((f"`{f.name}`", _default(f), one_line(meanings[f.name])) for f in fields(config.EosConfig))
+    rows = ((f"`{f.name}`", _default(f), one_line(meanings.get(f.name))) for f in fields(config.EosConfig))
     return table("setting", "default", "meaning", rows=rows)
 
 
@@ -249,6 +249,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "error-code-words": _code_words,
     "gate-rules": _gate_rules,
     "rebalance": drawing,
+    "rebalance-by-hand": drawing_by_hand,
     "commands": _commands,
     "exit-codes": _exit_codes,
 }
