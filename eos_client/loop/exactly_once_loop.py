@@ -45,8 +45,8 @@ class ExactlyOnceLoop:
     broker looks. Deleting a topic that only a pattern matched does not end the loop; deleting a named topic does.
     ``transform`` gets one record and returns, or yields, its outputs: ``OutputRecord`` objects, or ``bytes`` for
     ``output_topic``. It may run again for the same record after an abort, so it must not have side effects elsewhere.
-    ``hook`` receives every event (default: structlog). ``clients`` makes the consumer and the producer and has their
-    clock (default: confluent_kafka in real time). Usable as a context manager, which closes the clients.
+    ``hook`` receives every event (default: each is logged). ``clients`` makes the consumer and the producer and has
+    their clock (default: confluent_kafka in real time). Usable as a context manager, which closes the clients.
     """
 
     def __init__(
