@@ -1,12 +1,13 @@
-"""Draws one rebalance as a sequence diagram: a loop on the simulated cluster gives up a partition to another instance.
+"""Draws a rebalance as a sequence diagram, under eos-client and under the loop that is written by hand.
 
-Nothing is drawn by hand. The arrows are the requests that the simulated brokers served, the notes are the events of the
-loop and the rulings of its gate, in the order in which they happened.
+Both run on the simulated cluster, and nothing is drawn by hand. The arrows are the requests that the simulated brokers
+served, the notes are the events of the loop and the rulings of its gate, in the order in which they happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable
 from functools import partial
 from unittest import mock
 
@@ -15,12 +16,17 @@ from eos_client.core.commit_gate import CommitAttempt, CommitRuling
 from eos_client.core.model import named
 from eos_client.testing import SimulatedCluster
 from eos_client.testing.simulated_cluster import BrokerSettings, Delivered
+from examples.hand_written_loop import by_hand, cluster_with_rebalance
 
 _REVOKED_AT_S, _END_S = 3.25, 6.0
 _LATE_S = 0.45
 """How late the heartbeat arrives that tells the coordinator of the revocation: until then the gate is closed."""
 _ARROWS = {
     "ConsumerGroupHeartbeat": "L->>G: heartbeat",
+    "Heartbeat": "L->>G: heartbeat",
+    "JoinGroup": "L->>G: join again",
+    "SyncGroup": "L->>G: new assignment",
+    "OffsetFetch": "L->>G: committed offsets?",
     "TxnOffsetCommit": "L->>G: offsets of the transaction",
     "EndTxn": "L->>T: commit",
 }
@@ -93,18 +99,29 @@ def _note(step: Step) -> str | None:
 
 
 def drawing() -> str:
-    """Return the diagram as Markdown."""
-    return "\n".join(["```mermaid", *_lines(), "```", ""])
+    """Return the diagram of a loop of eos-client as Markdown."""
+    lines = (_arrow(step) if isinstance(step, Delivered) else _note(step) for step in steps())
+    return _diagram("eos-client", lines)
 
 
-def _lines() -> Iterator[str]:
-    yield "sequenceDiagram"
-    yield "    participant L as eos-client"
-    yield "    participant G as group coordinator"
-    yield "    participant T as transaction coordinator"
-    for step in steps():
-        if isinstance(step, Delivered):
-            if step.request in _ARROWS:
-                yield f"    {_ARROWS[step.request]} ({step.result})"
-        elif (note := _note(step)) is not None:
-            yield f"    {note}"
+def drawing_by_hand() -> str:
+    """Return the diagram of the loop that is written by hand: from the rebalance to the end of its next transaction."""
+    cluster = cluster_with_rebalance()
+    by_hand(cluster)
+    first = next(n for n, step in enumerate(cluster.history) if step.result == "REBALANCE_IN_PROGRESS")
+    last = next(n for n, step in enumerate(cluster.history) if n > first and step.request == "EndTxn")
+    counted = Counter(cluster.values("invoices"))
+    doubled = ", ".join(order.decode() for order, times in counted.items() if times > 1)
+    arrows = map(_arrow, cluster.history[first : last + 1])
+    return _diagram("loop by hand", [*arrows, f"Note over L: invoiced twice in the end: {doubled}"])
+
+
+def _arrow(step: Delivered) -> str | None:
+    arrow = _ARROWS.get(step.request)
+    return arrow and f"{arrow} ({step.result})"
+
+
+def _diagram(name: str, lines: Iterable[str | None]) -> str:
+    participants = (f"L as {name}", "G as group coordinator", "T as transaction coordinator")
+    drawn = [*(f"participant {each}" for each in participants), *(line for line in lines if line is not None)]
+    return "\n".join(["```mermaid", "sequenceDiagram", *(f"    {line}" for line in drawn), "```", ""])

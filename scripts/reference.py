@@ -26,10 +26,12 @@ from eos_client.cli import app as command_line
 from eos_client.cli.failures import ExitCode, exit_code_of
 from eos_client.confluent.ledger.slot_producer import SLOT_DEFAULTS
 from eos_client.core.commit_gate import RULES
-from scripts.rebalance_drawing import drawing
+from scripts.rebalance_drawing import drawing, drawing_by_hand
+from tests.recovery import recovery_cases
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCS = REPOSITORY / "docs"
+PUBLIC_API = REPOSITORY / "tests" / "typing" / "api.py"
 COMMAND = "python -m scripts.reference"
 T = TypeVar("T")
 MARKED = re.compile(r"(<!-- from the code: (?P<part>[\w-]+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
@@ -49,17 +51,28 @@ def one_line(text: str | None) -> str:
 # -- public names ----------------------------------------------------------------------------------------------------
 
 
-def public_names() -> Iterator[tuple[str, list[str]]]:
-    """Yield each public module and its public names."""
-    packages = ["eos_client", "eos_client.listeners", "eos_client.testing", "eos_client.testing.simulated_cluster"]
-    for name in packages:
-        yield name, _exported(importlib.import_module(name))
-    yield "eos_client.clients", ["Transaction"]
-    yield "eos_client.observe", ["EventHook", "Event", "Counters", "log_event"]
-    for path in sorted((REPOSITORY / "integration").iterdir()):
-        if not path.name.startswith("_"):
-            name = f"eos_client.integration.{path.stem}"
-            yield name, _exported(importlib.import_module(name))
+def public_names() -> dict[str, list[str]]:
+    """Return the public names of each module: those that it exports, and those that tests/typing/api.py uses."""
+    integrations = (path.stem for path in sorted((REPOSITORY / "integration").iterdir()))
+    exporting = [
+        *("eos_client", "eos_client.listeners", "eos_client.testing", "eos_client.testing.simulated_cluster"),
+        *(f"eos_client.integration.{name}" for name in integrations if not name.startswith("_")),
+    ]
+    names = {module: _exported(importlib.import_module(module)) for module in exporting}
+    names["eos_client.observe"] = ["EventHook"]
+    for node in ast.parse(PUBLIC_API.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("eos_client"):
+            known = names.setdefault(str(node.module), [])
+            known += [alias.name for alias in node.names if alias.name not in known]
+    return {module: [name for name in found if not _has_a_page(module, name)] for module, found in names.items()}
+
+
+def _has_a_page(module: str, name: str) -> bool:
+    """Whether it is an event, or a module such as ``eos_client.errors``."""
+    value = getattr(importlib.import_module(module), name)
+    return inspect.ismodule(value) or (
+        inspect.isclass(value) and issubclass(value, observe.Event) and value is not observe.Event
+    )
 
 
 def _exported(module: ModuleType) -> list[str]:
@@ -72,9 +85,10 @@ def _exported(module: ModuleType) -> list[str]:
 def _api() -> str:
     told: set[int] = set()
     parts = []
-    for module, names in public_names():
-        new = [name for name in names if id(getattr(importlib.import_module(module), name)) not in told]
-        told |= {id(getattr(importlib.import_module(module), name)) for name in new}
+    for module, names in public_names().items():
+        new = {name: id(getattr(importlib.import_module(module), name)) for name in names}
+        new = {name: number for name, number in new.items() if number not in told}
+        told |= set(new.values())
         parts += [f"## {module}\n", *(f"::: {module}.{name}\n" for name in new)]
     return "\n".join(parts)
 
@@ -94,7 +108,7 @@ def _loop_settings() -> str:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
     }
-    rows = ((f"`{f.name}`", _default(f), one_line(meanings[f.name])) for f in fields(config.EosConfig))
+    rows = ((f"`{f.name}`", _default(f), one_line(meanings.get(f.name))) for f in fields(config.EosConfig))
     return table("setting", "default", "meaning", rows=rows)
 
 
@@ -170,6 +184,27 @@ def _gate_rules() -> str:
     return table("", "rule", "decision", "why", rows=rows)
 
 
+# -- Kafka's error codes, as tests/recovery measures them --------------------------------------------------------------
+
+
+def _error_codes() -> str:
+    rows = (
+        [f"`{code}`", *(cell.word.rstrip("!") for cell in recovery_cases.CELLS if cell.code == code)]
+        for code in recovery_cases.CODES
+    )
+    return table("code", *(answered.column for answered in recovery_cases.Answered), rows=rows)
+
+
+def _code_words() -> str:
+    used = {cell.word.rstrip("!") for cell in recovery_cases.CELLS}
+    rows = (
+        (word, f"`{meaning.error.__name__}`", f"`{meaning.comes_back_by}()`" if meaning.comes_back_by else "nothing")
+        for word, meaning in recovery_cases.MEANINGS.items()
+        if meaning is not None and word in used
+    )
+    return table("word", "error", "what brings the producer back", rows=rows)
+
+
 # -- command line ----------------------------------------------------------------------------------------------------
 
 
@@ -223,8 +258,11 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "slot-defaults": _defaults(SLOT_DEFAULTS),
     "events": _events,
     "errors": _errors,
+    "error-codes": _error_codes,
+    "error-code-words": _code_words,
     "gate-rules": _gate_rules,
     "rebalance": drawing,
+    "rebalance-by-hand": drawing_by_hand,
     "commands": _commands,
     "exit-codes": _exit_codes,
 }

@@ -52,8 +52,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     ``transform_batch``, in its place, gets a list of up to ``batch_size`` records, in the order of their partitions,
     and returns, or yields, the outputs of all of them. A batch for which it raises is halved, until the record that
     fails is alone.
-    ``hook`` receives every event (default: structlog). ``clients`` makes the consumer and the producer and has their
-    clock (default: confluent_kafka in real time). Usable as a context manager, which closes the clients.
+    ``hook`` receives every event (default: each is logged). ``clients`` makes the consumer and the producer and has
+    their clock (default: confluent_kafka in real time). Usable as a context manager, which closes the clients.
     """
 
     @overload
