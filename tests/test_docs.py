@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,12 +35,10 @@ def links(page: Path) -> Iterator[str]:
             yield target
 
 
+@cache
 def names_of_tests() -> set[str]:
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (REPOSITORY / "tests").rglob("*.py")]
     return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-
-
-TESTS = names_of_tests()
 
 
 def test_there_are_pages_and_links_to_look_at():
@@ -69,7 +68,7 @@ def test_every_test_that_a_page_names_exists(page: Path):
     # A name may also be that of a file, or of a test that is part of a page.
     named = set(re.findall(r"`(test_\w+)`", prose(page)))
     on_pages = {name for each in PAGES for name in re.findall(r"^def (test_\w+)", each.read_text(), re.MULTILINE)}
-    assert sorted(named - TESTS - on_pages) == []
+    assert sorted(named - names_of_tests() - on_pages) == []
 
 
 @pytest.mark.parametrize("page", PRESENT, ids=lambda page: str(page.relative_to(REPOSITORY)))

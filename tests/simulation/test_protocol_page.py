@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,14 +16,12 @@ ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line
 SENTENCES_MIN = {"P1": 19, "P2": 7, "P3": 11, "P4": 13, "P5": 8}
 
 
-def definitions() -> Iterator[tuple[str, str]]:
-    for path in sorted(TESTS.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                yield node.name, ast.get_docstring(node) or ""
-
-
-DEFINED = dict(definitions())
+@cache
+def definitions() -> dict[str, str]:
+    """The functions and classes below tests/, with their docstrings."""
+    trees = [ast.parse(path.read_text()) for path in sorted(TESTS.rglob("*.py"))]
+    nodes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef)))
+    return {node.name: ast.get_docstring(node) or "" for node in nodes}
 
 
 def names(row: str) -> list[str]:
@@ -34,13 +32,13 @@ def names(row: str) -> list[str]:
 def test_every_sentence_has_tests_and_they_exist(row: str) -> None:
     assert names(row), f"no test holds: {row}"
     on_a_page = re.findall(r"^def (test_\w+)", (PAGES / "how-to" / "testing-your-loop.md").read_text(), re.MULTILINE)
-    missing = [name for name in names(row) if name not in DEFINED and name not in on_a_page]
+    missing = [name for name in names(row) if name not in definitions() and name not in on_a_page]
     assert not missing, f"these tests do not exist: {missing}"
 
 
 def test_every_test_that_names_a_sentence_stands_on_the_page() -> None:
     told = {name for row in ROWS for name in names(row)}
-    forgotten = [name for name, doc in DEFINED.items() if re.match(r"P[1-5][: ]", doc) and name not in told]
+    forgotten = [name for name, doc in definitions().items() if re.match(r"P[1-5][: ]", doc) and name not in told]
     assert not forgotten
 
 

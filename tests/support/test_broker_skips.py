@@ -36,10 +36,10 @@ def test_a_session_fails_above_the_budget(tmp_path: Path, processes: str, count:
     ran = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.support.broker_skips"),
-            *("--numprocesses", processes),
+            *("-p", "xdist.plugin", "--numprocesses", processes),
         ],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,

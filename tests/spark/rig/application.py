@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 
-from tests.spark.rig.settings import StreamSettings
+from tests.spark.rig.settings import CHEAP_JVM, StreamSettings
 from tests.spark.rig.sinks import BatchSink, chosen_sink
 
 ENOUGH = "the rig has seen enough batches"
@@ -67,8 +67,8 @@ def session(settings: StreamSettings) -> SparkSession:
         "spark.sql.adaptive.streaming.stateless.enabled": str(settings.adaptive).lower(),
         "spark.task.maxFailures": "4",
         "spark.sql.streaming.metricsEnabled": "false",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": CHEAP_JVM,
+        "spark.executor.extraJavaOptions": CHEAP_JVM,
     }
     builder = SparkSession.builder.master(settings.master).appName(settings.sink_id)
     for name, value in {**options, **settings.spark}.items():

@@ -14,6 +14,9 @@ NOTICES_OTHER_ROWS = (
 )
 """What makes Spark notice that a row is another one when it is made again; false by default in PySpark 4.1."""
 
+CHEAP_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""A test's JVM ends before code that was compiled to the last has been worth it."""
+
 
 class Sink(enum.Enum):
     """Who writes: ours, or Spark's own Kafka sink as the positive control."""
