@@ -79,7 +79,7 @@ class TransactionTracing:
 
         def traced(record: Any) -> Any:
             with self.processing(record) as headers:
-                made = transform(record)
+                made: Any = transform(record)
                 outputs = [made] if isinstance(made, (bytes, OutputRecord)) else made
                 if not hasattr(outputs, "__iter__"):  # nothing, or what the loop refuses
                     return made
@@ -127,7 +127,7 @@ class TransactionTracing:
         if context is None or (key := (context.trace_id, context.span_id)) in opened.linked:
             return
         opened.linked.add(key)
-        place = {
+        place: dict[str, str | int] = {
             "messaging.destination.partition.id": str(record.partition()),
             "messaging.kafka.offset": record.offset(),
         }
