@@ -321,7 +321,8 @@ class EosConfig:
     ``hold_limit_s`` while the gate is closed. ``scope``, ``policy``: see ``GateScope`` and ``GatePolicy``.
     ``on_error``: what happens to a record whose transform failed ``transform_attempts_max`` times.
     ``liveness_limit_s``: after how many seconds without a poll ``ExactlyOnceLoop.health()`` calls the loop dead; None:
-    after ``max.poll.interval.ms``, when the group has given its partitions to others anyway.
+    after ``max.poll.interval.ms``, when the group has given its partitions to others anyway, or after
+    ``longest_wait_s`` where that is longer.
     Raises ConfigurationError, naming the key, the value and the way out.
     """
 
@@ -430,6 +431,14 @@ class EosConfig:
     def open_limit_s(self) -> float:
         """How long, in seconds, one transaction may stay open, not counting what its transforms take themselves."""
         return self.commit_interval_s + self.retries_wait_s + self.hold_limit_s + self.commit_timeout_s
+
+    @property
+    def longest_wait_s(self) -> float:
+        """How long, in seconds, a loop may wait for the cluster without a poll: at its start, or in a recovery.
+
+        A start asks for three things; a recovery follows a commit, registers the producer and looks the outcome up.
+        """
+        return max(3 * self.start_timeout_s, self.open_limit_s + 2 * self.recovery_timeout_s)
 
     def consumer_config(self) -> dict[str, Any]:
         """Return the settings of the consumer."""

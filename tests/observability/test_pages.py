@@ -123,6 +123,7 @@ def test_the_probes_of_the_manifest_ask_where_the_program_answers() -> None:
 
 def test_the_manifest_gives_the_loop_the_time_that_the_page_asks_for() -> None:
     config = EosConfig({"bootstrap.servers": "kafka:9092"}, group_id="billing")
+    assert f"{config.longest_wait_s:.0f} s with the default settings" in KUBERNETES
     budget_s = config.shutdown_timeout_s + 3 * config.commit_timeout_s
     assert f"{budget_s:g} s and the slowest record" in KUBERNETES
     assert POD["terminationGracePeriodSeconds"] >= budget_s + 20
