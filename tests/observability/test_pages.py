@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import http.client
+import json
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ import yaml
 
 import eos_client
 from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop
+from eos_client.core.commit_gate import GateSettings, GateState
+from eos_client.core.loop_health import LoopVitals, health_of
 from eos_client.integration import probes
 from eos_client.testing import SimulatedCluster
 from tests.observability.test_monitoring_files import RULES
@@ -99,6 +103,13 @@ def test_the_program_with_probes_runs_and_answers(cluster: SimulatedCluster, mon
     exec(WITH_PROBES, {"price": price})
     assert cluster.values("invoices") == INVOICES
     assert answers == [(200, b'{"ready": true, "live": true, "reasons": []}\n')]
+
+
+def test_the_answer_on_the_page_is_that_of_a_loop_that_is_not_assigned_yet() -> None:
+    (shown,) = re.findall(r"^\{.*\}$", KUBERNETES, re.MULTILINE)
+    starting = LoopVitals(1.0, polled_at_s=0.5, poll_limit_s=300, gate=GateState(), gate_settings=GateSettings())
+    told = asdict(health_of(starting))
+    assert json.loads(shown) == {**told, "reasons": list(told["reasons"])}
 
 
 def test_the_page_lists_every_alert() -> None:
