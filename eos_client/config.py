@@ -415,7 +415,8 @@ class EosConfig(Generic[K_co, V_co]):
     """Makes bytes of the values of outputs."""
     liveness_limit_s: float | None = None
     """After how many seconds without a poll `ExactlyOnceLoop.health()` calls the loop dead; None: after
-    `max.poll.interval.ms`, when the group has given its partitions to others anyway."""
+    `max.poll.interval.ms`, when the group has given its partitions to others anyway, or after `longest_wait_s` where
+    that is longer."""
 
     def __repr__(self) -> str:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
@@ -551,6 +552,14 @@ class EosConfig(Generic[K_co, V_co]):
     def open_limit_s(self) -> float:
         """How long, in seconds, one transaction may stay open, not counting what its transforms take themselves."""
         return self.commit_interval_s + self.retries_wait_s + self.hold_limit_s + self.commit_timeout_s
+
+    @property
+    def longest_wait_s(self) -> float:
+        """How long, in seconds, a loop may wait for the cluster without a poll: at its start, or in a recovery.
+
+        A start asks for three things; a recovery follows a commit, registers the producer and looks the outcome up.
+        """
+        return max(3 * self.start_timeout_s, self.open_limit_s + 2 * self.recovery_timeout_s)
 
     def consumer_config(self) -> dict[str, Any]:
         """Return the settings of the consumer."""

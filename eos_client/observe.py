@@ -197,8 +197,9 @@ class ProducerRecovered(Event):
 class LagMeasured(Event):
     """How many offsets of each partition are not committed, up to the last stable offset as of the last fetch.
 
-    Emitted every five seconds by a client that polls, where it has changed. ``records`` counts offsets, so the markers
-    of transactions in the input count too. Partitions of which nothing was read since they were assigned are left out.
+    Emitted where it has changed by a consumer that polls and whose settings have ``statistics.interval.ms``, in which
+    librdkafka tells the last stable offset. ``records`` counts offsets, so the markers of transactions in the input
+    count too. Partitions of which nothing was read since they were assigned are left out.
     """
 
     level: ClassVar[str] = "debug"

@@ -28,13 +28,17 @@ _NS_PER_S = 1_000_000_000
 
 @dataclass(slots=True)
 class _OpenSpan:
-    """The span of the open transaction, and what of its records is known. ``headers`` carry its context."""
+    """The span of the open transaction, and what of its records is known. ``headers`` carry its context.
+
+    ``latest``: the place of the last record, which a retry does not count again.
+    """
 
     span: Span
     headers: list[Header]
     topics: set[str] = field(default_factory=set)
     linked: set[tuple[int, int]] = field(default_factory=set)
     records: int = 0
+    latest: tuple[str, int, int] | None = None
 
 
 class TransactionTracing:
@@ -94,8 +98,9 @@ class TransactionTracing:
         Yields the headers that pass its context on, for ``txn.produce(..., headers=headers)``; empty where nothing
         is passed on.
         """
-        opened = self._open or self._begin(record.topic())
-        opened.records += 1
+        opened, place = self._open or self._begin(record.topic()), (record.topic(), record.partition(), record.offset())
+        opened.records += place != opened.latest
+        opened.latest = place
         opened.topics.add(record.topic())
         if opened.span.is_recording() and len(opened.linked) < _LINKS_MAX:
             self._link(opened, record)

@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from eos_client import observe
 from eos_client.core.commit_gate import CommitGate
+from eos_client.core.loop_health import LoopHealth
 from eos_client.core.model import InputPartition
 from eos_client.observe import Event, EventHook, log_event
 
@@ -19,9 +20,9 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 class PrometheusMetrics:
     """The metrics of all loops, clients and sinks of a process, told apart by the label ``client``.
 
-    Give ``hook("billing")`` to a loop, a client or a sink as its ``hook``, and its ``gate`` to `watch_gate`. The names
-    of the metrics and what each means are on the page "Monitoring". One object for each registry: a second one raises
-    ``ValueError``, as prometheus_client does for every name that is taken.
+    Give ``hook("billing")`` to a loop, a client or a sink as its ``hook``, its ``gate`` to `watch_gate`, and the loop's
+    ``health`` to `watch_health`. The names of the metrics and what each means are on the page "Monitoring". One object
+    for each registry: a second one raises ``ValueError``, as prometheus_client does for every name that is taken.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
@@ -60,13 +61,14 @@ class PrometheusMetrics:
         self._last_batch = Gauge(
             "eos_spark_last_batch_id", "The newest micro-batch that is whole.", ("client",), registry=registry
         )
-        self._gates, self._lags = _Gates(), _Lags()
+        self._gates, self._lags, self._healths = _Gates(), _Lags(), _Healths()
         self._counts = self._counts_by_event()
-        registry.register(self._gates)
-        registry.register(self._lags)
+        for collector in (self._gates, self._lags, self._healths):
+            registry.register(collector)
 
     def hook(self, client: str, forward: EventHook = log_event) -> EventHook:
         """Return a hook that counts every event under the label ``client`` and passes it on to ``forward``."""
+        self._begin_at_zero(client)
 
         def count(event: Event, /) -> None:
             if (counts := self._counts.get(type(event))) is not None:
@@ -78,6 +80,22 @@ class PrometheusMetrics:
     def watch_gate(self, client: str, gate: CommitGate) -> None:
         """Show the gate's counters at each scrape: rulings by rule, needed and false skips, held time."""
         self._gates.watched[client] = gate
+
+    def watch_health(self, client: str, health: Callable[[], LoopHealth]) -> None:
+        """Ask ``health`` at each scrape whether the loop is live and ready; also while its thread hangs."""
+        self._healths.watched[client] = health
+
+    def _begin_at_zero(self, client: str) -> None:
+        """Show what is counted before it first happens: Prometheus sees no increase where a series begins."""
+        for counter, values in (
+            (self._transactions, ("committed", "aborted")),
+            (self._failed, ("skipped", "dead_lettered")),
+            (self._resolved, ("committed", "aborted", "unknown")),
+            (self._rebalances, ("assigned", "revoked", "lost")),
+            (self._leases, ("taken", "renewed", "lost")),
+        ):
+            for value in values:
+                counter.labels(client, value)
 
     def _counts_by_event(self) -> dict[type[Event], Callable[[str, Any], None]]:
         def each(counter: Counter, *labels: str) -> Callable[[str, Any], None]:
@@ -173,6 +191,22 @@ class _Lags:
             for (topic, partition), lag in records.items():
                 lags.add_metric((client, topic, str(partition)), lag)
         yield lags
+
+
+class _Healths:
+    """Asks the loops when Prometheus scrapes."""
+
+    def __init__(self) -> None:
+        self.watched: dict[str, Callable[[], LoopHealth]] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        live = GaugeMetricFamily("eos_live", "1 while the loop polls in time, else 0.", labels=("client",))
+        ready = GaugeMetricFamily("eos_ready", "1 while the loop may commit what it processes.", labels=("client",))
+        for client, health in list(self.watched.items()):
+            found = health()
+            live.add_metric((client,), found.live)
+            ready.add_metric((client,), found.ready)
+        yield from (live, ready)
 
 
 class _Gates:

@@ -94,7 +94,7 @@ class EosConsumer:
         self._plain = PlainCommits(self.member, hook, clock, application_on_commit)
         self._events = InputEvents(hook)
         self._missing = MissingTopics(self.member, (), clock)
-        self._lag = InputLag(self.member, hook, clock)
+        self._lag = InputLag(self.member, hook)
         self.open_work = OpenWork(self.member, self._plain, hook, clock)
         self._ownership = ownership
 
@@ -164,7 +164,7 @@ class EosConsumer:
 
     def _next(self, count: int, timeout: float) -> list[Any]:
         self.open_work.conclude()
-        self._lag.tell_if_due()
+        self._lag.tell_if_known()
         self._handing_over.begin()
         if (session := self.open_work.session_with_block) is not None:
             return self._deserializers.records(self._next_in_block(session, count, timeout))

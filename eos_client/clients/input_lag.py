@@ -1,30 +1,23 @@
-"""Tells, every few seconds, how far the group's offsets are behind the input; asks no broker for it."""
+"""Tells how far the group's offsets are behind the input, whenever librdkafka's statistics say how far that goes."""
 
 from __future__ import annotations
 
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.core.model import InputPartition
 from eos_client.observe import EventHook, LagMeasured
-from eos_client.ports import Clock
-
-_INTERVAL_S = 5.0
 
 
 class InputLag:
-    """The lag of a consumer's partitions, by what the client library has last heard of their ends."""
+    """The lag of a consumer's partitions; reported where it has changed."""
 
-    def __init__(self, consumer: ConfluentConsumer, hook: EventHook, clock: Clock) -> None:
+    def __init__(self, consumer: ConfluentConsumer, hook: EventHook) -> None:
         self._consumer = consumer
         self._hook = hook
-        self._clock = clock
-        self._due_at = clock() + _INTERVAL_S
         self._told: dict[InputPartition, int] = {}
 
-    def tell_if_due(self) -> None:
-        """Report the lag, at most once each interval, and where it has changed."""
-        if (now := self._clock()) < self._due_at:
-            return
-        self._due_at = now + _INTERVAL_S
-        if (lag := self._consumer.lag()) and lag != self._told:
+    def tell_if_known(self) -> None:
+        """Report the lag if statistics have come since the last call; asks no broker."""
+        ends = self._consumer.library.ends.take()
+        if ends is not None and (lag := self._consumer.lag(ends)) and lag != self._told:
             self._told = lag
             self._hook(LagMeasured(records=lag))

@@ -182,7 +182,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             LoopVitals(
                 self._clock(),
                 polled_at_s=self._polled_at,
-                poll_limit_s=self.config.liveness_limit_s or self._max_poll_s,
+                poll_limit_s=self.config.liveness_limit_s or max(self._max_poll_s, self.config.longest_wait_s),
                 stop_reason=self._stop_reason,
                 has_ended=self._closed,
                 is_assigned=membership.is_assigned,

@@ -1,5 +1,7 @@
 """Transactions: what readers see and when, and the offsets in them."""
 
+import json
+
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -73,6 +75,24 @@ def test_a_readers_high_watermark_is_the_first_open_transaction(backend, start):
     assert uncommitted.get_watermark_offsets(place, CALL_S) == (0, 4)
     producer.commit_transaction(CALL_S)
     backend.until(lambda: committed.get_watermark_offsets(place, CALL_S) == (0, 5), "the second marker")
+
+
+def test_the_cached_watermark_is_the_high_one_and_only_statistics_tell_the_last_stable_offset(backend, start):
+    topic, producer = backend.topic(), start()
+    commit(producer, topic, b"1")
+    producer.begin_transaction()
+    delivered(producer, topic, b"2", b"3")
+    told = [""]
+    settings = {"group.id": backend.unique("group"), "statistics.interval.ms": 100, "stats_cb": told.append}
+    reader, place = backend.consumer(settings), TopicPartition(topic, 0, 0)
+    reader.assign([place])
+
+    def stable_end():
+        partitions = json.loads(told[-1] or "{}").get("topics", {}).get(topic, {}).get("partitions", {})
+        return partitions.get("0", {}).get("ls_offset")
+
+    backend.until(lambda: stable_end() == 2, "the first marker in the statistics", polling=[reader])
+    assert reader.get_watermark_offsets(place, cached=True) == (0, 4)
 
 
 def test_markers_take_an_offset_each(backend, start):

@@ -34,7 +34,9 @@ EXAMPLES = [
     ),
     (observe.PartitionsLost(partitions=PARTITIONS, uncommitted=PARTITIONS), "partitions_lost", "warning"),
     (
-        observe.TransactionCommitted(records_in=3, records_out=4, duration_s=0.1, generation=G5, inside_revoke=True),
+        observe.TransactionCommitted(
+            records_in=3, records_out=4, duration_s=0.1, generation=G5, inside_revoke=True, poll_to_commit_s=0.4
+        ),
         "transaction_committed",
         "debug",
     ),

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord, observe
 from eos_client.core.commit_gate import GateRule
+from eos_client.core.loop_health import LoopHealth
 from eos_client.core.model import GroupGeneration, InputPartition
 from eos_client.integration.prometheus import PrometheusMetrics
 from eos_client.testing import SimulatedCluster
@@ -69,10 +70,27 @@ def test_a_loop_counts_its_transactions_records_partitions_and_rulings(registry,
 @pytest.mark.parametrize("event", [event for event, _, _ in EXAMPLES], ids=lambda event: event.name)
 def test_every_event_changes_a_metric_and_is_passed_on(registry, metrics, event):
     passed: list[observe.Event] = []
+    hook = metrics.hook("billing", passed.append)
     before = generate_latest(registry)
-    metrics.hook("billing", passed.append)(event)
+    hook(event)
     assert passed == [event]
     assert (generate_latest(registry) != before) is (type(event) not in TOLD_BY_OTHERS)
+
+
+def test_a_counter_begins_at_zero_before_its_first_event(registry, metrics):
+    metrics.hook("billing")
+    assert sample(registry, "rebalances_total", kind="lost") == 0
+    assert sample(registry, "spark_leases_total", event="lost") == 0
+
+
+def test_the_health_is_asked_for_at_each_scrape(registry, metrics):
+    found = [LoopHealth(ready=False, live=True), LoopHealth(ready=True, live=True), LoopHealth(ready=False, live=False)]
+    metrics.watch_health("billing", lambda: found[0])
+    shown = []
+    for _ in range(3):
+        shown.append((sample(registry, "live"), sample(registry, "ready")))
+        found.append(found.pop(0))
+    assert shown == [(1, 0), (1, 1), (0, 0)]
 
 
 def test_a_refusal_is_counted_by_the_rule_that_refused_it_or_as_another(registry, metrics):
@@ -126,7 +144,7 @@ def test_lost_partitions_are_ours_no_more(registry, metrics):
 
 
 def test_the_program_on_the_page_runs(monkeypatch):
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    program, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     served = mock.Mock()
     monkeypatch.setattr(prometheus_client, "start_http_server", served)
     monkeypatch.setattr(prometheus_client, "REGISTRY", CollectorRegistry())

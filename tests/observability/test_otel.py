@@ -156,6 +156,21 @@ def test_a_transform_that_raises_ends_its_span_as_aborted(cluster, traced):
     assert "ZeroDivisionError" in attributes(traced.spans[0])["eos.reason"]
 
 
+def test_an_attempt_that_is_repeated_counts_its_record_once(cluster, traced):
+    write_traced(cluster, [b"1", b"2"], UPSTREAM)
+    failures = [ValueError("not yet"), ValueError("not yet")]
+
+    def at_last(record: Any) -> bytes:
+        if failures:
+            raise failures.pop()
+        value: bytes = record.value()
+        return value
+
+    run_loop(cluster, traced, at_last, transform_attempts_max=3)
+    assert sum(attributes(span)["messaging.batch.message_count"] for span in traced.spans) == 2
+    assert cluster.values(SINK) == [b"1", b"2"]
+
+
 def test_a_context_that_the_transform_has_set_is_not_doubled(cluster, traced):
     write_traced(cluster, [b"1"])
     own = ("traceparent", b"00-11111111111111111111111111111111-2222222222222222-01")

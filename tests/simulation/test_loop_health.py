@@ -124,7 +124,12 @@ def test_a_transform_that_does_not_return_makes_the_loop_dead_and_is_seen_from_a
 
 @pytest.mark.parametrize(
     ("consumer", "liveness_limit_s", "limit_s"),
-    [({}, None, 300), ({"max.poll.interval.ms": 60_000}, None, 60), ({}, 30, 30)],
+    [
+        ({}, None, 300),
+        ({"max.poll.interval.ms": 200_000}, None, 200),
+        ({"max.poll.interval.ms": 60_000}, None, 129.1),
+        ({}, 30, 30),
+    ],
 )
 def test_the_limit_is_the_one_that_is_set_or_that_of_the_group(
     consumer: Any, liveness_limit_s: Any, limit_s: float, simulated_cluster: Any

@@ -12,6 +12,7 @@ from eos_client.observe import Event, LagMeasured, ProducerRebuilt, TransactionA
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 
 ORDERS_0, ORDERS_1 = InputPartition(SOURCE, 0), InputPartition(SOURCE, 1)
+STATISTICS: dict[str, Any] = {"statistics_interval_ms": 5000}
 E = TypeVar("E", bound=Event)
 
 
@@ -24,6 +25,19 @@ def told(stage: SimulatedStage, kind: type[E]) -> list[E]:
     return [event for event in stage.events if isinstance(event, kind)]
 
 
+def polled_twice(consumer: Any) -> None:
+    """The first call serves the statistics, the second tells what was in them."""
+    assert [consumer.poll(0.1), consumer.poll(0)] == [None, None]
+
+
+def test_without_statistics_no_lag_is_told(stage: SimulatedStage) -> None:
+    consumer, producer = stage.subscribed(), stage.producer()
+    copy(stage, consumer, producer, 6)
+    stage.cluster.advance(60)
+    polled_twice(consumer)
+    assert told(stage, LagMeasured) == []
+
+
 def copy(stage: SimulatedStage, consumer: Any, producer: Any, count: int, held_s: float = 0.0) -> Outcome | None:
     with producer.transaction(consumer) as txn:
         for record in stage.collect(consumer, count):
@@ -34,21 +48,21 @@ def copy(stage: SimulatedStage, consumer: Any, producer: Any, count: int, held_s
 
 
 def test_the_lag_counts_what_is_not_committed(stage: SimulatedStage) -> None:
-    consumer, producer = stage.subscribed(), stage.producer()
+    consumer, producer = stage.subscribed(**STATISTICS), stage.producer()
     assert copy(stage, consumer, producer, 6) is Outcome.COMMITTED
     stage.load(4)
     with producer.transaction(consumer):
         stage.collect(consumer, 8)
         stage.cluster.advance(6)
-        consumer.poll(0)
+        polled_twice(consumer)
         assert told(stage, LagMeasured)[-1].records == {ORDERS_0: 4, ORDERS_1: 4}
     stage.cluster.advance(6)
-    consumer.poll(0)
+    polled_twice(consumer)
     assert told(stage, LagMeasured)[-1].records == {ORDERS_0: 0, ORDERS_1: 0}
 
 
 def test_the_lag_ends_at_the_last_stable_offset(stage: SimulatedStage) -> None:
-    consumer, producer = stage.subscribed(), stage.producer()
+    consumer, producer = stage.subscribed(**STATISTICS), stage.producer()
     other = stage.producer(transactional_id="another")
     other.begin_transaction()
     other.produce(SOURCE, b"not committed yet", partition=0)
@@ -56,17 +70,17 @@ def test_the_lag_ends_at_the_last_stable_offset(stage: SimulatedStage) -> None:
     stage.cluster.write(SOURCE, [b"behind it"], partition=0)
     copy(stage, consumer, producer, 6)
     stage.cluster.advance(6)
-    consumer.poll(0)
+    polled_twice(consumer)
     assert told(stage, LagMeasured)[-1].records == {ORDERS_0: 0, ORDERS_1: 0}
 
 
 def test_the_lag_is_told_where_it_has_changed_and_asks_no_broker(stage: SimulatedStage) -> None:
-    consumer, producer = stage.subscribed(), stage.producer()
+    consumer, producer = stage.subscribed(**STATISTICS), stage.producer()
     copy(stage, consumer, producer, 6)
     served = len(stage.cluster.history)
     for _ in range(10):
         stage.cluster.advance(6)
-        consumer.poll(0)
+        polled_twice(consumer)
     assert len(told(stage, LagMeasured)) == 1
     asked = {request.request for request in stage.cluster.history[served:]}
     assert asked <= {"Fetch", "ConsumerGroupHeartbeat"}
@@ -76,7 +90,8 @@ def test_a_loop_tells_its_lag_too(simulated_cluster: Any) -> None:
     simulated_cluster.create_topic(SOURCE)
     simulated_cluster.create_topic(SINK)
     events: list[Event] = []
-    config = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing")
+    kafka = {"bootstrap.servers": "simulated", "statistics.interval.ms": 1000}
+    config = EosConfig(kafka, group_id="billing")
     loop = ExactlyOnceLoop(
         config, [SOURCE], lambda r: r.value(), output_topic=SINK, hook=events.append, clients=simulated_cluster
     )

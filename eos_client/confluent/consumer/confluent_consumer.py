@@ -100,20 +100,15 @@ class ConfluentConsumer:
         """Uncommitted work by partition."""
         return self.handed.work.positions
 
-    @owned()
-    def lag(self) -> dict[InputPartition, int]:
-        """Return how many offsets lie between what is committed and the last stable offset, as of the last fetch.
+    def lag(self, ends: Mapping[InputPartition, int]) -> dict[InputPartition, int]:
+        """Return how many offsets lie between what is committed and ``ends``, by partition that is ours.
 
         Partitions of which nothing was handed over since they were assigned are left out.
         """
-        found, ours = {}, self.handed.work.ours
-        for partition in self.membership.assigned & self.handed.next_offsets.keys():
-            position = ours.get(partition)
-            committed = self.handed.next_offsets[partition] if position is None else position.first_offset
-            end = self.offsets.known_end_of(partition)
-            if committed >= 0 and end is not None:
-                found[partition] = max(0, end - committed)
-        return found
+        ours, next_offsets = self.handed.work.ours, self.handed.next_offsets
+        committed = {**next_offsets, **{partition: position.first_offset for partition, position in ours.items()}}
+        known = self.membership.assigned & committed.keys() & ends.keys()
+        return {p: max(0, ends[p] - committed[p]) for p in known if committed[p] >= 0}
 
     @owned()
     def snapshot(self) -> MembershipSnapshot:

@@ -69,14 +69,6 @@ class GroupOffsets:
             return None
         return None if watermarks is None else int(watermarks[1])
 
-    def known_end_of(self, partition: InputPartition) -> int | None:
-        """Return the last stable offset as of the last fetch, without asking anybody; None where none was answered."""
-        try:
-            _, end = self._library.raw.get_watermark_offsets(TopicPartition(*partition), cached=True)
-        except KafkaException:  # the client library does not know the partition yet
-            return None
-        return int(end) if end >= 0 else None
-
     def commit(self, offsets: list[TopicPartition], *, asynchronous: bool) -> list[Any] | None:
         """Commit as confluent_kafka does."""
         with consumer_errors("commit()"):

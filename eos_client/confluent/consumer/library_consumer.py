@@ -14,6 +14,7 @@ from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer import safe_close
 from eos_client.confluent.consumer.safe_close import close_in_time
+from eos_client.confluent.consumer.stable_ends import StableEnds
 from eos_client.confluent.consumer.topic_identities import TopicIdentities
 from eos_client.confluent.diagnosis import LastErrors
 from eos_client.confluent.failures import is_fatal, kafka_error
@@ -68,6 +69,7 @@ class LibraryConsumer:
         self.last_errors = LastErrors(settings.get("error_cb"))
         self.settings: dict[str, Any] = {**settings, "error_cb": self.last_errors}
         self.topics = TopicIdentities(self.settings)
+        self.ends = StableEnds(self.settings)
         self.fatal: KafkaError | None = None
         self._factory = factory
         self._clock = clock
@@ -78,7 +80,8 @@ class LibraryConsumer:
 
     def _new(self, guard: CallbackGuard) -> Any:
         with guard.building("consumer"):
-            return self._factory(guard.added_to(self.topics.added_to(library_settings(self.settings))))
+            settings = self.ends.added_to(self.topics.added_to(library_settings(self.settings)))
+            return self._factory(guard.added_to(settings))
 
     @property
     def is_real(self) -> bool:

@@ -60,11 +60,17 @@ class Background:
             self.session.stall()
         if now_s >= self._statistics_s:
             self._statistics_s = now_s + self.settings.statistics_interval_s
-            statistics = {"name": self.link.name, "client_id": self.settings.client_id, "type": "consumer"}
-            self._tell(self.settings.stats_cb, json.dumps(statistics))
+            self._tell(self.settings.stats_cb, json.dumps(self._statistics()))
         for part in self._parts:
             if part.due_s <= now_s:
                 part.work()
+
+    def _statistics(self) -> dict[str, Any]:
+        topics: dict[str, Any] = {}
+        for (topic, number), flow in self.fetcher.flows.items():
+            told = {"hi_offset": flow.watermarks[1], "ls_offset": flow.last_stable_offset}
+            topics.setdefault(topic, {"partitions": {}})["partitions"][str(number)] = told
+        return {"name": self.link.name, "client_id": self.settings.client_id, "type": "consumer", "topics": topics}
 
     def report_error(self, code: str) -> None:
         """Let ``error_cb`` hear of an error that the client goes on with."""

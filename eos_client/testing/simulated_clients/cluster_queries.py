@@ -48,7 +48,10 @@ class ClusterQueries(ClientCore):
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = -1, cached: bool = False
     ) -> tuple[int, int]:
-        """Return the first offset and the one behind the last that may be read. ``cached``: as last fetched."""
+        """Return the first offset and the one behind the last that may be read.
+
+        ``cached``: as last fetched, and then the high watermark, which a read_committed consumer may not reach.
+        """
         background, key = self._use(), key_of(partition)
         if cached:
             flow = background.fetcher.flows.get(key)

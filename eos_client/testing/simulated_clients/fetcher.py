@@ -185,9 +185,8 @@ class Fetcher:
                 flow.version += 1
                 self._lookup.reset(flow, f"fetch failed due to requested offset not available: {answer.why}")
             return
-        committed = self._settings.read_committed
-        end = answer.last_stable_offset if committed else answer.high_watermark
-        flow.watermarks = (answer.log_start_offset, end)
+        flow.watermarks = (answer.log_start_offset, answer.high_watermark)
+        flow.last_stable_offset = answer.last_stable_offset
         for record in answer.records:
             self._inbox.put(Fetched(flow, flow.seeks, record.offset + 1, record))
         last = answer.records[-1].offset + 1 if answer.records else flow.next_fetch

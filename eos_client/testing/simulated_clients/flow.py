@@ -29,6 +29,7 @@ class Flow:
     ask_again_s: float = 0.0
     stopped: bool = False
     watermarks: tuple[int, int] = (OFFSET_INVALID, OFFSET_INVALID)
+    last_stable_offset: int = OFFSET_INVALID
 
     def __post_init__(self) -> None:
         self._begin(self.start)
