@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by its documentation, not by __all__
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -25,7 +26,7 @@ from eos_client.cli.doctor_checks import Level
 from eos_client.cli.failures import ExtraMissingError
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from tests.cli.conftest import Cluster
-from tests.support.guarded_broker import PASSWORD, GuardedBroker, guarded_broker
+from tests.support.guarded_broker import PASSWORD, READER, GuardedBroker, guarded_broker
 from tests.support.late_writes import NOBODYS_PRODUCER_ID, write_late
 
 pytestmark = pytest.mark.kafka
@@ -87,6 +88,17 @@ def begun(cluster: Cluster, topic: str, *, transactional_id: str, timeout_ms: in
     producer.produce(topic, b"pending", partition=0)
     producer.flush(60)
     return producer
+
+
+def allow(
+    guarded: GuardedBroker, kind: ResourceType, name: str, operation: AclOperation, user: str, *, revoke: bool = False
+) -> None:
+    """From now on nobody but the named users may do anything with the resource; ``revoke`` takes that back."""
+    about = (kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+    admin = AdminClient({"bootstrap.servers": guarded.secure_servers, **guarded.secure_settings})
+    done = admin.delete_acls([AclBindingFilter(*about)]) if revoke else admin.create_acls([AclBinding(*about)])
+    for future in done.values():
+        future.result(60)
 
 
 def stable_end(cluster: Cluster, topic: str, partition: int) -> int:
@@ -174,6 +186,36 @@ def test_wrong_credentials_and_unsupported_mechanisms_are_told_apart(operator: O
     assert "ssl.key.pem" in other.err
 
 
+def test_a_user_who_may_not_see_all_ids_is_not_told_that_a_transaction_hangs(
+    cluster: Cluster, guarded: GuardedBroker, operator: Operator
+) -> None:
+    topic, unread = cluster.topic("orders", partitions=2), cluster.topic("unread")
+    producer = begun(cluster, topic, transactional_id=f"{topic}-writer")
+    place = TopicPartition(topic, 1)
+    write_late(cluster.bootstrap_servers, place, timestamp_ms=LONG_AGO_MS)
+    everything = ((ResourceType.TRANSACTIONAL_ID, "*"), (ResourceType.BROKER, "kafka-cluster"))
+    allow(guarded, ResourceType.TOPIC, unread, AclOperation.DESCRIBE, READER)
+    for kind, name in everything:
+        allow(guarded, kind, name, AclOperation.ALL, "ANONYMOUS")
+    as_reader = ("--config", f"sasl.username={READER}")
+    try:
+        of_reader = operator.run("txn", "list", "--json", "--topic", topic, "--topic", unread, *as_reader, secure=True)
+        found = [json.loads(line) for line in of_reader.out.splitlines()]
+        at = ("--topic", topic, "--partition", "1", "--start-offset", "0")
+        refused = operator.run("txn", "abort", *at, *as_reader, secure=True, status=2)
+        forced = operator.run("txn", "abort", *at, "--force", *as_reader, secure=True, status=6)
+        assert [each["state"] for each in operator.listed(topic, secure=True)] == ["Ongoing", "Hanging"]
+    finally:
+        for kind, name in everything:
+            allow(guarded, kind, name, AclOperation.ALL, "ANONYMOUS", revoke=True)
+    assert [(each["state"], each["hanging"]) for each in found] == [("Unlisted", False), ("Hidden", None)]
+    assert f"{unread} was not looked at: " in of_reader.err
+    assert "TOPIC_AUTHORIZATION_FAILED" in of_reader.err
+    assert "no transactional id that this user may see has its producer id" in refused.err
+    assert f"the cluster would not end the transaction on {topic}[1]: CLUSTER_AUTHORIZATION_FAILED" in forced.err
+    producer.abort_transaction(60)
+
+
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
@@ -200,16 +242,6 @@ def without_numbers(text: str) -> str:
 
 
 # -- the doctor ------------------------------------------------------------------------------------------------------
-
-
-def allow(guarded: GuardedBroker, kind: ResourceType, name: str, operation: AclOperation, user: str) -> None:
-    """From now on nobody but the named users may do anything with the resource."""
-    binding = AclBinding(
-        kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW
-    )
-    admin = AdminClient({"bootstrap.servers": guarded.secure_servers, **guarded.secure_settings})
-    for future in admin.create_acls([binding]).values():
-        future.result(60)
 
 
 def diagnosed(operator: Operator, *arguments: str, status: int = 0) -> dict[str, tuple[str, str]]:
