@@ -312,12 +312,24 @@ def txn_abort(  # noqa: PLR0913, PLR0917  each parameter is an option
 
 
 @app.command()
-def doctor(
+def doctor(  # noqa: PLR0913, PLR0917  each parameter is an option
     bootstrap: Bootstrap,
     group: Annotated[str | None, typer.Option("--group", help="A consumer group to look at.")] = None,
     topics: Annotated[
         list[str] | None, typer.Option("--topic", metavar="TOPIC", help="A topic to look at. May be repeated.")
     ] = None,
+    sources: Annotated[
+        list[str] | None, typer.Option("--from", metavar="TOPIC", help="An input topic of the job. May be repeated.")
+    ] = None,
+    targets: Annotated[
+        list[str] | None, typer.Option("--to", metavar="TOPIC", help="An output topic of the job. May be repeated.")
+    ] = None,
+    transactional_id: Annotated[str | None, typer.Option(metavar="ID", help="The job's, where it is pinned.")] = None,
+    longest_pause_h: Annotated[
+        float,
+        typer.Option("--longest-pause", metavar="H", help="Hours that pass at most without a record or job.", min=0),
+    ] = 72.0,
+    as_json: Json = False,
     config: Config = None,
     config_file: ConfigFile = None,
     verbose: Verbose = False,
@@ -329,9 +341,13 @@ def doctor(
             bootstrap_servers=bootstrap,
             group_id=group,
             topics=parse_names(topics, option="--topic") if topics else (),
+            input_topics=parse_names(sources, option="--from") if sources else (),
+            output_topics=parse_names(targets, option="--to") if targets else (),
+            transactional_id=transactional_id,
+            longest_pause_s=longest_pause_h * 3600,
             settings=client_settings(config or (), config_file),
         )
-        report(diagnose(options), _console())
+        report(diagnose(options), _console(), as_json=as_json)
 
 
 def _console() -> Console:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from rich.console import Console
 from rich.text import Text
@@ -16,21 +18,31 @@ from eos_client.cli.doctor_checks import (
     Level,
     TopicFacts,
     examine,
+    is_open_to_all,
 )
-from eos_client.config import EosConfig
+from eos_client.cli.transactions import ClusterAccess, survey, transactions_admin
+from eos_client.config import CONSUMER_ONLY, EosConfig
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin, TopicDescription
-from eos_client.errors import ClusterUnfitError
+from eos_client.confluent.admin.transactional_ids import LONGEST_TIMEOUT_MS, may_use_transactional_id
+from eos_client.errors import ClusterUnfitError, EosError
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions:
-    """The options of ``eos-client doctor``. ``timeout_s`` bounds each request to the cluster."""
+    """The options of ``eos-client doctor``. ``timeout_s`` bounds each request to the cluster.
+
+    ``longest_pause_s``: how many seconds the job may be without a record, or be stopped.
+    """
 
     bootstrap_servers: str
     group_id: str | None = None
     topics: Sequence[str] = ()
+    input_topics: Sequence[str] = ()
+    output_topics: Sequence[str] = ()
+    transactional_id: str | None = None
+    longest_pause_s: float = 72 * 3600.0
     settings: Mapping[str, str] = field(default_factory=dict)
     timeout_s: float = 10.0
 
@@ -44,6 +56,7 @@ def diagnose(options: DoctorOptions) -> list[Finding]:
     config = EosConfig(
         {**options.settings, "bootstrap.servers": options.bootstrap_servers},
         group_id=options.group_id or "eos-client-doctor",
+        transactional_id=options.transactional_id,
     )
     admin = ClusterAdmin(options.bootstrap_servers, options.settings, timeout_s=options.timeout_s)
     accepted = Finding(Level.OK, "configuration", "nothing in it breaks exactly-once")
@@ -52,19 +65,62 @@ def diagnose(options: DoctorOptions) -> list[Finding]:
 
 def _gather(admin: ClusterAdmin, config: EosConfig, options: DoctorOptions) -> Facts:
     cluster = admin.cluster()
-    topics = admin.topics(options.topics)
+    broker = admin.broker_settings(min(cluster.brokers))
     in_force = {**config.consumer_config(), **config.producer_config()}
-    return Facts(
+    names = dict.fromkeys([*options.topics, *options.input_topics, *options.output_topics])
+    facts = Facts(
         cluster=cluster,
-        broker=admin.broker_settings(min(cluster.brokers)),
+        broker=broker,
         config={key: str(value) for key, value in in_force.items()},
-        topics=tuple(
-            TopicFacts(name, topic, admin.topic_settings(name) if topic else {}) for name, topic in topics.items()
-        ),
+        topics=tuple(_topic_facts(admin, name, options) for name in names),
         internal_topics=_internal_topics(admin),
         group_id=options.group_id,
-        group=admin.group(options.group_id) if options.group_id else None,
+        longest_pause_s=options.longest_pause_s,
     )
+    if options.group_id:
+        operations = admin.group_operations(options.group_id)
+        group = None if operations == frozenset() else admin.group(options.group_id)
+        facts = replace(facts, group=group, group_operations=operations)
+    return _with_open_transactions(_with_permission_of_id(facts, options), admin, options)
+
+
+def _topic_facts(admin: ClusterAdmin, name: str, options: DoctorOptions) -> TopicFacts:
+    roles = {"READ": name in options.input_topics, "WRITE": name in options.output_topics}
+    needs = frozenset(operation for operation, is_needed in roles.items() if is_needed)
+    operations = admin.topic_operations(name)
+    described = None if operations == frozenset() else admin.topics([name])[name]
+    settings = {} if described is None else admin.topic_settings(name)
+    return TopicFacts(name, described, settings, needs, operations)
+
+
+def _with_permission_of_id(facts: Facts, options: DoctorOptions) -> Facts:
+    if is_open_to_all(facts) or not options.output_topics:
+        return facts
+    name = options.transactional_id or f"eos-{uuid.uuid4()}"  # as it is generated for a job that pins none
+    facts = replace(facts, transactional_id=name)
+    limit_ms = int(facts.broker.get("transaction.max.timeout.ms", LONGEST_TIMEOUT_MS))
+    if options.transactional_id and limit_ms >= LONGEST_TIMEOUT_MS:
+        return replace(facts, id_unknown="asking could fence a running job, as transaction.max.timeout.ms is not known")
+    settings = {key: value for key, value in options.settings.items() if key not in CONSUMER_ONLY}
+    try:
+        may = may_use_transactional_id(options.bootstrap_servers, settings, name, timeout_s=options.timeout_s)
+    except ClusterUnfitError as error:
+        return replace(facts, id_unknown=str(error))
+    return replace(facts, may_use_id=may)
+
+
+def _with_open_transactions(facts: Facts, admin: ClusterAdmin, options: DoctorOptions) -> Facts:
+    topics = [topic.name for topic in facts.topics if topic.description]
+    if topics and facts.internal_topics.get(OFFSETS_LOG):
+        topics.append(OFFSETS_LOG)
+    access = ClusterAccess(
+        bootstrap_servers=options.bootstrap_servers, settings=options.settings, timeout_s=options.timeout_s
+    )
+    try:
+        with transactions_admin(access) as transactions:
+            return replace(facts, survey=survey(admin, transactions, topics))
+    except EosError as error:  # the finding says that, and why, nothing was looked for
+        return replace(facts, no_survey=str(error))
 
 
 def _internal_topics(admin: ClusterAdmin) -> dict[str, TopicDescription | None]:
@@ -74,11 +130,25 @@ def _internal_topics(admin: ClusterAdmin) -> dict[str, TopicDescription | None]:
         return {}
 
 
-def report(findings: Sequence[Finding], console: Console) -> None:
-    """Print one line for each finding, and its remedy below it.
+def report(findings: Sequence[Finding], console: Console, *, as_json: bool = False) -> None:
+    """Print one line for each finding, and its remedy below it; or each finding as one line of JSON.
 
     :raises ClusterUnfitError: a finding is a failure.
     """
+    if as_json:
+        for finding in findings:
+            print(json.dumps(asdict(finding)))
+    else:
+        _print(findings, console)
+    failed = [finding.subject for finding in findings if finding.level is Level.FAIL]
+    if failed:
+        way_out = "Each has its way_out" if as_json else "The remedies are above"
+        raise ClusterUnfitError(f"not fit for exactly-once: {', '.join(failed)}. {way_out}")
+    if not as_json:
+        console.print(Text("fit for exactly-once", style="green"))
+
+
+def _print(findings: Sequence[Finding], console: Console) -> None:
     for finding in findings:
         line = Text.assemble(
             (f"{finding.level.value:<5}", _STYLES[finding.level]), f"{finding.subject}: {finding.text}"
@@ -86,7 +156,3 @@ def report(findings: Sequence[Finding], console: Console) -> None:
         console.print(line, soft_wrap=True)
         if finding.way_out:
             console.print(Text(f"      -> {finding.way_out}"), soft_wrap=True)
-    failed = [finding.subject for finding in findings if finding.level is Level.FAIL]
-    if failed:
-        raise ClusterUnfitError(f"not fit for exactly-once: {', '.join(failed)}. The remedies are above")
-    console.print(Text("fit for exactly-once", style="green"))

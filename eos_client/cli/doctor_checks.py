@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from eos_client.cli.transactions import Survey, abort_command, shown_age
 from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDescription, TopicDescription
+from eos_client.core.hanging_transactions import Standing
 
 TRANSACTION_LOG = "__transaction_state"
 OFFSETS_LOG = "__consumer_offsets"
@@ -36,16 +38,27 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A requested topic; ``description`` is ``None`` when it does not exist."""
+    """A requested topic; ``description`` is ``None`` when it does not exist or may not be seen.
+
+    ``needs``: what a job must be permitted on it, by Kafka's names (``READ``); ``operations``: what this user is
+    permitted, none where it may not even see the topic, ``None`` where no broker tells.
+    """
 
     name: str
     description: TopicDescription | None
     settings: Mapping[str, str]
+    needs: frozenset[str] = frozenset()
+    operations: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything that the checks look at. ``config``: the client settings in force, ours and the user's."""
+    """Everything that the checks look at. ``config``: the client settings in force, ours and the user's.
+
+    ``may_use_id`` says whether transactions may be run under ``transactional_id``; where it is ``None``, ``id_unknown``
+    says why. ``survey`` is of the open transactions; without one, ``no_survey`` says why. ``longest_pause_s``: how many
+    seconds a job may be without a record, or be stopped.
+    """
 
     cluster: ClusterDescription
     broker: Mapping[str, str]
@@ -54,6 +67,13 @@ class Facts:
     internal_topics: Mapping[str, TopicDescription | None] = field(default_factory=dict)
     group_id: str | None = None
     group: GroupDescription | None = None
+    group_operations: frozenset[str] | None = None
+    transactional_id: str | None = None
+    may_use_id: bool | None = None
+    id_unknown: str = ""
+    longest_pause_s: float = 0.0
+    survey: Survey | None = None
+    no_survey: str = ""
 
 
 def examine(facts: Facts) -> list[Finding]:
@@ -161,20 +181,23 @@ def check_transaction_timeout(facts: Facts) -> Iterator[Finding]:
 def check_topics(facts: Facts) -> Iterator[Finding]:
     """Check the topics' replicas: exactly-once ends where a committed record can be lost with a broker."""
     for topic in facts.topics:
-        yield from _topic(topic, len(facts.cluster.brokers))
+        subject = f"topic {topic.name}"
+        if topic.description is not None:
+            yield from _topic(subject, topic.description, topic.settings, len(facts.cluster.brokers))
+        elif topic.operations is None:
+            yield Finding(Level.FAIL, subject, "does not exist", "create it, or correct the name")
+        elif not topic.needs:  # else check_permissions tells it
+            yield Finding(Level.FAIL, subject, "may not be seen by this user", "allow Describe on it to this user")
 
 
-def _topic(topic: TopicFacts, broker_count: int) -> Iterator[Finding]:
-    subject = f"topic {topic.name}"
-    described = topic.description
-    if described is None:
-        yield Finding(Level.FAIL, subject, "does not exist", "create it, or correct the name")
-        return
-    min_isr = _integer(topic.settings, "min.insync.replicas") or 1
+def _topic(
+    subject: str, described: TopicDescription, settings: Mapping[str, str], broker_count: int
+) -> Iterator[Finding]:
+    min_isr = _integer(settings, "min.insync.replicas") or 1
     factor = described.replicas_min
     shape = f"{described.partition_count} partitions, replication factor {factor}, min.insync.replicas {min_isr}"
     problems = []
-    if not topic.settings:
+    if not settings:
         way_out = "allow DescribeConfigs on the topic to this user"
         problems.append((Level.WARN, f"{described.partition_count} partitions; its settings cannot be read", way_out))
     if described.leaderless:
@@ -184,13 +207,13 @@ def _topic(topic: TopicFacts, broker_count: int) -> Iterator[Finding]:
         text = f"{shape}, {described.insync_replicas_min} in sync: no acks=all write is accepted"
         way_out = f"lower min.insync.replicas to at most {factor}, or bring back the missing replicas"
         problems.append((Level.FAIL, text, way_out))
-    if topic.settings.get("unclean.leader.election.enable") == "true":
+    if settings.get("unclean.leader.election.enable") == "true":
         text = "unclean.leader.election.enable=true: a stale replica may become leader and drop committed records"
         problems.append((Level.FAIL, text, "set unclean.leader.election.enable=false on the topic"))
     if factor < min(broker_count, 3):
         way_out = f"recreate it with replication factor {min(broker_count, 3)}"
         problems.append((Level.WARN, f"{shape} on {broker_count} brokers: too few copies", way_out))
-    elif topic.settings and factor > 1 and min_isr < 2:  # noqa: PLR2004  two copies of each acknowledged record
+    elif settings and factor > 1 and min_isr < 2:  # noqa: PLR2004  two copies of each acknowledged record
         text = f"{shape}: an acknowledged record may have one copy only"
         problems.append((Level.WARN, text, "set min.insync.replicas=2 on the topic"))
     for level, text, way_out in problems:
@@ -204,6 +227,8 @@ def check_group(facts: Facts) -> Iterator[Finding]:
     if facts.group_id is None:
         return
     subject = f"group {facts.group_id}"
+    if facts.group is None and facts.group_operations == frozenset():
+        return  # check_permissions tells it
     if facts.group is None:
         yield Finding(Level.OK, subject, "new: it will be created when its first member joins")
         return
@@ -214,6 +239,101 @@ def check_group(facts: Facts) -> Iterator[Finding]:
         yield Finding(Level.WARN, subject, f"{text}, but this configuration says group.protocol={ours}", way_out)
     else:
         yield Finding(Level.OK, subject, text)
+
+
+def check_permissions(facts: Facts) -> Iterator[Finding]:
+    """Check what a job needs: Read on inputs and group, Write on outputs and the transactional id."""
+    if is_open_to_all(facts):
+        yield Finding(Level.OK, "permissions", "the brokers have no authorizer: everyone may do everything")
+        return
+    for topic in facts.topics:
+        if topic.description is not None or topic.operations is not None:
+            yield from _permitted(f"permissions on topic {topic.name}", topic.needs, topic.operations)
+    if facts.group_id is not None:
+        yield from _permitted(f"permissions on group {facts.group_id}", frozenset({"READ"}), facts.group_operations)
+    if facts.transactional_id is not None:
+        subject = f"permissions on transactional id {facts.transactional_id}"
+        if facts.may_use_id is None:
+            way_out = "a job finds out when it starts: it ends with the name of what it may not use"
+            yield Finding(Level.WARN, subject, f"not known: {facts.id_unknown}", way_out)
+        else:
+            yield from _permitted(subject, frozenset({"WRITE"}), frozenset({"WRITE"} if facts.may_use_id else ()))
+
+
+def is_open_to_all(facts: Facts) -> bool:
+    """Tell whether the brokers are known to have no authorizer."""
+    return facts.broker.get("authorizer.class.name") == ""
+
+
+def _permitted(subject: str, needs: frozenset[str], operations: frozenset[str] | None) -> Iterator[Finding]:
+    names = " and ".join(sorted(name.title() for name in needs))
+    if not needs:
+        return
+    if operations is None:
+        yield Finding(Level.WARN, subject, "the brokers do not tell", f"see that this user has {names} on it")
+    elif needs <= operations:
+        yield Finding(Level.OK, subject, names)
+    else:
+        lacking = " and ".join(sorted(name.title() for name in needs - operations))
+        yield Finding(Level.FAIL, subject, f"missing: {lacking}", f"allow {lacking} on it to this user")
+
+
+def check_expiry(facts: Facts) -> Iterator[Finding]:
+    """Check that what brokers remember of a job outlives its longest pause."""
+    id_expiry_ms = _integer(facts.broker, _ID_EXPIRY)
+    if id_expiry_ms is not None:
+        text = "an id is forgotten after {} without a transaction: the first one after it is aborted and repeated"
+        yield _outlives(facts, _ID_EXPIRY, id_expiry_ms / 1000, text)
+    retention_min = _integer(facts.broker, _OFFSETS_RETENTION)
+    if retention_min is not None:
+        text = "a group's offsets are forgotten after {} without a member: auto.offset.reset then decides what is read"
+        yield _outlives(facts, _OFFSETS_RETENTION, retention_min * 60, text)
+
+
+_ID_EXPIRY = "transactional.id.expiration.ms"
+_OFFSETS_RETENTION = "offsets.retention.minutes"
+
+
+def _outlives(facts: Facts, key: str, limit_s: float, text: str) -> Finding:
+    pause = shown_age(round(facts.longest_pause_s))
+    text = f"{text.format(shown_age(round(limit_s)))}; the longest pause is {pause}"
+    if facts.longest_pause_s < limit_s:
+        return Finding(Level.OK, key, text)
+    way_out = (
+        f"raise {key} on the brokers above the longest pause, or give a shorter --longest-pause if that is too long"
+    )
+    return Finding(Level.WARN, key, text, way_out)
+
+
+def check_open_transactions(facts: Facts) -> Iterator[Finding]:
+    """Check for transactions that nobody will end (KIP-664): readers with read_committed wait before them for good."""
+    if facts.survey is None:
+        if facts.no_survey:
+            way_out = "look with eos-client txn list, as a user who may read the topics"
+            yield Finding(Level.WARN, _HANGING, f"not looked for: {facts.no_survey}", way_out)
+        return
+    yield from (
+        Finding(Level.WARN, _HANGING, f"not looked for on {topic}: {reason}", "look as a user who may read it")
+        for topic, reason in facts.survey.unread.items()
+    )
+    unlisted = [(each, standing) for each, standing in facts.survey.found if standing is not Standing.ONGOING]
+    for each, standing in unlisted:
+        age = shown_age((facts.survey.now_ms - each.last_timestamp_ms) // 1000)
+        subject = f"transaction at {each.topic}[{each.partition}]@{each.start_offset}"
+        text = f"{standing.value}; its last record is {age} old, and read_committed readers wait before it"
+        if standing is Standing.HANGING:
+            yield Finding(Level.FAIL, subject, text, abort_command(each))
+        else:
+            yield Finding(
+                Level.WARN, subject, text, "look again with eos-client txn list, as a user who may see all ids"
+            )
+    if not unlisted:
+        ages_s = [(facts.survey.now_ms - each.started_ms) // 1000 for each in facts.survey.known if each.started_ms]
+        oldest = f", the oldest for {shown_age(max(ages_s))}" if ages_s else ""
+        yield Finding(Level.OK, _HANGING, f"none; {len(ages_s)} open{oldest}")
+
+
+_HANGING = "hanging transactions"
 
 
 def _integer(settings: Mapping[str, str], key: str) -> int | None:
@@ -230,4 +350,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     check_transaction_timeout,
     check_topics,
     check_group,
+    check_permissions,
+    check_expiry,
+    check_open_transactions,
 )

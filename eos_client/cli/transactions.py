@@ -108,7 +108,7 @@ def _limit_ms(admin: ClusterAdmin) -> int:
 def list_transactions(
     access: ClusterAccess, topics: Sequence[str] = (), *, every: bool = False, as_json: bool = False
 ) -> None:
-    """Print the open transactions, and say on stderr which topics could not be looked at.
+    """Print the open transactions, or those on ``topics``; say on stderr which topics could not be looked at.
 
     :param every: print the transactional ids without an open transaction, too.
     :raises ClusterUnfitError: a named topic does not exist, or the cluster refuses to list transactions.
@@ -117,7 +117,7 @@ def list_transactions(
     admin.cluster()  # says why a cluster cannot be reached, or does not take the credentials
     with transactions_admin(access) as transactions:
         seen = survey(admin, transactions, topics)
-    rows = [*_known_rows(seen, every=every), *_unlisted_rows(seen)]
+    rows = [*_known_rows(seen, topics, every=every), *_unlisted_rows(seen)]
     for row in rows:
         print(json.dumps(row) if as_json else _as_text(row))
     if not rows and not as_json:
@@ -126,10 +126,11 @@ def list_transactions(
         print(f"eos-client: {topic} was not looked at: {reason}", file=sys.stderr)
 
 
-def _known_rows(seen: Survey, *, every: bool) -> Iterator[dict[str, Any]]:
+def _known_rows(seen: Survey, topics: Sequence[str], *, every: bool) -> Iterator[dict[str, Any]]:
     starts = {(each.producer_id, each.topic, each.partition): each.start_offset for each, _ in seen.found}
     for each in sorted(seen.known, key=lambda known: known.transactional_id):
-        if each.is_open or every:
+        is_here = not topics or any(topic in topics for topic, _ in each.partitions)
+        if is_here and (each.is_open or every):
             places = [
                 {
                     "topic": topic,
@@ -196,11 +197,19 @@ def _place(place: Mapping[str, Any]) -> str:
 def _way_out(row: Mapping[str, Any]) -> list[str]:
     if row["hanging"]:
         (at,) = row["partitions"]
-        options = f"--topic {at['topic']} --partition {at['partition']} --start-offset {at['start_offset']}"
-        return [f"      -> nobody will end it: eos-client txn abort {options}"]
+        return [f"      -> nobody will end it: {_abort_command(at['topic'], at['partition'], at['start_offset'])}"]
     if row["hanging"] is None:
         return ["      -> it may be of an id that this user may not see: list as one with Describe on all of them"]
     return []
+
+
+def abort_command(transaction: OpenTransaction) -> str:
+    """Return the command that ends ``transaction`` on its partition."""
+    return _abort_command(transaction.topic, transaction.partition, transaction.start_offset)
+
+
+def _abort_command(topic: str, partition: int, start_offset: int) -> str:
+    return f"eos-client txn abort --topic {topic} --partition {partition} --start-offset {start_offset}"
 
 
 def shown_age(seconds: int) -> str:

@@ -4,7 +4,9 @@ from typing import Any
 import pytest
 
 from eos_client.cli.doctor_checks import Facts, Level, TopicFacts, examine
+from eos_client.cli.transactions import Survey
 from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDescription, TopicDescription
+from eos_client.core.hanging_transactions import KnownTransaction, OpenTransaction, Standing
 
 ORDERS = TopicDescription("orders", 6, 3, 3, ())
 FIT = Facts(
@@ -18,6 +20,9 @@ FIT = Facts(
         "offsets.topic.replication.factor": "3",
         "min.insync.replicas": "2",
         "transaction.max.timeout.ms": "900000",
+        "transactional.id.expiration.ms": "604800000",
+        "offsets.retention.minutes": "10080",
+        "authorizer.class.name": "",
     },
     config={"group.protocol": "consumer", "transaction.timeout.ms": "10000"},
     topics=(
@@ -33,6 +38,8 @@ FIT = Facts(
     },
     group_id="billing",
     group=GroupDescription("stable", "consumer", 2),
+    longest_pause_s=72 * 3600,
+    survey=Survey((), (), {}, 0),
 )
 
 
@@ -48,6 +55,28 @@ def topic(**changes: Any) -> Any:
     return (TopicFacts("orders", replace(ORDERS, **changes), settings),)
 
 
+AUTHORIZED = replace(
+    FIT,
+    broker=broker(authorizer_class_name="StandardAuthorizer"),
+    topics=(replace(FIT.topics[0], needs=frozenset({"READ", "WRITE"}), operations=frozenset({"READ", "WRITE"})),),
+    group_operations=frozenset({"READ", "DESCRIBE"}),
+    transactional_id="billing-0",
+    may_use_id=True,
+)
+
+
+def permitted(*operations: str) -> Any:
+    return replace(AUTHORIZED, topics=(replace(AUTHORIZED.topics[0], operations=frozenset(operations)),))
+
+
+UNSEEN = TopicFacts("orders", None, {}, operations=frozenset())
+LATE = OpenTransaction("orders", 1, 4001, 0, 2, 17, last_timestamp_ms=0)
+
+
+def found(standing: Standing) -> Any:
+    return replace(FIT, survey=Survey((), ((LATE, standing),), {}, 7_200_000))
+
+
 def worst(facts: Any, subject: Any) -> Any:
     """The level and text of the worst finding about ``subject``, which must come with a way out unless it is ok."""
     findings = [finding for finding in examine(facts) if finding.subject == subject]
@@ -59,6 +88,17 @@ def worst(facts: Any, subject: Any) -> Any:
 
 def test_a_fit_cluster_has_only_good_findings() -> None:
     assert {finding.level for finding in examine(FIT)} == {Level.OK}
+    assert {finding.level for finding in examine(AUTHORIZED)} == {Level.OK}
+    assert len(examine(AUTHORIZED)) == len(examine(FIT)) + 2  # for each resource instead of one
+
+
+def test_open_transactions_that_end_by_themselves_are_counted_with_the_age_of_the_oldest() -> None:
+    known = [
+        KnownTransaction(str(n), 1, n, "Ongoing", 0, 60_000, started_ms) for n, started_ms in ((1, 5000), (2, 9000))
+    ]
+    own = replace(LATE, producer_id=1)
+    facts = replace(FIT, survey=Survey(tuple(known), ((own, Standing.ONGOING),), {}, 65_000))
+    assert worst(facts, "hanging transactions") == (Level.OK, "none; 2 open, the oldest for 60 s ")
 
 
 NO_INTERNAL_TOPICS = {"__transaction_state": None, "__consumer_offsets": None}
@@ -165,6 +205,84 @@ CASES = {
         "group billing",
         Level.OK,
         "empty, classic protocol",
+    ),
+    "permission to read an input is missing": (
+        permitted("WRITE", "DESCRIBE"),
+        "permissions on topic orders",
+        Level.FAIL,
+        "missing: Read allow Read on it to this user",
+    ),
+    "all permissions on a topic are missing": (
+        replace(permitted(), topics=(replace(UNSEEN, needs=frozenset({"READ", "WRITE"})),)),
+        "permissions on topic orders",
+        Level.FAIL,
+        "missing: Read and Write",
+    ),
+    "a topic of no role may not be seen": (
+        replace(AUTHORIZED, topics=(UNSEEN,)),
+        "topic orders",
+        Level.FAIL,
+        "may not be seen by this user",
+    ),
+    "permission to read as the group is missing": (
+        replace(AUTHORIZED, group=None, group_operations=frozenset()),
+        "permissions on group billing",
+        Level.FAIL,
+        "allow Read on it",
+    ),
+    "the brokers do not tell permissions": (
+        replace(AUTHORIZED, group_operations=None),
+        "permissions on group billing",
+        Level.WARN,
+        "see that this user has Read on it",
+    ),
+    "permission to write as the transactional id is missing": (
+        replace(AUTHORIZED, may_use_id=False),
+        "permissions on transactional id billing-0",
+        Level.FAIL,
+        "allow Write on it",
+    ),
+    "the permission on the transactional id is not known": (
+        replace(AUTHORIZED, may_use_id=None, id_unknown="no answer"),
+        "permissions on transactional id billing-0",
+        Level.WARN,
+        "not known: no answer",
+    ),
+    "ids are forgotten in the longest pause": (
+        replace(FIT, longest_pause_s=7 * 86400),
+        "transactional.id.expiration.ms",
+        Level.WARN,
+        "the first one after it is aborted and repeated; the longest pause is 7 days",
+    ),
+    "offsets are forgotten in the longest pause": (
+        replace(FIT, broker=broker(offsets_retention_minutes="4320")),
+        "offsets.retention.minutes",
+        Level.WARN,
+        "auto.offset.reset then decides what is read; the longest pause is 3 days",
+    ),
+    "a transaction hangs": (
+        found(Standing.HANGING),
+        "transaction at orders[1]@17",
+        Level.FAIL,
+        "wait before it eos-client txn abort --topic orders --partition 1 --start-offset 17",
+    ),
+    "a transaction may hang": (
+        found(Standing.HIDDEN),
+        "transaction at orders[1]@17",
+        Level.WARN,
+        "user may see has its producer id; its last record is 2 h old",
+    ),
+    "transactions were not looked for": (
+        replace(FIT, survey=None, no_survey="kafka-python is not installed"),
+        "hanging transactions",
+        Level.WARN,
+        "not looked for: kafka-python is not installed",
+    ),
+    "a topic was not looked at": (
+        replace(FIT, survey=Survey((), (), {"orders": "TOPIC_AUTHORIZATION_FAILED"}, 0)),
+        "hanging transactions",
+        Level.WARN,
+        "not looked for on orders: TOPIC_AUTHORIZATION_FAILED",
     ),
     "new group": (replace(FIT, group=None), "group billing", Level.OK, "new"),
 }

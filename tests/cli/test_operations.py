@@ -1,20 +1,37 @@
 """What an operator does on a real cluster: finds transactions that hang, ends them, and asks the doctor."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by its documentation, not by __all__
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from kafka import TopicPartition
 
+from eos_client.cli import doctor
+from eos_client.cli.doctor import DoctorOptions, diagnose
+from eos_client.cli.doctor_checks import Level
+from eos_client.cli.failures import ExtraMissingError
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from tests.cli.conftest import Cluster
-from tests.support.guarded_broker import PASSWORD, GuardedBroker, guarded_broker
+from tests.support.guarded_broker import PASSWORD, READER, GuardedBroker, guarded_broker
 from tests.support.late_writes import NOBODYS_PRODUCER_ID, write_late
 
 pytestmark = pytest.mark.kafka
 
+PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
 LONG_AGO_MS = 1_700_000_000_000
 
 
@@ -49,10 +66,12 @@ class Operator:
         assert ended_with == status or (status is None and ended_with), command.out + command.err
         return command
 
+    def all_ids(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.run("txn", "list", "--all", "--json").out.splitlines()]
+
     def listed(self, topic: str, *, secure: bool = False) -> list[dict[str, Any]]:
         command = self.run("txn", "list", "--json", "--topic", topic, secure=secure)
-        listed = [json.loads(line) for line in command.out.splitlines()]
-        return [each for each in listed if any(place["topic"] == topic for place in each["partitions"])]
+        return [json.loads(line) for line in command.out.splitlines()]
 
 
 @pytest.fixture
@@ -60,15 +79,26 @@ def operator(guarded: GuardedBroker, eos_client: Any, tmp_path: Any) -> Operator
     return Operator(guarded, eos_client, tmp_path / "secure.toml")
 
 
-def begun(cluster: Cluster, topic: str, *, transactional_id: str) -> Producer:
+def begun(cluster: Cluster, topic: str, *, transactional_id: str, timeout_ms: int = 600_000) -> Producer:
     """A producer with a transaction that is open on partition 0."""
-    settings = {"bootstrap.servers": cluster.bootstrap_servers, "transaction.timeout.ms": 600_000}
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "transaction.timeout.ms": timeout_ms}
     producer = Producer({**settings, "transactional.id": transactional_id})
     producer.init_transactions(60)
     producer.begin_transaction()
     producer.produce(topic, b"pending", partition=0)
     producer.flush(60)
     return producer
+
+
+def allow(
+    guarded: GuardedBroker, kind: ResourceType, name: str, operation: AclOperation, user: str, *, revoke: bool = False
+) -> None:
+    """From now on nobody but the named users may do anything with the resource; ``revoke`` takes that back."""
+    about = (kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+    admin = AdminClient({"bootstrap.servers": guarded.secure_servers, **guarded.secure_settings})
+    done = admin.delete_acls([AclBindingFilter(*about)]) if revoke else admin.create_acls([AclBinding(*about)])
+    for future in done.values():
+        future.result(60)
 
 
 def stable_end(cluster: Cluster, topic: str, partition: int) -> int:
@@ -154,3 +184,138 @@ def test_wrong_credentials_and_unsupported_mechanisms_are_told_apart(operator: O
     assert "Authentication failed" in wrong.err
     other = operator.run("txn", "list", "--config", "ssl.key.pem=x", secure=True, status=4)
     assert "ssl.key.pem" in other.err
+
+
+def test_a_user_who_may_not_see_all_ids_is_not_told_that_a_transaction_hangs(
+    cluster: Cluster, guarded: GuardedBroker, operator: Operator
+) -> None:
+    topic, unread = cluster.topic("orders", partitions=2), cluster.topic("unread")
+    producer = begun(cluster, topic, transactional_id=f"{topic}-writer")
+    place = TopicPartition(topic, 1)
+    write_late(cluster.bootstrap_servers, place, timestamp_ms=LONG_AGO_MS)
+    everything = ((ResourceType.TRANSACTIONAL_ID, "*"), (ResourceType.BROKER, "kafka-cluster"))
+    allow(guarded, ResourceType.TOPIC, unread, AclOperation.DESCRIBE, READER)
+    for kind, name in everything:
+        allow(guarded, kind, name, AclOperation.ALL, "ANONYMOUS")
+    as_reader = ("--config", f"sasl.username={READER}")
+    try:
+        of_reader = operator.run("txn", "list", "--json", "--topic", topic, "--topic", unread, *as_reader, secure=True)
+        found = [json.loads(line) for line in of_reader.out.splitlines()]
+        at = ("--topic", topic, "--partition", "1", "--start-offset", "0")
+        refused = operator.run("txn", "abort", *at, *as_reader, secure=True, status=2)
+        forced = operator.run("txn", "abort", *at, "--force", *as_reader, secure=True, status=6)
+        assert [each["state"] for each in operator.listed(topic, secure=True)] == ["Ongoing", "Hanging"]
+    finally:
+        for kind, name in everything:
+            allow(guarded, kind, name, AclOperation.ALL, "ANONYMOUS", revoke=True)
+    assert [(each["state"], each["hanging"]) for each in found] == [("Unlisted", False), ("Hidden", None)]
+    assert f"{unread} was not looked at: " in of_reader.err
+    assert "TOPIC_AUTHORIZATION_FAILED" in of_reader.err
+    assert "no transactional id that this user may see has its producer id" in refused.err
+    assert f"the cluster would not end the transaction on {topic}[1]: CLUSTER_AUTHORIZATION_FAILED" in forced.err
+    producer.abort_transaction(60)
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_shows_what_the_commands_print(cluster: Cluster, guarded: GuardedBroker, operator: Operator) -> None:
+    """But for numbers, and for the page's names and address, each of which stands for one of this test's."""
+    orders, invoices = cluster.topic("orders", partitions=2), cluster.topic("invoices")
+    job_id = f"{cluster.prefix}-billing-0"
+    producer = begun(cluster, orders, transactional_id=job_id, timeout_ms=60_000)
+    write_late(cluster.bootstrap_servers, TopicPartition(orders, 1), timestamp_ms=LONG_AGO_MS)
+    real = {"billing-0": job_id, "orders": orders, "invoices": invoices, "billing": f"{cluster.prefix}-billing"}
+    real |= {"localhost:9092": guarded.bootstrap_servers}
+    named = re.compile(r"localhost:9092|\b(?:billing-0|billing|orders|invoices)\b")
+    shown = re.findall(r"```console\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(shown) == 2
+    for command, _, printed in re.findall(r"\$ eos-client (.*) (--bootstrap.*)\n((?:[^$].*\n)*)", "".join(shown)):
+        arguments = [named.sub(lambda name: real[name[0]], word) for word in command.split()]
+        expected = named.sub(lambda name: real[name[0]], printed)
+        assert without_numbers(operator.run(*arguments).out) == without_numbers(expected)
+    producer.abort_transaction(60)
+
+
+def without_numbers(text: str) -> str:
+    return re.sub(r"\d+ (?:s|min|h|days)\b|\d+", "N", text)
+
+
+# -- the doctor ------------------------------------------------------------------------------------------------------
+
+
+def diagnosed(operator: Operator, *arguments: str, status: int = 0) -> dict[str, tuple[str, str]]:
+    command = operator.run("doctor", "--json", *arguments, status=status)
+    return {each["subject"]: (each["level"], each["text"]) for each in map(json.loads, command.out.splitlines())}
+
+
+def test_the_doctor_names_each_permission_that_a_job_lacks(
+    cluster: Cluster, guarded: GuardedBroker, operator: Operator
+) -> None:
+    orders, invoices, hidden = (cluster.topic(name) for name in ("orders", "invoices", "hidden"))
+    group, job_id = f"{cluster.prefix}-billing", f"{cluster.prefix}-billing-0"
+    job = ("--from", orders, "--to", invoices, "--group", group, "--transactional-id", job_id)
+    may_do_all = diagnosed(operator, *job)
+    resources = (f"topic {orders}", f"topic {invoices}", f"group {group}", f"transactional id {job_id}")
+    assert [may_do_all[f"permissions on {name}"] for name in resources] == [
+        ("ok", "Read"),
+        ("ok", "Write"),
+        ("ok", "Read"),
+        ("ok", "Write"),
+    ]
+    allow(guarded, ResourceType.TOPIC, orders, AclOperation.WRITE, "ANONYMOUS")
+    allow(guarded, ResourceType.TOPIC, invoices, AclOperation.READ, "ANONYMOUS")
+    allow(guarded, ResourceType.TOPIC, hidden, AclOperation.READ, "somebody")
+    allow(guarded, ResourceType.GROUP, group, AclOperation.READ, "somebody")
+    allow(guarded, ResourceType.TRANSACTIONAL_ID, job_id, AclOperation.DESCRIBE, "ANONYMOUS")
+    found = diagnosed(operator, *job, "--topic", hidden, status=6)
+    assert [found[f"permissions on {name}"] for name in resources] == [
+        ("fail", "missing: Read"),
+        ("fail", "missing: Write"),
+        ("fail", "missing: Read"),
+        ("fail", "missing: Write"),
+    ]
+    assert found[f"topic {hidden}"] == ("fail", "may not be seen by this user")
+    assert all(job_id not in (each["transactional_id"] or "") for each in operator.all_ids())
+
+
+def test_asking_for_the_permission_on_an_id_leaves_its_producer_alone(cluster: Cluster, operator: Operator) -> None:
+    topic = cluster.topic("orders", partitions=2)
+    producer = begun(cluster, topic, transactional_id=f"{topic}-writer")
+    found = diagnosed(operator, "--to", topic, "--transactional-id", f"{topic}-writer")
+    assert found[f"permissions on transactional id {topic}-writer"] == ("ok", "Write")
+    producer.commit_transaction(60)
+    assert cluster.values(topic, 2) == [b"pending"]
+
+
+def test_what_the_doctor_cannot_ask_is_a_finding_with_its_reason(
+    cluster: Cluster, guarded: GuardedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_extra(_access: object) -> None:
+        raise ExtraMissingError("pip install 'eos-client[ops]'")
+
+    monkeypatch.setattr(ClusterAdmin, "broker_settings", lambda *_: {})
+    monkeypatch.setattr(doctor, "transactions_admin", without_extra)
+    options: dict[str, Any] = {
+        "bootstrap_servers": guarded.bootstrap_servers,
+        "output_topics": [cluster.topic("invoices")],
+    }
+    pinned = diagnose(DoctorOptions(**options, transactional_id=f"{cluster.prefix}-billing-0"))
+    told = {finding.subject: f"{finding.level.value} {finding.text}" for finding in pinned}
+    assert told["hanging transactions"] == "warn not looked for: pip install 'eos-client[ops]'"
+    of_id = told[f"permissions on transactional id {cluster.prefix}-billing-0"]
+    assert of_id.startswith("warn not known: asking could fence a running job")
+    # An id that was made up for the question has no job.
+    (of_generated,) = [each for each in diagnose(DoctorOptions(**options)) if "transactional id eos-" in each.subject]
+    assert of_generated.level is Level.OK
+
+
+def test_the_doctor_sees_a_hanging_transaction_and_how_to_end_it(cluster: Cluster, operator: Operator) -> None:
+    topic = cluster.topic("orders", partitions=2)
+    write_late(cluster.bootstrap_servers, TopicPartition(topic, 1), timestamp_ms=LONG_AGO_MS)
+    told = operator.run("doctor", "--topic", topic, status=6).out
+    assert f"fail transaction at {topic}[1]@0: no coordinator knows it: nobody will end it; its last" in told
+    (way_out,) = [line for line in told.splitlines() if "eos-client txn abort" in line]
+    operator.run(*way_out.removeprefix("      -> eos-client ").split())
+    level, text = diagnosed(operator, "--topic", topic)["hanging transactions"]
+    assert (level, text.partition(";")[0]) == ("ok", "none")

@@ -124,6 +124,14 @@ def test_topics_that_were_not_looked_at_are_named(on: Any, capsys: Any) -> None:
     assert printed.err == "eos-client: secret was not looked at: the cluster would not: TOPIC_AUTHORIZATION_FAILED\n"
 
 
+def test_of_named_topics_only_their_transactions_are_listed(on: Any, capsys: Any) -> None:
+    elsewhere = replace(KNOWN, transactional_id="other", producer_id=4002, partitions=frozenset({("invoices", 0)}))
+    on(Transactions([OWN], known=[KNOWN, elsewhere, RESTING]))
+    list_transactions(ACCESS, ["orders"], as_json=True, every=True)
+    (listed,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert listed["transactional_id"] == "billing-0"
+
+
 def test_where_nothing_is_open_the_list_says_so(on: Any, capsys: Any) -> None:
     on(Transactions([], known=[RESTING]))
     list_transactions(ACCESS)

@@ -1,13 +1,15 @@
 """Which of librdkafka's security settings the requests about transactions take, and which they refuse."""
 
+import logging
 import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eos_client.errors import ConfigurationError
+from eos_client.errors import ClusterUnavailableError, ConfigurationError
 from eos_client.kafka_python.security import security_settings
+from eos_client.kafka_python.transactions_admin import TransactionsAdmin
 
 
 def test_without_security_settings_nothing_is_encrypted_and_nobody_logs_in() -> None:
@@ -60,3 +62,18 @@ def test_a_file_that_cannot_be_used_is_a_configuration_error(key: str, tmp_path:
     for path in ("nowhere.pem", "empty.pem"):
         with pytest.raises(ConfigurationError, match="must be readable and in PEM format"):
             security_settings({"security.protocol": "ssl", key: str(tmp_path / path)})
+
+
+def test_no_secret_is_logged_or_told_and_an_unreachable_broker_is_an_error_alone(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """kafka-python itself logs all of its settings at the debug level, and each failed attempt to connect."""
+    settings = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
+    with (
+        caplog.at_level(logging.DEBUG, logger="kafka"),
+        pytest.raises(ClusterUnavailableError, match="did not serve requests about transactions within 1 s") as told,
+    ):
+        TransactionsAdmin("127.0.0.1:1, 127.0.0.1:1", {**settings, "sasl.password": "planted-secret"}, timeout_s=1.0)
+    assert "planted-secret" not in str(told.value)
+    assert caplog.text == ""
+    assert capfd.readouterr() == ("", "")

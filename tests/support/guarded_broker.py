@@ -22,8 +22,11 @@ from eos_client.testing.embedded_kafka import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
 from eos_client.testing.java_runtime import find_java
 
-USER, PASSWORD = "operator", "planted-secret-9f3"
-_JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+USER, READER, PASSWORD = "operator", "reader", "planted-secret-9f3"
+_JAAS = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    f'user_{USER}="{PASSWORD}" user_{READER}="{PASSWORD}";'
+)
 _PROPERTIES = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",

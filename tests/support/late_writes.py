@@ -6,12 +6,17 @@ client library never sends it by itself, so it is made here.
 
 from __future__ import annotations
 
+from typing import Any
+
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from tests.support.waiting import wait_for
+
 NOBODYS_PRODUCER_ID = 987_654
+_NOT_LEADER_YET = 6
 
 
 def write_late(
@@ -38,10 +43,12 @@ def write_late(
     with KafkaAdminClient(bootstrap_servers=bootstrap_servers) as client:
         manager = client._manager
 
-        async def send() -> object:
+        async def send() -> Any:
             return await manager.send(request, node_id=next(iter(manager.cluster.brokers())).node_id)
 
-        answer = manager.run(send)
-    (partition,) = answer.responses[0].partition_responses
-    assert partition.error_code == 0, answer
-    return int(partition.base_offset)
+        def written() -> Any:
+            (partition,) = manager.run(send).responses[0].partition_responses
+            assert partition.error_code in {0, _NOT_LEADER_YET}, partition
+            return partition if partition.error_code == 0 else None
+
+        return int(wait_for(written, "the partition to have its leader").base_offset)

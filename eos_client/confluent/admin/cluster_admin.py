@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from confluent_kafka import (
@@ -40,6 +41,7 @@ _FORBIDDEN = {
     ResourceType.TOPIC: "TOPIC_AUTHORIZATION_FAILED",
 }
 """How a broker refuses to tell settings."""
+_NOT_THERE = frozenset({"UNKNOWN_TOPIC_OR_PART", "GROUP_ID_NOT_FOUND"})
 _ASK_AGAIN_S = 0.05
 HOW_TO_REACH_BROKERS = "Check the address, the network and the security settings, and that the brokers are up"
 LOG_LEVEL_CRITICAL = 2
@@ -128,6 +130,35 @@ class ClusterAdmin:
             min(len(partition.isr) for partition in partitions),
             tuple(partition.id for partition in partitions if partition.leader is None or partition.leader.id < 0),
         )
+
+    def topic_operations(self, name: str) -> frozenset[str] | None:
+        """Return what this client may do with a topic, by Kafka's names (``READ``); None where no broker tells."""
+        topics = TopicCollection([name])
+        ask = partial(self._client.describe_topics, include_authorized_operations=True, request_timeout=self._timeout_s)
+        intent = f"tell what is permitted on topic {name!r}"
+        return self._operations("TOPIC_AUTHORIZATION_FAILED", lambda: ask(topics)[name], intent)
+
+    def group_operations(self, group_id: str) -> frozenset[str] | None:
+        """Return what this client may do with a consumer group, by Kafka's names; None where no broker tells."""
+        ask = partial(
+            self._client.describe_consumer_groups,
+            include_authorized_operations=True,
+            request_timeout=self._timeout_s,
+        )
+        intent = f"tell what is permitted on group {group_id!r}"
+        return self._operations("GROUP_AUTHORIZATION_FAILED", lambda: ask([group_id])[group_id], intent)
+
+    def _operations(self, forbidden: str, ask: Callable[[], Future[Any]], intent: str) -> frozenset[str] | None:
+        try:
+            described = self._asked_again(lambda: self._answer(ask(), intent))
+        except ClusterUnfitError as error:
+            code = _code_behind(error)
+            if code == forbidden:  # whoever may do anything may describe it, too
+                return frozenset()
+            if code in _NOT_THERE:
+                return None
+            raise
+        return frozenset(operation.name for operation in described.authorized_operations or ()) or None
 
     def topic_settings(self, name: str) -> dict[str, str]:
         """Return the effective settings of a topic, defaults included; none where this client may not read them."""

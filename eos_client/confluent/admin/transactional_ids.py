@@ -1,0 +1,50 @@
+"""Asks whether this client may run transactions under an id, without running one and without fencing who does."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaException, Producer
+
+from eos_client.confluent.callback_guard import built
+from eos_client.errors import ClusterUnfitError
+
+LONGEST_TIMEOUT_MS = 2**31 - 1_000
+"""Of an int32; librdkafka adds 100 to it to check `socket.timeout.ms`."""
+_SOCKET_TIMEOUT_MS = 10_000
+_SILENT = logging.getLogger(f"{__name__}.silent")
+_SILENT.disabled = True
+
+
+def may_use_transactional_id(
+    bootstrap_servers: str, config: Mapping[str, Any], transactional_id: str, *, timeout_s: float
+) -> bool:
+    """Tell whether a broker would let this client initialise ``transactional_id``.
+
+    A broker looks at the permission first and at the transaction's time-out next, and only then does it do anything.
+    So a time-out that no broker allows gets an answer that tells, and has no effect: their
+    ``transaction.max.timeout.ms`` must be below `LONGEST_TIMEOUT_MS`.
+
+    :param config: librdkafka settings without those that only a consumer knows.
+    :raises ClusterUnfitError: there is no usable answer.
+    """
+    settings = {
+        **config,
+        "bootstrap.servers": bootstrap_servers,
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": LONGEST_TIMEOUT_MS,
+        "socket.timeout.ms": _SOCKET_TIMEOUT_MS,
+        "logger": _SILENT,
+    }
+    producer = built("producer", Producer, settings)
+    try:
+        producer.init_transactions(timeout_s)
+    except KafkaException as error:
+        code: str = error.args[0].name()
+        if code in {"INVALID_TRANSACTION_TIMEOUT", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"}:
+            return code == "INVALID_TRANSACTION_TIMEOUT"
+        what = f"whether transactional id {transactional_id!r} may be used is not known"
+        raise ClusterUnfitError(f"{what}: {error.args[0].str()}") from error
+    return True
