@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from eos_client.clients import EosConsumer, EosProducer
     from eos_client.config import EosConfig
+    from eos_client.confluent.serialisation import DeserializedRecord
     from eos_client.core.commit_gate import CommitDecision, CommitGate
     from eos_client.core.model import GroupGeneration, Outcome
     from eos_client.loop import ExactlyOnceLoop
@@ -19,6 +20,7 @@ else:  # for a type checker every name would be an attribute of a module with `_
         {
             "CommitDecision": "eos_client.core.commit_gate",
             "CommitGate": "eos_client.core.commit_gate",
+            "DeserializedRecord": "eos_client.confluent.serialisation",
             "EosConfig": "eos_client.config",
             "EosConsumer": "eos_client.clients",
             "EosProducer": "eos_client.clients",
@@ -36,6 +38,7 @@ else:  # for a type checker every name would be an attribute of a module with `_
 __all__ = [
     "CommitDecision",
     "CommitGate",
+    "DeserializedRecord",
     "EosConfig",
     "EosConsumer",
     "EosProducer",

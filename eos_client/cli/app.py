@@ -19,6 +19,7 @@ from eos_client.cli.demo_spark.session import run_spark_demo
 from eos_client.cli.doctor import DoctorOptions, diagnose, report
 from eos_client.cli.failures import ExitCode, exit_code_table, failures_reported
 from eos_client.cli.logs import LogFormat, configure_logs
+from eos_client.cli.redrive import RedriveOptions, redrive
 from eos_client.cli.run import OnError, RunOptions, run_loop
 from eos_client.cli.settings import client_settings, parse_names, parse_settings
 from eos_client.cli.signals import sigterm_as_interrupt
@@ -266,6 +267,44 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
             settings=client_settings(config or (), config_file),
         )
         tail(options)
+
+
+@app.command("redrive")
+def redrive_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic of the dead letters.")],
+    bootstrap: Bootstrap,
+    target: Annotated[
+        str | None, typer.Option("--to", metavar="TOPIC", help="Default: where each record came from.")
+    ] = None,
+    match: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only letters whose error holds TEXT; the others are kept.")
+    ] = None,
+    count_max: Annotated[
+        int | None, typer.Option("--limit", metavar="N", help="Send N letters at most.", min=1)
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", help="Remembers what was sent. Default: eos-redrive-TOPIC.")
+    ] = None,
+    config: Config = None,
+    config_file: ConfigFile = None,
+    verbose: Verbose = False,
+) -> None:
+    """Send dead letters back, each exactly once, up to the last one that is there now.
+
+    A letter that cannot be sent is named and stays, and the exit status says so.
+    """
+    configure_logs(LogFormat.CONSOLE, verbose=verbose)
+    with failures_reported(verbose=verbose), sigterm_as_interrupt(), suppress(KeyboardInterrupt):
+        options = RedriveOptions(
+            bootstrap_servers=bootstrap,
+            topic=topic,
+            group_id=group or f"eos-redrive-{topic}",
+            target=target,
+            match=match,
+            count_max=count_max,
+            settings=client_settings(config or (), config_file),
+        )
+        redrive(options)
 
 
 @txn_app.command("list")

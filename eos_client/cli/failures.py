@@ -49,6 +49,7 @@ class ExitCode(IntEnum):
     EMBEDDED_KAFKA = 11, "the embedded broker could not start or died"
     NOT_EXACTLY_ONCE = 12, "demo: the verdict found a lost, doubled, reordered or altered record"
     EXTRA_MISSING = 13, "a package of an extra is missing: pip install 'eos-client[cli]', for txn 'eos-client[cli,ops]'"
+    LETTERS_REFUSED = 15, "redrive: a dead letter cannot be sent back; it stays, and the others were sent"
     INTERRUPTED = 130, "demo: stopped by a signal before its verdict"
 
 
@@ -68,11 +69,16 @@ class NotExactlyOnceError(errors.EosError):
     """The demo's verdict failed: the run is the bug report."""
 
 
+class LettersRefusedError(errors.EosError):
+    """Some dead letters cannot be sent back: look at them, and write their records anew from elsewhere."""
+
+
 EXIT_CODES: tuple[tuple[type[errors.EosError], ExitCode], ...] = (
     (CommandLineError, ExitCode.USAGE),
     (ExtraMissingError, ExitCode.EXTRA_MISSING),
     (TransformLoadError, ExitCode.TRANSFORM_NOT_LOADED),
     (NotExactlyOnceError, ExitCode.NOT_EXACTLY_ONCE),
+    (LettersRefusedError, ExitCode.LETTERS_REFUSED),
     (errors.ConfigurationError, ExitCode.CONFIGURATION),
     (errors.ClusterUnavailableError, ExitCode.CLUSTER_UNAVAILABLE),
     (errors.ClusterUnfitError, ExitCode.CLUSTER_UNFIT),

@@ -54,3 +54,43 @@ def letters_for(topic: str, record: Record, error: str, attempts: int) -> list[O
 
 def _as_it_is(content: bytes | None) -> bytes | None:
     return None if content is None else Serialized(content)
+
+
+_ORIGIN = ("eos.topic", "eos.partition", "eos.offset")
+_TOLD = "eos."
+
+
+def redriven(letter: Record, target: str | None) -> OutputRecord:
+    """Return the record that ``letter`` holds, for ``target`` or, if that is None, for the partition it came from.
+
+    It has the record's own headers and timestamp. Those that told of the failure are replaced by its history:
+    ``eos.redrives``, how often it was sent back; ``eos.redriven.origin``, where it stood when it failed first; and
+    ``eos.redriven.error``, the last error. Raises ValueError where it cannot be sent back, saying why.
+    """
+    headers: list[tuple[str, bytes]] = letter.headers() or []
+    told = {name: value.decode(errors="replace") for name, value in headers if name.startswith(_TOLD) and value}
+    topic, partition, offset = map(told.get, _ORIGIN)
+    if "eos.omitted" in told:
+        raise ValueError(f"of the record its {told['eos.omitted']} did not fit into the letter and was left out")
+    if target is None and topic is None:
+        raise ValueError("it has no header eos.topic, so it is no dead letter, or was written by something else")
+    history = {
+        "eos.redrives": str(int(told.get("eos.redrives", "0")) + 1),
+        "eos.redriven.origin": told.get("eos.redriven.origin", f"{topic}[{partition}]@{offset}"),
+        "eos.redriven.error": told.get("eos.error", ""),
+    }
+    timestamp_ms = int(told.get("eos.timestamp", "0"))
+    return OutputRecord(
+        target or topic,
+        value=letter.value(),
+        key=letter.key(),
+        headers=[*(own for own in headers if not own[0].startswith(_TOLD)), *history.items()],
+        partition=int(partition) if target is None and partition is not None else None,
+        timestamp_ms=timestamp_ms if timestamp_ms > 0 else None,
+    )
+
+
+def error_of(letter: Record) -> str:
+    """Return the error that ``letter`` tells, empty if it tells none."""
+    headers = dict(letter.headers() or [])
+    return (headers.get("eos.error") or b"").decode(errors="replace")

@@ -23,9 +23,6 @@ from eos_client.config import check_serialiser
 from eos_client.errors import InputUnreadableError, OutputNotSerializedError
 from eos_client.ports import Deserializer, K_co, OutputRecord, Outputs, Serializer, V_co
 
-MessageTransform = Callable[[Message], Outputs]
-"""A transform whose records are typed as confluent_kafka's ``Message``."""
-
 
 class _Worded:
     """Says in a sentence what happened; ``args[0]`` stays confluent_kafka's error."""
@@ -125,6 +122,12 @@ class DeserializedRecord(Generic[K_co, V_co]):
 
     def __len__(self) -> int:
         return len(self.raw)
+
+
+DeserializedTransform = Callable[[DeserializedRecord[K_co, V_co]], Outputs]
+"""A transform of records whose keys and values have the types of their deserialisers."""
+MessageTransform = Callable[[Message], Outputs]
+"""A transform whose records are typed as confluent_kafka's ``Message``."""
 
 
 def raw_record(record: Any) -> Any:

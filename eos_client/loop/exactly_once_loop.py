@@ -19,7 +19,7 @@ from eos_client.config import EosConfig
 from eos_client.confluent.admin.preflight import require_output_topics, require_topics
 from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
-from eos_client.confluent.serialisation import MessageTransform
+from eos_client.confluent.serialisation import DeserializedTransform, MessageTransform
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.loop_health import LoopHealth, LoopVitals, health_of
 from eos_client.core.model import InputPartition, Outcome
@@ -29,7 +29,7 @@ from eos_client.loop.serialised_records import with_serialisers
 from eos_client.loop.stop_signals import StopSignals
 from eos_client.loop.transaction_size import RepeatedAborts, TransactionSize
 from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event, safe_hook
-from eos_client.ports import BatchTransform, ClientLibrary, K_co, Transform, V_co
+from eos_client.ports import BatchTransform, ClientLibrary, K_co, V_co
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -61,7 +61,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self,
         config: EosConfig[K_co, V_co],
         topics: Sequence[str],
-        transform: Transform[K_co, V_co],
+        transform: DeserializedTransform[K_co, V_co],
         *,
         output_topic: str | None = None,
         hook: EventHook = log_event,

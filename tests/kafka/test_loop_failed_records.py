@@ -4,12 +4,13 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from confluent_kafka.serialization import IntegerSerializer, StringDeserializer, StringSerializer
 
-from eos_client import OutputRecord
-from eos_client.errors import OutputRefusedError, TransformError
+from eos_client import EosConsumer, EosProducer, OutputRecord
+from eos_client.errors import InputUnreadableError, OutputRefusedError, TransformError
 from eos_client.observe import RecordDeadLettered, RecordSkipped, TransactionAborted
 from tests.kafka.loop_support import Job
-from tests.support.waiting import wait_for
+from tests.support.waiting import WAIT_S, wait_for
 
 BAD = b"7"
 TOO_LARGE = b"x" * 2_000_000
@@ -102,6 +103,56 @@ def test_a_dead_letter_is_the_record_unchanged_with_its_origin_and_the_error_in_
         ]
         (event,) = running.events.of(RecordDeadLettered)
         assert event.dead_letter_topic == dead
+
+
+def test_records_are_deserialised_and_one_that_cannot_be_is_dead_lettered_with_its_bytes(kafka_broker):
+    with Job(kafka_broker) as job:
+        dead = job.more_topics("dead")
+        job.load(5)
+        job.load_value(b"\xff")
+        running = job.start(
+            lambda record: [OutputRecord(value=int(record.value()), key=record.key())],
+            on_error="dead_letter",
+            dead_letter_topic=dead,
+            key_deserializer=StringDeserializer(),
+            value_deserializer=StringDeserializer(),
+            key_serializer=StringSerializer(),
+            value_serializer=IntegerSerializer(),
+        )
+        job.await_committed()
+        running.stop()
+        outputs = {message.key(): message.value() for message in job.messages()}
+        assert outputs == {b"key-%d" % n: n.to_bytes(4, "big") for n in range(5)}
+        (letter,) = job.messages(dead)
+        assert (letter.value(), letter.key()) == (b"\xff", b"key")
+        assert b"StringDeserializer" in dict(letter.headers())["eos.error"]
+
+
+def test_a_block_deserialises_dead_letters_and_serialises(kafka_broker):
+    with Job(kafka_broker, partitions=1) as job:
+        dead = job.more_topics("dead")
+        job.load(2)
+        job.load_value(b"\xff")
+        shared = {"bootstrap.servers": job.bootstrap, "log_level": 0}
+        reading = {"group.id": job.group, "value.deserializer": StringDeserializer()}
+        with (
+            EosConsumer(shared | reading) as consumer,
+            EosProducer(shared | {"value.serializer": IntegerSerializer()}, generate_id=True) as producer,
+        ):
+            producer.init_transactions(WAIT_S)
+            consumer.subscribe([job.source])
+
+            def one_block():
+                with producer.transaction(consumer) as txn:
+                    for message in consumer.consume(10, 0.2):
+                        try:
+                            producer.produce(job.sink, value=int(message.value()), key=message.raw.key())
+                        except InputUnreadableError as error:  # noqa: PERF203  # as an application does
+                            txn.dead_letter(message, error, topic=dead)
+
+            wait_for(lambda: job.committed() == 3, "all inputs committed", one_block)
+        assert sorted(message.value() for message in job.messages()) == [bytes(4), b"\0\0\0\1"]
+        assert [message.value() for message in job.messages(dead)] == [b"\xff"]
 
 
 def test_a_dead_letter_is_in_the_same_transaction_as_everything_else(kafka_broker):

@@ -15,6 +15,7 @@ import eos_client
 from eos_client import (
     CommitDecision,
     CommitGate,
+    DeserializedRecord,
     EosConfig,
     EosConsumer,
     EosProducer,
@@ -185,6 +186,11 @@ def bill(record: Record[str, Order]) -> Iterator[OutputRecord]:
     yield OutputRecord(value=record.value().pieces, key=record.key())
 
 
+def with_its_bytes(record: DeserializedRecord[str, Order]) -> OutputRecord:
+    assert_type(record.value(), Order)
+    return OutputRecord(value=record.raw.value(), key=record.raw.key())
+
+
 def of_strings(record: Record[str, str]) -> None:
     del record
 
@@ -200,6 +206,8 @@ def typed_loop() -> None:
     assert_type(config, EosConfig[str, Order])
     assert_type(ExactlyOnceLoop(config, ["orders"], bill), ExactlyOnceLoop[str, Order])
     ExactlyOnceLoop(config, ["orders"], lambda record: [b"%d" % record.value().pieces])
+    assert_type(ExactlyOnceLoop(config, ["orders"], with_its_bytes), ExactlyOnceLoop[str, Order])
+    ExactlyOnceLoop(config, ["orders"], lambda record: record.raw.value())
     ExactlyOnceLoop(config, ["orders"], of_strings)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     ExactlyOnceLoop(
         config,

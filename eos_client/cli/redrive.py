@@ -1,0 +1,231 @@
+"""``eos-client redrive``: sends dead letters back to the topic they came from, each exactly once.
+
+A letter that is not sent, because it does not match or cannot be sent, is written to the end of its topic in the same
+transaction: the group's offset passes it, and the next run finds it again.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from eos_client.cli.failures import LettersRefusedError
+from eos_client.cli.logs import LOG_LEVEL_CRITICAL, ClientErrors
+from eos_client.clients import EosConsumer, EosProducer, Transaction
+from eos_client.clients.dead_letters import error_of, redriven
+from eos_client.config import EosConfig
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
+from eos_client.confluent.admin.topic_records import GroupOffsets, read_topic
+from eos_client.confluent.consumer.library_consumer import TopicPartition
+from eos_client.core.model import Outcome
+from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, OutputRefusedError
+from eos_client.loop.stop_signals import StopSignals
+
+_BATCH = 500
+_POLL_S = 0.5
+_ANSWER_S = 10.0
+_ABORTS_MAX = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedriveOptions:
+    """The options of ``eos-client redrive``. ``count_max``: how many letters are sent at most; None: all."""
+
+    bootstrap_servers: str
+    topic: str
+    group_id: str
+    target: str | None = None
+    count_max: int | None = None
+    match: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What has become of letters: sent by topic, kept because they do not match, refused with the reason."""
+
+    sent: Counter[str] = field(default_factory=Counter)
+    kept: int = 0
+    refused: list[str] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        """Add what has become of other letters."""
+        self.sent += other.sent
+        self.kept += other.kept
+        self.refused += other.refused
+
+
+def redrive(options: RedriveOptions) -> None:
+    """Send the letters that are in the topic now, say what has become of them, and return.
+
+    :raises LettersRefusedError: some cannot be sent.
+    :raises ClusterUnfitError: a topic is not there, or may not be used.
+    """
+    last = _last_letters(options)
+    tally, reasons = Tally(), list[str]()
+    if last:
+        config = EosConfig(
+            {
+                "log_level": LOG_LEVEL_CRITICAL,
+                "error_cb": ClientErrors(),
+                **options.settings,
+                "bootstrap.servers": options.bootstrap_servers,
+            },
+            group_id=options.group_id,
+        )
+        with (
+            StopSignals(reasons.append),
+            EosConsumer(config.consumer_config(), gate=config.gate_settings()) as consumer,
+            EosProducer(config.producer_config(), limits=config.producer_limits(), generate_id=True) as producer,
+        ):
+            producer.init_transactions(config.start_timeout_s)
+            tally = Redrive(consumer, producer, options, last).run(lambda: bool(reasons))
+    _tell(options, tally)
+
+
+def _tell(options: RedriveOptions, tally: Tally) -> None:
+    for topic, count in sorted(tally.sent.items()):
+        print(f"{count} sent to {topic}")
+    if tally.kept:
+        print(f"{tally.kept} kept in {options.topic}: the error does not hold {options.match!r}")
+    if not (tally.sent or tally.kept or tally.refused):
+        print(f"no letter in {options.topic} waits for the group {options.group_id}")
+    if tally.refused:
+        for why in tally.refused:
+            print(f"eos-client: {why}", file=sys.stderr)
+        raise LettersRefusedError(f"letters that cannot be sent back and stay in {options.topic}: {len(tally.refused)}")
+
+
+def _last_letters(options: RedriveOptions) -> dict[int, int]:
+    """Return the offset of the last letter of each partition that the group has not passed yet.
+
+    Offsets of records, because the end of a partition may be the marker of a transaction, which no reader is given.
+    """
+    admin = ClusterAdmin(options.bootstrap_servers, options.settings)
+    described = admin.topics([options.topic])[options.topic]
+    if described is None:
+        raise ClusterUnfitError(f"there is no topic {options.topic!r} with dead letters.")
+    count = described.partition_count
+    with GroupOffsets(options.bootstrap_servers, options.group_id, options.settings, stable=True) as group:
+        passed = group.read(options.topic, count)
+    ends = admin.end_offsets(options.topic, count, committed_only=True)
+    last: dict[int, int] = {}
+    origins = set()
+    for letter in read_topic(options.bootstrap_servers, options.topic, ends, options.settings):
+        if letter.offset >= passed[letter.partition]:
+            last[letter.partition] = letter.offset
+            origins.add(letter.headers.get("eos.topic", b"").decode(errors="replace"))
+    targets = sorted(origins - {""}) if options.target is None else [options.target]
+    missing = [name for name, found in admin.topics(targets).items() if found is None]
+    if missing and last:
+        raise ClusterUnfitError(
+            f"letters cannot be sent to {', '.join(missing)}: there is no such topic. Create it, or name another one "
+            "by --to."
+        )
+    return last
+
+
+class Redrive:
+    """One run: blocks of ``consumer`` and ``producer`` until every letter up to ``last`` has been passed.
+
+    ``last``: the offset of the last letter of each partition. Letters behind it were written since: among them are
+    those that were sent back and have failed again.
+    """
+
+    def __init__(
+        self, consumer: EosConsumer, producer: EosProducer, options: RedriveOptions, last: Mapping[int, int]
+    ) -> None:
+        self._consumer = consumer
+        self._producer = producer
+        self._options = options
+        self._last = last
+        self._done = Tally()
+        self._pending = Tally()
+
+    def run(self, is_stopping: Callable[[], bool]) -> Tally:
+        """Return what has become of the letters; nothing counts before it is committed.
+
+        :raises ClusterUnavailableError: transactions are aborted again and again.
+        """
+        self._consumer.subscribe([self._options.topic])
+        aborts = 0
+        while True:
+            with self._producer.transaction(self._consumer) as txn:
+                has_read = self._pass_on(txn)
+            if txn.outcome is Outcome.COMMITTED:
+                self._done.add(self._pending)
+                aborts = 0
+            elif txn.outcome is Outcome.ABORTED:
+                self._consumer.resume(self._consumer.assignment())  # what comes again is not given back yet
+                aborts += 1
+            if txn.outcome is not Outcome.SKIPPED:
+                self._pending = Tally()
+                if is_stopping() or self._is_full or not (has_read or self._remaining()):
+                    return self._done
+            if aborts >= _ABORTS_MAX:
+                raise ClusterUnavailableError(
+                    f"{aborts} transactions in a row were aborted; what was sent before is committed. Reason of the "
+                    f"last abort: {txn.reason}"
+                )
+
+    @property
+    def _is_full(self) -> bool:
+        count_max = self._options.count_max
+        return count_max is not None and self._done.sent.total() + self._pending.sent.total() >= count_max
+
+    def _remaining(self) -> bool:
+        """Whether the group, which may have other members, has not passed every letter yet."""
+        places = [TopicPartition(self._options.topic, partition) for partition in self._last]
+        return any(at.offset <= self._last[at.partition] for at in self._consumer.committed(places, _ANSWER_S))
+
+    def _pass_on(self, txn: Transaction) -> bool:
+        given_back: set[int] = set()
+        letters = self._consumer.consume(_BATCH, _POLL_S)
+        for letter in letters:
+            partition = letter.partition()
+            if partition in given_back:
+                continue
+            if self._is_full or letter.offset() > self._last.get(partition, -1):
+                place = TopicPartition(self._options.topic, partition, letter.offset())
+                self._consumer.seek(place)
+                self._consumer.pause([place])
+                given_back.add(partition)
+            else:
+                self._pass_one_on(txn, letter)
+        return bool(letters)
+
+    def _pass_one_on(self, txn: Transaction, letter: Any) -> None:
+        if self._options.match is not None and self._options.match not in error_of(letter):
+            self._keep(txn, letter)
+            self._pending.kept += 1
+            return
+        try:
+            record = redriven(letter, self._options.target)
+            txn.produce(
+                str(record.topic),
+                record.value,
+                record.key,
+                headers=record.headers,
+                partition=record.partition,
+                timestamp_ms=record.timestamp_ms,
+            )
+        except (ValueError, OutputRefusedError) as error:
+            self._keep(txn, letter)
+            where = f"{letter.topic()}[{letter.partition()}]@{letter.offset()}"
+            self._pending.refused.append(f"the letter at {where} stays: {error}")
+        else:
+            self._pending.sent[str(record.topic)] += 1
+
+    def _keep(self, txn: Transaction, letter: Any) -> None:
+        _kind, timestamp_ms = letter.timestamp()
+        txn.produce(
+            letter.topic(),
+            letter.value(),
+            letter.key(),
+            headers=letter.headers(),
+            partition=letter.partition(),
+            timestamp_ms=timestamp_ms if timestamp_ms > 0 else None,
+        )

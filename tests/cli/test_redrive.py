@@ -1,0 +1,83 @@
+"""``eos-client redrive`` on a real broker."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+pytestmark = pytest.mark.kafka
+
+PAGE = (Path(__file__).parents[2] / "docs" / "failed-records.md").read_text(encoding="utf-8")
+(COMMAND,) = re.findall(r"\$ eos-client (redrive .*)\n", PAGE)
+
+
+@pytest.fixture
+def letters(cluster: Any) -> tuple[str, str]:
+    """Names of a topic and of its dead letters: two, one of them without its value, and one that was aborted."""
+    source, dead = cluster.topic("source"), cluster.topic("dead")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": f"{dead}-writer"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    told = {"trace": b"1", "eos.topic": source, "eos.partition": b"0", "eos.offset": b"7", "eos.error": b"no route"}
+    producer.produce(dead, b"one", b"k", headers=told)
+    producer.produce(dead, b"", headers=told | {"eos.omitted": b"value"})
+    producer.commit_transaction(60)
+    producer.begin_transaction()
+    producer.produce(dead, b"never", headers=told)
+    producer.flush(60)
+    producer.abort_transaction(60)
+    return source, dead
+
+
+def test_letters_go_back_once_and_what_cannot_is_named_with_a_status_of_its_own(
+    cluster: Any, eos_client: Any, letters: tuple[str, str]
+) -> None:
+    source, dead = letters
+    shown = {"orders.dead": dead, "localhost:9092": cluster.bootstrap_servers}
+    command = eos_client(*(shown.get(word, word) for word in COMMAND.split()))
+    assert command.wait() == 15
+    assert command.out == f"1 sent to {source}\n"
+    named, total = (line for line in command.err.splitlines() if line.startswith("eos-client:"))
+    assert named.startswith(f"eos-client: the letter at {dead}[0]@1 stays: of the record its value did not fit")
+    assert total == f"eos-client: letters that cannot be sent back and stay in {dead}: 1"
+    again = eos_client("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--match", "no route")
+    assert again.wait() == 15
+    assert again.out == ""
+    (sent,) = cluster.read(source)
+    assert (sent.key, sent.value) == (b"k", b"one")
+    assert dict(sent.headers) == {
+        "trace": b"1",
+        "eos.redrives": b"1",
+        "eos.redriven.origin": f"{source}[0]@7".encode(),
+        "eos.redriven.error": b"no route",
+    }
+
+
+def test_letters_that_do_not_match_are_kept_and_sent_to_another_topic_later(
+    cluster: Any, eos_client: Any, letters: tuple[str, str]
+) -> None:
+    _source, dead = letters
+    other = cluster.topic("other")
+    line = ("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--to", other)
+    kept = eos_client(*line, "--match", "no such error")
+    assert kept.wait() == 0
+    assert kept.out == f"2 kept in {dead}: the error does not hold 'no such error'\n"
+    sent = eos_client(*line, "--limit", "1")
+    assert sent.wait() == 0
+    assert cluster.values(other) == [b"one"]
+
+
+def test_a_topic_that_is_gone_is_named_before_anything_is_sent(cluster: Any, eos_client: Any) -> None:
+    dead, gone = cluster.topic("dead"), f"{cluster.prefix}-gone"
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    producer.produce(dead, b"one", headers={"eos.topic": gone})
+    producer.flush(60)
+    line = ("redrive", dead, "--bootstrap", cluster.bootstrap_servers)
+    refused = eos_client(*line)
+    assert refused.wait() == 6
+    assert f"letters cannot be sent to {gone}: there is no such topic" in refused.err
+    empty = eos_client("redrive", cluster.topic("empty"), "--bootstrap", cluster.bootstrap_servers)
+    assert empty.wait() == 0
+    assert "no letter in" in empty.out

@@ -1,0 +1,161 @@
+"""`eos-client redrive` on the simulated cluster: letters go back once, and what is not sent waits for the next run."""
+
+from typing import Any
+
+import pytest
+
+from eos_client.cli.redrive import Redrive, RedriveOptions
+from eos_client.errors import ClusterUnavailableError
+from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
+
+DEAD = "orders.dead"
+
+
+class RedriveStage:
+    """Records that a block has dead-lettered, and runs that send them back."""
+
+    def __init__(self, *values: bytes, partitions: int = 1) -> None:
+        self.stage = SimulatedStage(partitions=partitions, records=0)
+        self.cluster = self.stage.cluster
+        self.cluster.create_topic(DEAD)
+        self.producer, self.consumer = self.stage.producer(), self.stage.subscribed()
+        self.fail(*values)
+
+    def fail(self, *values: bytes, error: str = "bad", partition: int = 0) -> None:
+        """Write records and dead-letter them."""
+        self.cluster.write(SOURCE, values, partition=partition)
+        self.fail_again(len(values), error)
+
+    def fail_again(self, count: int, error: str = "bad") -> None:
+        """Dead-letter the next ``count`` records of the source."""
+        with self.producer.transaction(self.consumer) as txn:
+            for message in self.stage.collect(self.consumer, count):
+                txn.dead_letter(message, ValueError(error), topic=DEAD)
+
+    def run(self, *, last: int | None = None, stop_after: int = 10**9, **options: Any) -> Any:
+        """One run, as a process of its own would do it."""
+        consumer = self.stage.consumer(group_id="redrive")
+        producer = self.stage.producer(transactional_id="redrive-0")
+        letters = [each.offset for each in self.cluster.read(DEAD)]
+        asked = RedriveOptions(bootstrap_servers="simulated", topic=DEAD, group_id="redrive", **options)
+        run = Redrive(consumer, producer, asked, {0: max(letters) if last is None else last})
+        looks = iter(range(stop_after))
+        try:
+            return run.run(lambda: next(looks, None) is None)
+        finally:
+            consumer.close()
+            producer.close()
+
+    def values(self, topic: str = SOURCE) -> list[Any]:
+        return self.cluster.values(topic)
+
+
+def test_letters_go_back_to_their_partition_as_the_records_that_they_were():
+    redrive = RedriveStage(*[b"a"] * 5, partitions=2)
+    redrive.fail(*[b"b"] * 5, partition=1)
+    tally = redrive.run()
+    assert dict(tally.sent) == {SOURCE: 10}
+    records = redrive.cluster.read(SOURCE)  # partition by partition
+    assert [record.value for record in records] == [b"a"] * 10 + [b"b"] * 10
+    before, after = records[0:5] + records[10:15], records[5:10] + records[15:20]
+    assert [(r.value, r.key, r.timestamp_ms) for r in after] == [(r.value, r.key, r.timestamp_ms) for r in before]
+    assert dict(after[0].headers) == {
+        "eos.redrives": b"1",
+        "eos.redriven.origin": b"orders[0]@0",
+        "eos.redriven.error": b"ValueError: bad",
+    }
+
+
+def test_a_second_run_sends_nothing_twice():
+    redrive = RedriveStage(b"a", b"b")
+    redrive.run()
+    assert dict(redrive.run().sent) == {}
+    assert redrive.values() == [b"a", b"b"] * 2
+
+
+def test_a_record_that_fails_again_tells_its_history_and_is_not_sent_in_the_same_run():
+    redrive = RedriveStage(b"a")
+    last = redrive.cluster.read(DEAD)[-1].offset
+    redrive.run()
+    redrive.fail_again(1, "worse")
+    assert dict(redrive.run(last=last).sent) == {}, "it ends where the letters ended when it began"
+    _first, letter = redrive.cluster.read(DEAD)
+    headers = dict(letter.headers)
+    assert (headers["eos.redrives"], headers["eos.redriven.error"]) == (b"1", b"ValueError: bad")
+    assert (headers["eos.error"], headers["eos.offset"]) == (b"ValueError: worse", b"1")
+    assert dict(redrive.run().sent) == {SOURCE: 1}
+    headers = dict(redrive.cluster.read(SOURCE)[-1].headers)
+    assert (headers["eos.redrives"], headers["eos.redriven.origin"]) == (b"2", b"orders[0]@0")
+    assert headers["eos.redriven.error"] == b"ValueError: worse"
+
+
+def test_letters_go_to_the_topic_that_is_named():
+    redrive = RedriveStage(b"a")
+    assert dict(redrive.run(target=SINK).sent) == {SINK: 1}
+    assert redrive.values(SINK) == [b"a"]
+
+
+def test_a_limit_is_kept_to_the_letter_and_the_next_run_goes_on_behind_it():
+    redrive = RedriveStage(b"a", b"b", b"c", b"d", b"e")
+    assert dict(redrive.run(count_max=2).sent) == {SOURCE: 2}
+    assert redrive.values()[5:] == [b"a", b"b"]
+    assert dict(redrive.run().sent) == {SOURCE: 3}
+    assert redrive.values()[5:] == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_letters_that_do_not_match_are_kept_unchanged_for_a_later_run():
+    redrive = RedriveStage(b"a", b"b")
+    redrive.fail(b"c", error="no route to host")
+    before = [(r.value, r.key, r.headers, r.timestamp_ms) for r in redrive.cluster.read(DEAD)]
+    tally = redrive.run(match="no route")
+    assert (dict(tally.sent), tally.kept) == ({SOURCE: 1}, 2)
+    assert redrive.values()[3:] == [b"c"]
+    assert [(r.value, r.key, r.headers, r.timestamp_ms) for r in redrive.cluster.read(DEAD)[3:]] == before[:2]
+    assert dict(redrive.run().sent) == {SOURCE: 2}
+    assert redrive.values()[3:] == [b"c", b"a", b"b"]
+
+
+def test_a_letter_without_its_value_is_refused_by_name_and_stays_and_the_others_go():
+    redrive = RedriveStage(b"a")
+    with redrive.producer.transaction(redrive.consumer) as txn:
+        txn.produce(DEAD, b"", headers={"eos.topic": SOURCE, "eos.omitted": "value"})
+        txn.produce(DEAD, b"no letter")
+    redrive.fail(b"b")
+    tally = redrive.run()
+    assert dict(tally.sent) == {SOURCE: 2}
+    first, second = tally.refused
+    assert first.startswith("the letter at orders.dead[0]@2 stays: of the record its value did not fit into the letter")
+    assert "it has no header eos.topic" in second
+    assert redrive.values(DEAD)[-2:] == [b"", b"no letter"]
+    assert len(redrive.run().refused) == 2, "whoever runs it again is told again"
+
+
+def test_a_letter_that_the_target_does_not_take_stays():
+    redrive = RedriveStage(b"a")
+    tally = redrive.run(target="no such topic")
+    (why,) = tally.refused
+    assert "the name of a topic has" in why
+    assert redrive.values(DEAD) == [b"a", b"a"]
+
+
+def test_what_an_abort_takes_back_is_sent_once_and_counted_once():
+    redrive = RedriveStage(b"a", b"b", b"c")
+    redrive.cluster.refuse("TxnOffsetCommit", "ILLEGAL_GENERATION")
+    assert dict(redrive.run(count_max=2).sent) == {SOURCE: 2}
+    assert redrive.values()[3:] == [b"a", b"b"]
+
+
+def test_a_run_whose_transactions_are_always_aborted_ends_with_the_reason():
+    redrive = RedriveStage(b"a")
+    for _ in range(12):
+        redrive.cluster.refuse("TxnOffsetCommit", "ILLEGAL_GENERATION")
+    with pytest.raises(ClusterUnavailableError, match="10 transactions in a row were aborted"):
+        redrive.run()
+    assert redrive.values() == [b"a"]
+
+
+def test_a_run_that_is_stopped_leaves_the_rest_to_the_next():
+    redrive = RedriveStage(b"a")
+    assert dict(redrive.run(stop_after=0).sent) in ({}, {SOURCE: 1})
+    redrive.run()
+    assert redrive.values() == [b"a", b"a"]
