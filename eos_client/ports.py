@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol
 
@@ -49,6 +49,8 @@ Output = OutputRecord | bytes
 Outputs = Output | Iterable[Output] | None
 Transform = Callable[[Any], Outputs]
 BatchTransform = Callable[[list[Any]], Outputs]
+AsyncTransform = Callable[[Any], "Awaitable[Outputs] | AsyncIterable[Output]"]
+AsyncBatchTransform = Callable[[list[Any]], "Awaitable[Outputs] | AsyncIterable[Output]"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,7 +289,7 @@ class ExactlyOnceLoop:
                 self._adapter.calls.listen()
                 return []
             self._began_at = self._working_since = self._clock()
-            if not self._outputs.takes_batches:
+            if not self._outputs.wants_whole_batches:
                 return [first]
             self._member.put_back([first])  # it comes first in its batch
         room = min(self.config.batch_size, max(1, self._size.records_max - self._records))
@@ -312,14 +312,14 @@ class ExactlyOnceLoop:
     def _work_on(self, batch: list[Any]) -> None:
         """Transform ``batch`` in strides; records left over when the commit is due go back to the consumer.
 
-        A transform of batches gets it whole: what is quick in a batch may be slow in small ones.
+        What is quick in a batch may be slow in small ones: a transform of batches gets it whole.
         """
         batch = self._events.records(batch)
         write = self._outputs.write_one_by_one if self._size.one_by_one else self._outputs.write
         done = 0
         while done < len(batch):
             began_at = self._clock()
-            stride = batch if self._outputs.takes_batches else batch[done : done + self._stride]
+            stride = batch if self._outputs.wants_whole_batches else batch[done : done + self._stride]
             self._records += len(stride)
             write(stride)
             done += len(stride)

@@ -22,6 +22,8 @@ from eos_client.ports import Clock, Output, OutputRecord, Record, Transform
 ONE_OUTPUT = frozenset({bytes, OutputRecord})
 """What a transform may return instead of an iterable of outputs."""
 
+_IS_ASYNC = "make it a plain function or generator, or give it to AsyncExactlyOnceLoop; it is not awaited"
+
 Collected = Callable[[Any], list[Output]]
 RecordKey = tuple[str, int, int]
 
@@ -145,7 +147,7 @@ def no_outputs(made: Any) -> TypeError | None:
     if inspect.iscoroutine(made):
         made.close()  # or Python warns that nobody awaits it
     is_async = hasattr(made, "__await__") or hasattr(made, "__aiter__")
-    way_out = "make it a plain function or generator; it is not awaited" if is_async else "return a list, or yield"
+    way_out = _IS_ASYNC if is_async else "return a list, or yield"
     return TypeError(f"the transform returned {made!r}; it must return an output or an iterable of them: {way_out}")
 
 
