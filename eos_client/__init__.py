@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from eos_client.confluent.serialisation import DeserializedRecord
     from eos_client.core.commit_gate import CommitDecision, CommitGate
     from eos_client.core.model import GroupGeneration, Outcome
-    from eos_client.loop import ExactlyOnceLoop
+    from eos_client.loop import AsyncExactlyOnceLoop, ExactlyOnceLoop
     from eos_client.ports import OutputRecord, Record
 else:  # for a type checker every name would be an attribute of a module with `__getattr__`, mistyped ones too
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "AsyncExactlyOnceLoop": "eos_client.loop",
             "CommitDecision": "eos_client.core.commit_gate",
             "CommitGate": "eos_client.core.commit_gate",
             "DeserializedRecord": "eos_client.confluent.serialisation",
@@ -36,6 +37,7 @@ else:  # for a type checker every name would be an attribute of a module with `_
     )
 
 __all__ = [
+    "AsyncExactlyOnceLoop",
     "CommitDecision",
     "CommitGate",
     "DeserializedRecord",

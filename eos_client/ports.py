@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -65,6 +65,8 @@ Output = OutputRecord | bytes
 Outputs = Output | Iterable[Output] | None
 Transform = Callable[[Record[K_co, V_co]], Outputs]
 BatchTransform = Callable[[list[Any]], Outputs]
+AsyncTransform = Callable[[Any], "Awaitable[Outputs] | AsyncIterable[Output]"]
+AsyncBatchTransform = Callable[[list[Any]], "Awaitable[Outputs] | AsyncIterable[Output]"]
 
 Deserializer = Callable[[bytes | None, Any], V_co]
 """What makes an object of a key or a value; the second argument is confluent_kafka's ``SerializationContext``."""

@@ -23,6 +23,7 @@ from eos_client.confluent.serialisation import DeserializedTransform, MessageTra
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.loop_health import LoopHealth, LoopVitals, health_of
 from eos_client.core.model import InputPartition, Outcome
+from eos_client.loop.concurrent_transform import ConcurrentTransform
 from eos_client.loop.record_failures import FailedRecords, StoppedMeanwhileError
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
 from eos_client.loop.serialised_records import with_serialisers
@@ -147,6 +148,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._session,
             output_topic,
             takes_batches=takes_batches,
+            concurrent=transform if isinstance(transform, ConcurrentTransform) else None,
         )
         self._size = TransactionSize(config.max_records)
         self._aborts = RepeatedAborts()
@@ -364,7 +366,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 self._adapter.calls.listen()
                 return []
             self._began_at = self._working_since = self._clock()
-            if not self._outputs.takes_batches:
+            if not self._outputs.wants_whole_batches:
                 return [first]
             self._member.put_back([first])  # it comes first in its batch
         room = min(self.config.batch_size, max(1, self._size.records_max - self._records))
@@ -387,14 +389,14 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     def _work_on(self, batch: list[Any]) -> None:
         """Transform ``batch`` in strides; records left over when the commit is due go back to the consumer.
 
-        A transform of batches gets it whole: what is quick in a batch may be slow in small ones.
+        What is quick in a batch may be slow in small ones: a transform of batches gets it whole.
         """
         batch = self._events.records(batch)
         write = self._outputs.write_one_by_one if self._size.one_by_one else self._outputs.write
         done = 0
         while done < len(batch):
             began_at = self._clock()
-            stride = batch if self._outputs.takes_batches else batch[done : done + self._stride]
+            stride = batch if self._outputs.wants_whole_batches else batch[done : done + self._stride]
             self._records += len(stride)
             write(stride)
             done += len(stride)

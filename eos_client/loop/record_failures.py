@@ -21,6 +21,7 @@ from eos_client.transform_retry import bounded
 ONE_OUTPUT = frozenset({bytes, OutputRecord})
 """What a transform may return instead of an iterable of outputs."""
 
+_IS_ASYNC = "make it a plain function or generator, or give it to AsyncExactlyOnceLoop; it is not awaited"
 RecordKey = tuple[str, int, int]
 _NAP_S = 0.1
 
@@ -174,7 +175,7 @@ def no_outputs(made: Any) -> TypeError | None:
     if inspect.iscoroutine(made):
         made.close()  # or Python warns that nobody awaits it
     is_async = hasattr(made, "__await__") or hasattr(made, "__aiter__")
-    way_out = "make it a plain function or generator; it is not awaited" if is_async else "return a list, or yield"
+    way_out = _IS_ASYNC if is_async else "return a list, or yield"
     return TypeError(f"the transform returned {made!r}; it must return an output or an iterable of them: {way_out}")
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from eos_client.clients.transaction import TransactionSession
 from eos_client.errors import AbortableError, EosError, OutputRefusedError, RebuildProducerError, TransformError
+from eos_client.loop.concurrent_transform import ConcurrentTransform
 from eos_client.loop.record_failures import ONE_OUTPUT, FailedRecords, StoppedMeanwhileError, no_outputs, outputs_of
 from eos_client.ports import Output, OutputRecord, Outputs
 
@@ -35,7 +36,8 @@ class RefusedRecordsError(AbortableError):
 class RecordOutputs:
     """The application's transform, with its outputs written inside the open transaction of ``session``.
 
-    ``takes_batches``: ``transform`` is called with a list of records.
+    ``takes_batches``: ``transform`` is called with a list of records. ``concurrent``: what runs its coroutines ahead. ``wants_whole_batches``: the more records
+    `write` gets at once, the better.
     """
 
     def __init__(
@@ -46,9 +48,12 @@ class RecordOutputs:
         default_topic: str | None,
         *,
         takes_batches: bool = False,
+        concurrent: ConcurrentTransform | None = None,
     ) -> None:
-        self.takes_batches = takes_batches
+        self._takes_batches = takes_batches
         self._transform_batch = transform
+        self._prepare = concurrent.prepare if concurrent is not None else None
+        self.wants_whole_batches = takes_batches or concurrent is not None
         self._transform = failed.guard((lambda record: outputs_of(transform([record]))) if takes_batches else transform)
         self._failed = failed
         self._session = session
@@ -60,8 +65,10 @@ class RecordOutputs:
         Raises TransformError for a record that fails where ``on_error`` is "stop", AbortableError or
         RebuildProducerError for a transaction that cannot go on, RefusedRecordsError if it is known why.
         """
+        if self._prepare is not None:
+            self._prepare(records)
         try:
-            if self.takes_batches:
+            if self._takes_batches:
                 self._write_batch(records)
             else:
                 self._write_each(records)
@@ -218,7 +225,7 @@ class RecordOutputs:
 
     def _suspects(self, records: Sequence[Any]) -> Iterator[Any]:
         """Yield the ``records`` whose outputs may have been refused: of a batch, those of halves that fail again."""
-        if not self.takes_batches or len(records) == 1:
+        if not self._takes_batches or len(records) == 1:
             yield from records
             return
         made = self._outputs_of_batch(records)

@@ -6,12 +6,26 @@ attempts count, and a dead letter has the record's own bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from eos_client.config import EosConfig
 from eos_client.confluent.serialisation import Deserializers, Serializers
+from eos_client.loop.concurrent_transform import ConcurrentTransform
 from eos_client.loop.record_failures import outputs_of
 from eos_client.ports import Outputs, Transform
+
+
+def reader(config: EosConfig[Any, Any]) -> Callable[[Any], Any] | None:
+    """Return what makes of a message the record that a transform gets; None where that is the message itself."""
+    deserializers = Deserializers(config.key_deserializer, config.value_deserializer)
+
+    def read(message: Any) -> Any:
+        record = deserializers.record(message)
+        record.read()
+        return record
+
+    return read if deserializers else None
 
 
 def with_serialisers(
@@ -22,19 +36,15 @@ def with_serialisers(
     A record is deserialised before ``transform`` is called, whether that looks at it or not. ``takes_batches``:
     ``transform`` is called with a list of records.
     """
-    deserializers = Deserializers(config.key_deserializer, config.value_deserializer)
+    read = reader(config)
     serializers = Serializers(config.key_serializer, config.value_serializer)
+    inner = transform
+    if read is not None and not isinstance(transform, ConcurrentTransform):  # which reads by itself
 
-    def read(message: Any) -> Any:
-        record = deserializers.record(message)
-        record.read()
-        return record
+        def inner(given: Any) -> Outputs:
+            made: Outputs = transform([read(message) for message in given] if takes_batches else read(given))
+            return made
 
-    def deserialised(given: Any) -> Outputs:
-        made: Outputs = transform([read(message) for message in given] if takes_batches else read(given))
-        return made
-
-    inner = deserialised if deserializers else transform
     if not serializers:
         return inner
     return lambda given: [serializers.output(each, default_topic) for each in outputs_of(inner(given))]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import re
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from unittest import mock
 import pytest
 
 import eos_client
-from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, Outcome, OutputRecord
+from eos_client import AsyncExactlyOnceLoop, EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, Outcome, OutputRecord
 from eos_client.testing import SimulatedCluster
 
 REPOSITORY = Path(__file__).parents[2]
@@ -65,6 +67,28 @@ def test_the_block_in_an_existing_loop_commits_what_it_reads(monkeypatch: pytest
     run(code, {"mine": lambda *_: None, "running": turns, "f": lambda value: b"invoice " + value, "log": log})
     assert cluster.values("invoices") == [b"invoice 1", b"invoice 2", b"invoice 3"]
     assert set(outcomes) == {Outcome.COMMITTED}
+
+
+def test_an_async_transform_prices_each_order_once() -> None:
+    cluster = SimulatedCluster(seed=1)
+    cluster.create_topic("orders")
+    cluster.create_topic("invoices")
+    cluster.write("orders", [b"apples", b"pears"])
+
+    async def ask_for_rate(product: bytes) -> int:
+        return len(product)
+
+    def built(*given: Any) -> AsyncExactlyOnceLoop:
+        loop = AsyncExactlyOnceLoop(*given, clients=cluster)
+        cluster.after(30, loop.stop)
+        return loop
+
+    config = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing")
+    names = {"ask_for_rate": ask_for_rate, "OutputRecord": OutputRecord, "config": config}
+    (code,) = blocks("Batches and asyncio", "python")
+    shown = compile(code, "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    asyncio.run(eval(shown, {**names, "AsyncExactlyOnceLoop": built}))
+    assert cluster.values("invoices") == [b"6", b"5"]
 
 
 def test_the_story_of_testing_your_own_code_holds() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from typing_extensions import assert_type
 
 import eos_client
 from eos_client import (
+    AsyncExactlyOnceLoop,
     CommitDecision,
     CommitGate,
     DeserializedRecord,
@@ -82,6 +83,29 @@ def run_until_stopped() -> None:
         assert_type(loop.counters, Counters)
         assert_type(loop.health(), LoopHealth)
         assert_type(loop.counters.as_dict(), dict[str, int])
+
+
+async def price_later(record: Message) -> OutputRecord:
+    return OutputRecord("invoices", value=record.value())
+
+
+async def each_later(record: Message) -> AsyncIterator[bytes]:
+    yield record.value() or b""
+
+
+async def all_later(records: list[Message]) -> list[bytes]:
+    return [record.value() or b"" for record in records]
+
+
+async def run_in_an_event_loop() -> None:
+    config = EosConfig(KAFKA, group_id="billing")
+    loop = AsyncExactlyOnceLoop(config, ["orders"], price_later, concurrency_max=10)
+    AsyncExactlyOnceLoop(config, ["orders"], each_later, output_topic="invoices", hook=observe)
+    AsyncExactlyOnceLoop(config, ["orders"], transform_batch=all_later, clients=CONFLUENT_KAFKA)
+    assert_type(await loop.run(), None)
+    assert_type(loop.counters, Counters)
+    assert_type(loop.gate, CommitGate)
+    loop.stop("the reason")
 
 
 def stop_from_elsewhere(loop: ExactlyOnceLoop) -> None:

@@ -1,0 +1,110 @@
+"""AsyncExactlyOnceLoop: an ExactlyOnceLoop in a thread of its own, with an async transform in the caller's event loop.
+
+The loop itself has to be a thread: the client library serves rebalances only inside a call that blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Sequence
+from concurrent.futures import Future
+from threading import Thread
+
+from eos_client import errors
+from eos_client.config import EosConfig
+from eos_client.confluent.client_library import CONFLUENT_KAFKA
+from eos_client.core.commit_gate import CommitGate
+from eos_client.loop.concurrent_transform import ConcurrentTransform, EventLoopThread, outputs_of_call
+from eos_client.loop.exactly_once_loop import ExactlyOnceLoop
+from eos_client.loop.serialised_records import reader
+from eos_client.observe import Counters, EventHook, log_event
+from eos_client.ports import AsyncBatchTransform, AsyncTransform, BatchTransform, ClientLibrary
+
+_CANCELLED = "the task that runs the loop was cancelled"
+
+
+class AsyncExactlyOnceLoop:
+    """As `ExactlyOnceLoop`, with a transform that is an ``async def``, awaited or iterated in the event loop.
+
+    ``transform`` runs for up to ``concurrency_max`` records of a batch at once. Records of one partition with the same
+    key are transformed one after another, and outputs are written in the order of their records. ``transform_batch``,
+    in its place, gets a list of up to ``batch_size`` records. ``hook`` is called in the loop's own thread.
+    """
+
+    def __init__(
+        self,
+        config: EosConfig,
+        topics: Sequence[str],
+        transform: AsyncTransform | None = None,
+        *,
+        transform_batch: AsyncBatchTransform | None = None,
+        concurrency_max: int = 100,
+        output_topic: str | None = None,
+        hook: EventHook = log_event,
+        clients: ClientLibrary = CONFLUENT_KAFKA,
+    ) -> None:
+        if concurrency_max < 1:
+            raise errors.ConfigurationError(
+                f"concurrency_max={concurrency_max!r} must be at least 1, which transforms one record after another."
+            )
+        event_loop = self._event_loop = EventLoopThread()
+        self._loop = ExactlyOnceLoop(
+            config,
+            topics,
+            None if transform is None else ConcurrentTransform(transform, event_loop, concurrency_max, reader(config)),
+            transform_batch=None if transform_batch is None else _waiting(transform_batch, event_loop),
+            output_topic=output_topic,
+            hook=hook,
+            clients=clients,
+        )
+
+    @property
+    def counters(self) -> Counters:
+        """Totals of records and transactions since the loop was built."""
+        return self._loop.counters
+
+    @property
+    def gate(self) -> CommitGate:
+        """The commit gate; its ``counters`` tell what it has cost and saved."""
+        return self._loop.gate
+
+    async def run(self) -> None:
+        """Work until stopped, then finish or abort what is open, leave the group and return.
+
+        Raises what ``ExactlyOnceLoop.run`` raises. No signal stops it: let a handler of the event loop call ``stop``.
+        Cancelled, it stops like that first: the batch that is under way is finished and committed, and CancelledError
+        comes out when the group was left. Cancelled a second time, it cancels the coroutines of that batch and aborts.
+        """
+        self._event_loop.take_running_loop()
+        ended: Future[None] = Future()
+        work = contextvars.copy_context().run
+        Thread(target=work, args=(self._run_in_thread, ended), name="eos-loop", daemon=True).start()
+        running, was_cancelled = asyncio.wrap_future(ended), False
+        while not running.done():
+            try:
+                await asyncio.wait([running])
+            except asyncio.CancelledError:  # noqa: PERF203  # a turn for each cancellation
+                if was_cancelled:
+                    self._event_loop.cancel()
+                self._loop.stop(_CANCELLED)
+                was_cancelled = True
+        running.result()
+        if was_cancelled:
+            raise asyncio.CancelledError(_CANCELLED)
+
+    def _run_in_thread(self, ended: Future[None]) -> None:
+        try:
+            self._loop.run()
+        except BaseException as error:  # noqa: BLE001  # it is raised where the run is awaited
+            ended.set_exception(error)
+        else:
+            ended.set_result(None)
+
+    def stop(self, reason: str = "stop() was called") -> None:
+        """Ask the loop to stop; returns at once and may be called from any thread or a signal handler."""
+        self._loop.stop(reason)
+
+
+def _waiting(transform_batch: AsyncBatchTransform, event_loop: EventLoopThread) -> BatchTransform:
+    return lambda records: event_loop.wait_for(outputs_of_call(transform_batch, records))

@@ -1,0 +1,122 @@
+"""Runs the coroutines of a loop's transform in an event loop, for the loop in its own thread, which waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterable, Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError, Future
+from typing import Any, TypeVar
+
+from eos_client.loop.record_failures import outputs_of
+from eos_client.ports import AsyncTransform, Output
+
+_Result = TypeVar("_Result")
+
+
+class EventLoopThread:
+    """The thread of an event loop, as another thread sees it: runs one coroutine after another there."""
+
+    def __init__(self) -> None:
+        self._event_loop: asyncio.AbstractEventLoop | None = None
+        self._running: Future[Any] | None = None
+        self._is_cancelled = False
+
+    def take_running_loop(self) -> None:
+        """Let coroutines run in the event loop that is running now."""
+        self._event_loop = asyncio.get_running_loop()
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
+        """Run ``coroutine`` there and return what it returns; raises CancelledError after ``cancel``."""
+        if self._event_loop is None or self._is_cancelled:
+            coroutine.close()
+            raise CancelledError
+        running: Future[_Result] = asyncio.run_coroutine_threadsafe(coroutine, self._event_loop)
+        self._running = running
+        if self._is_cancelled:  # meanwhile
+            running.cancel()
+        return running.result()
+
+    def cancel(self) -> None:
+        """Cancel the coroutine that is running, and run no more."""
+        self._is_cancelled = True
+        if self._running is not None:
+            self._running.cancel()
+
+
+async def outputs_of_call(transform: AsyncTransform, given: Any) -> list[Output]:
+    """Return the outputs of ``transform(given)``, a coroutine function or an asynchronous generator."""
+    made: Any = transform(given)
+    if isinstance(made, AsyncIterable):
+        return [output async for output in made]
+    if not inspect.isawaitable(made):
+        raise TypeError(
+            f"the transform returned {made!r} and no coroutine; AsyncExactlyOnceLoop takes async functions, "
+            "ExactlyOnceLoop the others"
+        )
+    return outputs_of(await made)
+
+
+class ConcurrentTransform:
+    """The transform of a record whose coroutines were run ahead, for all records of a batch beside each other.
+
+    Those of one partition with the same key are run one after another, and none of them after one that has failed:
+    what becomes of that one is settled first. ``read`` makes of a message what ``transform`` gets
+    (None: it gets the message).
+    """
+
+    def __init__(
+        self,
+        transform: AsyncTransform,
+        event_loop: EventLoopThread,
+        concurrency_max: int,
+        read: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._transform = transform
+        self._read = read
+        self._event_loop = event_loop
+        self._concurrency_max = concurrency_max
+        self._made: dict[int, list[Output] | Exception] = {}
+
+    def prepare(self, records: Sequence[Any]) -> None:
+        """Run the coroutines of ``records``, and keep what they make until each of them is asked for."""
+        self._made = self._event_loop.wait_for(self._run_ahead(records))
+
+    def __call__(self, record: Any) -> list[Output]:
+        """Return the outputs of ``record``, or raise what its coroutine raised; the second time it is run again."""
+        made = self._made.pop(id(record), None)
+        if made is None:
+            return self._event_loop.wait_for(self._outputs_of(record))
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    async def _outputs_of(self, record: Any) -> list[Output]:
+        given = record if self._read is None else self._read(record)
+        return await outputs_of_call(self._transform, given)
+
+    async def _run_ahead(self, records: Sequence[Any]) -> dict[int, list[Output] | Exception]:
+        made: dict[int, list[Output] | Exception] = {}
+        places = asyncio.Semaphore(self._concurrency_max)
+
+        async def run_in_order(those_of_one_key: Sequence[Any]) -> None:
+            for record in those_of_one_key:
+                async with places:
+                    try:
+                        made[id(record)] = await self._outputs_of(record)
+                    except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
+                        made[id(record)] = error
+                        return
+
+        await asyncio.gather(*map(run_in_order, _by_key(records)))
+        return made
+
+
+def _by_key(records: Sequence[Any]) -> list[list[Any]]:
+    """Return ``records`` in groups of one partition and key; those without a key are alone."""
+    groups: dict[Any, list[Any]] = {}
+    for record in records:
+        key = record.key()
+        place = id(record) if key is None else (record.topic(), record.partition(), key)
+        groups.setdefault(place, []).append(record)
+    return list(groups.values())
