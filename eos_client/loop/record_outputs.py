@@ -36,8 +36,8 @@ class RefusedRecordsError(AbortableError):
 class RecordOutputs:
     """The application's transform, with its outputs written inside the open transaction of ``session``.
 
-    ``takes_batches``: ``transform`` is called with a list of records. ``concurrent``: what runs its coroutines ahead. ``wants_whole_batches``: the more records
-    `write` gets at once, the better.
+    ``takes_batches``: ``transform`` is called with a list of records. ``concurrent``: what runs its coroutines ahead.
+    ``wants_whole_batches``: the more records `write` gets at once, the better.
     """
 
     def __init__(
