@@ -10,6 +10,7 @@ import contextvars
 from collections.abc import Sequence
 from concurrent.futures import Future
 from threading import Thread
+from typing import Any
 
 from eos_client import errors
 from eos_client.config import EosConfig
@@ -34,7 +35,7 @@ class AsyncExactlyOnceLoop:
 
     def __init__(
         self,
-        config: EosConfig,
+        config: EosConfig[Any, Any],
         topics: Sequence[str],
         transform: AsyncTransform | None = None,
         *,
@@ -49,11 +50,15 @@ class AsyncExactlyOnceLoop:
                 f"concurrency_max={concurrency_max!r} must be at least 1, which transforms one record after another."
             )
         event_loop = self._event_loop = EventLoopThread()
-        self._loop = ExactlyOnceLoop(
+        given: dict[str, Any] = {}
+        if transform is not None:
+            given["transform"] = ConcurrentTransform(transform, event_loop, concurrency_max, reader(config))
+        if transform_batch is not None:
+            given["transform_batch"] = _waiting(transform_batch, event_loop)
+        self._loop: ExactlyOnceLoop[Any, Any] = ExactlyOnceLoop(
             config,
             topics,
-            None if transform is None else ConcurrentTransform(transform, event_loop, concurrency_max, reader(config)),
-            transform_batch=None if transform_batch is None else _waiting(transform_batch, event_loop),
+            **given,
             output_topic=output_topic,
             hook=hook,
             clients=clients,

@@ -133,7 +133,7 @@ def test_every_row_has_its_baseline_in_the_table_and_each_round_an_order_of_its_
 
 def test_a_table_is_kept_beside_its_figures_and_the_conditions(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(publishing, "RESULTS", tmp_path)
-    monkeypatch.setattr(publishing, "find_java", lambda: JavaRuntime(tmp_path, 17))
+    monkeypatch.setattr(publishing, "find_java", lambda: JavaRuntime(tmp_path, 17, "build"))
     publishing.publish("speed", "how fast", ("who", "rate"), [("ours", 7)], {"rows": [{"rate": 7.25}]})
     assert (tmp_path / "speed.txt").read_text() in capsys.readouterr().out
     assert "ours     7" in (tmp_path / "speed.txt").read_text()
