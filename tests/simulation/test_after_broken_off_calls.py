@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -50,7 +51,7 @@ class Reading(ReadingApplication):
         return found
 
 
-def broken_off(protocol, call, first, *, stage=Reading):
+def broken_off(protocol: str, call: str, first: int, *, stage: Any = Reading) -> Iterator[tuple[Any, StepStrike]]:
     """An application of ``stage`` for each step that is struck, with the strike, once its call was broken off there."""
     counted = StepStrike(0)
     with counted.armed():
