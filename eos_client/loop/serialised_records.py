@@ -38,7 +38,7 @@ def with_serialisers(
     """
     read = reader(config)
     serializers = Serializers(config.key_serializer, config.value_serializer)
-    inner = transform
+    inner: Transform = transform
     if read is not None and not isinstance(transform, ConcurrentTransform):  # which reads by itself
 
         def inner(given: Any) -> Outputs:

@@ -28,12 +28,13 @@ class Pen:
         self.full: set[bytes] = set()
         self.refused: set[bytes] = set()
         self.undeliverable: set[bytes] = set()
-        self.counted = 0
+        self.counted = self.quickly = 0
 
     def raw_produce(self):
-        def produce(topic, value, key=None):
+        def produce(topic, value, key=None, **options):
             if topic is None:
                 raise TypeError("topic")
+            self.quickly += 1
             if value in self.full:
                 raise BufferError
             if value in self.refused:
@@ -115,8 +116,24 @@ FORMS = {
 def test_every_form_of_output_is_written_in_order_and_counted(form, on_error):
     writing = Writing(FORMS[form], on_error=on_error)
     assert writing.write(5) == values(0, 1, 2, 3, 4)
-    assert writing.session.counted == 5
+    assert (writing.session.counted, writing.session.quickly) == (5, 5), "none takes the way of what was refused"
     assert writing.calls == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("form", "at_once_max"), [("bytes alone", 1000), ("tuple", 1000), ("record alone", 100)])
+def test_objects_are_written_before_so_many_are_made_that_python_looks_for_garbage(form, at_once_max):
+    waiting: list[int] = []
+
+    def transform(record):
+        waiting.append(len(writing.calls) - len(writing.session.written))
+        return FORMS[form](record)
+
+    writing = Writing(transform)
+    writing.write(1)
+    writing.session.written.clear()
+    writing.calls.clear()
+    assert writing.write(600) == values(*range(600))
+    assert at_once_max / 2 < max(waiting) <= at_once_max
 
 
 async def coroutine(record):

@@ -63,19 +63,24 @@ def _timestamp(timestamp_ms: Any) -> Any:
 
 def _headers(headers: Any) -> list[Any]:
     """Return any mapping, or any iterable of pairs, as the list that ``produce`` takes."""
-    if isinstance(headers, (str, bytes)) or not isinstance(headers, Iterable):
+    if type(headers) is list:  # the usual ones, without asking what is a mapping, which takes as long as all the rest
+        pairs: list[Any] = headers
+    elif isinstance(headers, (str, bytes)) or not isinstance(headers, Iterable):
         raise TypeError(
             f"headers must be a mapping, or a sequence of (name, value) pairs, not {type(headers).__name__}"
         )
-    pairs: list[Any] = list(headers.items() if isinstance(headers, Mapping) else headers)
+    else:
+        pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
     for pair in pairs:
-        _check_name(pair[0] if isinstance(pair, tuple) and pair else None)
+        name = pair[0] if isinstance(pair, tuple) and pair else None
+        if not isinstance(name, str):
+            raise TypeError(f"headers must be (name, value) pairs whose name is str, not {type(name).__name__}")
+        _check_name(name)
     return pairs
 
 
-def _check_name(name: Any) -> None:
-    if not isinstance(name, str):
-        raise TypeError(f"headers must be (name, value) pairs whose name is str, not {type(name).__name__}")
+@lru_cache(maxsize=1024)
+def _check_name(name: str) -> None:
     if "\0" in name:
         raise ValueError(f"the header name {name!r} contains a NUL, at which it would end")
     name.encode()
