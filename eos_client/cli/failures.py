@@ -49,6 +49,7 @@ class ExitCode(IntEnum):
     EMBEDDED_KAFKA = 11, "the embedded broker could not start or died"
     NOT_EXACTLY_ONCE = 12, "demo: the verdict found a lost, doubled, reordered or altered record"
     EXTRA_MISSING = 13, "typer or rich is missing: pip install 'eos-client[cli]'"
+    NOT_AUTHENTICATED = 14, "the brokers refuse the credentials, or a certificate: correct them, then start again"
     INTERRUPTED = 130, "demo: stopped by a signal before its verdict"
 
 
@@ -69,6 +70,7 @@ EXIT_CODES: tuple[tuple[type[errors.EosError], ExitCode], ...] = (
     (TransformLoadError, ExitCode.TRANSFORM_NOT_LOADED),
     (NotExactlyOnceError, ExitCode.NOT_EXACTLY_ONCE),
     (errors.ConfigurationError, ExitCode.CONFIGURATION),
+    (errors.AuthenticationError, ExitCode.NOT_AUTHENTICATED),
     (errors.ClusterUnavailableError, ExitCode.CLUSTER_UNAVAILABLE),
     (errors.ClusterUnfitError, ExitCode.CLUSTER_UNFIT),
     (errors.TransformError, ExitCode.TRANSFORM_RAISED),

@@ -11,6 +11,7 @@ from eos_client.cli.progress import LoopProgress
 from eos_client.cli.transform_file import load_transform
 from eos_client.config import EosConfig
 from eos_client.loop import ExactlyOnceLoop
+from eos_client.observe import Event, LoopStarted, log_event
 
 
 class OnError(Enum):
@@ -47,10 +48,12 @@ def run_loop(options: RunOptions) -> None:
     :raises EosError: as ``ExactlyOnceLoop.run`` does.
     """
     transform = load_transform(options.reference)
+    client_errors = ClientErrors()
+    client_errors.is_starting = True
     config = EosConfig(
         {
             "log_level": LOG_LEVEL_CRITICAL,
-            "error_cb": ClientErrors(),
+            "error_cb": client_errors,
             **options.settings,
             "bootstrap.servers": options.bootstrap_servers,
         },
@@ -62,7 +65,12 @@ def run_loop(options: RunOptions) -> None:
         dead_letter_topic=options.dead_letter_topic,
         transform_attempts_max=options.attempts,
     )
-    progress = LoopProgress(options.progress_interval_s)
+
+    def forward(event: Event) -> None:
+        client_errors.is_starting = client_errors.is_starting and not isinstance(event, LoopStarted)
+        log_event(event)
+
+    progress = LoopProgress(options.progress_interval_s, forward=forward)
     with (
         ExactlyOnceLoop(
             config, options.input_topics, transform, output_topic=options.output_topic, hook=progress

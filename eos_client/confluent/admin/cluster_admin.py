@@ -30,8 +30,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by i
 )
 
 from eos_client.confluent.callback_guard import built
+from eos_client.confluent.failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
 from eos_client.core.error_codes import ALL_BROKERS_DOWN, COORDINATOR_OR_LEADER_MOVING, UNREACHABLE
-from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
+from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError
 
 _T = TypeVar("_T")
 
@@ -41,7 +42,6 @@ _FORBIDDEN = {
 }
 """How a broker refuses to tell settings."""
 _ASK_AGAIN_S = 0.05
-HOW_TO_REACH_BROKERS = "Check the address, the network and the security settings, and that the brokers are up"
 LOG_LEVEL_CRITICAL = 2
 """syslog level: connection failures reach the caller as an error, not as log lines between its own output."""
 
@@ -86,7 +86,7 @@ class ClusterAdmin:
     ) -> None:
         self._bootstrap = bootstrap_servers
         self._timeout_s = timeout_s
-        self._connection_error = ""
+        self._connection_error: KafkaError | None = None
         settings = {"log_level": LOG_LEVEL_CRITICAL, **(config or {}), "bootstrap.servers": bootstrap_servers}
         settings["error_cb"] = self._remember_error
         self._client = built("admin client", AdminClient, settings)
@@ -95,6 +95,7 @@ class ClusterAdmin:
         """Describe the brokers.
 
         :raises ClusterUnavailableError: none of them answered within the time limit.
+        :raises AuthenticationError: because of the credentials.
         """
         described = self._answer(self._client.describe_cluster(request_timeout=self._timeout_s), "describe the cluster")
         return ClusterDescription(
@@ -216,7 +217,7 @@ class ClusterAdmin:
 
     def _remember_error(self, error: KafkaError) -> None:
         if error.name() != ALL_BROKERS_DOWN:  # the errors before it say why
-            self._connection_error = error.str()
+            self._connection_error = error
 
     def _answer_unless(self, tolerated_code: str, future: Future[_T], intent: str) -> _T | None:
         try:
@@ -231,13 +232,15 @@ class ClusterAdmin:
             return future.result(timeout=self._timeout_s + 5.0)
         except KafkaException as error:
             if error.args[0].name() not in UNREACHABLE:
-                raise ClusterUnfitError(f"the cluster would not {intent}: {error.args[0].str()}") from error
+                way_out = ". Allow it to this client" if error.args[0].name().endswith("AUTHORIZATION_FAILED") else ""
+                raise ClusterUnfitError(f"the cluster would not {intent}: {error.args[0].str()}{way_out}") from error
             self._client.poll(0)  # serves the error callback: the reason behind "timed out"
-            reason = self._connection_error or "no connection could be made"
-            raise ClusterUnavailableError(
-                f"no broker answered at {self._bootstrap} within {self._timeout_s:g} s ({reason}). "
-                f"{HOW_TO_REACH_BROKERS}"
-            ) from error
+            reason = self._connection_error
+            told = "no connection could be made" if reason is None else reason.str()
+            what = f"no broker answered at {self._bootstrap} within {self._timeout_s:g} s ({told})"
+            if lacks_credentials(reason):
+                raise AuthenticationError(f"{what}. {HOW_TO_AUTHENTICATE}") from error
+            raise ClusterUnavailableError(f"{what}. {HOW_TO_REACH_BROKERS}") from error
 
 
 def _code_behind(error: ClusterUnfitError) -> str | None:
