@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+NO_AUTHORITY = ["--config", "security.protocol=SSL", "--config", "ssl.ca.location=/nowhere/ca.pem"]
 RUN = ["--bootstrap", "127.0.0.1:1", "--group", "g", "--from", "orders", "--to", "invoices"]
 
 
@@ -49,6 +50,7 @@ def test_help_names_the_commands_and_the_exit_status(eos_client: Any) -> None:
         (["shout.py:upper", *RUN, "--config", "acks=1"], 4, "acks='1' breaks exactly-once"),
         (["shout.py:upper", *RUN, "--config", "no.such.key=1"], 4, 'No such configuration property: "no.such.key"'),
         (["shout.py:upper", *RUN, "--config", "session.timeout.ms=soon"], 4, '"session.timeout.ms"'),
+        (["shout.py:upper", *RUN, *NO_AUTHORITY], 4, "ssl.ca.location failed"),
     ],
 )
 def test_a_mistake_is_one_clear_message_and_its_own_status(

@@ -16,7 +16,7 @@ from eos_client import errors
 from eos_client.confluent import failures
 from eos_client.confluent.handle_thread import OverdueError
 from eos_client.confluent.producer.library_producer import LibraryProducer
-from eos_client.core.error_codes import OVERDUE
+from eos_client.core.error_codes import OVERDUE, READING_FORBIDDEN
 from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest
 from eos_client.ports import Clock
 
@@ -259,6 +259,8 @@ class BoundedCalls:
         clause = self.library.last_errors.delivery_clause()
         if not clause and failure.code == "_STATE" and self.library.log.failed:
             return f"; {self.library.log.failed}"
+        if not clause and failure.code in READING_FORBIDDEN and self.library.log.not_added:
+            return f"; {self.library.log.not_added}"
         return clause
 
     def _failure(self, request: TransactionalRequest, error: KafkaError | None = None) -> ProducerFailure:
