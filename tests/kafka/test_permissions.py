@@ -114,8 +114,9 @@ def write_one(login, job):
     with closing(EosProducer(login)) as producer:
         producer.produce(job.sink, b"0", on_delivery=lambda error, _: reports.append(error))
         producer.flush(WAIT_S)
-    if reports != [None]:
-        raise KafkaException(reports[0])
+    (error,) = reports
+    if error is not None:
+        raise KafkaException(error)
 
 
 PLAIN = {
