@@ -24,6 +24,14 @@ class ClusterUnavailableError(EosError):
     """
 
 
+class AuthenticationError(ClusterUnavailableError):
+    """The brokers refuse this client's credentials, or one side's certificate: correct them, then start again.
+
+    A kind of ClusterUnavailableError, because a broker that refuses the credentials answers nothing else: what that one
+    says about the outcome of the last commit holds here, too. Starting again changes nothing before they are right.
+    """
+
+
 class ClusterUnfitError(EosError):
     """The cluster answers but lacks something (topic, transactions, replicas): repair the cluster."""
 

@@ -62,7 +62,7 @@ class LoopStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopStopped(Event):
-    """The loop has left the group. ``reason``: why it ended."""
+    """The loop has left the group. ``reason``: why it ended; after an error its class, because ``run`` raises it."""
 
     reason: str
 

@@ -63,6 +63,12 @@ def brokers(pytestconfig):
 
 
 @pytest.fixture(scope="session")
+def secured_broker(brokers):
+    """A broker that asks its clients who they are, and an authorizer what they may do."""
+    return brokers.secured()
+
+
+@pytest.fixture(scope="session")
 def proxied_broker(brokers):
     """A broker with the settings of `kafka_broker`, behind a proxy that can hold, lose and record requests."""
     return brokers.proxied(properties={})

@@ -49,6 +49,7 @@ class ExitCode(IntEnum):
     EMBEDDED_KAFKA = 11, "the embedded broker could not start or died"
     NOT_EXACTLY_ONCE = 12, "demo: the verdict found a lost, doubled, reordered or altered record"
     EXTRA_MISSING = 13, "a package of an extra is missing: pip install 'eos-client[cli]', for txn 'eos-client[cli,ops]'"
+    NOT_AUTHENTICATED = 14, "the brokers refuse the credentials, or a certificate: correct them, then start again"
     LETTERS_REFUSED = 15, "redrive: a dead letter cannot be sent back; it stays, and the others were sent"
     INTERRUPTED = 130, "demo: stopped by a signal before its verdict"
 
@@ -80,6 +81,7 @@ EXIT_CODES: tuple[tuple[type[errors.EosError], ExitCode], ...] = (
     (NotExactlyOnceError, ExitCode.NOT_EXACTLY_ONCE),
     (LettersRefusedError, ExitCode.LETTERS_REFUSED),
     (errors.ConfigurationError, ExitCode.CONFIGURATION),
+    (errors.AuthenticationError, ExitCode.NOT_AUTHENTICATED),
     (errors.ClusterUnavailableError, ExitCode.CLUSTER_UNAVAILABLE),
     (errors.ClusterUnfitError, ExitCode.CLUSTER_UNFIT),
     (errors.TransformError, ExitCode.TRANSFORM_RAISED),

@@ -100,8 +100,10 @@ class ClientErrors:
     """An ``error_cb`` that logs each kind of error at most once every ``interval_s`` seconds, with its repetitions.
 
     librdkafka reports each failed attempt to reconnect, twenty a second. The loop's own events say what an error means
-    for the loop.
+    for the loop. While ``is_starting`` only the kind is logged: if the start fails, the error says the rest.
     """
+
+    is_starting = False
 
     def __init__(self, *, interval_s: float = REPEAT_INTERVAL_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval_s = interval_s
@@ -117,4 +119,5 @@ class ClientErrors:
             return
         self._logged_at[kind] = now
         repeated = self._repeated.pop(kind, 0)
-        structlog.get_logger("eos_client").warning("client_error", kind=kind, error=error.str(), repeated=repeated)
+        text = {} if self.is_starting else {"error": error.str()}
+        structlog.get_logger("eos_client").warning("client_error", kind=kind, **text, repeated=repeated)

@@ -16,6 +16,7 @@ from eos_client.cli.transform_file import load_transform
 from eos_client.config import EosConfig
 from eos_client.integration.probes import EVERY_ADDRESS, ProbeServer
 from eos_client.loop import ExactlyOnceLoop
+from eos_client.observe import Event, LoopStarted, log_event
 
 
 class OnError(Enum):
@@ -56,10 +57,12 @@ def run_loop(options: RunOptions) -> None:
     """
     transform = load_transform(options.reference, takes_batches=options.takes_batches)
     given: dict[str, Any] = {"transform_batch" if options.takes_batches else "transform": transform}
+    client_errors = ClientErrors()
+    client_errors.is_starting = True
     config = EosConfig(
         {
             "log_level": LOG_LEVEL_CRITICAL,
-            "error_cb": ClientErrors(),
+            "error_cb": client_errors,
             **options.settings,
             "bootstrap.servers": options.bootstrap_servers,
         },
@@ -71,7 +74,12 @@ def run_loop(options: RunOptions) -> None:
         dead_letter_topic=options.dead_letter_topic,
         transform_attempts_max=options.attempts,
     )
-    progress = LoopProgress(options.progress_interval_s)
+
+    def forward(event: Event) -> None:
+        client_errors.is_starting = client_errors.is_starting and not isinstance(event, LoopStarted)
+        log_event(event)
+
+    progress = LoopProgress(options.progress_interval_s, forward=forward)
     with (
         ExactlyOnceLoop(
             config,

@@ -92,7 +92,7 @@ class EosConsumer:
         self._handed = self.member.handed
         self._handing_over = self.member.handing_over
         self._plain = PlainCommits(self.member, hook, clock, application_on_commit)
-        self._events = InputEvents(hook)
+        self._events = InputEvents(hook, self._library.settings["group.id"])
         self._missing = MissingTopics(self.member, (), clock)
         self._lag = InputLag(self.member, hook)
         self.open_work = OpenWork(self.member, self._plain, hook, clock)
@@ -232,7 +232,7 @@ class EosConsumer:
         noting = self._membership.noting_what_it_raises
         theirs = ApplicationCallbacks(self, *map(noting, (on_assign, on_revoke, on_lost)))
         self.open_work.subscribed()
-        self._events = InputEvents(self._hook, list(topics))
+        self._events = InputEvents(self._hook, self._library.settings["group.id"], list(topics))
         asked_for = list(topics) if self._membership.is_member_epoch else ()
         self._missing = MissingTopics(self.member, asked_for, self._clock)
         self._membership.subscribe(topics, ComposedListener(ours, theirs))

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from eos_client.confluent.admin.preflight import require_topics
+from eos_client.confluent.admin.preflight import has_an_answer, require_topics
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
-from eos_client.confluent.failures import input_error, is_fatal
+from eos_client.confluent.diagnosis import unreachable
+from eos_client.confluent.failures import input_error, is_fatal, lacks_credentials
 from eos_client.core.error_events import ErrorEvent, EventMeaning, meaning_of
 from eos_client.core.model import is_pattern
 from eos_client.errors import ClusterUnavailableError
@@ -20,10 +21,11 @@ _ASK_AGAIN_S = 5.0
 
 
 class InputEvents:
-    """Separates records from error events of a consumer that has subscribed to ``topics``, and acts on the events."""
+    """Separates records from error events of a member of ``group_id`` with these ``topics``, and acts on the events."""
 
-    def __init__(self, hook: EventHook, topics: Sequence[str] = ()) -> None:
+    def __init__(self, hook: EventHook, group_id: str, topics: Sequence[str] = ()) -> None:
         self._hook = hook
+        self._group_id = group_id
         self.topics = topics
 
     def records(self, batch: list[Any]) -> list[Any]:
@@ -44,7 +46,35 @@ class InputEvents:
         if meaning is EventMeaning.REPORT:
             self._hook(ClientReported(client="consumer", error=f"{error.name()}: {error.str()}"))
         elif meaning is not EventMeaning.NO_NEWS:
-            raise input_error(error, is_fatal=meaning is EventMeaning.STOP_FATAL)
+            is_over = meaning is EventMeaning.STOP_FATAL
+            raise input_error(error, is_fatal=is_over, topic=topic, group_id=self._group_id)
+
+
+class RefusedCredentials:
+    """Whether the cluster still takes the credentials of a ``consumer`` that waits for records.
+
+    Nothing else tells: a consumer without connections waits as one without records does. So once a broker has refused
+    the credentials the cluster is asked, because another broker may take them.
+    """
+
+    def __init__(self, consumer: ConfluentConsumer, limit_s: float, clock: Clock) -> None:
+        self._consumer = consumer
+        self._limit_s = limit_s
+        self._clock = clock
+        self._ask_at = clock()
+        self._since: float | None = None
+
+    def require_none(self) -> None:
+        """Raise AuthenticationError when nobody has taken them for ``limit_s`` seconds."""
+        reported = self._consumer.library.last_errors
+        if not lacks_credentials(reported.last) or self._clock() < self._ask_at:
+            return
+        self._since = self._clock() if self._since is None else self._since
+        if has_an_answer(self._consumer, _ANSWER_LIMIT_S):
+            reported.last = self._since = None
+        elif self._clock() - self._since >= self._limit_s:
+            raise unreachable(self._consumer.settings, self._limit_s, reported)
+        self._ask_at = self._clock() + _ASK_AGAIN_S
 
 
 class MissingTopics:

@@ -32,6 +32,7 @@ _AUTHENTICATING = frozenset({"AUTH_LEGACY", "AUTH_HANDSHAKE", "AUTH_REQ"})
 _CONNECTED = frozenset({"UP", "REAUTH"}) | _AUTHENTICATING
 _NOT_ESTABLISHED = frozenset({"INIT", "DOWN", "TRY_CONNECT", "CONNECT", "SSL_HANDSHAKE", "APIVERSION_QUERY"})
 _BOOTSTRAP = "/bootstrap"  # asked for metadata only, and left as soon as the brokers' own addresses are known
+_NOT_ADDED = "Failed to add partition "  # of ADDPARTS: which partition it was stands nowhere else
 _TRANSACTION_FAILED = "TXNERR"  # the next produce() says only _STATE, and not always does a report say more
 # What librdkafka's levels are in Python, as confluent_kafka translates them.
 _PYTHON_LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
@@ -50,7 +51,7 @@ class ClientLog:
         self.implied = ""
         self.understood = False
         self._reauthenticates = False
-        self.failed = ""
+        self.failed = self.not_added = ""
         self._theirs = settings.get("logger")
         self._debug = str(settings.get("debug") or "")
         level = str(settings.get("log_level", _INFO))
@@ -69,7 +70,7 @@ class ClientLog:
     def forget_implied(self) -> None:
         """Begin a transaction: nothing of it is taken for written."""
         self.implied = ""
-        self.failed = ""
+        self.failed = self.not_added = ""
 
     def log(self, level: int, text: str, *arguments: Any) -> None:
         """Take note of a line; called while the handle is polled."""
@@ -78,6 +79,8 @@ class ClientLog:
         self.losses += lost
         if facility == _IMPLIED:
             self.implied = self.implied or line
+        if _NOT_ADDED in line:
+            self.not_added = self.not_added or line[line.index(_NOT_ADDED) :]
         if facility == _TRANSACTION_FAILED:
             self.failed = self.failed or line.rpartition("]: ")[2]
         if level < self._lowest or (lost and level <= logging.INFO and not self._closes):

@@ -11,14 +11,18 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from eos_client.confluent.admin.cluster_admin import HOW_TO_REACH_BROKERS, ClusterAdmin
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.failures import (
+    HOW_TO_AUTHENTICATE,
+    HOW_TO_REACH_BROKERS,
+    KafkaAuthenticationError,
     KafkaClusterUnavailableError,
     KafkaClusterUnfitError,
     kafka_error,
+    lacks_credentials,
 )
 from eos_client.core.error_codes import ALL_BROKERS_DOWN, DELIVERY_REFUSED, REFUSED_WITH_ANOTHER
-from eos_client.errors import ClusterUnavailableError, EosError
+from eos_client.errors import AuthenticationError, ClusterUnavailableError, EosError
 
 _PROBE_S = 3.0
 _NOTHING_WAS_COMMITTED = "this call has committed nothing."
@@ -30,7 +34,7 @@ _TOO_LARGE_HINT = (
     " (where no single output is too large, its batch is: set batch.size below the topic's max.message.bytes, or raise "
     "that)"
 )
-_SECURITY = ("security.", "sasl.", "ssl.", "enable.ssl.", "broker.address.family")
+_SECURITY = ("security.", "sasl.", "ssl.", "https.", "enable.ssl.", "enable.sasl.", "oauth_cb", "broker.address.family")
 
 
 class LastErrors:
@@ -98,45 +102,54 @@ def why_init_failed(
 ) -> EosError:
     """Return the error to raise instead of ``init_transactions``' time-out; simulated brokers are not asked."""
     servers = str(settings.get("bootstrap.servers", ""))
+    refused = lacks_credentials(last.last)
     if simulated:
-        return _unavailable(servers, limit_s, f"{last.clause()}; {cause}", cause)
+        return _unavailable(servers, limit_s, f"{last.clause()}; {cause}", cause, refused=refused)
     try:
         unfit = _unfit_transaction_log(servers, settings)
+    except AuthenticationError:
+        return _unavailable(servers, limit_s, last.clause(), cause, refused=True)
     except EosError as error:
         found = str(error).removesuffix(f". {HOW_TO_REACH_BROKERS}")
-        return _unavailable(servers, limit_s, f"{last.clause()}; asked directly: {found}", cause)
+        return _unavailable(servers, limit_s, f"{last.clause()}; asked directly: {found}", cause, refused=refused)
     if unfit:
         not_available = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, unfit)
         return KafkaClusterUnfitError(not_available, f"init_transactions got no answer within {limit_s:g} s: {unfit}")
     silent = f"{last.clause()}; brokers answer, the transaction coordinator does not: {cause}"
-    return _unavailable(servers, limit_s, silent, cause)
+    return _unavailable(servers, limit_s, silent, cause, refused=refused)
 
 
 def unreachable(settings: Mapping[str, Any], limit_s: float, last: LastErrors) -> ClusterUnavailableError:
     """Return the error for a bootstrap server that did not answer within ``limit_s`` seconds."""
-    return _unavailable(str(settings.get("bootstrap.servers", "")), limit_s, last.clause())
+    servers = str(settings.get("bootstrap.servers", ""))
+    return _unavailable(servers, limit_s, last.clause(), refused=lacks_credentials(last.last))
 
 
-def _unavailable(servers: str, limit_s: float, clause: str, cause: EosError | None = None) -> ClusterUnavailableError:
+def _unavailable(
+    servers: str, limit_s: float, clause: str, cause: EosError | None = None, *, refused: bool
+) -> ClusterUnavailableError:
+    """``refused``: because of the credentials."""
     message = (
         f"no usable answer from bootstrap.servers {servers!r} within {limit_s:g} s{clause}. "
-        f"{HOW_TO_REACH_BROKERS}; {_NOTHING_WAS_COMMITTED}"
+        f"{HOW_TO_AUTHENTICATE if refused else HOW_TO_REACH_BROKERS}; {_NOTHING_WAS_COMMITTED}"
     )
-    return _with_code_of(cause, message)
+    return _with_code_of(cause, message, refused=refused)
 
 
-def _with_code_of(cause: EosError | None, message: str) -> ClusterUnavailableError:
+def _with_code_of(cause: EosError | None, message: str, *, refused: bool) -> ClusterUnavailableError:
     """Return the error with the code of confluent_kafka's own exception: applications repeat calls because of it."""
     code, retriable = KafkaError._ALL_BROKERS_DOWN, False  # noqa: SLF001  # a public local code
     if isinstance(cause, KafkaException):
         code, retriable = kafka_error(cause).code(), kafka_error(cause).retriable()
-    return KafkaClusterUnavailableError(KafkaError(code, message, retriable=retriable), message)
+    kind = KafkaAuthenticationError if refused else KafkaClusterUnavailableError
+    return kind(KafkaError(code, message, retriable=retriable), message)
 
 
 def outcome_stays_unknown(error: ClusterUnavailableError, way_out: str = _THE_GROUP_DECIDES) -> ClusterUnavailableError:
     """Return ``error``, which kept us from finding out what became of a commit, saying so and what ``way_out`` is."""
     what = str(error).removesuffix(_NOTHING_WAS_COMMITTED).rstrip("; .")
-    return _with_code_of(error, f"{what}; the outcome of the last commit is unknown, and {way_out}")
+    message = f"{what}; the outcome of the last commit is unknown, and {way_out}"
+    return _with_code_of(error, message, refused=isinstance(error, AuthenticationError))
 
 
 def _unfit_transaction_log(servers: str, settings: Mapping[str, Any]) -> str:

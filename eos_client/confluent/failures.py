@@ -6,6 +6,7 @@ Each class here is both: ours, named for what the caller must do, and a ``KafkaE
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
-from eos_client.core.error_codes import OFFSETS_REFUSED, RECORD_REFUSED
+from eos_client.core.error_codes import NOT_AUTHENTICATED, OFFSETS_REFUSED, READING_FORBIDDEN, RECORD_REFUSED
 from eos_client.core.model import InputPartition, named
 from eos_client.core.producer_recovery import (
     ProducerFailure,
@@ -81,6 +82,10 @@ class KafkaClusterUnavailableError(_FromKafka, errors.ClusterUnavailableError):
     """See ClusterUnavailableError."""
 
 
+class KafkaAuthenticationError(_FromKafka, errors.AuthenticationError):
+    """See AuthenticationError."""
+
+
 class KafkaFatalClientError(_FromKafka, errors.FatalClientError):
     """See FatalClientError."""
 
@@ -108,6 +113,11 @@ _CLASSES: dict[RecoveryAction, type[_FromKafka]] = {
     RecoveryAction.STOP_FATAL: KafkaFatalClientError,
 }
 
+HOW_TO_REACH_BROKERS = "Check the address, the network and the security settings, and that the brokers are up"
+HOW_TO_AUTHENTICATE = (
+    "Correct the user name, the password or token, or the certificates: starting again changes nothing before"
+)
+
 _GROUP_REMEDIES = {
     "GROUP_MAX_SIZE_REACHED": "Run fewer members, or have the broker's group.max.size raised",
     "INCONSISTENT_GROUP_PROTOCOL": "Members that are in the group use another partition.assignment.strategy or "
@@ -116,6 +126,17 @@ _GROUP_REMEDIES = {
     "group.max.session.timeout.ms",
 }
 """What helps a consumer that its group does not admit."""
+
+
+_TLS_REFUSAL = re.compile(r"certificate verify failed|SSL alert number \d")
+"""librdkafka often tells of a certificate that either side refuses as of any other lost connection (_TRANSPORT)."""
+
+
+def lacks_credentials(error: KafkaError | None) -> bool:
+    """Whether a connection was closed because of credentials, so that waiting for the cluster does not help."""
+    if error is None:
+        return False
+    return error.name() in NOT_AUTHENTICATED or _TLS_REFUSAL.search(error.str()) is not None
 
 
 def kafka_error(exception: KafkaException) -> KafkaError:
@@ -144,8 +165,8 @@ def producer_error(
     if failure.request is TransactionalRequest.PRODUCE and is_of_one_record:
         return _refused_output(error)
     rule = recovery_for(failure)
-    what = f"{request} of transactional.id {transactional_id!r} failed with {error.name()}: {error.str()}{clause}"
-    message = f"{what}. {_way_out(rule)}"
+    what = f"{request} of transactional.id {transactional_id!r} failed with {error.name()}: {error.str().rstrip('.')}"
+    message = f"{what}{clause}. {_way_out(rule)}"
     if rule.action is RecoveryAction.ABORT_AND_CONTINUE and failure.code in OFFSETS_REFUSED:
         return KafkaCommitRefusedError(error, message)
     return _CLASSES[rule.action](error, message)
@@ -239,12 +260,15 @@ def leave_block(message: str) -> KafkaLeaveBlockError:
     return KafkaLeaveBlockError(error, message)
 
 
-def input_error(error: KafkaError, *, is_fatal: bool) -> errors.EosError:
-    """Name an error event that the consumer cannot get over."""
-    what = f"{error.name()}: {error.str()}"
+def input_error(error: KafkaError, *, is_fatal: bool, topic: str | None = None, group_id: str = "") -> errors.EosError:
+    """Name an error event, of ``topic`` where it is about one, that a consumer of ``group_id`` cannot get over."""
+    what = f"{error.name()}: {error.str().rstrip('.')}"
     if is_fatal:
         return KafkaFatalClientError(error, f"the consumer cannot go on: {what}. End the process.")
     remedy = _GROUP_REMEDIES.get(error.name(), "Repair it, start again")
+    if error.name() in READING_FORBIDDEN:
+        forbidden = f"topic {topic!r}" if topic and error.name().startswith("TOPIC") else f"group {group_id!r}"
+        remedy = f"Allow this client to read {forbidden}, then start again"
     return KafkaClusterUnfitError(error, f"the input cannot be read: {what}. {remedy}.")
 
 

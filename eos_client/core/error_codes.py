@@ -24,14 +24,15 @@ GROUP_NOT_ADMITTED = frozenset(
 )
 """The group refuses the consumer as it is configured: joining again changes nothing."""
 
+NOT_AUTHENTICATED = frozenset({"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL"})
+"""A connection was closed, with its requests unanswered, because of the user's credentials or either's certificate."""
+
 WRITING_IMPOSSIBLE = (
     READING_FORBIDDEN
     | TOPIC_MISSING
     | {
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
         "CLUSTER_AUTHORIZATION_FAILED",
-        "SASL_AUTHENTICATION_FAILED",
-        "_AUTHENTICATION",
         "_UNKNOWN_PARTITION",
     }
 )
@@ -85,13 +86,13 @@ PRODUCER_FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPO
 PRODUCER_FORGOTTEN = "INVALID_PRODUCER_ID_MAPPING"
 """The coordinator has no record of the transactional.id any more: it has expired."""
 
-PROVES_NOTHING = frozenset({"REQUEST_TIMED_OUT", "UNKNOWN"})
-"""A broker's answers that do not say whether the request took effect, though librdkafka calls them abortable."""
+PROVES_NOTHING = NOT_AUTHENTICATED | {"REQUEST_TIMED_OUT", "UNKNOWN"}
+"""Answers that do not say whether the request took effect, though librdkafka calls them abortable."""
 
 NEVER_SENT = "_INCONSISTENT"
 """librdkafka's own refusal of a commit whose outputs were not all delivered: it sends no EndTxn then."""
 
-UNANSWERED = frozenset({"_TIMED_OUT", "_TRANSPORT"})
+UNANSWERED = NOT_AUTHENTICATED | {"_TIMED_OUT", "_TRANSPORT"}
 """No broker has answered the request: it may still arrive."""
 
 OVERDUE = "_OVERDUE"

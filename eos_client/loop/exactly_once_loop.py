@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from eos_client import errors
 from eos_client.clients import EosConsumer, EosProducer
-from eos_client.clients.input_events import InputEvents
+from eos_client.clients.input_events import InputEvents, RefusedCredentials
 from eos_client.clients.transaction_steps import Ending
 from eos_client.completion import Completion
 from eos_client.config import EosConfig
@@ -117,7 +117,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._topics = list(topics)
         self._output_topic = output_topic
         self._hook = hook = safe_hook(hook)
-        self._events = InputEvents(hook, self._topics)
+        self._events = InputEvents(hook, config.group_id, self._topics)
         self._clock = clients.clock
         self._consumer = EosConsumer(
             config.consumer_config(),
@@ -138,6 +138,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             clock=clients.clock,
         )
         self._member = self._consumer.member
+        self._credentials = RefusedCredentials(self._member, config.recovery_timeout_s, self._clock)
         self._adapter = self._producer.adapter
         self._session = self._producer.session(self._consumer)
         self._failed = FailedRecords(config, hook, self.counters, self._clock, lambda: self._stop_reason is not None)
@@ -200,7 +201,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     def run(self) -> None:
         """Work until stopped, then finish or abort what is open, leave the group and return.
 
-        Raises ClusterUnavailableError, ClusterUnfitError, TransformError, ProducerFencedError or FatalClientError;
+        Raises ClusterUnavailableError (AuthenticationError where credentials are refused), ClusterUnfitError,
+        TransformError, ProducerFencedError or FatalClientError;
         nothing that was not committed is lost or visible then. In the main thread, SIGTERM and SIGINT stop the loop.
         A loop runs once: afterwards, ClientClosedError is raised.
         """
@@ -233,7 +235,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             while self._must_repeat:
                 self._work()
         except BaseException as error:
-            self._stop_reason = self._stop_reason or f"{type(error).__name__}: {error}"
+            self._stop_reason = self._stop_reason or type(error).__name__  # what it says, its catcher tells, once
             self._abort_quietly()
             raise
         finally:
@@ -364,6 +366,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             first = self._consumer.poll(self.config.poll_timeout_s)
             if first is None:
                 self._adapter.calls.listen()
+                self._credentials.require_none()
                 return []
             self._began_at = self._working_since = self._clock()
             if not self._outputs.wants_whole_batches:

@@ -1,5 +1,6 @@
 import json
 import logging
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from eos_client.confluent.admin.topic_records import StoredRecord, TopicLoader, 
 from tests.support.waiting import TICK_S, wait_for
 
 START_LIMIT_S = 180.0
+_SENTENCE_WORDS = 4
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +30,16 @@ def _logs_as_before() -> Iterator[None]:
     root.handlers[:], root.level = handlers, level
     structlog.reset_defaults()
     logging.captureWarnings(capture=False)
+
+
+def said_twice(printed: str) -> list[str]:
+    """The sentences of the error that ended a program which were printed before; a traceback may repeat it."""
+    before, _, last = printed.rstrip("\n").rpartition("\n")
+    if "Traceback" in printed or not (last.startswith("eos-client: ") or '"event": "command_failed"' in last):
+        return []
+    message = json.loads(last)["message"] if last.startswith("{") else last.removeprefix("eos-client: ")
+    sentences = [each for each in re.split(r"[.;:] ", message) if len(each.split()) >= _SENTENCE_WORDS]
+    return [each for each in sentences if each in before or json.dumps(each)[1:-1] in before]
 
 
 class Command:
@@ -90,6 +102,7 @@ def start(tmp_path: Path) -> Iterator[Any]:
         if command.process.poll() is None:
             command.process.kill()
             command.process.wait()
+    assert [sentence for command in commands for sentence in said_twice(command.err)] == []
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import pytest
 from eos_client.cli import main
 from tests.recovery.mock_cluster import mock_cluster
 
+NO_AUTHORITY = ["--config", "security.protocol=SSL", "--config", "ssl.ca.location=/nowhere/ca.pem"]
 RUN = ["--bootstrap", "127.0.0.1:1", "--group", "g", "--from", "orders", "--to", "invoices"]
 
 
@@ -60,6 +61,7 @@ def test_help_names_the_commands_and_the_exit_status(eos_client: Any) -> None:
             4,
             "cannot listen on host",
         ),
+        (["shout.py:upper", *RUN, *NO_AUTHORITY], 4, "ssl.ca.location failed"),
     ],
 )
 @pytest.mark.usefixtures("upper_file")

@@ -12,6 +12,7 @@ from eos_client.cli.logs import LogFormat, configure_logs
 EXPECTED = {
     errors.ConfigurationError("x"): 4,
     errors.ClusterUnavailableError("x"): 5,
+    errors.AuthenticationError("x"): 14,
     errors.ClusterUnfitError("x"): 6,
     errors.TransformError("orders", 3, 17, ValueError("x")): 7,
     errors.ProducerFencedError("x"): 8,

@@ -143,6 +143,15 @@ def test_other_lines_are_no_losses():
     assert not is_loss("TXNERR", CLOSED)
 
 
+def test_the_output_that_could_not_be_added_to_a_transaction_is_known_until_the_next_one_begins():
+    log = ClientLog({})
+    reason = 'Failed to add partition "out" [0] to transaction: Broker: Topic authorization failed'
+    tell(log, logging.ERROR, "ADDPARTS", f"[thrd:main]: TxnCoordinator/1: {reason}")
+    assert log.not_added == reason
+    log.forget_implied()
+    assert not log.not_added
+
+
 def test_a_log_counts_as_understood_once_it_has_told_of_a_connection():
     log = ClientLog({})
     tell(log, logging.DEBUG, "STATE", "[thrd:a:9092/1]: a:9092/1: Broker changed state CONNECT -> APIVERSION_QUERY")

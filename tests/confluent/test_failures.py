@@ -13,6 +13,7 @@ from eos_client.confluent.failures import (
     commit_refused,
     consumer_errors,
     kafka_error,
+    lacks_credentials,
     misplaced_call,
     must_abort,
     overdue_error,
@@ -108,6 +109,32 @@ def test_a_clause_that_is_known_besides_ends_the_sentence_of_what_happened():
     error = KafkaError(KafkaError._TRANSPORT, "the broker says why", txn_requires_abort=True)
     message = str(producer_error(with_error(failure(R.COMMIT), error), error, "b-0", "; the client last reported X"))
     assert "_TRANSPORT: the broker says why; the client last reported X. Abort, rewind" in message
+
+
+# As librdkafka 2.16 tells them.
+CONNECTIONS_LOST = [
+    (
+        KafkaError._AUTHENTICATION,
+        "SASL authentication error: Authentication failed: Invalid username or password",
+        True,
+    ),
+    (KafkaError._SSL, "SSL handshake failed: error:0A000086:SSL routines::certificate verify failed", True),
+    (KafkaError._TRANSPORT, "error:0A000086:SSL routines::certificate verify failed (after 6ms)", True),
+    (
+        KafkaError._TRANSPORT,
+        "Receive failed: error:0A000412:SSL routines::ssl/tls alert bad certificate: SSL alert number 42 (after 1ms)",
+        True,
+    ),
+    (KafkaError._TRANSPORT, "Connect to ipv4#127.0.0.1:1 failed: Connection refused (after 0ms)", False),
+    (KafkaError._TRANSPORT, "SSL handshake failed: Disconnected: SSL connection closed by peer", False),
+    (KafkaError._TRANSPORT, "Receive failed: error:0A000126:SSL routines::unexpected eof while reading", False),
+    (KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down", False),
+]
+
+
+@pytest.mark.parametrize(("code", "text", "because_of_them"), CONNECTIONS_LOST)
+def test_a_connection_that_credentials_have_closed_is_told_from_one_that_was_lost(code, text, because_of_them):
+    assert lacks_credentials(KafkaError(code, text)) is because_of_them
 
 
 def test_every_class_of_ours_can_come_out_of_the_seam():

@@ -59,6 +59,9 @@ SEEN = [
     (R.COMMIT, "REQUEST_TIMED_OUT", {"abortable": True}, A.RESOLVE_UNKNOWN),
     (R.COMMIT, "UNKNOWN", {"abortable": True}, A.RESOLVE_UNKNOWN),
     (R.COMMIT, OVERDUE, {}, A.RESOLVE_UNKNOWN),
+    # not seen: requests of a connection that is closed because it does not authenticate anew
+    (R.COMMIT, "_AUTHENTICATION", {"abortable": True}, A.RESOLVE_UNKNOWN),
+    (R.SEND_OFFSETS, "_AUTHENTICATION", {"abortable": True}, A.REBUILD_PRODUCER),
     (R.COMMIT, "_STATE", {}, A.CORRECT_CALL),
     (R.COMMIT, "_STATE", {"fatal": True}, A.RESOLVE_UNKNOWN),
     (R.COMMIT, "INVALID_TXN_STATE", {"fatal": True}, A.RESOLVE_UNKNOWN),

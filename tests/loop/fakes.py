@@ -1,11 +1,13 @@
 """A loop without a broker: scripted clients, a clock that only the test moves, and the real gate settings."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clients.transaction_steps import Ending
+from eos_client.confluent.diagnosis import LastErrors
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import InputPartition, Outcome, ProducerLimits
 from eos_client.core.transaction_lifecycle import Event
@@ -96,6 +98,7 @@ class FakeConsumer:
     def __init__(self, settings, *, gate, clock, **_):
         self.member = self.membership = self.fetching = self.handed = self.work = self
         self.settings = settings
+        self.library = SimpleNamespace(last_errors=LastErrors(None))
         self.gate = CommitGate(gate)
         self.assigned = frozenset({InputPartition("orders", 2)})
         self.waiting = []

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import pickle
 import threading
-import time
 import uuid
 from types import SimpleNamespace
 
@@ -16,47 +13,23 @@ import pytest
 from eos_client import errors
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.worker_clients import cluster_key
-from eos_client.testing import embedded_kafka
-from eos_client.testing.broker_settings import HOST, broker_settings
-from eos_client.testing.embedded_kafka import EmbeddedKafka
-from eos_client.testing.free_ports import free_ports
 from tests.spark.local_query import LocalQuery, each_once
+from tests.support.secured_broker import more_listeners, token_for
 
 LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 OAUTH = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "OAUTHBEARER"}
 
 
-def token_for(name):
-    """An unsecured JSON Web Token, which a broker takes unless it was told better, and when it ends."""
-    ends_at = time.time() + 600
-    claims = {"sub": name, "iat": time.time(), "exp": ends_at}
-    parts = ({"alg": "none"}, claims)
-    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts]
-    return f"{'.'.join(encoded)}.", ends_at
-
-
 @pytest.fixture(scope="module")
 def guarded():
     """A broker with one more listener, for those who have a token; its address is ``guarded``."""
-    ports: list[int] = []
-
-    def with_a_guarded_listener(*arguments):
-        settings = broker_settings(*arguments)
-        if not ports:  # the broker has chosen three of its own, and may have chosen any
-            ports.extend(port for port in free_ports(4) if f":{port}" not in settings["listeners"])
-        for key in ("listeners", "advertised.listeners"):
-            settings[key] += f",GUARDED://{HOST}:{ports[0]}"
-        settings["listener.security.protocol.map"] += ",GUARDED:SASL_PLAINTEXT"
-        settings["listener.name.guarded.sasl.enabled.mechanisms"] = "OAUTHBEARER"
-        settings["listener.name.guarded.oauthbearer.sasl.jaas.config"] = (
-            f'{LOGIN} required unsecuredLoginStringClaim_sub="broker";'
-        )
-        return settings
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(embedded_kafka, "broker_settings", with_a_guarded_listener)
-        with EmbeddedKafka() as kafka:
-            yield SimpleNamespace(plain=kafka.bootstrap_servers, guarded=f"{HOST}:{ports[0]}")
+    named = "listener.name.guarded"
+    properties = {
+        f"{named}.sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{named}.oauthbearer.sasl.jaas.config": f'{LOGIN} required unsecuredLoginStringClaim_sub="broker";',
+    }
+    with more_listeners({"GUARDED": "SASL_PLAINTEXT"}, properties) as (plain, at):
+        yield SimpleNamespace(plain=plain, guarded=at)
 
 
 @pytest.fixture

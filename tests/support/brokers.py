@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from eos_client.testing.broker import KafkaBroker
+    from tests.support.secured_broker import SecuredBroker
 
 _T = TypeVar("_T")
 
@@ -58,6 +59,12 @@ class SharedBrokers:
             return ending.enter_context(proxied_broker(version, added_rtt_s=added_rtt_s, properties=properties))
 
         return self._once(("proxied", version, frozenset(properties.items()), added_rtt_s), start).from_now_on()
+
+    def secured(self) -> SecuredBroker:
+        """A broker that asks its clients who they are, and an authorizer what they may do."""
+        from tests.support.secured_broker import secured_broker  # noqa: PLC0415  what makes certificates loads slowly
+
+        return self._once(("secured",), lambda ending: ending.enter_context(secured_broker()))
 
     def _once(self, kind: tuple[Any, ...], start: Callable[[ExitStack], _T]) -> _T:
         if kind not in self._started:

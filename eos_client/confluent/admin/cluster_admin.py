@@ -31,8 +31,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by i
 )
 
 from eos_client.confluent.callback_guard import built
+from eos_client.confluent.failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
 from eos_client.core.error_codes import ALL_BROKERS_DOWN, COORDINATOR_OR_LEADER_MOVING, UNREACHABLE
-from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, EosError
+from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, EosError
 
 _T = TypeVar("_T")
 
@@ -43,7 +44,6 @@ _FORBIDDEN = {
 """How a broker refuses to tell settings."""
 _NOT_THERE = frozenset({"UNKNOWN_TOPIC_OR_PART", "GROUP_ID_NOT_FOUND"})
 _ASK_AGAIN_S = 0.05
-HOW_TO_REACH_BROKERS = "Check the address, the network and the security settings, and that the brokers are up"
 LOG_LEVEL_CRITICAL = 2
 """syslog level: connection failures reach the caller as an error, not as log lines between its own output."""
 
@@ -88,7 +88,7 @@ class ClusterAdmin:
     ) -> None:
         self._bootstrap = bootstrap_servers
         self._timeout_s = timeout_s
-        self._connection_error = ""
+        self._connection_error: KafkaError | None = None
         settings = {"log_level": LOG_LEVEL_CRITICAL, **(config or {}), "bootstrap.servers": bootstrap_servers}
         settings["error_cb"] = self._remember_error
         self._client = built("admin client", AdminClient, settings)
@@ -97,6 +97,7 @@ class ClusterAdmin:
         """Describe the brokers.
 
         :raises ClusterUnavailableError: none of them answered within the time limit.
+        :raises AuthenticationError: because of the credentials.
         """
         described = self._answer(self._client.describe_cluster(request_timeout=self._timeout_s), "describe the cluster")
         return ClusterDescription(
@@ -255,7 +256,7 @@ class ClusterAdmin:
 
     def _remember_error(self, error: KafkaError) -> None:
         if error.name() != ALL_BROKERS_DOWN:  # the errors before it say why
-            self._connection_error = error.str()
+            self._connection_error = error
 
     def _answer_unless(self, tolerated_code: str, future: Future[_T], intent: str) -> _T | None:
         try:
@@ -273,12 +274,15 @@ class ClusterAdmin:
 
     def _refusal(self, error: KafkaException, intent: str) -> EosError:
         if error.args[0].name() not in UNREACHABLE:
-            return ClusterUnfitError(f"the cluster would not {intent}: {error.args[0].str()}")
+            way_out = ". Allow it to this client" if error.args[0].name().endswith("AUTHORIZATION_FAILED") else ""
+            return ClusterUnfitError(f"the cluster would not {intent}: {error.args[0].str()}{way_out}")
         self._client.poll(0)  # serves the error callback: the reason behind "timed out"
-        reason = self._connection_error or "no connection could be made"
-        return ClusterUnavailableError(
-            f"no broker answered at {self._bootstrap} within {self._timeout_s:g} s ({reason}). {HOW_TO_REACH_BROKERS}"
-        )
+        reason = self._connection_error
+        told = "no connection could be made" if reason is None else reason.str()
+        what = f"no broker answered at {self._bootstrap} within {self._timeout_s:g} s ({told})"
+        if lacks_credentials(reason):
+            return AuthenticationError(f"{what}. {HOW_TO_AUTHENTICATE}")
+        return ClusterUnavailableError(f"{what}. {HOW_TO_REACH_BROKERS}")
 
 
 def _code_behind(error: ClusterUnfitError) -> str | None:

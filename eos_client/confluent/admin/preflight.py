@@ -56,6 +56,15 @@ def require_output_topics(producer: ConfluentProducer, topics: Iterable[str], li
         _require(known, [topic], "output")
 
 
+def has_an_answer(consumer: ConfluentConsumer, limit_s: float) -> bool:
+    """Whether a broker answers within ``limit_s`` seconds."""
+    try:
+        consumer.list_topics(timeout=limit_s)
+    except KafkaException:
+        return False
+    return True
+
+
 def _known(ask: Callable[[], Any], topics: Sequence[str], wait_s: float, clock: Clock) -> Any:
     """Return the topics that the cluster knows; asks again for a while when some of ``topics`` are not among them."""
     deadline = clock() + wait_s

@@ -20,9 +20,9 @@ from eos_client.confluent.failures import is_fatal, kafka_error
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.core.commit_gate import Assigned, CommitGate, Lost, RevocationEnded, RevocationStarted
-from eos_client.core.error_codes import LEASE_REFUSED, LEASE_SUPERSEDED
+from eos_client.core.error_codes import LEASE_REFUSED, LEASE_SUPERSEDED, READING_FORBIDDEN
 from eos_client.core.model import UNJOINED
-from eos_client.errors import ClusterUnavailableError, RunFencedError
+from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, RunFencedError
 from eos_client.ports import MembershipSnapshot, keys_of
 
 _JOIN_SLICE_S = 0.05
@@ -37,10 +37,12 @@ class LeaseMember:
         self, settings: Mapping[str, Any], group_id: str, instance_id: str, topic: str, gate: CommitGate
     ) -> None:
         self._topic = topic
+        self._group_id = group_id
         self._gate = gate
         self._generations = GenerationReader()
         self._assigned = False
         self._leaving = False
+        self._last_error: KafkaError | None = None
         self.ended: str | None = None
         self.is_fenced = False
         shared = {k: v for k, v in settings.items() if k not in PRODUCER_ONLY}
@@ -60,18 +62,20 @@ class LeaseMember:
     def join(self, limit_s: float) -> None:
         """Take the lease: return once the ledger's partitions are assigned.
 
-        Raises ClusterUnavailableError after ``limit_s`` seconds, RunFencedError when a newer driver came meanwhile.
+        Raises ClusterUnavailableError after ``limit_s`` seconds, RunFencedError when a newer driver came meanwhile,
+        ClusterUnfitError where this client may not read the group.
         """
         self._raw.subscribe([self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
         deadline = time.monotonic() + limit_s
         while not self._assigned:
             self.serve(_JOIN_SLICE_S)
+            self._refuse_forbidden(self._last_error)
             if self.ended is not None:
                 raise RunFencedError(self.ended)
             if time.monotonic() > deadline:
                 raise ClusterUnavailableError(
                     f"the lease on the ledger topic {self._topic!r} was not granted within {limit_s:g} s: the group's "
-                    "coordinator does not answer, or this client may not read the group."
+                    "coordinator does not answer."
                 )
 
     def serve(self, timeout_s: float = 0.0) -> None:
@@ -108,6 +112,7 @@ class LeaseMember:
             if self.is_fenced or error.name() in LEASE_REFUSED:
                 self.end(f"the group refused this driver's commit with {error.name()}")
                 raise RunFencedError(f"{self.ended}: a newer driver runs this sink. Let this query end.")
+            self._refuse_forbidden(error)
             self.serve()
             if self.ended is not None:
                 raise RunFencedError(self.ended)
@@ -166,7 +171,15 @@ class LeaseMember:
         self.end(reason)
         unsubscribe_when_lost(self._raw)
 
+    def _refuse_forbidden(self, error: KafkaError | None) -> None:
+        if error is not None and error.name() in READING_FORBIDDEN:
+            raise ClusterUnfitError(
+                f"the lease on the ledger topic {self._topic!r} cannot be held: {error.name()}. Allow this client to "
+                f"read that topic and group {self._group_id!r}."
+            )
+
     def _on_error(self, error: KafkaError) -> None:
+        self._last_error = error
         if _tells_of_a_newer_one(error):
             self.is_fenced = True
             self.end(f"the group fenced this driver: {error.str()}")

@@ -16,7 +16,7 @@ from eos_client import errors
 from eos_client.confluent import failures
 from eos_client.confluent.handle_thread import OverdueError
 from eos_client.confluent.producer.library_producer import LibraryProducer
-from eos_client.core.error_codes import OVERDUE
+from eos_client.core.error_codes import OVERDUE, READING_FORBIDDEN
 from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest
 from eos_client.ports import Clock
 
@@ -156,8 +156,11 @@ class BoundedCalls:
 
     # -- making them -------------------------------------------------------------------------------------------------
 
-    def run(self, request: TransactionalRequest, call: Callable[[], Any], timeout_s: float) -> None:
-        """Run ``call`` in the handle's thread. The caller clears ``finished`` when its success is booked."""
+    def run(self, request: TransactionalRequest, call: Callable[[], Any], timeout_s: float, where: str = "") -> None:
+        """Run ``call`` in the handle's thread. The caller clears ``finished`` when its success is booked.
+
+        ``where`` ends what the message of its error says has happened.
+        """
         if request is TransactionalRequest.INIT:
             self.require_serving()
         else:
@@ -171,7 +174,7 @@ class BoundedCalls:
             raise self.remember(failures.overdue_error(self._failure(request), timeout_s, name)) from exception
         if error is not None:
             try:
-                self.raise_failure(request, error)
+                self.raise_failure(request, error, where)
             finally:
                 del error  # or the traceback and this frame would keep each other, and the handle, alive
 
@@ -200,10 +203,10 @@ class BoundedCalls:
 
     # -- failures ----------------------------------------------------------------------------------------------------
 
-    def raise_failure(self, request: TransactionalRequest, error: BaseException) -> NoReturn:
+    def raise_failure(self, request: TransactionalRequest, error: BaseException, where: str = "") -> NoReturn:
         """Raise ``error`` of a call that was marked as broken off, by its name; then it was not."""
         marked = self.finished
-        named = self._name(request, error) if isinstance(error, KafkaException) else error
+        named = self._name(request, error, where) if isinstance(error, KafkaException) else error
         if self.finished is marked and request is not TransactionalRequest.INIT:
             self.finished = None
         try:
@@ -256,6 +259,8 @@ class BoundedCalls:
         clause = self.library.last_errors.delivery_clause()
         if not clause and failure.code == "_STATE" and self.library.log.failed:
             return f"; {self.library.log.failed}"
+        if not clause and failure.code in READING_FORBIDDEN and self.library.log.not_added:
+            return f"; {self.library.log.not_added}"
         return clause
 
     def _failure(self, request: TransactionalRequest, error: KafkaError | None = None) -> ProducerFailure:

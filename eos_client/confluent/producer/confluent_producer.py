@@ -142,6 +142,7 @@ class ConfluentProducer:
             TransactionalRequest.SEND_OFFSETS,
             lambda: raw.send_offsets_to_transaction(positions, group_metadata, limit_s),
             limit_s,
+            "" if generation is None else f"; its offsets are of group {generation.group_id!r}",
         )
         self.calls.booked()
 

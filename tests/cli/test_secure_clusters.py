@@ -1,0 +1,214 @@
+"""The commands on a cluster that asks who they are and what they may do (docs/secure-clusters.md)."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Cluster
+from tests.cli.test_run_command import committed, run_line
+from tests.support.secured_broker import PASSWORD, USER, Op, identity_provider, on_cluster, on_group, on_id, on_topic
+
+PAGE = (Path(__file__).parents[2] / "docs" / "secure-clusters.md").read_text(encoding="utf-8")
+(COMMAND,) = re.findall(r"```sh\n(.*?)\n```", PAGE, re.DOTALL)
+FILES = dict(zip(("PLAIN", "SCRAM", "OIDC", "mTLS"), re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL), strict=True))
+
+
+def changed(text: str, changes: dict[str, str]) -> str:
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    return text
+
+
+class Site(Cluster):
+    """The secured broker, with topics of this test alone; nobody may do anything with them yet."""
+
+    def __init__(self, broker: Any, folder: Path) -> None:
+        super().__init__(broker.plain)
+        self.broker, self._folder = broker, folder
+        self.user = self.prefix
+
+    def config(self, login: dict[str, str]) -> list[str]:
+        """Where to connect, and a file with the rest of the settings."""
+        settings = dict(login)
+        ends = ["--bootstrap", settings.pop("bootstrap.servers")]
+        path = self._folder / f"{len(list(self._folder.iterdir()))}.toml"
+        path.write_text("".join(f'"{key}" = "{value}"\n' for key, value in settings.items()))
+        return [*ends, "--config-file", str(path)]
+
+    def as_user(self) -> list[str]:
+        return self.config(self.broker.login("OAUTHBEARER", self.user))
+
+    def run_line(self, source: str, target: str, connect: list[str], *more: str) -> list[str]:
+        line = run_line(self, "shout.py:upper", source, target, "--transactional-id", self.prefix, *more)
+        at = line.index("--bootstrap")
+        return [*line[:at], *connect, *line[at + 2 :]]
+
+    def needed(self, source: str, target: str) -> list[Any]:
+        """What the page lists for a loop."""
+        ends = [*on_topic(source, Op.READ), *on_topic(target, Op.WRITE)]
+        return [*ends, *on_group(f"{self.prefix}-group", Op.READ), *on_id(self.prefix, Op.WRITE)]
+
+
+@pytest.fixture
+def site(secured_broker: Any, tmp_path: Path) -> Site:
+    return Site(secured_broker, tmp_path)
+
+
+@pytest.mark.parametrize("mechanism", FILES)
+def test_the_files_of_the_page_let_a_worker_in_and_no_secret_is_in_the_list_of_processes(
+    mechanism: str, site: Site, upper_file: Path, tmp_path: Path, eos_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = site.topic("source"), site.topic("target")
+    site.load(source, [b"a", b"b"])
+    permissions = [each for each in site.needed(source, target) if each.name != site.prefix]
+    site.broker.grant(USER, *permissions, *on_id("eos-", Op.WRITE, is_prefix=True))
+    for variable in set(re.findall(r"EOS_CLIENT_CONFIG_\w+", PAGE)):
+        monkeypatch.setenv(variable, PASSWORD)
+    login = site.broker.login("mTLS" if mechanism == "mTLS" else "PLAIN")
+    with identity_provider() as tokens:
+        written = {
+            "/etc/kafka/ca.pem": str(site.broker.authority),
+            "/etc/kafka/billing.pem": str(site.broker.certificate),
+            "/etc/kafka/billing.key": str(site.broker.key),
+            "https://login.example.org/oauth2/token": tokens,
+        }
+        (tmp_path / "client.toml").write_text(changed(FILES[mechanism], written))
+        typed = {
+            "billing.py:price": "shout.py:upper",
+            "broker:9093": login["bootstrap.servers"],
+            "--group billing": f"--group {site.prefix}-group",
+            "--from orders": f"--from {source}",
+            "--to invoices": f"--to {target}",
+        }
+        worker = eos_client(*changed(COMMAND, typed).split()[1:])
+        worker.wait_for(lambda: committed(site, source) == {0: 2}, "commit")
+        assert PASSWORD not in Path(f"/proc/{worker.process.pid}/cmdline").read_text()
+        assert worker.terminate() == 0
+    assert site.values(target) == [b"A", b"B"]
+    assert PASSWORD not in worker.err + worker.out
+
+
+def wrong_logins(broker: Any, tokens: str) -> dict[str, tuple[dict[str, str], str]]:
+    """Each with what the error says of it."""
+    password = {"sasl.password": "wr0ng-passw0rd"}
+    mutual = broker.login("mTLS")
+    keys = ("ssl.certificate.location", "ssl.key.location")
+    nobody = {key: value for key, value in mutual.items() if key not in keys}
+    foreign = dict(zip(keys, map(str, (broker.foreign_certificate, broker.foreign_key)), strict=True))
+    token = {"sasl.oauthbearer.config": f"principal={USER}"}
+    secret = {
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": USER,
+        "sasl.oauthbearer.client.secret": password["sasl.password"],
+        "sasl.oauthbearer.token.endpoint.url": tokens,
+    }
+    by_token = {key: value for key, value in broker.login("OAUTHBEARER").items() if "oauthbearer" not in key}
+    other_authority = {"ssl.ca.location": str(broker.foreign_authority)}
+    return {
+        "a wrong password": ({**broker.login("PLAIN"), **password}, "Invalid username or password"),
+        "a wrong SCRAM password": ({**broker.login("SCRAM-SHA-512"), **password}, "invalid credentials"),
+        "an unknown user": (broker.login("SCRAM-SHA-512", "nobody"), "invalid credentials"),
+        "a token that is refused": ({**broker.login("OAUTHBEARER"), **token}, "insufficient_scope"),
+        "a secret that the identity provider refuses": ({**by_token, **secret}, "invalid_client"),
+        "no certificate": (nobody, "certificate"),
+        "a certificate of another authority": ({**mutual, **foreign}, "certificate"),
+        "another authority than the broker's": (
+            {**broker.login("PLAIN"), **other_authority},
+            "certificate verify failed",
+        ),
+    }
+
+
+def test_credentials_that_are_refused_end_every_command_with_a_status_of_their_own(
+    site: Site, upper_file: Path, eos_client: Any
+) -> None:
+    source, target = site.topic("source"), site.topic("target")
+    with identity_provider() as tokens:
+        wrong = wrong_logins(site.broker, tokens)
+        patient = ["--start-timeout", "20"]
+        commands = {
+            name: eos_client(*site.run_line(source, target, site.config(login), *patient))
+            for name, (login, _) in wrong.items()
+        }
+        password = site.config(wrong["a wrong password"][0])
+        commands["doctor"] = eos_client("doctor", *password)
+        commands["tail"] = eos_client("tail", source, *password)
+        commands["topic create"] = eos_client("topic", "create", f"{source}-2", *password)
+        statuses = {name: command.wait() for name, command in commands.items()}
+    assert statuses == dict.fromkeys(commands, 14), commands["a secret that the identity provider refuses"].err
+    for name, command in commands.items():
+        message = command.err.splitlines()[-1]
+        assert wrong.get(name, ({}, "Invalid username or password"))[1] in message, name
+        assert "Correct the user name, the password or token, or the certificates" in message
+        assert "wr0ng-passw0rd" not in command.err + command.out
+
+
+def status_of(eos_client: Any, arguments: list[str]) -> tuple[int, str]:
+    command = eos_client(*arguments)
+    return command.wait(), command.err + command.out
+
+
+def test_tail_needs_to_read_the_topic_and_nothing_else(site: Site, eos_client: Any) -> None:
+    topic = site.topic("orders")
+    site.load(topic, [b"plums"])
+    line = ["tail", topic, "--no-follow", *site.as_user()]
+    status, said = status_of(eos_client, line)
+    assert (status, topic in said) == (6, True), said
+    site.broker.grant(site.user, *on_topic(topic, Op.READ))
+    assert status_of(eos_client, line) == (0, "0@0\tnull\tplums\n")
+
+
+def test_topic_create_needs_to_create_and_to_describe_the_topic(site: Site, eos_client: Any) -> None:
+    first, second = f"{site.prefix}-first", f"{site.prefix}-second"
+    site.broker.grant(site.user, *on_topic(first, Op.DESCRIBE), *on_topic(second, Op.CREATE))
+    for topic in (first, second):  # the second is made, and cannot be looked at
+        status, said = status_of(eos_client, ["topic", "create", topic, *site.as_user()])
+        assert (status, topic in said) == (6, True), said
+    site.broker.grant(site.user, *on_topic(first, Op.CREATE))
+    assert status_of(eos_client, ["topic", "create", first, *site.as_user()]) == (0, f"{first}\n")
+
+
+def test_doctor_needs_to_describe_what_it_is_asked_about_and_says_what_it_may_not_read(
+    site: Site, eos_client: Any
+) -> None:
+    topic, group = site.topic("orders"), f"{site.prefix}-group"
+    line = ["doctor", "--topic", topic, "--group", group, *site.as_user()]
+    status, said = status_of(eos_client, line)
+    assert (status, topic in said) == (6, True), said
+    site.broker.grant(site.user, *on_topic(topic, Op.DESCRIBE))
+    status, said = status_of(eos_client, line)
+    assert (status, group in said) == (6, True), said
+    site.broker.grant(site.user, *on_group(group, Op.DESCRIBE))
+    status, said = status_of(eos_client, line)
+    assert status == 0, said
+    assert "allow DescribeConfigs on the topic" in said
+    assert "allow DescribeConfigs on the cluster" in said
+    site.broker.grant(site.user, *on_topic(topic, Op.DESCRIBE_CONFIGS), *on_cluster(Op.DESCRIBE_CONFIGS))
+    status, said = status_of(eos_client, line)
+    assert (status, "DescribeConfigs" in said) == (0, False), said
+
+
+def test_a_worker_with_dead_letters_and_a_generated_id_needs_their_topic_and_the_prefix(
+    site: Site, tmp_path: Path, eos_client: Any
+) -> None:
+    (tmp_path / "price.py").write_text("def price(record):\n    return b'%d' % (100 // int(record.value()))\n")
+    source, target, dead = site.topic("source"), site.topic("target"), site.topic("dead")
+    site.load(source, [b"0", b"4"])
+    line = run_line(site, "price.py:price", source, target, "--on-error", "dead_letter", "--dead-letter-topic", dead)
+    at = line.index("--bootstrap")
+    line = [*line[:at], *site.as_user(), *line[at + 2 :]]
+    generated = on_id("eos-", Op.WRITE, is_prefix=True)
+    permissions = [each for each in site.needed(source, target) if each.name != site.prefix]
+    site.broker.grant(site.user, *permissions)
+    status, said = status_of(eos_client, line)
+    assert (status, "transactional.id 'eos-" in said) == (6, True), said
+    site.broker.grant(site.user, *generated)
+    status, said = status_of(eos_client, line)
+    assert (status, f"the output topic '{dead}'" in said) == (6, True), said
+    site.broker.grant(site.user, *on_topic(dead, Op.WRITE))
+    worker = eos_client(*line)
+    worker.wait_for(lambda: committed(site, source) == {0: 2}, "commit")
+    assert worker.terminate() == 0
+    assert (site.values(target), site.values(dead)) == ([b"25"], [b"0"])
