@@ -31,7 +31,7 @@ from tests.support.late_writes import NOBODYS_PRODUCER_ID, write_late
 
 pytestmark = pytest.mark.kafka
 
-PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "operations.md"
 LONG_AGO_MS = 1_700_000_000_000
 
 

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 pytestmark = pytest.mark.kafka
 
-PAGE = (Path(__file__).parents[2] / "docs" / "failed-records.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "failed-records.md").read_text(encoding="utf-8")
 (COMMAND,) = re.findall(r"\$ eos-client (redrive .*)\n", PAGE)
 
 

@@ -1,4 +1,4 @@
-"""The commands on a cluster that asks who they are and what they may do (docs/secure-clusters.md)."""
+"""The commands on a cluster that asks who they are and what they may do (docs/how-to/secure-clusters.md)."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.cli.conftest import Cluster
 from tests.cli.test_run_command import committed, run_line
 from tests.support.secured_broker import PASSWORD, USER, Op, identity_provider, on_cluster, on_group, on_id, on_topic
 
-PAGE = (Path(__file__).parents[2] / "docs" / "secure-clusters.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "secure-clusters.md").read_text(encoding="utf-8")
 (COMMAND,) = re.findall(r"```sh\n(.*?)\n```", PAGE, re.DOTALL)
 FILES = dict(zip(("PLAIN", "SCRAM", "OIDC", "mTLS"), re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL), strict=True))
 

@@ -1,4 +1,4 @@
-"""The loop and the wrappers on a cluster that asks who they are (docs/secure-clusters.md)."""
+"""The loop and the wrappers on a cluster that asks who they are (docs/how-to/secure-clusters.md)."""
 
 import re
 from contextlib import closing
@@ -16,7 +16,7 @@ from tests.kafka.loop_support import KIP_848, Job
 from tests.support.secured_broker import PASSWORD, RENEWED_AFTER_S, USER, Op, on_group, on_id, on_topic, token_for
 from tests.support.waiting import wait_for
 
-PAGE = (Path(__file__).parents[2] / "docs" / "secure-clusters.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "secure-clusters.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture

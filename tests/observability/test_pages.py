@@ -1,4 +1,4 @@
-"""The code of docs/monitoring.md and docs/kubernetes.md runs, and the manifest fits the program."""
+"""The code of docs/how-to/monitoring.md and docs/how-to/kubernetes.md runs, and the manifest fits the program."""
 
 from __future__ import annotations
 

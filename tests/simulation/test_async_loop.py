@@ -1,4 +1,4 @@
-"""An async transform on the simulated cluster: concurrency, order, failures, cancellation, and docs/asyncio.md."""
+"""An async transform on the simulated cluster: concurrency, order, failures, cancellation, and docs/how-to/asyncio.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eos_client.testing import SimulatedCluster
 WAIT_S = 60.0
 TURNS = 10
 """Of the event loop, in which a cancellation would have come through."""
-PAGE = (Path(__file__).parents[2] / "docs" / "asyncio.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "asyncio.md").read_text(encoding="utf-8")
 (SHOWN,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
 
@@ -293,7 +293,7 @@ def test_what_the_page_shows_prices_each_order_until_sigterm(
 
     names: dict[str, Any] = {"ask_for_rate": ask_for_rate}
     monkeypatch.setattr(eos_client, "AsyncExactlyOnceLoop", partial(AsyncExactlyOnceLoop, clients=cluster))
-    exec(compile(SHOWN, "docs/asyncio.md", "exec"), names)
+    exec(compile(SHOWN, "docs/how-to/asyncio.md", "exec"), names)
     cluster.write("orders", [b"apples", b"pears"])
     cluster.after(60, partial(signal.raise_signal, signal.SIGTERM))
     asyncio.run(asyncio.wait_for(names["main"](), WAIT_S))

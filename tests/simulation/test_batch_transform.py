@@ -1,4 +1,4 @@
-"""A loop with a transform of batches on the simulated cluster, and what docs/batch-transform.md shows."""
+"""A loop with a transform of batches on the simulated cluster, and what docs/how-to/batch-transform.md shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.observe import RecordDeadLettered, TransactionAborted
 from eos_client.testing import SimulatedCluster
 
-PAGE = (Path(__file__).parents[2] / "docs" / "batch-transform.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "batch-transform.md").read_text(encoding="utf-8")
 (SHOWN,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 ORDERS = [b"%d" % number for number in range(300)]
 
@@ -35,7 +35,7 @@ def config(**options: Any) -> EosConfig:
 def test_what_the_page_shows_prices_each_order_once(cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[str, Any] = {}
     monkeypatch.setattr(eos_client, "ExactlyOnceLoop", partial(ExactlyOnceLoop, clients=cluster))
-    exec(compile(SHOWN, "docs/batch-transform.md", "exec"), names)
+    exec(compile(SHOWN, "docs/how-to/batch-transform.md", "exec"), names)
     cluster.write("orders", [b"apples", b"pears", b"apples"], partition=0)
     cluster.after(30, names["loop"].stop)
     names["loop"].run()

@@ -1,4 +1,4 @@
-"""What docs/serialisers.md shows runs on the simulated cluster and confluent-kafka's mock of Schema Registry."""
+"""What docs/how-to/serialisers.md shows runs on the simulated cluster and confluent-kafka's mock of Schema Registry."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from eos_client import ExactlyOnceLoop
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 
-PAGE = (Path(__file__).parents[2] / "docs" / "serialisers.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "serialisers.md").read_text(encoding="utf-8")
 LOOP, BLOCK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 ORDER = """
 {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}, {"name": "pieces", "type": "int"}]}
