@@ -106,12 +106,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     ) -> None:
         if isinstance(topics, str) or not topics:
             raise errors.ConfigurationError(f"topics={topics!r} must be a list of at least one topic name.")
-        given = [each for each in (transform, transform_batch) if each is not None]
-        if len(given) != 1:
-            raise errors.ConfigurationError(
-                f"transform={transform!r} and transform_batch={transform_batch!r}: give the loop one of the two, a "
-                "function of one record or a function of a list of records."
-            )
+        given = _one_transform(transform, transform_batch)
         self.config = config
         self.counters = Counters()
         self._topics = list(topics)
@@ -144,7 +139,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._failed = FailedRecords(config, hook, self.counters, self._clock, lambda: self._stop_reason is not None)
         takes_batches = transform is None
         self._outputs = RecordOutputs(
-            with_serialisers(given[0], config, output_topic, takes_batches=takes_batches),
+            with_serialisers(given, config, output_topic, takes_batches=takes_batches),
             self._failed,
             self._session,
             output_topic,
@@ -532,3 +527,13 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
 
 _RUNS = Calls(ExactlyOnceLoop.run)
+
+
+def _one_transform(transform: Any, transform_batch: Any) -> Any:
+    given = [each for each in (transform, transform_batch) if each is not None]
+    if len(given) != 1:
+        raise errors.ConfigurationError(
+            f"transform={transform!r} and transform_batch={transform_batch!r}: give the loop one of the two, a "
+            "function of one record or a function of a list of records."
+        )
+    return given[0]

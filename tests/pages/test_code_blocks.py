@@ -16,11 +16,20 @@ from tests.support.code_blocks import PAGES, REPOSITORY, code_blocks
 RUNNABLE = ("python", "py", "sh", "bash", "shell", "console")
 
 RUN_BY: dict[str, tuple[int, list[str]]] = {
-    "README.md": (8, ["tests/kafka/test_readme.py", "tests/simulation/test_readme.py"]),
+    "README.md": (9, ["tests/kafka/test_readme.py", "tests/simulation/test_readme.py"]),
     "docs/tutorial/first-program.md": (11, ["tests/kafka/test_tutorial.py"]),
-    "docs/how-to/failed-records.md": (2, ["tests/simulation/test_failed_records_page.py"]),
+    "docs/how-to/asyncio.md": (1, ["tests/simulation/test_async_loop.py"]),
+    "docs/how-to/batch-transform.md": (1, ["tests/simulation/test_batch_transform.py"]),
+    "docs/how-to/failed-records.md": (4, ["tests/simulation/test_failed_records_page.py", "tests/cli/test_redrive.py"]),
+    "docs/how-to/kubernetes.md": (2, ["tests/observability/test_pages.py"]),
     "docs/how-to/migrate.md": (2, ["tests/simulation/test_how_to_pages.py"]),
-    "docs/how-to/monitoring.md": (1, ["tests/loop/test_prometheus.py"]),
+    "docs/how-to/monitoring.md": (4, ["tests/loop/test_prometheus.py", "tests/observability/test_pages.py"]),
+    "docs/how-to/operations.md": (2, ["tests/cli/test_operations.py"]),
+    "docs/how-to/secure-clusters.md": (
+        2,
+        ["tests/cli/test_secure_clusters.py", "tests/kafka/test_secure_clients.py"],
+    ),
+    "docs/how-to/serialisers.md": (2, ["tests/simulation/test_serialisers_page.py"]),
     "docs/how-to/spark-sink.md": (1, ["tests/simulation/test_how_to_pages.py"]),
     "docs/how-to/testing-your-loop.md": (3, ["tests/simulation/test_testing_your_loop.py"]),
     "docs/how-to/tune.md": (1, ["tests/simulation/test_how_to_pages.py"]),
