@@ -49,6 +49,8 @@ class EosProducer:
     _ownership: ThreadOwnership | NeverBuilt = _NEVER_BUILT
     _session: TransactionSession | None = None
 
+    _serializers: Serializers | None = None  # of a subclass that did not call __init__, too
+
     def __init__(
         self,
         config: Mapping[str, Any] | None = None,

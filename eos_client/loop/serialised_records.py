@@ -7,7 +7,7 @@ attempts count, and a dead letter has the record's own bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from eos_client.config import EosConfig
 from eos_client.confluent.serialisation import Deserializers, Serializers
@@ -38,13 +38,15 @@ def with_serialisers(
     """
     read = reader(config)
     serializers = Serializers(config.key_serializer, config.value_serializer)
-    inner: Transform = transform
+    inner = transform
     if read is not None and not isinstance(transform, ConcurrentTransform):  # which reads by itself
-
-        def inner(given: Any) -> Outputs:
-            made: Outputs = transform([read(message) for message in given] if takes_batches else read(given))
-            return made
-
+        inner = _deserialised(transform, read, takes_batches=takes_batches)
     if not serializers:
-        return inner
+        return cast("Transform", inner)
     return lambda given: [serializers.output(each, default_topic) for each in outputs_of(inner(given))]
+
+
+def _deserialised(transform: Any, read: Callable[[Any], Any], *, takes_batches: bool) -> Callable[[Any], Outputs]:
+    if takes_batches:
+        return lambda messages: cast("Outputs", transform([read(message) for message in messages]))
+    return lambda message: cast("Outputs", transform(read(message)))

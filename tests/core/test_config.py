@@ -173,7 +173,7 @@ def test_a_count_that_is_no_whole_number_is_refused_by_name_and_value(name):
 
 def test_every_option_that_counts_or_lasts_is_among_the_numbers_checked():
     assert set(COUNTS) < set(NUMBERS)
-    assert len(NUMBERS) == 12
+    assert len(NUMBERS) == 13
 
 
 @pytest.mark.parametrize("settings", [{}, {"group.id": ""}, {"group.id": None}])

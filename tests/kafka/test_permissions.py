@@ -1,4 +1,4 @@
-"""What a loop must be allowed on the cluster (docs/how-to/secure-clusters.md), and how it ends without: nothing is lost."""
+"""What a loop must be allowed (docs/how-to/secure-clusters.md), and how it ends without that: nothing is lost."""
 
 import re
 from contextlib import closing

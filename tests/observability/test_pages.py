@@ -25,8 +25,8 @@ from eos_client.testing import SimulatedCluster
 from tests.observability.test_monitoring_files import RULES
 
 DOCS = Path(__file__).parents[2] / "docs"
-MONITORING = (DOCS / "monitoring.md").read_text(encoding="utf-8")
-KUBERNETES = (DOCS / "kubernetes.md").read_text(encoding="utf-8")
+MONITORING = (DOCS / "how-to" / "monitoring.md").read_text(encoding="utf-8")
+KUBERNETES = (DOCS / "how-to" / "kubernetes.md").read_text(encoding="utf-8")
 _METRICS, TRACED_LOOP, TRACED_BLOCK = re.findall(r"```python\n(.*?)```", MONITORING, re.DOTALL)
 (WITH_PROBES,) = re.findall(r"```python\n(.*?)```", KUBERNETES, re.DOTALL)
 (MANIFEST,) = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", KUBERNETES, re.DOTALL))

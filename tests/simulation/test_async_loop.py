@@ -1,4 +1,4 @@
-"""An async transform on the simulated cluster: concurrency, order, failures, cancellation, and docs/how-to/asyncio.md."""
+"""An async transform on the simulated cluster: order, failures, cancellation, and the page docs/how-to/asyncio.md."""
 
 from __future__ import annotations
 
