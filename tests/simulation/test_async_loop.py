@@ -314,3 +314,28 @@ def test_a_plain_loop_can_be_awaited_in_a_thread(cluster: SimulatedCluster) -> N
     asyncio.run(asyncio.to_thread(loop.run))
     assert cluster.values("invoices") == [b"priced"]
     assert threads.isdisjoint({threading.main_thread().name})
+
+
+@pytest.mark.parametrize("kind", ["transform", "transform_batch"])
+def test_what_the_transform_gets_is_deserialised_and_what_cannot_be_is_a_letter(
+    cluster: SimulatedCluster, kind: str
+) -> None:
+    cluster.write("orders", [b"2", b"\xff", b"3"], partition=0)
+
+    async def squared(record: Any) -> list[OutputRecord]:
+        await asyncio.sleep(0)
+        return [OutputRecord(value=record.value() ** 2)]
+
+    async def all_squared(records: list[Any]) -> list[OutputRecord]:
+        return [output for record in records for output in await squared(record)]
+
+    job = Job(
+        cluster,
+        **{kind: squared if kind == "transform" else all_squared},
+        value_deserializer=lambda value, _context: int(value.decode()),
+        value_serializer=lambda value, _context: b"%d" % value,
+        **LETTERS,
+    )
+    job.run()
+    assert cluster.values("invoices") == values(4, 9)
+    assert cluster.values("letters") == [b"\xff"]

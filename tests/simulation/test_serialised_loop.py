@@ -65,15 +65,21 @@ def protobuf(registry):
 class Run:
     """A loop on a cluster of its own, and what it has told and written."""
 
-    def __init__(self, transform, values, **options):
+    def __init__(self, transform, values, transform_batch=None, **options):
         self.cluster = SimulatedCluster(seed=5)
         for topic in (SOURCE, SINK, DEAD):
             self.cluster.create_topic(topic)
         self.cluster.write(SOURCE, values)
         self.events: list[Any] = []
         config: Any = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", **options)
+        given: dict[str, Any] = {"transform": transform, "transform_batch": transform_batch}
         self.loop = ExactlyOnceLoop(
-            config, [SOURCE], transform, output_topic=SINK, hook=self.events.append, clients=self.cluster
+            config,
+            [SOURCE],
+            **given,
+            output_topic=SINK,
+            hook=self.events.append,
+            clients=self.cluster,
         )
 
     def until_idle(self):
@@ -262,3 +268,16 @@ def test_a_record_that_comes_again_after_an_abort_is_deserialised_from_its_bytes
 def test_a_serialiser_in_the_wrong_place_is_refused_with_the_right_one(wrong, said):
     with pytest.raises(ValueError, match=said.replace("(", r"\(")):
         EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", **wrong)
+
+
+def test_a_batch_is_deserialised_and_the_record_in_it_that_cannot_be_is_a_letter():
+    batches = []
+
+    def reversed_texts(records):
+        batches.append([record.value() for record in records])
+        return [OutputRecord(value=record.value()[::-1]) for record in records]
+
+    run = Run(None, [b"ab", b"\xff", b"cd", b"ef"], transform_batch=reversed_texts, **TEXTS, **LETTERS).until_idle()
+    assert run.values() == [b"ba", b"dc", b"fe"]
+    assert run.values(DEAD) == [b"\xff"]
+    assert ["cd", "ef"] in batches

@@ -9,6 +9,7 @@ from confluent_kafka import Message
 from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
 from eos_client.observe import Event, TransactionCommitted
 from tests.benchmarks.contenders.assignment import (
+    BATCH,
     BATCH_RECORDS,
     HEADERS,
     KEYED,
@@ -34,10 +35,16 @@ def copy_with_header(record: Message) -> OutputRecord:
     return OutputRecord(value=record.value(), key=record.key(), headers=[("origin", record.key())])
 
 
+def copy_batch(records: list[Message]) -> list[OutputRecord]:
+    """Many records with their keys by one call."""
+    return [OutputRecord(value=record.value(), key=record.key()) for record in records]
+
+
 TRANSFORMS: dict[str, dict[str, Any]] = {
     VALUE: {"transform": copy_value},
     KEYED: {"transform": copy_keyed},
     HEADERS: {"transform": copy_with_header},
+    BATCH: {"transform_batch": copy_batch},
 }
 
 
