@@ -189,11 +189,11 @@ class RealEnvironment(Environment):
         for event in self.program.events:
             self._at(event.at_s, partial(self._happens, event))
         self._at(self.program.until_s, self._heal)
-        while self._script[0][0] <= 0.0:  # what is there before any process starts
+        before = signal.signal(signal.SIGUSR1, self._signalled)
+        while self._script[0][0] <= 0.0:  # what is there before any process starts, an interruption perhaps
             heapq.heappop(self._script)[2]()
         self._began_at = time.monotonic()
         script = threading.Thread(target=self._play, daemon=True)
-        before = signal.signal(signal.SIGUSR1, self._signalled)
         try:
             script.start()
             self._live()
@@ -329,10 +329,10 @@ class RealEnvironment(Environment):
 
     def _delete_records(self, partition: int) -> None:
         before = (self._firsts[partition] + self._written[partition]) // 2
+        self._firsts[partition] = before  # first: a member may be handed what follows before the answer is here
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for future in admin.delete_records([TopicPartition(self.names.source, partition, before)]).values():
             future.result(WAIT_S)
-        self._firsts[partition] = before
 
     def _guest_joins(self) -> None:
         if self._guest is not None:
