@@ -19,7 +19,7 @@ from eos_client.core.commit_gate import CommitValidation, GatePolicy, GateScope,
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
 from eos_client.ports import Deserializer, K_co, Serializer, V_co
-from eos_client.transform_retry import longest_wait_s, simple_policy
+from eos_client.transform_retry import longest_wait_s, never_ends, simple_policy
 
 Settings = Mapping[str, Any]
 
@@ -403,7 +403,8 @@ class EosConfig(Generic[K_co, V_co]):
     transform_retry: tenacity.Retrying | None = None
     """How a transform that fails is repeated, in place of the two above: `retry`, `wait` and `stop` count."""
     transform_retry_limit_s: float | None = None
-    """Seconds after which all waits of `transform_retry` for one record have ended; needed where they are random."""
+    """Seconds from the first attempt at a record within which `transform_retry` begins the last one; needed where its
+    waits are random."""
     key_deserializer: Deserializer[K_co] | None = None
     """Makes the key that the transform gets: confluent_kafka's, or any callable of bytes and a
     `SerializationContext`."""
@@ -485,6 +486,11 @@ class EosConfig(Generic[K_co, V_co]):
             raise ConfigurationError(
                 f"transform_attempts_max={self.transform_attempts_max} beside transform_retry: give one of them; "
                 f"stop=tenacity.stop_after_attempt({self.transform_attempts_max}) means the same."
+            )
+        if never_ends(policy):
+            raise ConfigurationError(
+                "transform_retry never stops and does not wait: it would call the transform for one record for ever. "
+                "Give it a stop, for example stop=tenacity.stop_after_attempt(3)."
             )
         if limit_s is None and longest_wait_s(policy, self._poll_limit_ms / 1000) is None:
             raise ConfigurationError(

@@ -32,13 +32,21 @@ def longest_wait_s(policy: tenacity.Retrying, limit_s: float) -> float | None:
     return first if first == second else None
 
 
+def never_ends(policy: tenacity.Retrying) -> bool:
+    """Whether ``policy`` neither stops nor waits, so that no limit of its waits would end it either."""
+    try:
+        return _tried_s(policy, _SAME_S) == float("inf")
+    except Exception:  # noqa: BLE001  # as above
+        return False
+
+
 def _tried_s(policy: tenacity.Retrying, limit_s: float) -> float:
     state = tenacity.RetryCallState(policy, None, (), {})
     state.set_exception((TimeoutError, TimeoutError("a trial"), None))
     state.start_time = 0.0
     while state.attempt_number <= _ATTEMPTS_MAX:
         state.outcome_timestamp = state.idle_for
-        state.upcoming_sleep = policy.wait(state)
+        state.upcoming_sleep = max(0.0, policy.wait(state))
         if policy.stop(state):
             return state.idle_for
         state.idle_for += state.upcoming_sleep
@@ -48,10 +56,19 @@ def _tried_s(policy: tenacity.Retrying, limit_s: float) -> float:
     return float("inf")
 
 
-def bounded(policy: tenacity.Retrying, waits_max_s: float, sleep: Callable[[float], None]) -> tenacity.Retrying:
-    """Return ``policy`` with ``sleep``, and ended before its waits are longer than ``waits_max_s`` in all."""
+def bounded(
+    policy: tenacity.Retrying, waits_max_s: float, sleep: Callable[[float], None], is_over: Callable[[float], bool]
+) -> tenacity.Retrying:
+    """Return ``policy`` with ``sleep``, and ended before its waits are longer than ``waits_max_s`` in all.
+
+    It also ends where ``is_over`` says of the next wait that it would end too late. A negative wait is none.
+    """
 
     def stop(state: tenacity.RetryCallState) -> bool:
-        return policy.stop(state) or state.idle_for + state.upcoming_sleep > waits_max_s + _SAME_S
+        pause_s = state.upcoming_sleep
+        return policy.stop(state) or state.idle_for + pause_s > waits_max_s + _SAME_S or is_over(pause_s)
 
-    return policy.copy(sleep=sleep, stop=stop, reraise=True)
+    def wait(state: tenacity.RetryCallState) -> float:
+        return max(0.0, policy.wait(state))
+
+    return policy.copy(sleep=sleep, stop=stop, wait=wait, reraise=True)

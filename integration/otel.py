@@ -19,7 +19,7 @@ from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode,
 from eos_client import __version__, observe
 from eos_client.core.model import Outcome
 from eos_client.observe import Event, EventHook, log_event
-from eos_client.ports import Header, Output, OutputRecord, Record, Transform
+from eos_client.ports import Header, Output, OutputRecord, Outputs, Record
 
 _LINKS_MAX = 128
 """As many as the SDK keeps of one span unless it is told otherwise."""
@@ -30,15 +30,14 @@ _NS_PER_S = 1_000_000_000
 class _OpenSpan:
     """The span of the open transaction, and what of its records is known. ``headers`` carry its context.
 
-    ``latest``: the place of the last record, which a retry does not count again.
+    ``places``: its records, each of which counts once, however often its transform is called.
     """
 
     span: Span
     headers: list[Header]
     topics: set[str] = field(default_factory=set)
     linked: set[tuple[int, int]] = field(default_factory=set)
-    records: int = 0
-    latest: tuple[str, int, int] | None = None
+    places: set[tuple[str, int, int]] = field(default_factory=set)
 
 
 class TransactionTracing:
@@ -75,15 +74,16 @@ class TransactionTracing:
 
         return trace_event
 
-    def transform(self, transform: Transform) -> Transform:
+    def transform(self, transform: Callable[[Any], Outputs]) -> Callable[[Any], Outputs]:
         """Return ``transform`` traced: its records are linked, its outputs carry the context, its own spans are inside.
 
-        Outputs with headers leave the loop's fastest path; ``pass_on=False`` keeps them on it.
+        It may be a transform of one record or of a batch. Outputs with headers leave the loop's fastest path;
+        ``pass_on=False`` keeps them on it.
         """
 
-        def traced(record: Any) -> Any:
-            with self.processing(record) as headers:
-                made: Any = transform(record)
+        def traced(given: Any) -> Any:
+            with self.processing(*(given if isinstance(given, list) else [given])) as headers:
+                made: Any = transform(given)
                 outputs = [made] if isinstance(made, (bytes, OutputRecord)) else made
                 if not hasattr(outputs, "__iter__"):  # nothing, or what the loop refuses
                     return made
@@ -92,18 +92,18 @@ class TransactionTracing:
         return traced
 
     @contextmanager
-    def processing(self, record: Record) -> Iterator[list[Header]]:
-        """Count ``record`` into the span of the open transaction, which is the current span meanwhile.
+    def processing(self, *records: Record) -> Iterator[list[Header]]:
+        """Count ``records`` into the span of the open transaction, which is the current span meanwhile.
 
-        Yields the headers that pass its context on, for ``txn.produce(..., headers=headers)``; empty where nothing
-        is passed on.
+        A record that is processed again in the same transaction counts once. Yields the headers that pass the span's
+        context on, for ``txn.produce(..., headers=headers)``; empty where nothing is passed on.
         """
-        opened, place = self._open or self._begin(record.topic()), (record.topic(), record.partition(), record.offset())
-        opened.records += place != opened.latest
-        opened.latest = place
-        opened.topics.add(record.topic())
-        if opened.span.is_recording() and len(opened.linked) < _LINKS_MAX:
-            self._link(opened, record)
+        opened = self._open or self._begin(records[0].topic() if records else "")
+        for record in records:
+            opened.places.add((record.topic(), record.partition(), record.offset()))
+            opened.topics.add(record.topic())
+            if opened.span.is_recording() and len(opened.linked) < _LINKS_MAX:
+                self._link(opened, record)
         with trace.use_span(opened.span, record_exception=False, set_status_on_exception=False):
             yield list(opened.headers)
 
@@ -167,8 +167,8 @@ class TransactionTracing:
             span.set_attribute("messaging.destination.name", *opened.topics)
         elif opened.topics:
             span.update_name("process")
-        if opened.records:
-            span.set_attribute("messaging.batch.message_count", opened.records)
+        if opened.places:
+            span.set_attribute("messaging.batch.message_count", len(opened.places))
         span.set_attribute("eos.outcome", outcome)
         span.set_attributes({f"eos.{name}": value for name, value in attributes.items() if value is not None})
         if error is not None:

@@ -231,7 +231,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 self._work()
         except BaseException as error:
             self._stop_reason = self._stop_reason or type(error).__name__  # what it says, its catcher tells, once
-            self._abort_quietly()
+            self._abort_quietly(error)
             raise
         finally:
             self._close_clients()
@@ -517,13 +517,14 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         elif ending.outcome is Outcome.ABORTED and self._can_shrink(records, spent_s, longest_s):
             self._expect_again(records, work)
 
-    def _abort_quietly(self) -> None:
-        """Abort open work without raising: the error that ended the loop is the one to report."""
+    def _abort_quietly(self, raised: BaseException | None = None) -> None:
+        """Abort open work without raising: the error that ended the loop is the one to report, and once."""
         self._apply_endings()
         try:
             self._session.give_up(self._stop_reason or "the loop was closed")
         except errors.EosError as error:
-            self._hook(ClientReported(client="producer", error=f"the last transaction was not aborted: {error}"))
+            said = type(error).__name__ if str(error) == str(raised) else str(error)
+            self._hook(ClientReported(client="producer", error=f"the last transaction was not aborted: {said}"))
 
 
 _RUNS = Calls(ExactlyOnceLoop.run)

@@ -10,10 +10,12 @@ import inspect
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import tenacity
+
 from eos_client.clients.dead_letters import DEAD_LETTERS, letters_for, text_of
 from eos_client.config import EosConfig
 from eos_client.core.model import InputPartition
-from eos_client.errors import AbortableError, TransformError
+from eos_client.errors import AbortableError, ConfigurationError, TransformError
 from eos_client.observe import ClientReported, Counters, Event, EventHook, RecordDeadLettered, RecordSkipped
 from eos_client.ports import Clock, Output, OutputRecord, Record, Transform
 from eos_client.transform_retry import bounded
@@ -23,6 +25,7 @@ ONE_OUTPUT = frozenset({bytes, OutputRecord})
 
 _IS_ASYNC = "make it a plain function or generator, or give it to AsyncExactlyOnceLoop; it is not awaited"
 RecordKey = tuple[str, int, int]
+Collected = Callable[[Any], list[Output]]
 _NAP_S = 0.1
 
 
@@ -32,6 +35,10 @@ class KnownFailureError(Exception):
 
 class StoppedMeanwhileError(AbortableError):
     """The loop was stopped while a record waited for its next attempt; nothing has become of that record yet."""
+
+
+class RetryPolicyError(ConfigurationError):
+    """The application's ``transform_retry`` has raised an error of its own, which is no failure of a record."""
 
 
 class FailedRecords:
@@ -129,7 +136,7 @@ class FailedRecords:
             self._attempts += 1
             return outputs_of(transform(record))
 
-        repeated = attempt if policy is None else bounded(policy, self._config.retries_wait_s, self._nap).wraps(attempt)
+        repeated = attempt if policy is None else self._repeating(policy, attempt)
 
         def guarded(record: Any) -> list[Output]:
             if known and (said := known.get(_key_of(record))) is not None:
@@ -149,12 +156,51 @@ class FailedRecords:
         said = f"transform_batch failed on {len(records)} records and is called with their halves: {text_of(error)}"
         self._hook(ClientReported(client="loop", error=said))
 
+    def _repeating(self, policy: tenacity.Retrying, attempt: Collected) -> Collected:
+        """Return ``attempt`` repeated by ``policy``; raises RetryPolicyError for what ``policy`` itself raises."""
+        failure: list[BaseException] = []
+        limit_s = self._config.transform_retry_limit_s
+        began_at = 0.0
+
+        def is_over(pause_s: float) -> bool:
+            return limit_s is not None and self._clock() - began_at + pause_s > limit_s
+
+        def noted(record: Any) -> list[Output]:
+            try:
+                return attempt(record)
+            except BaseException as error:
+                failure[:] = [error]
+                raise
+
+        call = bounded(policy, self._config.retries_wait_s, self._nap, is_over).wraps(noted)
+
+        def repeated(record: Any) -> list[Output]:
+            nonlocal began_at
+            began_at = self._clock()
+            failure.clear()
+            try:
+                return call(record)
+            except StoppedMeanwhileError:
+                raise
+            except Exception as error:
+                if error in failure:
+                    raise
+                raise RetryPolicyError(
+                    f"transform_retry itself raised {text_of(error)}. Correct its callables; no record was given up."
+                ) from error
+            finally:
+                failure.clear()
+
+        return repeated
+
     def _nap(self, seconds: float) -> None:
         """Wait between two attempts, but not longer than the loop is wanted."""
         until = self._clock() + seconds
-        while (left_s := until - self._clock()) > 0:
+        while True:
             if self._is_stopping():
                 raise StoppedMeanwhileError("the loop was stopped while a record waited for its next attempt")
+            if (left_s := until - self._clock()) <= 0:
+                return
             self._clock.sleep(min(left_s, _NAP_S))
 
 

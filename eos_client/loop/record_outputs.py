@@ -20,7 +20,14 @@ from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.producer.output_arguments import produce_options
 from eos_client.errors import AbortableError, EosError, OutputRefusedError, RebuildProducerError, TransformError
 from eos_client.loop.concurrent_transform import ConcurrentTransform
-from eos_client.loop.record_failures import ONE_OUTPUT, FailedRecords, StoppedMeanwhileError, no_outputs, outputs_of
+from eos_client.loop.record_failures import (
+    ONE_OUTPUT,
+    FailedRecords,
+    RetryPolicyError,
+    StoppedMeanwhileError,
+    no_outputs,
+    outputs_of,
+)
 from eos_client.ports import Output, OutputRecord, Outputs
 
 _BYTES_ONLY = {bytes}
@@ -141,7 +148,7 @@ class RecordOutputs:
                     outputs.append(made)
                 else:
                     outputs += made or ()
-        except StoppedMeanwhileError:
+        except (StoppedMeanwhileError, RetryPolicyError):
             raise
         except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
             self._write_all(outputs)
@@ -247,7 +254,7 @@ class RecordOutputs:
         """Return why the outputs of ``record`` cannot be written, None if they can. Writes them."""
         try:
             outputs = outputs_of(self._transform(record))
-        except StoppedMeanwhileError:
+        except (StoppedMeanwhileError, RetryPolicyError):
             raise
         except Exception:  # noqa: BLE001  # a transform that raises was settled already
             return None

@@ -56,6 +56,15 @@ class BrokerDirectory:
         except FileNotFoundError:
             return ""
 
+    def log_errors(self, lines: int) -> str:
+        """Return the first lines of the log that tell of an error, which a long shutdown pushes out of its tail."""
+        try:
+            with self.log.open(errors="replace") as log:
+                found = [line.rstrip("\n") for line in log if " ERROR " in line or "Exception: " in line]
+        except FileNotFoundError:
+            return ""
+        return "\n".join(found[:lines])
+
     def log_has(self, text: str, *, since: int = 0) -> bool:
         """Whether ``text`` stands in the log after its first ``since`` bytes."""
         try:

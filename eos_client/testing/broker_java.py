@@ -50,7 +50,7 @@ class BrokerJava:
         """Take over what a broker that was shut down in order wrote; without a cache to write to, there is none."""
         if not classes.exists():
             return
-        arriving, replaced = self._jars / f".classes-{os.getpid()}", self._archives()
+        arriving, replaced = self._jars / f".classes-{os.getpid()}-{id(self)}", self._archives()
         with suppress(OSError):
             shutil.move(classes, arriving)
             self._archive = arriving.replace(self._archive_name(arriving))

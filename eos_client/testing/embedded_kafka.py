@@ -246,7 +246,8 @@ class EmbeddedKafka:
             else:
                 continue
             raise EmbeddedKafkaError(
-                f"Kafka {self.version} {problem}. The end of its log:\n{files.log_tail(_ERROR_LINES)}"
+                f"Kafka {self.version} {problem}. Errors in its log:\n{files.log_errors(_ERROR_LINES)}\n"
+                f"The end of its log:\n{files.log_tail(_ERROR_LINES)}"
             )
 
     def _is_ready(self, cluster_id: str, listeners: BrokerListeners) -> bool:

@@ -182,6 +182,9 @@ def test_doctor_needs_to_describe_what_it_is_asked_about_and_says_what_it_may_no
     assert (status, group in said) == (6, True), said
     site.broker.grant(site.user, *on_group(group, Op.DESCRIBE))
     status, said = status_of(eos_client, line)
+    assert (status, "allow Read on it to this user" in said) == (6, True), said
+    site.broker.grant(site.user, *on_group(group, Op.READ))
+    status, said = status_of(eos_client, line)
     assert status == 0, said
     assert "allow DescribeConfigs on the topic" in said
     assert "allow DescribeConfigs on the cluster" in said

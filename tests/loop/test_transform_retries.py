@@ -7,7 +7,7 @@ import tenacity
 
 from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.errors import ConfigurationError
-from eos_client.loop.record_failures import FailedRecords
+from eos_client.loop.record_failures import FailedRecords, RetryPolicyError, StoppedMeanwhileError
 from eos_client.observe import Counters, RecordDeadLettered, TransactionAborted
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from tests.loop.fakes import FakeClock, FakeRecord, config
@@ -119,7 +119,7 @@ def test_a_transaction_may_be_open_as_long_as_the_policy_may_wait(policy, wait_s
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"transform_retry": tenacity.Retrying()}, r"transform_retry may wait inf s, not below max.poll.interval.ms"),
+        ({"transform_retry": tenacity.Retrying()}, r"never stops and does not wait"),
         (
             {"transform_retry": tenacity.Retrying(wait=tenacity.wait_fixed(100), stop=tenacity.stop_after_attempt(9))},
             r"transform_retry may wait 300 s, not below max.poll.interval.ms=300000",
@@ -184,3 +184,74 @@ def test_a_loop_that_is_stopped_while_a_record_waits_ends_at_once_and_leaves_the
     cluster.after(20, second.stop)
     second.run()
     assert cluster.values("invoices") == [b"1", b"2", b"3"]
+
+
+def test_a_stop_is_heard_between_attempts_that_do_not_wait():
+    attempts = Attempts(
+        *[ValueError("bad")] * 60, transform_retry=tenacity.Retrying(stop=tenacity.stop_after_attempt(60))
+    )
+    attempts.records._is_stopping = lambda: len(attempts.at) == 3
+    with pytest.raises(StoppedMeanwhileError):
+        attempts.run()
+    assert len(attempts.at) == 3
+
+
+def test_the_limit_counts_the_time_of_the_attempts_too():
+    attempts = Attempts(transform_retry=tenacity.Retrying(wait=tenacity.wait_fixed(0.1)), transform_retry_limit_s=2)
+
+    def slow(_record):
+        attempts.at.append(attempts.clock.now)
+        attempts.clock.sleep(0.5)
+        raise ValueError("bad")
+
+    with pytest.raises(ValueError, match="bad"):
+        attempts.records.guard(slow)(FakeRecord())
+    assert len(attempts.at) == 4
+    assert attempts.at[-1] - attempts.at[0] <= 2
+
+
+def test_a_policy_that_neither_stops_nor_waits_is_refused_with_a_limit_too():
+    with pytest.raises(ConfigurationError, match="never stops and does not wait"):
+        config(transform_retry=tenacity.Retrying(), transform_retry_limit_s=2)
+
+
+def test_a_negative_wait_is_none():
+    attempts = Attempts(*[ValueError("bad")] * 9, transform_retry=tenacity.Retrying(wait=lambda _: -5, stop=THRICE))
+    assert attempts.records._config.retries_wait_s == 0
+    with pytest.raises(ValueError, match="bad"):
+        attempts.run()
+    assert len(attempts.at) == 3
+
+
+@pytest.mark.parametrize("part", ["before", "after", "retry"])
+def test_a_policy_that_raises_is_at_fault_and_not_the_record(part):
+    def broken(_state):
+        raise KeyError("of the policy")
+
+    settings: dict[str, Any] = {part: broken, "stop": THRICE}
+    attempts = Attempts(ValueError("bad"), transform_retry=tenacity.Retrying(**settings))
+    with pytest.raises(RetryPolicyError, match=r"transform_retry itself raised KeyError") as raised:
+        attempts.run()
+    assert isinstance(raised.value, ConfigurationError)
+
+
+def test_a_loop_ends_with_the_error_of_its_policy_and_no_record_is_given_up():
+    def broken(_state):
+        raise KeyError("of the policy")
+
+    cluster = SimulatedCluster(seed=1)
+    for topic in ("orders", "letters"):
+        cluster.create_topic(topic)
+    cluster.write("orders", [b"1", b"2"])
+    settings = EosConfig(
+        {"bootstrap.servers": "simulated"},
+        group_id="billing",
+        **LETTERS,
+        transform_retry=tenacity.Retrying(before=broken, stop=THRICE),
+    )
+    loop = ExactlyOnceLoop(settings, ["orders"], lambda _: None, clients=cluster)
+    cluster.after(30, loop.stop)
+    with pytest.raises(RetryPolicyError):
+        loop.run()
+    assert cluster.values("letters") == []
+    assert cluster.committed() == {}

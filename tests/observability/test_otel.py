@@ -87,10 +87,12 @@ def write_traced(cluster: SimulatedCluster, values: list[bytes], *headers: tuple
 
 
 def run_loop(cluster: SimulatedCluster, traced: Traced, transform: Any, seconds: float = 10.0, **options: Any) -> None:
+    kind = options.pop("kind", "transform")
+    given: dict[str, Any] = {kind: traced.tracing.transform(transform)}
     loop = ExactlyOnceLoop(
         EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", **options),
         [SOURCE],
-        traced.tracing.transform(transform),
+        **given,
         output_topic=SINK,
         hook=traced.tracing.hook(lambda _event: None),
         clients=cluster,
@@ -372,3 +374,16 @@ def test_it_works_beside_the_instrumentation_of_confluent_kafka():
     assert transaction[:2] == ["process orders", "committed"]
     (sent,) = [span for span in spans if span[0] == "orders send"]
     assert transaction[2] == [sent[3]], "linked to the span that sent the record"
+
+
+def test_a_batch_is_linked_to_all_of_its_records_and_a_record_of_a_batch_that_failed_counts_once(cluster, traced):
+    write_traced(cluster, [b"1", b"2", b"bad", b"4"], UPSTREAM)
+
+    def doubled(records):
+        return [OutputRecord(value=b"%d" % (2 * int(record.value()))) for record in records]
+
+    run_loop(cluster, traced, doubled, kind="transform_batch", on_error="skip")
+    assert cluster.values(SINK) == [b"2", b"4", b"8"]
+    [span] = traced.spans
+    assert links_of(span) == [(TRACE_ID, SPAN_ID)]
+    assert attributes(span)["messaging.batch.message_count"] == 4
