@@ -431,8 +431,8 @@ class EosConfig(Generic[K_co, V_co]):
             raise ConfigurationError('"bootstrap.servers" is missing. Set it to host:port of one or more brokers.')
         if self.transactional_id == "":
             raise ConfigurationError("transactional_id='' names no producer. Leave it out to have one generated.")
-        if not self.group_id:
-            raise ConfigurationError("group_id is empty. Name the consumer group.")
+        if not str(self.group_id).strip():
+            raise ConfigurationError(f"group_id={self.group_id!r} is blank. Name the consumer group.")
         _check_agreement("group.id", self.group_id, {**self.kafka, **self.consumer})
         _check_agreement("transactional.id", self.transactional_id, {**self.kafka, **self.producer})
         for name in ("key_deserializer", "value_deserializer", "key_serializer", "value_serializer"):
@@ -522,11 +522,12 @@ class EosConfig(Generic[K_co, V_co]):
             )
 
     def _check_liveness_limit(self) -> None:
-        if self.liveness_limit_s is not None and self.liveness_limit_s < self.open_limit_s:
+        longest_s = max(self.open_limit_s, self.poll_timeout_s)
+        if self.liveness_limit_s is not None and self.liveness_limit_s < longest_s:
             raise ConfigurationError(
                 f"liveness_limit_s={self.liveness_limit_s:g} is shorter than a healthy loop may take from one poll to "
-                f"the next ({self.open_limit_s:g} s: commit interval + retries of a transform + hold limit + commit "
-                "timeout): it would be restarted in mid-transaction. Raise it, or lower those limits."
+                f"the next ({longest_s:g} s: poll_timeout_s, or commit interval + retries of a transform + hold limit "
+                "+ commit timeout): it would be restarted for nothing. Raise it, or lower those limits."
             )
 
     @property

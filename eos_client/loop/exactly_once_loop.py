@@ -6,8 +6,10 @@ It only sequences. Whether a commit may be sent is decided in ``core.commit_gate
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from eos_client import errors
@@ -104,12 +106,10 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         hook: EventHook = log_event,
         clients: ClientLibrary = CONFLUENT_KAFKA,
     ) -> None:
-        if isinstance(topics, str) or not topics:
-            raise errors.ConfigurationError(f"topics={topics!r} must be a list of at least one topic name.")
         given = _one_transform(transform, transform_batch)
         self.config = config
         self.counters = Counters()
-        self._topics = list(topics)
+        self._topics = _checked_topics(topics, config.dead_letter_topic)
         self._output_topic = output_topic
         self._hook = hook = safe_hook(hook)
         self._events = InputEvents(hook, config.group_id, self._topics)
@@ -538,3 +538,16 @@ def _one_transform(transform: Any, transform_batch: Any) -> Any:
             "function of one record or a function of a list of records."
         )
     return given[0]
+
+
+def _checked_topics(topics: Sequence[str], dead_letter_topic: str | None) -> list[str]:
+    if isinstance(topics, str) or not topics:
+        raise errors.ConfigurationError(f"topics={topics!r} must be a list of at least one topic name.")
+    for topic in topics if dead_letter_topic else ():
+        with suppress(re.error):  # a pattern of librdkafka's that Python does not know
+            if topic == dead_letter_topic or (topic.startswith("^") and re.match(topic, dead_letter_topic or "")):
+                raise errors.ConfigurationError(
+                    f"dead_letter_topic={dead_letter_topic!r} is among the topics that the loop reads ({topic!r}): a "
+                    "letter would fail again and write the next one. Name a topic that it does not read."
+                )
+    return list(topics)

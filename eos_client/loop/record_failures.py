@@ -24,6 +24,8 @@ ONE_OUTPUT = frozenset({bytes, OutputRecord})
 """What a transform may return instead of an iterable of outputs."""
 
 _IS_ASYNC = "make it a plain function or generator, or give it to AsyncExactlyOnceLoop; it is not awaited"
+NO_OUTPUTS = frozenset({str, bytearray, memoryview})
+"""What can be iterated, and would be taken for outputs where it is empty."""
 RecordKey = tuple[str, int, int]
 Collected = Callable[[Any], list[Output]]
 _NAP_S = 0.1
@@ -214,9 +216,8 @@ def _transform_error(record: Record, error: BaseException) -> TransformError:
 
 def no_outputs(made: Any) -> TypeError | None:
     """Return the error for a transform's result that is neither an output nor an iterable of them, else None."""
-    if type(made) in ONE_OUTPUT or hasattr(made, "__iter__"):  # first: an array may not say whether it is empty
-        return None
-    if not made:
+    is_iterable = hasattr(made, "__iter__") and type(made) not in NO_OUTPUTS
+    if type(made) in ONE_OUTPUT or is_iterable or made is None:
         return None
     if inspect.iscoroutine(made):
         made.close()  # or Python warns that nobody awaits it

@@ -21,6 +21,7 @@ from eos_client.confluent.producer.output_arguments import produce_options
 from eos_client.errors import AbortableError, EosError, OutputRefusedError, RebuildProducerError, TransformError
 from eos_client.loop.concurrent_transform import ConcurrentTransform
 from eos_client.loop.record_failures import (
+    NO_OUTPUTS,
     ONE_OUTPUT,
     FailedRecords,
     RetryPolicyError,
@@ -146,8 +147,10 @@ class RecordOutputs:
                 made = transform(record)
                 if type(made) in ONE_OUTPUT:
                     outputs.append(made)
-                else:
-                    outputs += made or ()
+                elif type(made) in NO_OUTPUTS:
+                    raise TypeError(made)  # noqa: TRY301  # the handler names it
+                elif made is not None:
+                    outputs += made
         except (StoppedMeanwhileError, RetryPolicyError):
             raise
         except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure

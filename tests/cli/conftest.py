@@ -33,8 +33,12 @@ def _logs_as_before() -> Iterator[None]:
 
 
 def said_twice(printed: str) -> list[str]:
-    """The sentences of the error that ended a program which were printed before; a traceback may repeat it."""
-    before, _, last = printed.rstrip("\n").rpartition("\n")
+    """The sentences of the error that ended a program which were printed before; a traceback may repeat it.
+
+    What librdkafka itself has logged, at a level that it calls fatal, may stand in the error, too.
+    """
+    ours = [line for line in printed.splitlines() if "library_log" not in line]
+    before, last = "\n".join(ours[:-1]), "".join(ours[-1:])
     if "Traceback" in printed or not (last.startswith("eos-client: ") or '"event": "command_failed"' in last):
         return []
     message = json.loads(last)["message"] if last.startswith("{") else last.removeprefix("eos-client: ")

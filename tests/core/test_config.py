@@ -90,7 +90,8 @@ def test_the_safe_value_said_aloud_is_welcome(key, value):
 
 REFUSED_OPTIONS = [
     ({"kafka": {"bootstrap.servers": ""}}, ["bootstrap.servers", "missing", "host:port"]),
-    ({"group_id": ""}, ["group_id", "empty", "Name the consumer group"]),
+    ({"group_id": ""}, ["group_id", "blank", "Name the consumer group"]),
+    ({"group_id": " "}, ["group_id", "blank", "Name the consumer group"]),
     ({"transactional_id": ""}, ["transactional_id", "''"]),
     ({"scope": "partitions"}, ["scope='partitions'", "member, partition"]),
     ({"policy": "wait"}, ["policy='wait'", "skip, hold, block"]),
@@ -114,7 +115,7 @@ REFUSED_OPTIONS = [
     ({"kafka": {"max.poll.interval.ms": "soon"}}, ["max.poll.interval.ms", "'soon'", "milliseconds"]),
     (
         {"liveness_limit_s": 9.0},
-        ["liveness_limit_s=9", "9.1 s", "in mid-transaction", "Raise it"],
+        ["liveness_limit_s=9", "9.1 s", "restarted for nothing", "Raise it"],
     ),
     (
         {"transform_attempts_max": 4, "transform_backoff_s": 100.0},

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.core.model import InputPartition
-from eos_client.errors import OutputRefusedError, TransformError
+from eos_client.errors import ConfigurationError, OutputRefusedError, TransformError
 from eos_client.loop.record_failures import FailedRecords, KnownFailureError
 from eos_client.observe import Counters, RecordDeadLettered, RecordSkipped
+from eos_client.testing.simulated_cluster import SimulatedCluster
 from tests.loop.fakes import FakeClock, FakeRecord, config
 
 LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
@@ -235,3 +237,19 @@ def test_a_dead_letter_that_was_refused_is_followed_by_a_smaller_one_and_the_las
 def test_stop_remembers_nothing_and_raises():
     with pytest.raises(TransformError):
         Failures().records.remember(FakeRecord(), ValueError("too large"))
+
+
+@pytest.mark.parametrize("topics", [["orders.dead"], ["orders", "orders.dead"], ["^orders.*"], ["^(orders|x)"]])
+def test_a_loop_does_not_read_its_own_letters(topics):
+    settings = EosConfig(
+        {"bootstrap.servers": "simulated"}, group_id="b", on_error="dead_letter", dead_letter_topic="orders.dead"
+    )
+    with pytest.raises(ConfigurationError, match=r"'orders.dead' is among the topics that the loop reads"):
+        ExactlyOnceLoop(settings, topics, lambda _: None, clients=SimulatedCluster(seed=1))
+
+
+def test_a_pattern_that_leaves_the_letters_out_may_be_read():
+    settings = EosConfig(
+        {"bootstrap.servers": "simulated"}, group_id="b", on_error="dead_letter", dead_letter_topic="dead"
+    )
+    ExactlyOnceLoop(settings, ["^orders.*", "^[bad"], lambda _: None, clients=SimulatedCluster(seed=1)).close()

@@ -6,12 +6,13 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaException
 
-from eos_client import OutputRecord
+from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
 from eos_client.core.model import InputPartition
 from eos_client.errors import AbortableError, OutputRefusedError, TransformError
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
-from eos_client.observe import Counters
+from eos_client.observe import Counters, Event, RecordSkipped
+from eos_client.testing.simulated_cluster import SimulatedCluster
 from tests.loop.fakes import FakeClock, FakeRecord, config
 
 LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
@@ -145,7 +146,7 @@ async def async_generator(record):
 
 
 NO_OUTPUTS = {
-    "text alone": (lambda record: "42", "the transform gave '4'"),
+    "text alone": (lambda record: "42", "the transform returned '42'"),
     "number": (lambda record: 42, "the transform returned 42"),
     "coroutine": (coroutine, "make it a plain function"),
     "async generator": (async_generator, "make it a plain function"),
@@ -181,11 +182,10 @@ class Ambiguous(list[bytes]):
         raise ValueError("the truth value of an array is ambiguous")
 
 
-def test_what_does_not_say_whether_it_is_empty_is_a_failure_of_its_record():
-    writing = Writing(lambda record: Ambiguous([b"x"]) if record.offset() == 1 else value(record))
-    with pytest.raises(TransformError, match="ambiguous") as caught:
-        writing.write(3)
-    assert caught.value.offset == 1
+def test_what_does_not_say_whether_it_is_empty_is_iterated():
+    writing = Writing(lambda record: Ambiguous([b"x"]))
+    writing.write(2)
+    assert writing.session.written == [b"x", b"x"]
 
 
 def test_a_transform_that_raises_is_not_blamed_for_what_it_has_returned_before():
@@ -360,3 +360,29 @@ def test_what_is_no_output_is_refused_even_if_the_client_library_would_take_it(w
 def test_values_without_a_topic_say_which_of_two_things_to_set():
     with pytest.raises(TransformError, match="output_topic"):
         Writing(value, default_topic=None).write(1)
+
+
+class EmptyOutput(OutputRecord):
+    """An output that calls itself empty."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("made", [0, False, 0.0, "", bytearray(), EmptyOutput(value=b"lost")], ids=repr)
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_what_is_no_output_is_the_records_failure_also_where_it_counts_as_false(made, on_error):
+    cluster = SimulatedCluster(seed=1)
+    cluster.create_topic("orders")
+    cluster.write("orders", [b"1"])
+    told: list[Event] = []
+    settings = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", on_error=on_error)
+    loop = ExactlyOnceLoop(settings, ["orders"], lambda _: made, hook=told.append, clients=cluster)
+    cluster.after(30, loop.stop)
+    if on_error == "stop":
+        with pytest.raises(TransformError, match="must return an output or an iterable of them"):
+            loop.run()
+        assert cluster.committed() == {}
+    else:
+        loop.run()
+        assert [type(event) for event in told].count(RecordSkipped) == 1

@@ -200,10 +200,11 @@ def more_listeners(protocols: Mapping[str, str], properties: Mapping[str, str]) 
             settings["listener.security.protocol.map"] += f",{name}:{protocol}"
         return settings
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(embedded_kafka, "broker_settings", settings_with_listeners)
-        with EmbeddedKafka(properties=properties) as kafka:
-            yield [kafka.bootstrap_servers, *(f"{HOST}:{port}" for port in ports)]
+    with contextlib.ExitStack() as running:
+        with pytest.MonkeyPatch.context() as patched:  # for this broker alone: others start while it runs
+            patched.setattr(embedded_kafka, "broker_settings", settings_with_listeners)
+            kafka = running.enter_context(EmbeddedKafka(properties=properties))
+        yield [kafka.bootstrap_servers, *(f"{HOST}:{port}" for port in ports)]
 
 
 @contextlib.contextmanager
