@@ -245,9 +245,10 @@ class EmbeddedKafka:
                 problem = f"was not ready after {self._start_timeout_s:g} s"
             else:
                 continue
+            errors = files.log_errors(_ERROR_LINES)
+            told = f"Errors in its log:\n{errors}\nThe" if errors else "The"
             raise EmbeddedKafkaError(
-                f"Kafka {self.version} {problem}. Errors in its log:\n{files.log_errors(_ERROR_LINES)}\n"
-                f"The end of its log:\n{files.log_tail(_ERROR_LINES)}"
+                f"Kafka {self.version} {problem}. {told} end of its log:\n{files.log_tail(_ERROR_LINES)}"
             )
 
     def _is_ready(self, cluster_id: str, listeners: BrokerListeners) -> bool:
