@@ -6,6 +6,7 @@ Dotted librdkafka names pass through untouched; nothing that the user set is ove
 from __future__ import annotations
 
 import math
+import re
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
@@ -155,6 +156,9 @@ REFUSED: tuple[tuple[str, frozenset[str], str, str], ...] = (
 )
 
 _COUNTS = frozenset({"max_records", "batch_size"})
+_OAUTHBEARER = "sasl.oauthbearer.config"
+_OAUTHBEARER_PART = re.compile(r"(principal|principalClaimName|scope|scopeClaimName|lifeSeconds|extension_[A-Za-z]+)=")
+_SECONDS_MAX = 2_000_000  # librdkafka counts milliseconds in 32 bits
 _OPTIONAL_SECONDS = frozenset({"liveness_limit_s", "transform_retry_limit_s"})
 # Not max.poll.interval.ms, though a transform may take that long: readers, and the new owner of a dead process's
 # partitions, wait for its open transaction this long. A transform is run while none is open where one took longer.
@@ -196,9 +200,27 @@ def is_secret(key: str) -> bool:
     return any(part in str(key).lower() for part in _SECRETS)
 
 
+def check_token_settings(settings: Settings) -> None:
+    """Refuse a ``sasl.oauthbearer.config`` that librdkafka cannot read, because its own error would show it.
+
+    Raises ConfigurationError, without the value. With ``oauth_cb`` and with OIDC its form is another.
+    """
+    text = settings.get(_OAUTHBEARER)
+    if text is None or "oauth_cb" in settings or settings.get("sasl.oauthbearer.method") == "oidc":
+        return
+    for number, part in enumerate(str(text).split(), 1):
+        if _OAUTHBEARER_PART.match(part) is None:
+            raise ConfigurationError(
+                f"part {number} of {_OAUTHBEARER!r}, whose value is not shown, is none of principal=, "
+                "principalClaimName=, scope=, scopeClaimName=, lifeSeconds= and extension_NAME=. Correct it; for OIDC "
+                "set sasl.oauthbearer.method=oidc and sasl.oauthbearer.client.secret."
+            )
+
+
 def check_settings(settings: Settings) -> None:
     """Refuse what would break exactly-once processing; raises ConfigurationError naming key, value and way out."""
     settings = all_settings(settings)
+    check_token_settings(settings)
     for key, values, reason, way_out in REFUSED:
         if key in settings and str(settings[key]).strip().lower() in values:
             raise ConfigurationError(f"{key}={settings[key]!r} breaks exactly-once processing: {reason}. {way_out}.")
@@ -425,6 +447,7 @@ class EosConfig(Generic[K_co, V_co]):
         return f"EosConfig({', '.join(shown)})"
 
     def __post_init__(self) -> None:
+        self._check_types()
         self._check_choices()
         self._check_numbers()
         if not self.kafka.get("bootstrap.servers"):
@@ -445,6 +468,17 @@ class EosConfig(Generic[K_co, V_co]):
         self.producer_config()
         self._check_open_time()
         self._check_liveness_limit()
+
+    def _check_types(self) -> None:
+        for name in ("kafka", "consumer", "producer"):
+            given = getattr(self, name)
+            if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+                raise ConfigurationError(
+                    f"{name} must be a dict of settings by their names, not {type(given).__name__}."
+                )
+        topic = self.dead_letter_topic
+        if topic is not None and not (isinstance(topic, str) and topic.strip()):
+            raise ConfigurationError(f"dead_letter_topic={topic!r} must be the name of a topic.")
 
     def _check_choices(self) -> None:
         for name, choices in (
@@ -468,6 +502,8 @@ class EosConfig(Generic[K_co, V_co]):
                 continue
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
                 raise ConfigurationError(f"{name}={value!r} must be a number greater than 0, and not infinite.")
+            if name.endswith("_s") and value > _SECONDS_MAX:
+                raise ConfigurationError(f"{name}={value!r} must be at most {_SECONDS_MAX:,} seconds.")
             if not name.endswith("_s") and not isinstance(value, int):
                 raise ConfigurationError(f"{name}={value!r} must be a whole number.")
 

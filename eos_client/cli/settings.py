@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from eos_client.cli.failures import CommandLineError
-from eos_client.config import is_secret
+from eos_client.config import check_token_settings, is_secret
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -53,8 +53,11 @@ def client_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
 
     :raises CommandLineError: a file that cannot be read, a value that is no text, number or boolean, or what
         `parse_settings` refuses.
+    :raises ConfigurationError: a ``sasl.oauthbearer.config`` that cannot be read.
     """
-    return {**_settings_in(file), **_settings_in_environment(), **parse_settings(pairs)}
+    settings = {**_settings_in(file), **_settings_in_environment(), **parse_settings(pairs)}
+    check_token_settings(settings)
+    return settings
 
 
 def _refuse_key_with_an_option(where: str, key: str, value: str) -> None:

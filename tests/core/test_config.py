@@ -411,7 +411,7 @@ SECRETS = [
 @pytest.mark.parametrize("where", ["kafka", "consumer", "producer"])
 @pytest.mark.parametrize("key", SECRETS)
 def test_repr_masks_secrets(key, where):
-    shown = repr(config(**{where: {key: "hunter2", "client.id": "visible"}}))
+    shown = repr(config(**{where: {key: "scope=hunter2", "client.id": "visible"}}))
     assert "hunter2" not in shown
     assert f"{key!r}: '****'" in shown
     assert "'client.id': 'visible'" in shown
@@ -441,3 +441,29 @@ def test_the_producers_limits_are_the_configured_ones():
 def test_a_config_cannot_be_changed_after_it_was_checked():
     with pytest.raises(dataclasses.FrozenInstanceError):
         config().scope = "partition"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"kafka": None}, r"kafka must be a dict of settings by their names, not NoneType"),
+        ({"consumer": [("a", 1)]}, r"consumer must be a dict of settings by their names, not list"),
+        ({"producer": {5: 1}}, r"producer must be a dict of settings by their names"),
+        ({"on_error": "dead_letter", "dead_letter_topic": 5}, r"dead_letter_topic=5 must be the name of a topic"),
+        ({"on_error": "dead_letter", "dead_letter_topic": " "}, r"dead_letter_topic=' ' must be the name of a topic"),
+        ({"poll_timeout_s": 1e30}, r"poll_timeout_s=1e\+30 must be at most 2,000,000 seconds"),
+        ({"start_timeout_s": 2_200_000}, r"start_timeout_s=2200000 must be at most 2,000,000 seconds"),
+    ],
+)
+def test_a_value_of_a_wrong_type_or_size_is_named(options, words):
+    with pytest.raises(ConfigurationError, match=words):
+        EosConfig(**{"kafka": {"bootstrap.servers": "b"}, "group_id": "g", **options})
+
+
+def test_a_token_that_cannot_be_read_is_refused_without_being_shown():
+    settings = {"bootstrap.servers": "b", "sasl.oauthbearer.config": "principal=me clientsecret:S3cr3t"}
+    with pytest.raises(ConfigurationError, match=r"part 2 of 'sasl.oauthbearer.config'") as raised:
+        EosConfig(settings, group_id="g")
+    assert "S3cr3t" not in str(raised.value)
+    for allowed in ({"oauth_cb": print}, {"sasl.oauthbearer.method": "oidc"}):
+        EosConfig({**settings, **allowed}, group_id="g")
