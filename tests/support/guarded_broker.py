@@ -9,18 +9,12 @@ from __future__ import annotations
 import ssl
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from eos_client.testing import embedded_kafka
-from eos_client.testing.broker_settings import HOST, broker_settings
-from eos_client.testing.embedded_kafka import EmbeddedKafka
-from eos_client.testing.free_ports import free_ports
 from eos_client.testing.java_runtime import find_java
+from tests.support.secured_broker import more_listeners
 
 USER, READER, PASSWORD = "operator", "reader", "planted-secret-9f3"
 _JAAS = (
@@ -50,29 +44,16 @@ class GuardedBroker:
 def guarded_broker(directory: Path, properties: Mapping[str, str]) -> Iterator[GuardedBroker]:
     """Start one that keeps its certificate in ``directory``."""
     keystore, certificate = _certificate(directory)
-    (port,) = free_ports(1)
-
-    def with_secure_listener(*arguments: Any) -> dict[str, str]:
-        settings = broker_settings(*arguments)
-        added = f"SECURE://{HOST}:{port}"
-        settings["listeners"] += f",{added}"
-        settings["advertised.listeners"] += f",{added}"
-        settings["listener.security.protocol.map"] += ",SECURE:SASL_SSL"
-        return settings
-
     its_own = {**_PROPERTIES, "listener.name.secure.ssl.keystore.location": str(keystore), **properties}
-    with ExitStack() as running:
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(embedded_kafka, "broker_settings", with_secure_listener)
-            broker = running.enter_context(EmbeddedKafka(properties=its_own))
-        secure_settings = {
-            "security.protocol": "sasl_ssl",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": USER,
-            "sasl.password": PASSWORD,
-            "ssl.ca.location": str(certificate),
-        }
-        yield GuardedBroker(broker.bootstrap_servers, f"{HOST}:{port}", secure_settings)
+    secure_settings = {
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": USER,
+        "sasl.password": PASSWORD,
+        "ssl.ca.location": str(certificate),
+    }
+    with more_listeners({"SECURE": "SASL_SSL"}, its_own) as (plain, secure):
+        yield GuardedBroker(plain, secure, secure_settings)
 
 
 def _certificate(directory: Path) -> tuple[Path, Path]:
