@@ -61,14 +61,12 @@ def bounded(
 ) -> tenacity.Retrying:
     """Return ``policy`` with ``sleep``, and ended before its waits are longer than ``waits_max_s`` in all.
 
-    It also ends where ``is_over`` says of the next wait that it would end too late. A negative wait is none.
+    It also ends where ``is_over`` says of the next wait that it would end too late. ``sleep`` takes a negative wait for
+    none.
     """
 
     def stop(state: tenacity.RetryCallState) -> bool:
         pause_s = state.upcoming_sleep
         return policy.stop(state) or state.idle_for + pause_s > waits_max_s + _SAME_S or is_over(pause_s)
 
-    def wait(state: tenacity.RetryCallState) -> float:
-        return max(0.0, policy.wait(state))
-
-    return policy.copy(sleep=sleep, stop=stop, wait=wait, reraise=True)
+    return policy.copy(sleep=sleep, stop=stop, reraise=True)
