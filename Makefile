@@ -26,8 +26,8 @@ CLIENT_VERSIONS ?= 2.15.0 2.16.1
 SPARK_VERSIONS ?= 4.1.1 4.3.0
 
 .PHONY: demo demo-spark test docs support-matrix coverage conformance flaky check client-versions spark-versions bench \
-    bench-peers bench-spark mutants applications application-mutants applications-real soak soak-steps soak-recovery \
-    soak-spark kafka-image clean help
+    bench-peers bench-spark mutants applications application-mutants applications-real soak soak-steps soak-brokers \
+    soak-recovery soak-spark kafka-image clean help
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -115,6 +115,10 @@ soak: $(READY) ## 60 s of faults for each broker version and protocol
 
 soak-steps: $(READY) ## exceptions and signal handlers at more steps of the clients than make test strikes
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m soak tests/simulation
+
+soak-brokers: $(READY) ## the tests on real brokers that make test leaves out, but for those of conformance
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "soak and kafka and not spark" \
+	    $(filter-out tests/conformance,$(BROKER_TESTS))
 
 soak-recovery: $(READY) ## two hundred forced recoveries of producers in a row
 	@$(BIN)/python -m tests.recovery.soak $(SOAK)

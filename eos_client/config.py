@@ -217,10 +217,24 @@ def check_token_settings(settings: Settings) -> None:
             )
 
 
+def check_addresses(settings: Settings) -> None:
+    """Refuse credentials in the addresses of brokers; raises ConfigurationError, without the value.
+
+    librdkafka takes what stands before the ``@`` for a part of the host's name, and shows it in its log.
+    """
+    for key in ("bootstrap.servers", "metadata.broker.list"):
+        if "@" in str(settings.get(key, "")):
+            raise ConfigurationError(
+                f'"{key}" has an "@" in it, and is not shown, because a password may stand there. Give host:port, and '
+                'user and password as "sasl.username" and "sasl.password".'
+            )
+
+
 def check_settings(settings: Settings) -> None:
     """Refuse what would break exactly-once processing; raises ConfigurationError naming key, value and way out."""
     settings = all_settings(settings)
     check_token_settings(settings)
+    check_addresses(settings)
     for key, values, reason, way_out in REFUSED:
         if key in settings and str(settings[key]).strip().lower() in values:
             raise ConfigurationError(f"{key}={settings[key]!r} breaks exactly-once processing: {reason}. {way_out}.")

@@ -7,6 +7,15 @@ The adapter raises most of these as subclasses of ``confluent_kafka.KafkaExcepti
 from __future__ import annotations
 
 
+def text_of(error: BaseException, characters_max: int = 10_000) -> str:
+    """Return type and message of ``error``, cut where it is too long, also where its own ``__str__`` raises."""
+    try:
+        said = str(error)
+    except Exception as failed:  # noqa: BLE001  # the application's own code
+        said = f"no text, because its __str__ raised {type(failed).__name__}"
+    return f"{type(error).__name__}: {said}"[:characters_max]
+
+
 class EosError(Exception):
     """Base of every error of this package. Catch a subclass: each names what to do next."""
 
@@ -144,7 +153,7 @@ class TransformError(EosError):
 
 
 def _failure(place: str, cause: BaseException) -> str:
-    what = f"{type(cause).__name__}: {cause}"
+    what = text_of(cause)
     if isinstance(cause, EosError):  # it came before the transform, or after it
         return f"the record at {place} failed with {what}"
     return f"the transform raised {what} on the record at {place}"

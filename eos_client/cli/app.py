@@ -25,6 +25,7 @@ from eos_client.cli.settings import client_settings, parse_names, parse_settings
 from eos_client.cli.signals import sigterm_as_interrupt
 from eos_client.cli.topics import TailOptions, create_topics, tail
 from eos_client.cli.transactions import ClusterAccess, end_transaction, list_transactions
+from eos_client.config import check_addresses
 from eos_client.integration.probes import EVERY_ADDRESS
 from eos_client.testing.embedded_kafka import DEFAULT_VERSION
 
@@ -46,7 +47,19 @@ _CONSOLE_PROGRESS_S = 10.0
 _JSON_PROGRESS_S = 1.0
 _PIPE_WIDTH = 120
 
-Bootstrap = Annotated[str, typer.Option("--bootstrap", metavar="HOST:PORT", help="One or more brokers of the cluster.")]
+
+def _address(given: str | None) -> str | None:
+    """Return ``given`` where there are no credentials in it."""
+    if given is not None:
+        with failures_reported(verbose=False):
+            check_addresses({"bootstrap.servers": given})
+    return given
+
+
+Bootstrap = Annotated[
+    str,
+    typer.Option("--bootstrap", metavar="HOST:PORT", help="One or more brokers of the cluster.", callback=_address),
+]
 Config = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="KEY=VALUE", help="A librdkafka setting by its dotted name. May be repeated."),
@@ -163,7 +176,12 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
 def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
     bootstrap: Annotated[
         str | None,
-        typer.Option("--bootstrap", metavar="HOST:PORT", help="Your own cluster; an embedded Kafka when left out."),
+        typer.Option(
+            "--bootstrap",
+            metavar="HOST:PORT",
+            help="Your own cluster; an embedded Kafka when left out.",
+            callback=_address,
+        ),
     ] = None,
     input_name: Input = None,
     partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=3, max=1000)] = 6,
@@ -253,7 +271,10 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
     config_file: ConfigFile = None,
     verbose: Verbose = False,
 ) -> None:
-    """Print the committed records of a topic: PARTITION@OFFSET, key, value and headers, with tabs between them."""
+    r"""Print the committed records of a topic: PARTITION@OFFSET, key, value and headers, with tabs between them.
+
+    \N stands for null, and what cannot be printed is escaped. In JSON, what is no UTF-8 is {"base64": "..."}.
+    """
     configure_logs(LogFormat.CONSOLE, verbose=verbose)
     with failures_reported(verbose=verbose), sigterm_as_interrupt(), suppress(KeyboardInterrupt):
         options = TailOptions(

@@ -66,6 +66,10 @@ class TransformLoadError(errors.EosError):
     """FILE.py:FUNC does not lead to a function that takes one record: correct the name or the file."""
 
 
+class TransformExitedError(errors.EosError):
+    """The transform called ``sys.exit``: let it raise an exception instead, and stop the program by a signal."""
+
+
 class NotExactlyOnceError(errors.EosError):
     """The demo's verdict failed: the run is the bug report."""
 
@@ -78,6 +82,7 @@ EXIT_CODES: tuple[tuple[type[errors.EosError], ExitCode], ...] = (
     (CommandLineError, ExitCode.USAGE),
     (ExtraMissingError, ExitCode.EXTRA_MISSING),
     (TransformLoadError, ExitCode.TRANSFORM_NOT_LOADED),
+    (TransformExitedError, ExitCode.TRANSFORM_RAISED),
     (NotExactlyOnceError, ExitCode.NOT_EXACTLY_ONCE),
     (LettersRefusedError, ExitCode.LETTERS_REFUSED),
     (errors.ConfigurationError, ExitCode.CONFIGURATION),

@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 
+from eos_client.cli.failures import TransformExitedError
 from eos_client.cli.logs import LOG_LEVEL_CRITICAL, ClientErrors
 from eos_client.cli.progress import LoopProgress
 from eos_client.cli.transform_file import load_transform
@@ -53,6 +54,7 @@ def run_loop(options: RunOptions) -> None:
     """Load the transform and run the loop until a signal or an error ends it.
 
     :raises TransformLoadError: FILE.py:FUNC cannot be used.
+    :raises TransformExitedError: the transform called ``sys.exit``.
     :raises EosError: as ``ExactlyOnceLoop.run`` and `ProbeServer` do.
     """
     transform = load_transform(options.reference, takes_batches=options.takes_batches)
@@ -91,7 +93,17 @@ def run_loop(options: RunOptions) -> None:
         _probes(loop, options),
         progress.watch(loop.counters.as_dict),
     ):
+        _run(loop)
+
+
+def _run(loop: ExactlyOnceLoop[Any, Any]) -> None:
+    try:
         loop.run()
+    except SystemExit as error:
+        raise TransformExitedError(
+            f"the transform called sys.exit({error.code!r}); its transaction was aborted and nothing of it is visible. "
+            "Let it raise an exception for a record that fails; SIGTERM and Ctrl-C stop this program"
+        ) from error
 
 
 def _probes(loop: ExactlyOnceLoop, options: RunOptions) -> AbstractContextManager[object]:

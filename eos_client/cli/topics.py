@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -70,9 +71,9 @@ def tail(options: TailOptions) -> None:
 
 
 def _text_line(record: Any) -> str:
-    place = f"{record.partition()}@{record.offset()}"
-    headers = " ".join(f"{name}={_text(value)}" for name, value in record.headers() or ())
-    return "\t".join(filter(None, (place, _text(record.key()), _text(record.value()), headers)))
+    headers = " ".join(f"{_escaped(name.encode())}={_text(value)}" for name, value in record.headers() or ())
+    fields = [f"{record.partition()}@{record.offset()}", _text(record.key()), _text(record.value())]
+    return "\t".join([*fields, headers] if headers else fields)
 
 
 def _json_line(record: Any) -> str:
@@ -89,8 +90,17 @@ def _json_line(record: Any) -> str:
 
 
 def _text(content: bytes | None) -> str:
-    return "null" if content is None else content.decode(errors="backslashreplace")
+    return "\\N" if content is None else _escaped(content)
+
+
+def _escaped(content: bytes) -> str:
+    """Return ``content`` for a terminal: what cannot be printed, and a backslash, is escaped as Python escapes it."""
+    text = content.replace(b"\\", b"\\\\").decode(errors="backslashreplace")
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _json_text(content: bytes | None) -> Any:
-    return None if content is None else _text(content)
+    try:
+        return None if content is None else content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content or b"").decode()}

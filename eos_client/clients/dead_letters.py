@@ -12,11 +12,6 @@ DEAD_LETTERS = 4
 """Number of dead letters that are tried for one record."""
 
 
-def text_of(error: BaseException) -> str:
-    """Return type and message of an error, not longer than a header should be."""
-    return f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS_MAX]
-
-
 def letters_for(topic: str, record: Record, error: str, attempts: int) -> list[OutputRecord]:
     """Return four letters: the whole record; with a short error; without its value; with its origin only.
 

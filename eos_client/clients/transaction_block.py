@@ -8,12 +8,12 @@ from contextlib import suppress
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
-from eos_client.clients.dead_letters import letters_for, text_of
+from eos_client.clients.dead_letters import letters_for
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.failures import misplaced_call
 from eos_client.core.model import Outcome
-from eos_client.errors import EosError, OutputRefusedError
+from eos_client.errors import EosError, OutputRefusedError, text_of
 from eos_client.ports import Headers, OutputRecord, Record
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class Transaction:
         if failure is not None:
             session.end_failed(failure)
         elif error is not None:
-            session.abort(f"the block raised {type(error).__name__}: {error}")
+            session.abort(f"the block raised {text_of(error)}")
         else:
             session.end()
 

@@ -23,6 +23,11 @@ from eos_client.observe import Counters, EventHook, log_event
 from eos_client.ports import AsyncBatchTransform, AsyncTransform, BatchTransform, ClientLibrary
 
 _CANCELLED = "the task that runs the loop was cancelled"
+_CANCELLED_INSIDE = (
+    "a coroutine of the transform was cancelled, or awaited a task that was, but nobody has cancelled the loop. Its "
+    "transaction was aborted, and nothing of it is visible: catch CancelledError where the transform awaits what "
+    "others may cancel, and start again."
+)
 
 
 class AsyncExactlyOnceLoop:
@@ -94,7 +99,11 @@ class AsyncExactlyOnceLoop:
                     self._event_loop.cancel()
                 self._loop.stop(_CANCELLED)
                 was_cancelled = True
-        running.result()
+        try:
+            running.result()
+        except asyncio.CancelledError as error:
+            if not was_cancelled:
+                raise errors.FatalClientError(_CANCELLED_INSIDE) from error
         if was_cancelled:
             raise asyncio.CancelledError(_CANCELLED)
 

@@ -27,15 +27,22 @@ class EventLoopThread:
         self._event_loop = asyncio.get_running_loop()
 
     def wait_for(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
-        """Run ``coroutine`` there and return what it returns; raises CancelledError after ``cancel``."""
+        """Run ``coroutine`` there and return what it returns.
+
+        Raises asyncio's CancelledError when it was cancelled, and after ``cancel``: that one is no Exception, which
+        would be taken for the failure of a record.
+        """
         if self._event_loop is None or self._is_cancelled:
             coroutine.close()
-            raise CancelledError
+            raise asyncio.CancelledError
         running: Future[_Result] = asyncio.run_coroutine_threadsafe(coroutine, self._event_loop)
         self._running = running
         if self._is_cancelled:  # meanwhile
             running.cancel()
-        return running.result()
+        try:
+            return running.result()
+        except CancelledError as error:
+            raise asyncio.CancelledError from error
 
     def cancel(self) -> None:
         """Cancel the coroutine that is running, and run no more."""

@@ -431,8 +431,10 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._expect_again(records, work)
             self._aborts.progress()
         else:
-            self._aborts.aborted(work, self._member.membership.assigned, spent_s)
-            self._require_time_to_poll(longest_s)
+            was_evicted = longest_s >= self._max_poll_s
+            self._aborts.aborted(work, self._member.membership.assigned, 0.0 if was_evicted else spent_s)
+            if was_evicted:
+                self._require_time_to_poll(longest_s)
             self._back_off(ending)
 
     def _expect_again(self, records: int, work: frozenset[InputPartition]) -> None:
@@ -452,9 +454,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         return int(self._member.settings.get("max.poll.interval.ms", _MAX_POLL_DEFAULT_MS)) / 1000
 
     def _require_time_to_poll(self, longest_s: float) -> None:
-        """Raise FatalClientError when one record repeatedly takes longer than ``max.poll.interval.ms``."""
-        if longest_s < self._max_poll_s:
-            return
+        """Count an eviction by one slow record; raises FatalClientError when it happens repeatedly."""
         self._aborts.evicted()
         if self._aborts.evictions >= _EVICTIONS_MAX:
             raise errors.FatalClientError(

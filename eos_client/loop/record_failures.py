@@ -12,10 +12,10 @@ from typing import Any
 
 import tenacity
 
-from eos_client.clients.dead_letters import DEAD_LETTERS, letters_for, text_of
+from eos_client.clients.dead_letters import DEAD_LETTERS, letters_for
 from eos_client.config import EosConfig
 from eos_client.core.model import InputPartition
-from eos_client.errors import AbortableError, ConfigurationError, TransformError
+from eos_client.errors import AbortableError, ConfigurationError, TransformError, text_of
 from eos_client.observe import ClientReported, Counters, Event, EventHook, RecordDeadLettered, RecordSkipped
 from eos_client.ports import Clock, Output, OutputRecord, Record, Transform
 from eos_client.transform_retry import bounded
@@ -29,6 +29,7 @@ NO_OUTPUTS = frozenset({str, bytearray, memoryview})
 RecordKey = tuple[str, int, int]
 Collected = Callable[[Any], list[Output]]
 _NAP_S = 0.1
+_TOLD_CHARACTERS_MAX = 1000
 
 
 class KnownFailureError(Exception):
@@ -84,7 +85,7 @@ class FailedRecords:
             raise _transform_error(record, error) from error
         topic, partition, offset = key = _key_of(record)
         where: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
-        said = str(error) if isinstance(error, KnownFailureError) else text_of(error)
+        said = str(error) if isinstance(error, KnownFailureError) else text_of(error, _TOLD_CHARACTERS_MAX)
         if self._dead_letter_topic is None:
             self._handled[key] = RecordSkipped(error=said, **where)
             return []
@@ -102,7 +103,7 @@ class FailedRecords:
             raise _transform_error(record, error) from error
         key = _key_of(record)
         if key not in self._handled:
-            self._known[key] = text_of(error)
+            self._known[key] = text_of(error, _TOLD_CHARACTERS_MAX)
             return
         self._letters_refused[key] = self._letters_refused.get(key, 0) + 1
         if self._dead_letter_topic is None or self._letters_refused[key] >= DEAD_LETTERS:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
 from eos_client.errors import EmbeddedKafkaError
-from eos_client.testing.maven_settings import REPOSITORY_VARIABLE
+from eos_client.testing.maven_settings import REPOSITORY_VARIABLE, MavenRepository, without_credentials
 from eos_client.testing.pinned_jars import can_download, download_pinned, pinned_jars
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def resolve_jars(jars: JarSet, into: Path, work: Path, java: JavaRuntime, on_pro
     on_progress(f"resolving {jars.title} with {tool} (about {jars.size_mb} MB, once)")
     exit_code, tail = _run(command, jars.title, on_progress)
     if exit_code != 0 or not any(into.glob("*.jar")):
-        where = os.environ.get(REPOSITORY_VARIABLE, "the central Maven repository")
+        where = MavenRepository(os.environ.get(REPOSITORY_VARIABLE, ""))
         raise EmbeddedKafkaError(
             f"{tool} could not resolve {jars.title} from {where} (exit code {exit_code}): check the version and "
             f"the network, or set {REPOSITORY_VARIABLE} to a repository that can be reached. It said:\n{tail}"
@@ -99,7 +99,7 @@ def _run(command: list[str], title: str, on_progress: Callable[[str], None]) -> 
             for line in resolver.stdout or ():
                 if line.strip(" .\n") == "":
                     continue  # Ivy draws its progress with dots
-                tail.append(line.rstrip())
+                tail.append(without_credentials(line.rstrip()))
                 if line.startswith("\tfound "):
                     module_count += 1
                     on_progress(f"resolving {title}: {line.split()[1]} ({module_count})")

@@ -27,7 +27,12 @@ class MavenRepository:
 
     def __str__(self) -> str:
         """Name it for an error, without its credentials."""
-        return re.sub(r"//[^/@]*@", "//", self.url) or "the central Maven repository"
+        return without_credentials(self.url) or "the central Maven repository"
+
+
+def without_credentials(text: str) -> str:
+    """Return ``text`` without user and password in the addresses in it."""
+    return re.sub(r"//[^/@\s]*@", "//", text)
 
 
 def chosen_repository(home: Path | None = None) -> MavenRepository:

@@ -55,6 +55,7 @@ def test_help_names_the_commands_and_the_exit_status(eos_client: Any) -> None:
         (["shout.py:upper", *RUN, "--config", "acks=1"], 4, "acks='1' breaks exactly-once"),
         (["shout.py:upper", *RUN, "--config", "no.such.key=1"], 4, 'No such configuration property: "no.such.key"'),
         (["shout.py:upper", *RUN, "--config", "session.timeout.ms=soon"], 4, '"session.timeout.ms"'),
+        (["shout.py:upper", *RUN, "--bootstrap", "kafka-user:hunter2@broker:9092"], 4, '"@" in it, and is not shown'),
         (["shout.py:upper", *RUN, "--health-port", "70000"], 2, "--health-port"),
         (
             ["shout.py:upper", *RUN, "--health-port", "0", "--health-host", "no.such.invalid"],
@@ -76,6 +77,7 @@ def test_a_mistake_is_one_clear_message_and_its_own_status(
     told = capfd.readouterr()
     assert message in told.err
     assert "Traceback" not in told.err
+    assert "hunter2" not in told.err
     assert told.out == ""
 
 

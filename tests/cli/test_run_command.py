@@ -118,6 +118,18 @@ def test_a_raising_transform_names_the_record_and_nothing_of_its_transaction_is_
     assert b"17" not in cluster.values(target)
 
 
+def test_a_transform_that_ends_the_process_is_a_failure_and_not_a_success(
+    cluster: Any, tmp_path: Path, eos_client: Any
+) -> None:
+    source, target = cluster.topic("source"), cluster.topic("target")
+    (tmp_path / "leaves.py").write_text("import sys\ndef leave(record):\n    sys.exit(0)\n")
+    cluster.load(source, [b"1"])
+    worker = eos_client(*run_line(cluster, "leaves.py:leave", source, target))
+    assert worker.wait() == 7
+    assert worker.err.splitlines()[-1].startswith("eos-client: the transform called sys.exit(0)")
+    assert not committed(cluster, source).get(0)
+
+
 def test_a_missing_input_topic_is_named(cluster: Any, upper_file: Path, eos_client: Any) -> None:
     source = cluster.topic("orders")
     worker = eos_client(*run_line(cluster, "shout.py:upper", f"{source}x", source))

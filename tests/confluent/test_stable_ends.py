@@ -5,6 +5,7 @@ import json
 from confluent_kafka import Consumer
 
 from eos_client.confluent.consumer.stable_ends import StableEnds
+from eos_client.confluent.statistics import with_statistics_heard
 from eos_client.core.model import InputPartition
 from tests.support.waiting import wait_for
 
@@ -24,29 +25,17 @@ TOLD = json.dumps(
 
 
 def test_what_the_statistics_tell_is_taken_once_without_partitions_of_which_nothing_is_known():
-    ends = StableEnds({})
+    ends = StableEnds()
     assert ends.take() is None
-    ends(TOLD)
+    ends.hear(json.loads(TOLD))
     assert ends.take() == {InputPartition("orders", 0): 7}
     assert ends.take() is None
 
 
-def test_the_applications_own_callback_gets_the_statistics_too():
-    heard: list[str] = []
-    ends = StableEnds({"stats_cb": heard.append})
-    ends(TOLD)
-    assert heard == [TOLD]
-
-
-def test_without_an_interval_the_settings_stay_as_they_are():
-    for settings in ({}, {"statistics.interval.ms": 0}, {"statistics.interval.ms": "0"}):
-        assert StableEnds(settings).added_to(settings) == settings
-
-
 def test_the_statistics_of_the_real_library_can_be_read():
     settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "statistics.interval.ms": 20, "log_level": 0}
-    ends = StableEnds(settings)
-    consumer = Consumer(ends.added_to(settings))
+    ends = StableEnds()
+    consumer = Consumer(with_statistics_heard(settings, ends.hear))
     consumer.subscribe(["orders"])
     assert wait_for(lambda: ends.take() == {}, "statistics", lambda: consumer.poll(0.05))
     consumer.close()

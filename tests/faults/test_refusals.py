@@ -72,6 +72,7 @@ def test_no_commit_is_refused_by_a_broker_with_assignment_epochs(latest: Running
     assert outcome.report.refusals == [], outcome.explain()
 
 
+@pytest.mark.soak
 def test_no_refusal_of_a_classic_group_was_avoidable(latest: RunningBroker, tmp_path: Path) -> None:
     assert_none_avoidable(latest, GroupProtocol.COOPERATIVE, tmp_path)
 

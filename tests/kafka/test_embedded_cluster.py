@@ -106,6 +106,7 @@ def test_further_properties_reach_every_broker(cluster):
         assert admin.describe_configs([resource])[resource].result(WAIT_S)["log.retention.hours"].value == "7"
 
 
+@pytest.mark.soak
 def test_goes_on_without_one_broker_and_takes_it_back(cluster, replicated_topic, alive):
     write_in_transaction(cluster.bootstrap_servers, replicated_topic, b"before")
     leader = leader_of(cluster, replicated_topic)
@@ -158,6 +159,7 @@ def test_stop_leaves_no_process_and_no_file_and_the_logs_can_still_be_asked_for(
     cluster.stop()
 
 
+@pytest.mark.soak
 def test_ends_with_its_starter_and_leaves_nothing(alive):
     starter = subprocess.Popen(
         [sys.executable, "-c", STARTS_A_CLUSTER], stdout=subprocess.PIPE, text=True, env={**os.environ}

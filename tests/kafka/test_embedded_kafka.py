@@ -152,6 +152,7 @@ def test_stop_leaves_no_process_and_no_file(alive):
     broker.stop()
 
 
+@pytest.mark.soak
 def test_brokers_started_by_several_processes_at_once_do_not_meet(starters):
     addresses = {address for _, _, address, _ in starters.values()}
     cluster_ids = {cluster_id_of(address) for address in addresses}

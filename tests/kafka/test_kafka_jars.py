@@ -161,9 +161,10 @@ def test_a_version_that_does_not_exist_is_said_with_the_resolvers_words(cache, d
 
 
 def test_a_repository_that_cannot_be_reached_is_named(cache, monkeypatch, download):
-    monkeypatch.setenv(REPOSITORY_VARIABLE, "http://127.0.0.1:9/")
-    with pytest.raises(EmbeddedKafkaError, match=r"from http://127\.0\.0\.1:9/ .*EOS_CLIENT_MAVEN_REPOSITORY"):
+    monkeypatch.setenv(REPOSITORY_VARIABLE, "http://reader:hunter2@127.0.0.1:9/")
+    with pytest.raises(EmbeddedKafkaError, match=r"from http://127\.0\.0\.1:9/ .*EOS_CLIENT_MAVEN_REPOSITORY") as told:
         download()
+    assert "hunter2" not in str(told.value)
     assert left_in(cache) == set()
 
 

@@ -155,6 +155,19 @@ def test_an_error_whose_text_is_no_unicode_does_not_keep_its_record_from_being_d
     assert dict(letter.headers)["eos.error"] == b"ValueError: name \\ud800"
 
 
+class UntellableError(Exception):
+    def __str__(self):
+        raise RuntimeError("not loaded")
+
+
+def test_an_error_whose_text_cannot_be_had_is_a_failure_like_any_other():
+    said = "UntellableError: no text, because its __str__ raised RuntimeError"
+    letter, *_ = Failures(**LETTERS).settled(FakeRecord(), UntellableError())
+    assert dict(letter.headers)["eos.error"] == said.encode()
+    with pytest.raises(TransformError, match=said):
+        Failures().settled(FakeRecord(), UntellableError())
+
+
 def test_a_remembered_record_fails_at_once_when_it_comes_again_and_no_other_does():
     failures = Failures(on_error="skip")
     guarded = failures.records.guard(lambda record: [record.value()])

@@ -141,6 +141,16 @@ def test_a_commit_between_aborts_starts_their_count_anew(on_bench):
     assert len(bench.session.ended_at) > 80
 
 
+def test_a_record_slower_than_the_group_waits_is_told_as_that_and_not_as_a_cluster_that_is_away(on_bench):
+    worker, bench = on_bench(recovery_timeout_s=10, max_records=1)
+    worker.cost_s = lambda number: 301.0
+    bench.session.script = [Outcome.ABORTED] * 10
+    bench.load(1)
+    with pytest.raises(FatalClientError, match=r"one record took 301\.0 s, longer than max\.poll\.interval\.ms=300000"):
+        bench.loop.run()
+    assert len(worker.took) == 3
+
+
 def test_evictions_count_in_a_row_although_their_work_went_elsewhere_meanwhile():
     aborts = RepeatedAborts()
     for _ in range(3):

@@ -146,6 +146,7 @@ def survives_the_moves_of(nodes_of, coordinators, *, together=False):
         finish(job, running)
 
 
+@pytest.mark.soak
 def test_a_coordinator_is_looked_for_where_the_brokers_keep_its_state(coordinators):
     with SpreadJob(coordinators) as job:
         job.load(10)
@@ -165,6 +166,7 @@ def test_the_transaction_coordinator_killed_under_a_commit_leaves_no_outcome_unk
     conclusive(story, lambda: cluster)
 
 
+@pytest.mark.soak
 def test_the_group_coordinator_killed_before_it_gets_the_offsets_is_gone_on_without(cluster, coordinators):
     moments = ["send_offsets_to_transaction"]
     conclusive(lambda _: survives_the_death_of("group", coordinators, moments=moments), lambda: cluster)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.kafka.loop_support import Job
 from tests.recovery.forced_recoveries import BROKER, QUICK, RECOVERY_S, SLOW, ForcedRecoveries, opened
 from tests.support.waiting import wait_for
@@ -15,6 +17,7 @@ def opened_since(before):
     return max(now[name] - before[name] for name in ("threads", "handles"))
 
 
+@pytest.mark.soak
 def test_after_every_cause_the_loops_go_on_by_themselves_and_each_record_counts_once(make_kafka_broker):
     broker = make_kafka_broker(properties=BROKER)
     with Job(broker) as job, ForcedRecoveries(broker, job, seed=1) as forced:

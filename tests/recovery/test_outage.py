@@ -82,6 +82,7 @@ def write_at_last(producer, topic, value):
     wait_for(is_written, f"{value!r} to be committed")
 
 
+@pytest.mark.soak
 def test_a_producer_goes_on_after_a_recovery_that_got_no_answer_in_time(kafka_broker):
     with Stage(kafka_broker.bootstrap_servers) as stage:
         producer = stage.producer(limits=PATIENT, transactional_id=stage.group)

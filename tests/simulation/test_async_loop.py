@@ -16,7 +16,7 @@ import pytest
 
 import eos_client
 from eos_client import AsyncExactlyOnceLoop, EosConfig, OutputRecord
-from eos_client.errors import ConfigurationError, TransformError
+from eos_client.errors import ConfigurationError, FatalClientError, TransformError
 from eos_client.observe import LoopStopped, RecordDeadLettered
 from eos_client.testing import SimulatedCluster
 
@@ -243,7 +243,7 @@ class Held:
         self.has_begun, self.may_end = asyncio.Event(), asyncio.Event()
         self.ended: list[str] = []
 
-    async def __call__(self, record: Any) -> list[bytes]:
+    async def __call__(self, given: Any) -> list[bytes]:
         self.has_begun.set()
         try:
             await self.may_end.wait()
@@ -251,16 +251,21 @@ class Held:
             self.ended.append("cancelled")
             raise
         self.ended.append("done")
-        return [record.value()]
+        return [record.value() for record in (given if isinstance(given, list) else [given])]
 
 
+SKIPPED = {"on_error": "skip"}
+
+
+@pytest.mark.parametrize("settings", [{}, SKIPPED], ids=["stop", "skip"])
+@pytest.mark.parametrize("form", ["transform", "transform_batch"])
 @pytest.mark.parametrize("times", [1, 2])
 def test_cancelled_the_loop_finishes_its_batch_and_leaves_the_group_cancelled_twice_it_aborts(
-    cluster: SimulatedCluster, times: int
+    cluster: SimulatedCluster, times: int, form: str, settings: dict[str, Any]
 ) -> None:
     async def main() -> tuple[Held, Job]:
         held = Held()
-        job = Job(cluster, held)
+        job = Job(cluster, **{form: held}, **settings)
         running = asyncio.create_task(job.loop.run())
         await asyncio.wait_for(held.has_begun.wait(), WAIT_S)
         for _ in range(times):
@@ -277,11 +282,30 @@ def test_cancelled_the_loop_finishes_its_batch_and_leaves_the_group_cancelled_tw
     cluster.write("orders", values(1, 2))
     held, job = asyncio.run(main())
     done = times == 1
-    assert held.ended == ["done" if done else "cancelled"] * 2
+    assert set(held.ended) == {"done" if done else "cancelled"}
     assert cluster.values("invoices") == (values(1, 2) if done else [])
+    assert job.loop.counters.records_failed == 0
+    assert bool(cluster.committed("billing")) is done
     assert [event.reason for event in job.events if isinstance(event, LoopStopped)] == [
         "the task that runs the loop was cancelled"
     ]
+
+
+@pytest.mark.parametrize("form", ["transform", "transform_batch"])
+def test_a_transform_that_awaits_what_others_have_cancelled_ends_the_loop_and_no_record_is_skipped(
+    cluster: SimulatedCluster, form: str
+) -> None:
+    async def awaits_a_cancelled_task(_given: Any) -> list[bytes]:
+        lookup = asyncio.create_task(asyncio.sleep(WAIT_S))
+        lookup.cancel()
+        await lookup
+        return []
+
+    cluster.write("orders", values(1))
+    job = Job(cluster, **{form: awaits_a_cancelled_task}, **SKIPPED)
+    with pytest.raises(FatalClientError, match="nobody has cancelled the loop"):
+        job.run()
+    assert not cluster.committed("billing")
 
 
 def test_what_the_page_shows_prices_each_order_until_sigterm(

@@ -18,6 +18,7 @@ from eos_client.confluent.consumer.stable_ends import StableEnds
 from eos_client.confluent.consumer.topic_identities import TopicIdentities
 from eos_client.confluent.diagnosis import LastErrors
 from eos_client.confluent.failures import is_fatal, kafka_error
+from eos_client.confluent.statistics import with_statistics_heard
 from eos_client.core.model import InputPartition
 from eos_client.ports import Clock
 
@@ -69,7 +70,7 @@ class LibraryConsumer:
         self.last_errors = LastErrors(settings.get("error_cb"))
         self.settings: dict[str, Any] = {**settings, "error_cb": self.last_errors}
         self.topics = TopicIdentities(self.settings)
-        self.ends = StableEnds(self.settings)
+        self.ends = StableEnds()
         self.fatal: KafkaError | None = None
         self._factory = factory
         self._clock = clock
@@ -80,8 +81,8 @@ class LibraryConsumer:
 
     def _new(self, guard: CallbackGuard) -> Any:
         with guard.building("consumer"):
-            settings = self.ends.added_to(self.topics.added_to(library_settings(self.settings)))
-            return self._factory(guard.added_to(settings))
+            settings = self.topics.added_to(library_settings(self.settings))
+            return self._factory(guard.added_to(with_statistics_heard(settings, self.ends.hear)))
 
     @property
     def is_real(self) -> bool:

@@ -18,7 +18,8 @@ from eos_client.confluent.client_log import ClientLog
 from eos_client.confluent.diagnosis import LastErrors
 from eos_client.confluent.handle_thread import HandleThread
 from eos_client.confluent.producer.handle_init import HandleInit, InitsLeftBehind
-from eos_client.confluent.producer.producer_identity import IdentityWatch
+from eos_client.confluent.producer.producer_identity import ProducerIdentity
+from eos_client.confluent.statistics import with_statistics_heard
 from eos_client.ports import Clock
 
 ProducerFactory = Callable[[dict[str, Any]], Any]
@@ -70,11 +71,11 @@ class LibraryProducer:
         """Build another one; the one before was left behind."""
         # One for each handle: what one that was left behind still says is nobody's business.
         self.guard = CallbackGuard(self.guard.error)
-        self._identity = IdentityWatch(self.settings)
+        self._identity = ProducerIdentity()
         self.log = ClientLog(self.settings)
         # Without an id nothing hangs on the library's log and errors, and poll() returns for no event of ours.
         settings = self._watched(dict(self.settings)) if self.transactional_id else dict(self.settings)
-        settings = self.guard.added_to(self._identity.added_to(settings))
+        settings = self.guard.added_to(with_statistics_heard(settings, self._identity.hear))
         with self.guard.building("producer"):
             raw = self.factory(settings)
         self.thread = HandleThread(f"eos-producer-{self.transactional_id}", self._clock)

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from typing import Any
 
-_CALLBACK = "stats_cb"
 
+class ProducerIdentity:
+    """``known`` is ``id/epoch`` as the last statistics told it, None before."""
 
-class IdentityWatch:
-    """Reads ``id/epoch`` from the statistics, if the application has them made, and passes them on."""
-
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self) -> None:
         self.known: str | None = None
-        self._theirs: Callable[[str], Any] | None = settings.get(_CALLBACK)
 
-    def added_to(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return ``settings`` with this watch in them, where they ask for statistics."""
-        return settings if str(settings.get("statistics.interval.ms", 0)) == "0" else {**settings, _CALLBACK: self}
-
-    def __call__(self, text: str) -> None:
+    def hear(self, statistics: dict[str, Any]) -> None:
         """Take note of what is known by now."""
-        eos = json.loads(text).get("eos", {})
-        if eos.get("producer_id", -1) >= 0:
-            self.known = f"{eos['producer_id']}/{eos['producer_epoch']}"
-        if self._theirs is not None:
-            self._theirs(text)
+        told = statistics.get("eos", {})
+        if told.get("producer_id", -1) >= 0:
+            self.known = f"{told['producer_id']}/{told['producer_epoch']}"
