@@ -286,6 +286,24 @@ def test_a_topic_that_does_not_exist_is_waited_for_and_refused_from_then_on(back
     assert failure_of(producer.produce, topic, b"2") == "_UNKNOWN_TOPIC"
 
 
+def test_the_wait_for_a_topic_begins_with_the_first_record_for_it(backend, start):
+    """And not with each again: else nobody would hear of it who gives up sooner, and tries again."""
+    topic, producer = backend.unique("nowhere"), start(topic_metadata_propagation_max_ms=1000)
+
+    def try_for(seconds):
+        producer.produce(topic, b"1")
+        producer.flush(seconds)
+        producer.purge()
+        producer.flush(CALL_S)
+
+    def try_until_refused():
+        deadline_s = backend.clock() + CALL_S
+        while backend.clock() < deadline_s:
+            try_for(0.3)
+
+    assert failure_of(try_until_refused) == "_UNKNOWN_TOPIC"
+
+
 def test_a_topic_that_is_created_in_time_gets_the_records_that_waited(backend, start, reports):
     topic, producer = backend.unique("soon"), start()
     producer.produce(topic, b"1", on_delivery=reports)

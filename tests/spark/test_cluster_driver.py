@@ -22,6 +22,7 @@ def test_a_driver_killed_before_sparks_commit_log_repeats_nothing(kafka_broker, 
     assert outcome.reordered == 0, outcome
 
 
+@pytest.mark.soak
 def test_the_same_restarts_make_sparks_own_sink_double(kafka_broker, tmp_path):
     with ClusterQuery(kafka_broker.bootstrap_servers, tmp_path, Sink.PLAIN) as stage:
         restarts(stage)

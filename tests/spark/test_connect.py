@@ -46,6 +46,7 @@ def test_each_value_arrives_once_when_the_query_is_killed_and_started_again(conn
     assert local.values() == each_once(0, 6 * ROWS)
 
 
+@pytest.mark.soak
 def test_a_sink_that_cannot_see_its_query_asks_for_its_id(connect, local):
     with connect(1) as query:
         assert query.wait(WAIT_S) == 0, query.tail()

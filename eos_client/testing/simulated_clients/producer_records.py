@@ -98,7 +98,7 @@ def _header(pair: Any) -> tuple[str, bytes | None]:
 
 
 class RecordPlacing:
-    """Chooses partitions. A record for an unknown topic waits for ``topic.metadata.propagation.max.ms``."""
+    """Chooses partitions. Records for an unknown topic wait for ``topic.metadata.propagation.max.ms`` after the first."""
 
     def __init__(self, link: ClientLink, settings: ProducerSettings, timers: Timers, sender: RecordSender) -> None:
         self._link = link
@@ -106,6 +106,7 @@ class RecordPlacing:
         self._timers = timers
         self._sender = sender
         self._homeless: list[QueuedRecord] = []
+        self._unknown_since_s: dict[str, float] = {}
         self._missing: set[str] = set()
 
     def check_size(self, size_bytes: int) -> None:
@@ -124,6 +125,7 @@ class RecordPlacing:
     def place(self, queued: QueuedRecord) -> None:
         """Hand ``queued`` to its partition, now or as soon as its topic is known."""
         if not self._placed(queued):
+            self._unknown_since_s.setdefault(queued.topic, self._link.clock.now_s)
             if not self._homeless:
                 self._timers.after(_LOOKS_AGAIN_AFTER_S, self._look_again)
             self._homeless.append(queued)
@@ -143,7 +145,8 @@ class RecordPlacing:
     def _look_again(self) -> None:
         waiting, self._homeless = self._homeless, []
         now_s = self._link.clock.now_s
-        missing = {queued.topic for queued in waiting if queued.queued_at_s + self._settings.topic_wait_s <= now_s}
+        overdue_s = now_s - self._settings.topic_wait_s
+        missing = {topic for topic, since_s in self._unknown_since_s.items() if since_s <= overdue_s}
         for queued in waiting:
             if self._placed(queued):
                 continue
