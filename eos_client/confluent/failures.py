@@ -166,10 +166,20 @@ def producer_error(
         return _refused_output(error)
     rule = recovery_for(failure)
     what = f"{request} of transactional.id {transactional_id!r} failed with {error.name()}: {error.str().rstrip('.')}"
-    message = f"{what}{clause}. {_way_out(rule)}"
+    message = f"{what}{clause}.{_open_for_too_long(failure)} {_way_out(rule)}"
     if rule.action is RecoveryAction.ABORT_AND_CONTINUE and failure.code in OFFSETS_REFUSED:
         return KafkaCommitRefusedError(error, message)
     return _CLASSES[rule.action](error, message)
+
+
+def _open_for_too_long(failure: ProducerFailure) -> str:
+    if not (failure.is_fenced and failure.transaction_open and failure.timed_out):
+        return ""
+    return (
+        f" The transaction was open for {failure.transaction_age_s:.1f} s, longer than transaction.timeout.ms="
+        f"{failure.transaction_timeout_s * 1000:.0f}, after which its coordinator aborts it: end it sooner, or set that "
+        "higher."
+    )
 
 
 def idempotent_error(request: TransactionalRequest, error: KafkaError) -> errors.EosError | None:

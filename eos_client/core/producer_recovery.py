@@ -93,8 +93,12 @@ class ProducerFailure:
 
         librdkafka folds "timed out" and "a newer instance has the id" into one code.
         """
-        timed_out = self.transaction_age_s >= self.transaction_timeout_s
-        return self.is_fenced and not (self.generated_id or timed_out or self.init_left_behind)
+        return self.is_fenced and not (self.generated_id or self.timed_out or self.init_left_behind)
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the coordinator ends a transaction as old as this one."""
+        return self.transaction_age_s >= self.transaction_timeout_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,13 @@ def named(request: TransactionalRequest, code: int, *, flags=None, **known: obje
     return producer_error(with_error(failure(request, **known), error), error, "b-0")
 
 
+@pytest.mark.parametrize(("age_s", "is_told"), [(15.0, True), (9.0, False)])
+def test_a_transaction_that_was_open_for_too_long_is_told_as_that(age_s: float, is_told: bool) -> None:
+    known = {"transaction_age_s": age_s, "transaction_timeout_s": 10.0, "transaction_open": True}
+    error = named(R.PRODUCE, KafkaError._FENCED, flags={"fatal": True}, **known)
+    assert ("was open for 15.0 s, longer than transaction.timeout.ms=10000" in str(error)) is is_told
+
+
 BECOMES = [
     (R.SEND_OFFSETS, KafkaError.ILLEGAL_GENERATION, ABORTABLE, errors.CommitRefusedError, "Abort, rewind"),
     (R.SEND_OFFSETS, KafkaError.UNKNOWN_MEMBER_ID, ABORTABLE, errors.CommitRefusedError, "Abort, rewind"),
