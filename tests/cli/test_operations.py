@@ -3,21 +3,11 @@
 import json
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by its documentation, not by __all__
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
 from kafka import TopicPartition
 
 from eos_client.cli import doctor
@@ -26,57 +16,43 @@ from eos_client.cli.doctor_checks import Level
 from eos_client.cli.failures import ExtraMissingError
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from tests.cli.conftest import Cluster
-from tests.support.guarded_broker import PASSWORD, READER, GuardedBroker, guarded_broker
+from tests.cli.test_secure_clusters import Site
 from tests.support.late_writes import NOBODYS_PRODUCER_ID, write_late
-
-pytestmark = pytest.mark.kafka
+from tests.support.secured_broker import OPERATOR, PASSWORD, Op, on_cluster, on_id, on_topic
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "operations.md"
 LONG_AGO_MS = 1_700_000_000_000
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedBroker]:
-    """A broker that takes late writes, as those before 3.6 did."""
-    properties = {"transaction.partition.verification.enable": "false"}
-    with guarded_broker(tmp_path_factory.mktemp("guarded"), properties) as broker:
-        yield broker
-
-
 @pytest.fixture
-def cluster(guarded: GuardedBroker) -> Cluster:
-    return Cluster(guarded.bootstrap_servers)
+def cluster(secured_broker: Any, tmp_path: Path) -> Site:
+    return Site(secured_broker, tmp_path)
 
 
 class Operator:
-    """Runs commands on the plain listener, or with ``secure`` as the super user on the other one."""
+    """Runs commands on the plain listener, where they may do anything, or by a login on the secure one."""
 
-    def __init__(self, guarded: GuardedBroker, eos_client: Any, settings_file: Any) -> None:
-        self.guarded, self.eos_client, self.settings_file = guarded, eos_client, settings_file
-        lines = [f"{key} = {json.dumps(value)}" for key, value in guarded.secure_settings.items()]
-        settings_file.write_text("\n".join(lines))
+    def __init__(self, cluster: Site, eos_client: Any) -> None:
+        self.cluster, self.eos_client = cluster, eos_client
 
-    def run(self, *arguments: str, secure: bool = False, status: int | None = 0) -> Any:
-        """``status`` is what it must end with; None stands for any error."""
-        where = ["--bootstrap", self.guarded.bootstrap_servers]
-        if secure:
-            where = ["--bootstrap", self.guarded.secure_servers, "--config-file", str(self.settings_file)]
+    def run(self, *arguments: str, login: dict[str, str] | None = None, status: int = 0) -> Any:
+        """``status`` is what it must end with."""
+        where = self.cluster.config(login) if login else ["--bootstrap", self.cluster.bootstrap_servers]
         command = self.eos_client(*arguments, *where)
-        ended_with = command.wait()
-        assert ended_with == status or (status is None and ended_with), command.out + command.err
+        assert command.wait() == status, command.out + command.err
         return command
 
     def all_ids(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.run("txn", "list", "--all", "--json").out.splitlines()]
 
-    def listed(self, topic: str, *, secure: bool = False) -> list[dict[str, Any]]:
-        command = self.run("txn", "list", "--json", "--topic", topic, secure=secure)
+    def listed(self, topic: str, **how: Any) -> list[dict[str, Any]]:
+        command = self.run("txn", "list", "--json", "--topic", topic, **how)
         return [json.loads(line) for line in command.out.splitlines()]
 
 
 @pytest.fixture
-def operator(guarded: GuardedBroker, eos_client: Any, tmp_path: Any) -> Operator:
-    return Operator(guarded, eos_client, tmp_path / "secure.toml")
+def operator(cluster: Site, eos_client: Any) -> Operator:
+    return Operator(cluster, eos_client)
 
 
 def begun(cluster: Cluster, topic: str, *, transactional_id: str, timeout_ms: int = 600_000) -> Producer:
@@ -88,17 +64,6 @@ def begun(cluster: Cluster, topic: str, *, transactional_id: str, timeout_ms: in
     producer.produce(topic, b"pending", partition=0)
     producer.flush(60)
     return producer
-
-
-def allow(
-    guarded: GuardedBroker, kind: ResourceType, name: str, operation: AclOperation, user: str, *, revoke: bool = False
-) -> None:
-    """From now on nobody but the named users may do anything with the resource; ``revoke`` takes that back."""
-    about = (kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
-    admin = AdminClient({"bootstrap.servers": guarded.secure_servers, **guarded.secure_settings})
-    done = admin.delete_acls([AclBindingFilter(*about)]) if revoke else admin.create_acls([AclBinding(*about)])
-    for future in done.values():
-        future.result(60)
 
 
 def stable_end(cluster: Cluster, topic: str, partition: int) -> int:
@@ -135,24 +100,28 @@ def test_an_open_transaction_is_listed_with_its_coordinator_and_ended_by_its_id_
 
 
 def test_a_transaction_that_nobody_will_end_is_found_and_ended_on_a_secure_cluster(
-    cluster: Cluster, operator: Operator
+    cluster: Site, operator: Operator
 ) -> None:
+    """By an operator who may do what the page lists, and no more."""
     topic = cluster.topic("orders", partitions=2)
+    needed = [*on_topic(topic, Op.READ), *on_id("*", Op.DESCRIBE), *on_cluster(Op.CLUSTER_ACTION, Op.DESCRIBE_CONFIGS)]
+    cluster.broker.grant(OPERATOR, *needed)
+    login = cluster.broker.login("PLAIN", OPERATOR)
     begun_here = begun(cluster, topic, transactional_id=f"{topic}-writer")
     cluster.load(topic, [b"before"], partition=1)
     offset = write_late(cluster.bootstrap_servers, TopicPartition(topic, 1), timestamp_ms=LONG_AGO_MS)
     cluster.load(topic, [b"behind"], partition=1)
     assert stable_end(cluster, topic, 1) == offset == 1
-    shown = operator.run("txn", "list", "--topic", topic, secure=True)
+    shown = operator.run("txn", "list", "--topic", topic, login=login)
     way_out = f"eos-client txn abort --topic {topic} --partition 1 --start-offset 1"
     assert (
         f"producer {NOBODYS_PRODUCER_ID} epoch 0  {topic}[1]@1\n      -> nobody will end it: {way_out}\n" in shown.out
     )
-    assert [(each["state"], each["hanging"]) for each in operator.listed(topic, secure=True)] == [
+    assert [(each["state"], each["hanging"]) for each in operator.listed(topic, login=login)] == [
         ("Ongoing", False),
         ("Hanging", True),
     ]
-    ended = operator.run(*way_out.split()[1:], "--verbose", secure=True)
+    ended = operator.run(*way_out.split()[1:], "--verbose", login=login)
     assert ended.out == f"aborted {topic}[1]@1 of producer {NOBODYS_PRODUCER_ID} epoch 0\n"
     assert [each["state"] for each in operator.listed(topic)] == ["Ongoing"]
     begun_here.abort_transaction(60)
@@ -179,54 +148,46 @@ def test_a_known_producers_late_write_hangs_where_its_coordinator_lists_other_pa
     assert stable_end(cluster, topic, 1) == 2
 
 
-def test_wrong_credentials_and_unsupported_mechanisms_are_told_apart(operator: Operator) -> None:
-    wrong = operator.run("txn", "list", "--config", "sasl.password=wrong", secure=True, status=None)
+def test_wrong_credentials_and_unsupported_mechanisms_are_told_apart(cluster: Site, operator: Operator) -> None:
+    login = cluster.broker.login("PLAIN", OPERATOR)
+    wrong = operator.run("txn", "list", "--config", "sasl.password=wrong", login=login, status=14)
     assert "Authentication failed" in wrong.err
-    other = operator.run("txn", "list", "--config", "ssl.key.pem=x", secure=True, status=4)
+    other = operator.run("txn", "list", "--config", "ssl.key.pem=x", login=login, status=4)
     assert "ssl.key.pem" in other.err
 
 
-def test_a_user_who_may_not_see_all_ids_is_not_told_that_a_transaction_hangs(
-    cluster: Cluster, guarded: GuardedBroker, operator: Operator
-) -> None:
+def test_a_user_who_may_not_see_all_ids_is_not_told_that_a_transaction_hangs(cluster: Site, operator: Operator) -> None:
     topic, unread = cluster.topic("orders", partitions=2), cluster.topic("unread")
     producer = begun(cluster, topic, transactional_id=f"{topic}-writer")
-    place = TopicPartition(topic, 1)
-    write_late(cluster.bootstrap_servers, place, timestamp_ms=LONG_AGO_MS)
-    everything = ((ResourceType.TRANSACTIONAL_ID, "*"), (ResourceType.BROKER, "kafka-cluster"))
-    allow(guarded, ResourceType.TOPIC, unread, AclOperation.DESCRIBE, READER)
-    for kind, name in everything:
-        allow(guarded, kind, name, AclOperation.ALL, "ANONYMOUS")
-    as_reader = ("--config", f"sasl.username={READER}")
-    try:
-        of_reader = operator.run("txn", "list", "--json", "--topic", topic, "--topic", unread, *as_reader, secure=True)
-        found = [json.loads(line) for line in of_reader.out.splitlines()]
-        at = ("--topic", topic, "--partition", "1", "--start-offset", "0")
-        refused = operator.run("txn", "abort", *at, *as_reader, secure=True, status=2)
-        forced = operator.run("txn", "abort", *at, "--force", *as_reader, secure=True, status=6)
-        assert [each["state"] for each in operator.listed(topic, secure=True)] == ["Ongoing", "Hanging"]
-    finally:
-        for kind, name in everything:
-            allow(guarded, kind, name, AclOperation.ALL, "ANONYMOUS", revoke=True)
+    write_late(cluster.bootstrap_servers, TopicPartition(topic, 1), timestamp_ms=LONG_AGO_MS)
+    cluster.broker.grant(cluster.user, *on_topic(topic, Op.READ), *on_topic(unread, Op.DESCRIBE))
+    login = cluster.new_user()
+    of_reader = operator.run("txn", "list", "--json", "--topic", topic, "--topic", unread, login=login)
+    found = [json.loads(line) for line in of_reader.out.splitlines()]
+    at = ("--topic", topic, "--partition", "1", "--start-offset", "0")
+    refused = operator.run("txn", "abort", *at, login=login, status=2)
+    forced = operator.run("txn", "abort", *at, "--force", login=login, status=6)
+    assert [each["state"] for each in operator.listed(topic)] == ["Ongoing", "Hanging"]
     assert [(each["state"], each["hanging"]) for each in found] == [("Unlisted", False), ("Hidden", None)]
     assert f"{unread} was not looked at: " in of_reader.err
     assert "TOPIC_AUTHORIZATION_FAILED" in of_reader.err
     assert "no transactional id that this user may see has its producer id" in refused.err
     assert f"the cluster would not end the transaction on {topic}[1]: CLUSTER_AUTHORIZATION_FAILED" in forced.err
+    operator.run("txn", "abort", *at)
     producer.abort_transaction(60)
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_shows_what_the_commands_print(cluster: Cluster, guarded: GuardedBroker, operator: Operator) -> None:
+def test_the_page_shows_what_the_commands_print(cluster: Site, operator: Operator) -> None:
     """But for numbers, and for the page's names and address, each of which stands for one of this test's."""
     orders, invoices = cluster.topic("orders", partitions=2), cluster.topic("invoices")
     job_id = f"{cluster.prefix}-billing-0"
     producer = begun(cluster, orders, transactional_id=job_id, timeout_ms=60_000)
     write_late(cluster.bootstrap_servers, TopicPartition(orders, 1), timestamp_ms=LONG_AGO_MS)
     real = {"billing-0": job_id, "orders": orders, "invoices": invoices, "billing": f"{cluster.prefix}-billing"}
-    real |= {"localhost:9092": guarded.bootstrap_servers}
+    real |= {"localhost:9092": cluster.bootstrap_servers}
     named = re.compile(r"localhost:9092|\b(?:billing-0|billing|orders|invoices)\b")
     shown = re.findall(r"```console\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(shown) == 2
@@ -244,18 +205,18 @@ def without_numbers(text: str) -> str:
 # -- the doctor ------------------------------------------------------------------------------------------------------
 
 
-def diagnosed(operator: Operator, *arguments: str, status: int = 0) -> dict[str, tuple[str, str]]:
-    command = operator.run("doctor", "--json", *arguments, status=status)
+def diagnosed(operator: Operator, *arguments: str, **how: Any) -> dict[str, tuple[str, str]]:
+    command = operator.run("doctor", "--json", *arguments, **how)
     return {each["subject"]: (each["level"], each["text"]) for each in map(json.loads, command.out.splitlines())}
 
 
-def test_the_doctor_names_each_permission_that_a_job_lacks(
-    cluster: Cluster, guarded: GuardedBroker, operator: Operator
-) -> None:
+def test_the_doctor_names_each_permission_that_a_job_lacks(cluster: Site, operator: Operator) -> None:
     orders, invoices, hidden = (cluster.topic(name) for name in ("orders", "invoices", "hidden"))
-    group, job_id = f"{cluster.prefix}-billing", f"{cluster.prefix}-billing-0"
+    group, job_id, needed = f"{cluster.prefix}-group", cluster.prefix, cluster.needed(orders, invoices)
     job = ("--from", orders, "--to", invoices, "--group", group, "--transactional-id", job_id)
-    may_do_all = diagnosed(operator, *job)
+    login = cluster.new_user()
+    cluster.broker.grant(cluster.user, *needed, *on_cluster(Op.DESCRIBE_CONFIGS))
+    may_do_all = diagnosed(operator, *job, login=login)
     resources = (f"topic {orders}", f"topic {invoices}", f"group {group}", f"transactional id {job_id}")
     assert [may_do_all[f"permissions on {name}"] for name in resources] == [
         ("ok", "Read"),
@@ -263,12 +224,10 @@ def test_the_doctor_names_each_permission_that_a_job_lacks(
         ("ok", "Read"),
         ("ok", "Write"),
     ]
-    allow(guarded, ResourceType.TOPIC, orders, AclOperation.WRITE, "ANONYMOUS")
-    allow(guarded, ResourceType.TOPIC, invoices, AclOperation.READ, "ANONYMOUS")
-    allow(guarded, ResourceType.TOPIC, hidden, AclOperation.READ, "somebody")
-    allow(guarded, ResourceType.GROUP, group, AclOperation.READ, "somebody")
-    allow(guarded, ResourceType.TRANSACTIONAL_ID, job_id, AclOperation.DESCRIBE, "ANONYMOUS")
-    found = diagnosed(operator, *job, "--topic", hidden, status=6)
+    cluster.broker.take_away(cluster.user, *needed)
+    others = [*on_topic(orders, Op.WRITE), *on_topic(invoices, Op.READ), *on_id(job_id, Op.DESCRIBE)]
+    cluster.broker.grant(cluster.user, *others)
+    found = diagnosed(operator, *job, "--topic", hidden, login=login, status=6)
     assert [found[f"permissions on {name}"] for name in resources] == [
         ("fail", "missing: Read"),
         ("fail", "missing: Write"),
@@ -289,7 +248,7 @@ def test_asking_for_the_permission_on_an_id_leaves_its_producer_alone(cluster: C
 
 
 def test_what_the_doctor_cannot_ask_is_a_finding_with_its_reason(
-    cluster: Cluster, guarded: GuardedBroker, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def without_extra(_access: object) -> None:
         raise ExtraMissingError("pip install 'eos-client[ops]'")
@@ -297,7 +256,7 @@ def test_what_the_doctor_cannot_ask_is_a_finding_with_its_reason(
     monkeypatch.setattr(ClusterAdmin, "broker_settings", lambda *_: {})
     monkeypatch.setattr(doctor, "transactions_admin", without_extra)
     options: dict[str, Any] = {
-        "bootstrap_servers": guarded.bootstrap_servers,
+        "bootstrap_servers": cluster.bootstrap_servers,
         "output_topics": [cluster.topic("invoices")],
     }
     pinned = diagnose(DoctorOptions(**options, transactional_id=f"{cluster.prefix}-billing-0"))

@@ -40,6 +40,12 @@ class Site(Cluster):
     def as_user(self) -> list[str]:
         return self.config(self.broker.login("OAUTHBEARER", self.user))
 
+    def new_user(self) -> dict[str, str]:
+        """The login of this test's user by a password, which it is given here."""
+        self.broker.add_user(self.user)
+        login: dict[str, str] = self.broker.login("SCRAM-SHA-512", self.user)
+        return login
+
     def run_line(self, source: str, target: str, connect: list[str], *more: str) -> list[str]:
         line = run_line(self, "shout.py:upper", source, target, "--transactional-id", self.prefix, *more)
         at = line.index("--bootstrap")

@@ -2,6 +2,7 @@
 
 Clients of its plain listener, the tests' own, may do anything. The others are called alike whichever way they come in:
 `User:billing` by its password (PLAIN), its SCRAM credentials, its token, or the common name of its certificate.
+`User:operator` has a password, too.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ WITH_ACLS = {
 # Who may not read the group any more cannot leave it either: its partitions are free when its session is over.
 _SHORT_SESSIONS = {"group.consumer.session.timeout.ms": "10000", "group.consumer.heartbeat.interval.ms": "500"}
 SHORT_CLASSIC_SESSION = {"session.timeout.ms": "10000"}
-USER, PASSWORD = "billing", "right-passw0rd"
+USER, OPERATOR, PASSWORD = "billing", "operator", "right-passw0rd"
 SCOPE = "kafka"
 RENEWED_AFTER_S = 3
 _ANSWER_S = 60.0
@@ -224,12 +225,13 @@ def secured_broker() -> Iterator[SecuredBroker]:
 def _sasl_properties() -> dict[str, str]:
     guarded, renewed = "listener.name.guarded", "listener.name.renewed"
     scram = f"{_MODULES}.scram.ScramLoginModule required;"
+    passwords = " ".join(f'user_{user}="{PASSWORD}"' for user in (USER, OPERATOR))
     return {
         f"{renewed}.sasl.enabled.mechanisms": "SCRAM-SHA-512",
         f"{renewed}.scram-sha-512.sasl.jaas.config": scram,
         f"{renewed}.connections.max.reauth.ms": str(RENEWED_AFTER_S * 1000),
         f"{guarded}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
-        f"{guarded}.plain.sasl.jaas.config": f'{_MODULES}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',
+        f"{guarded}.plain.sasl.jaas.config": f"{_MODULES}.plain.PlainLoginModule required {passwords};",
         f"{guarded}.scram-sha-512.sasl.jaas.config": scram,
         f"{guarded}.oauthbearer.sasl.jaas.config": f"{_MODULES}.oauthbearer.OAuthBearerLoginModule required "
         f'unsecuredLoginStringClaim_sub="broker" unsecuredValidatorRequiredScope="{SCOPE}";',
