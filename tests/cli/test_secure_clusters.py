@@ -163,7 +163,7 @@ def test_tail_needs_to_read_the_topic_and_nothing_else(site: Site, eos_client: A
     status, said = status_of(eos_client, line)
     assert (status, topic in said) == (6, True), said
     site.broker.grant(site.user, *on_topic(topic, Op.READ))
-    assert status_of(eos_client, line) == (0, "0@0\tnull\tplums\n")
+    assert status_of(eos_client, line) == (0, "0@0\t\\N\tplums\n")
 
 
 def test_topic_create_needs_to_create_and_to_describe_the_topic(site: Site, eos_client: Any) -> None:
