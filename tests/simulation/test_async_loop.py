@@ -19,44 +19,14 @@ from eos_client import AsyncExactlyOnceLoop, EosConfig, OutputRecord
 from eos_client.errors import ConfigurationError, FatalClientError, TransformError
 from eos_client.observe import LoopStopped, RecordDeadLettered
 from eos_client.testing import SimulatedCluster
+from tests.simulation.conftest import Job
+from tests.support.waiting import WAIT_S
 
-WAIT_S = 60.0
 TURNS = 10
 """Of the event loop, in which a cancellation would have come through."""
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "asyncio.md").read_text(encoding="utf-8")
 (SHOWN,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
-
-
-@pytest.fixture
-def cluster() -> SimulatedCluster:
-    made = SimulatedCluster(seed=3)
-    made.create_topic("orders", partitions=2)
-    for topic in ("invoices", "letters"):
-        made.create_topic(topic)
-    return made
-
-
-class Job:
-    """A loop on the cluster, with the events that it has told."""
-
-    def __init__(self, cluster: SimulatedCluster, transform: Any = None, **options: Any) -> None:
-        names = {"transform_batch", "concurrency_max"}
-        settings = {name: value for name, value in options.items() if name not in names}
-        self.events: list[Any] = []
-        self.loop = AsyncExactlyOnceLoop(
-            EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", **settings),
-            ["orders"],
-            transform,
-            **{name: value for name, value in options.items() if name in names},
-            output_topic="invoices",
-            hook=self.events.append,
-            clients=cluster,
-        )
-        cluster.after(60, self.loop.stop)
-
-    def run(self) -> None:
-        asyncio.run(asyncio.wait_for(self.loop.run(), WAIT_S))
 
 
 def values(*numbers: int) -> list[bytes]:

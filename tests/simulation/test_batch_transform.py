@@ -10,26 +10,14 @@ from typing import Any
 import pytest
 
 import eos_client
-from eos_client import EosConfig, ExactlyOnceLoop
+from eos_client import ExactlyOnceLoop
 from eos_client.observe import RecordDeadLettered, TransactionAborted
 from eos_client.testing import SimulatedCluster
+from tests.simulation.conftest import Job
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "batch-transform.md").read_text(encoding="utf-8")
 (SHOWN,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 ORDERS = [b"%d" % number for number in range(300)]
-
-
-@pytest.fixture
-def cluster() -> SimulatedCluster:
-    made = SimulatedCluster(seed=3)
-    made.create_topic("orders", partitions=3)
-    for topic in ("invoices", "letters"):
-        made.create_topic(topic)
-    return made
-
-
-def config(**options: Any) -> EosConfig:
-    return EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", **options)
 
 
 def test_what_the_page_shows_prices_each_order_once(cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,15 +37,7 @@ def test_each_record_takes_effect_once_through_rebalances_and_lost_replies(clust
         sizes.append(len(records))
         return [record.value() for record in records]
 
-    events: list[Any] = []
-    loop = ExactlyOnceLoop(
-        config(batch_size=20),
-        ["orders"],
-        transform_batch=price,
-        output_topic="invoices",
-        hook=events.append,
-        clients=cluster,
-    )
+    job = Job(cluster, kind=ExactlyOnceLoop, transform_batch=price, batch_size=20)
     for second in range(30):
         orders = ORDERS[second * 10 : second * 10 + 10]
         cluster.after(second, partial(cluster.write, "orders", orders, partition=second % 3))
@@ -67,8 +47,7 @@ def test_each_record_takes_effect_once_through_rebalances_and_lost_replies(clust
         cluster.after(second, partial(cluster.revoke, ("orders", 1)))
         cluster.after(second + 3, cluster.give_back)
     cluster.after(20, cluster.rebalance)
-    cluster.after(120, loop.stop)
-    loop.run()
+    job.loop.run()
     assert sorted(cluster.values("invoices"), key=int) == ORDERS
     assert max(sizes) > 1
 
@@ -80,18 +59,13 @@ def test_a_record_of_a_batch_that_fails_is_dead_lettered_in_the_transaction_of_t
         for record in records:
             yield b"%d" % (1000 // int(record.value()))
 
-    events: list[Any] = []
-    failing = config(
-        on_error="dead_letter", dead_letter_topic="letters", transform_attempts_max=2, transform_backoff_s=0.01
-    )
-    loop = ExactlyOnceLoop(
-        failing, ["orders"], transform_batch=price, output_topic="invoices", hook=events.append, clients=cluster
-    )
+    failing = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
+    twice = {"transform_attempts_max": 2, "transform_backoff_s": 0.01}
+    job = Job(cluster, kind=ExactlyOnceLoop, transform_batch=price, **failing, **twice)
     cluster.write("orders", [b"1", b"2", b"none", b"4", b"0", b"5"], partition=2)
-    cluster.after(30, loop.stop)
-    loop.run()
+    job.loop.run()
     assert cluster.values("invoices") == [b"1000", b"500", b"250", b"200"]
     assert cluster.values("letters") == [b"none", b"0"]
-    assert [event.offset for event in events if isinstance(event, RecordDeadLettered)] == [2, 4]
-    assert not [event for event in events if isinstance(event, TransactionAborted)]
-    assert loop.counters.records_failed == 2
+    assert [event.offset for event in job.events if isinstance(event, RecordDeadLettered)] == [2, 4]
+    assert not [event for event in job.events if isinstance(event, TransactionAborted)]
+    assert job.loop.counters.records_failed == 2
