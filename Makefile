@@ -27,7 +27,7 @@ SPARK_VERSIONS ?= 4.1.1 4.3.0
 
 .PHONY: demo demo-spark test docs support-matrix coverage conformance flaky check client-versions spark-versions bench \
     bench-peers bench-spark mutants applications application-mutants applications-real soak soak-steps soak-brokers \
-    soak-recovery soak-spark kafka-image clean help
+    soak-recovery soak-spark schema-registry kafka-image clean help
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -126,6 +126,9 @@ soak-recovery: $(READY) ## two hundred forced recoveries of producers in a row
 soak-spark: $(READY) ## the Spark sink under 50 kills and zombies, beside Spark's own
 	@$(BIN)/pytest -m soak tests/spark
 	@$(BIN)/python -m tests.verification.spark_soak $(SOAK)
+
+schema-registry: $(READY) ## the serialisers with a real Schema Registry that refuses, stops and comes back
+	@$(BIN)/pytest -m soak tests/schema_registry
 
 kafka-image: $(READY) ## build the broker image where no registry has it
 	@PYTHON=$(BIN)/python scripts/kafka_image.sh $(KAFKA_VERSION)

@@ -17,6 +17,7 @@ from tests.support.scheduling import BrokerScheduling, rank
 
 _BROKER_FIXTURES = frozenset({"kafka_broker", "make_kafka_broker", "brokers"})
 _BROKER_MARKERS = ("kafka", "spark")
+_JAVA_MARKERS = (*_BROKER_MARKERS, "soak")
 _TESTS = Path(__file__).parent
 _SPARK_TESTS = _TESTS / "spark"
 _MAKEFILE = (_TESTS.parent / "Makefile").read_text(encoding="utf-8")
@@ -106,6 +107,6 @@ def pytest_xdist_make_scheduler(config, log):
 def pytest_runtest_protocol(item):
     """Hide Java from the tests that are marked as needing no broker: one that starts a broker all the same fails."""
     with pytest.MonkeyPatch.context() as environment:
-        if not any(item.get_closest_marker(marker) for marker in _BROKER_MARKERS):
+        if not any(item.get_closest_marker(marker) for marker in _JAVA_MARKERS):
             environment.setenv("JAVA_HOME", f"a test that starts a broker is marked {_BROKER_MARKERS[0]}")
         return (yield)

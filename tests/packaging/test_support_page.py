@@ -6,6 +6,7 @@ import pytest
 
 from tests.conformance.versions import VERSIONS
 from tests.packaging.environments import REPOSITORY, claimed_pythons
+from tests.support import schema_registry
 
 PAGE = (REPOSITORY / "docs" / "reference" / "support.md").read_text()
 PYPROJECT = (REPOSITORY / "pyproject.toml").read_text()
@@ -39,6 +40,10 @@ def test_the_kafka_clients_are_those_that_are_run():
 
 def test_the_brokers_are_those_of_the_conformance_suite():
     assert claimed("Kafka brokers") == sorted(VERSIONS)
+
+
+def test_the_schema_registry_is_the_one_that_is_run():
+    assert f"Apicurio Registry {schema_registry.VERSION} by Confluent's API" in PAGE
 
 
 def test_the_pysparks_are_those_that_are_run_and_none_that_is_newer_is_admitted():

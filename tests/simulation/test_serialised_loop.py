@@ -73,7 +73,7 @@ class Run:
         self.events: list[Any] = []
         config: Any = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", **options)
         given: dict[str, Any] = {"transform": transform, "transform_batch": transform_batch}
-        self.loop = ExactlyOnceLoop(
+        self._started = lambda: ExactlyOnceLoop(
             config,
             [SOURCE],
             **given,
@@ -83,8 +83,9 @@ class Run:
         )
 
     def until_idle(self):
-        self.cluster.after(30, self.loop.stop)
-        self.loop.run()
+        loop = self._started()
+        self.cluster.after(30, loop.stop)
+        loop.run()
         return self
 
     def values(self, topic=SINK):
