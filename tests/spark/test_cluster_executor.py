@@ -17,10 +17,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
 STEPS = ("start", "begun", "produced", "offsets_sent", "committed")
 
 
-def test_an_executor_killed_in_any_step_loses_and_doubles_nothing(kafka_broker, tmp_path):
-    faults = kill_in_each_step(*STEPS)
+@pytest.mark.parametrize("steps", [("offsets_sent", "committed"), pytest.param(STEPS, marks=pytest.mark.soak)])
+def test_an_executor_killed_in_any_step_loses_and_doubles_nothing(kafka_broker, tmp_path, steps):
+    faults = kill_in_each_step(*steps)
     with ClusterQuery(
-        kafka_broker.bootstrap_servers, tmp_path, master=CLUSTER, faults=faults, batches=len(STEPS) + 2
+        kafka_broker.bootstrap_servers, tmp_path, master=CLUSTER, faults=faults, batches=len(steps) + 2
     ) as stage:
         stage.run_to_end()
         assert [fault.step for fault in faults if not stage.has_struck(fault)] == []

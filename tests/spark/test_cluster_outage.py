@@ -17,7 +17,8 @@ AWAY_S = SESSION_S + 4.0
 SESSION = {"session.timeout.ms": str(int(SESSION_S * 1000)), "heartbeat.interval.ms": "1000"}
 
 
-@pytest.mark.parametrize("master", ["local[2,4]", pytest.param(CLUSTER, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("master", ["local[2,4]", CLUSTER])
 def test_a_query_goes_on_after_a_broker_was_away_for_longer_than_the_session(tmp_path, master):
     with EmbeddedKafka() as broker:
         with ClusterQuery(broker.bootstrap_servers, tmp_path, batches=8, pace_s=0.5, config=SESSION) as stage:

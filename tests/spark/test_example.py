@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark.rig.launching import REPOSITORY, SparkProcess
+from tests.spark.rig.settings import CHEAP_JVM
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -19,6 +20,7 @@ WAIT_S = 240.0
 def example(local, tmp_path, monkeypatch):
     """A function that starts the example with these arguments, beside those that all starts share."""
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", CHEAP_JVM)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
 
     def start(**changes):
@@ -42,6 +44,7 @@ def test_invoices_become_receipts_once_each(example, local):
     rows = local.frame([(f"k{n}", f'{{"order_id": "{n}", "gross": "1", "currency": "EUR"}}') for n in range(60)])
     local.direct(topic=invoices, sink_id=f"{local.sink_id}-loader")(rows, 0)
     with example(input=invoices) as running:
+        running.until(Path(local.checkpoint, "commits", "0").exists, "a batch", WAIT_S)
         running.until(lambda: len(local.read()) == 60, "60 receipts", WAIT_S)
         assert running.exit_code() is None
     orders = {message.key(): json.loads(message.value() or b"{}")["order_id"] for message in local.read()}

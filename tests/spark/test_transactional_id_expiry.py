@@ -69,7 +69,8 @@ def run_forgotten(local, slots, untils, *, ids):
     ]
 
 
-@pytest.mark.parametrize("slots", [pytest.param(1, marks=pytest.mark.soak), 2])
+@pytest.mark.soak
+@pytest.mark.parametrize("slots", [1, 2])
 def test_each_value_arrives_once_though_the_ids_expire_between_two_batches_of_one_run(on_broker, slots):
     run_forgotten(on_broker(OF_PRODUCERS | OF_IDS), slots, (2, 3), ids=True)
 
