@@ -16,6 +16,14 @@ def text_of(error: BaseException, characters_max: int = 10_000) -> str:
     return f"{type(error).__name__}: {said}"[:characters_max]
 
 
+def shown(value: object) -> str:
+    """Return ``repr(value)``, or its type where the application's own ``__repr__`` raises."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001  # the application's own code
+        return f"an object of type {type(value).__name__}"
+
+
 class EosError(Exception):
     """Base of every error of this package. Catch a subclass: each names what to do next."""
 

@@ -177,8 +177,8 @@ def _open_for_too_long(failure: ProducerFailure) -> str:
         return ""
     return (
         f" The transaction was open for {failure.transaction_age_s:.1f} s, longer than transaction.timeout.ms="
-        f"{failure.transaction_timeout_s * 1000:.0f}, after which its coordinator aborts it: end it sooner, or set that "
-        "higher."
+        f"{failure.transaction_timeout_s * 1000:.0f}, after which its coordinator aborts it: end it sooner, or set "
+        "that higher."
     )
 
 

@@ -339,7 +339,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         except errors.UnknownOutcomeError as error:
             self._hook(ClientReported(client="producer", error=str(error)))
             self._apply_endings()
-            # Failed records are reported only when they are known to be committed.
+            self._failed.unresolved()
             self._failed.aborted(self._member.membership.assigned)
             self._forget_transaction()
             return
@@ -525,6 +525,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         except errors.EosError as error:
             said = type(error).__name__ if str(error) == str(raised) else str(error)
             self._hook(ClientReported(client="producer", error=f"the last transaction was not aborted: {said}"))
+        self._apply_endings()
+        self._failed.unresolved()
 
 
 _RUNS = Calls(ExactlyOnceLoop.run)

@@ -7,7 +7,7 @@ its origin and the error in headers, in the same transaction as everything else.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import tenacity
@@ -15,7 +15,7 @@ import tenacity
 from eos_client.clients.dead_letters import DEAD_LETTERS, letters_for
 from eos_client.config import EosConfig
 from eos_client.core.model import InputPartition
-from eos_client.errors import AbortableError, ConfigurationError, TransformError, text_of
+from eos_client.errors import AbortableError, ConfigurationError, TransformError, shown, text_of
 from eos_client.observe import ClientReported, Counters, Event, EventHook, RecordDeadLettered, RecordSkipped
 from eos_client.ports import Clock, Output, OutputRecord, Record, Transform
 from eos_client.transform_retry import bounded
@@ -118,6 +118,16 @@ class FailedRecords:
             self._counters.records_failed += 1
             self._hook(done)
 
+    def unresolved(self) -> None:
+        """Report the handled records of a transaction whose outcome nobody has learned, and expect them again.
+
+        Committed, they will not come again, and nothing else would tell of them.
+        """
+        handled, self._handled = self._handled, {}
+        for done in handled.values():
+            said = f"in a transaction whose outcome is not known, and which may be committed: {done}"
+            self._hook(ClientReported(client="loop", error=said))
+
     def aborted(self, assigned: Collection[InputPartition]) -> None:
         """Expect the handled records again, but forget those of partitions that are not in ``assigned``."""
         self._handled.clear()
@@ -137,7 +147,12 @@ class FailedRecords:
 
         def attempt(record: Any) -> list[Output]:
             self._attempts += 1
-            return outputs_of(transform(record))
+            content = content_of(record)
+            try:
+                return outputs_of(transform(record))
+            except BaseException:
+                put_back(record, content)
+                raise
 
         repeated = attempt if policy is None else self._repeating(policy, attempt)
 
@@ -224,13 +239,58 @@ def no_outputs(made: Any) -> TypeError | None:
         made.close()  # or Python warns that nobody awaits it
     is_async = hasattr(made, "__await__") or hasattr(made, "__aiter__")
     way_out = _IS_ASYNC if is_async else "return a list, or yield"
-    return TypeError(f"the transform returned {made!r}; it must return an output or an iterable of them: {way_out}")
+    return TypeError(
+        f"the transform returned {shown(made)}; it must return an output or an iterable of them: {way_out}"
+    )
 
 
-def outputs_of(made: Any) -> list[Output]:
-    """Return the outputs in a transform's result; raises TypeError for what is no output and holds none."""
+def each_output(made: Any) -> Iterable[Output]:
+    """Return what yields the outputs in a transform's result; raises TypeError for what is no output and holds none."""
     if (wrong := no_outputs(made)) is not None:
         raise wrong
     if type(made) in ONE_OUTPUT:
+        return (made,)
+    given: Iterable[Output] = made if hasattr(made, "__iter__") else ()  # an array does not say whether it is empty
+    return given
+
+
+def outputs_of(made: Any) -> list[Output]:
+    """Return the outputs in a transform's result, those of a generator as they were yielded; raises TypeError."""
+    if type(made) in ONE_OUTPUT:
         return [made]
-    return list(made) if hasattr(made, "__iter__") else []  # an array does not say whether it is empty
+    given = each_output(made)
+    return list(given) if isinstance(given, (list, tuple)) else [as_given(each) for each in given]
+
+
+def as_given(output: Output) -> Output:
+    """Return ``output`` as it is now: the application may use it, and its headers, for the next one."""
+    if type(output) is not OutputRecord:
+        return output
+    headers = output.headers
+    if headers is not None:
+        headers = dict(headers) if isinstance(headers, Mapping) else [*headers]
+    return OutputRecord(
+        output.topic,
+        value=output.value,
+        key=output.key,
+        headers=headers,
+        partition=output.partition,
+        timestamp_ms=output.timestamp_ms,
+    )
+
+
+RecordContent = tuple[Any, Any, Any]
+
+
+def content_of(message: Any) -> RecordContent:
+    """Return value, key and headers of a consumed ``message`` as they are now."""
+    headers = message.headers()
+    return message.value(), message.key(), headers and [*headers]
+
+
+def put_back(message: Any, content: RecordContent) -> None:
+    """Undo what a transform has changed in ``message``: it failed, and is called again, or the message is a letter."""
+    value, key, headers = content
+    message.set_value(value)
+    message.set_key(key)
+    message.set_headers(headers)

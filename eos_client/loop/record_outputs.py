@@ -18,16 +18,26 @@ from typing import Any
 
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.producer.output_arguments import produce_options
-from eos_client.errors import AbortableError, EosError, OutputRefusedError, RebuildProducerError, TransformError
+from eos_client.errors import (
+    AbortableError,
+    EosError,
+    OutputRefusedError,
+    RebuildProducerError,
+    TransformError,
+    shown,
+)
 from eos_client.loop.concurrent_transform import ConcurrentTransform
 from eos_client.loop.record_failures import (
     NO_OUTPUTS,
-    ONE_OUTPUT,
     FailedRecords,
     RetryPolicyError,
     StoppedMeanwhileError,
+    as_given,
+    content_of,
+    each_output,
     no_outputs,
     outputs_of,
+    put_back,
 )
 from eos_client.ports import Output, OutputRecord, Outputs
 
@@ -36,6 +46,36 @@ _BYTES_ONLY = {bytes}
 # would be more than the 700 objects at which Python (3.10 to 3.12) looks for garbage: a tenth of the loop's time. Bytes
 # do not count; a record with a header counts for three.
 _OBJECTS_AT_ONCE = 64
+
+
+class _NoOutput:
+    """What a transform gave and nobody can write."""
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+
+def _take(given: Iterable[Any], outputs: list[Any]) -> None:
+    """Add what is ``given`` to ``outputs`` as it is now: the application may use an object again for the next output.
+
+    Of a record without anything else, its topic, value and key.
+    """
+    for output in given:
+        kind = type(output)
+        if kind is bytes:
+            outputs.append(output)
+        elif kind is not OutputRecord:
+            outputs.append(_NoOutput(output))
+        elif output.headers is output.partition is output.timestamp_ms is None:
+            outputs.append((output.topic, output.value, output.key))
+        else:
+            outputs.append(as_given(output))
+
+
+def _taken(given: Iterable[Any]) -> list[Any]:
+    outputs: list[Any] = []
+    _take(given, outputs)
+    return outputs
 
 
 class _RefusedError(Exception):
@@ -127,9 +167,11 @@ class RecordOutputs:
             self._write_batch(half, is_half=True)
 
     def _outputs_of_batch(self, records: Sequence[Any]) -> list[Output] | Exception:
+        contents = [*map(content_of, records)]
         try:
-            return outputs_of(self._transform_batch(list(records)))
+            return _taken(each_output(self._transform_batch(list(records))))
         except Exception as error:  # noqa: BLE001  # whatever the application raises is the failure of some record
+            deque(map(put_back, records, contents), maxlen=0)
             return error
 
     def _write_each(self, records: Sequence[Any]) -> None:
@@ -145,12 +187,18 @@ class RecordOutputs:
         try:
             for record in islice(left, self._records_at_once):
                 made = transform(record)
-                if type(made) in ONE_OUTPUT:
+                kind = type(made)
+                if kind is bytes:
                     outputs.append(made)
-                elif type(made) in NO_OUTPUTS:
+                elif kind is OutputRecord:
+                    if made.headers is made.partition is made.timestamp_ms is None:
+                        outputs.append((made.topic, made.value, made.key))
+                    else:
+                        outputs.append(as_given(made))
+                elif kind in NO_OUTPUTS:
                     raise TypeError(made)  # noqa: TRY301  # the handler names it
                 elif made is not None:
-                    outputs += made
+                    _take(made, outputs)
         except (StoppedMeanwhileError, RetryPolicyError):
             raise
         except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
@@ -179,14 +227,14 @@ class RecordOutputs:
     def _write_mixed(self, left: Iterator[Any]) -> None:
         default_topic, produce = self._default_topic, self._session.raw_produce()
         for output in left:
-            if type(output) is bytes:
+            if type(output) is tuple:
+                topic, value, key = output
+                produce(default_topic if topic is None else topic, value, key)
+            elif type(output) is bytes:
                 produce(default_topic, output)
-                continue
-            topic: Any = default_topic if output.topic is None else output.topic
-            if output.headers is None and output.partition is None and output.timestamp_ms is None:
-                produce(topic, output.value, output.key)
             else:
-                produce(topic, output.value, output.key, **produce_options(topic, output))
+                named: Any = default_topic if output.topic is None else output.topic
+                produce(named, output.value, output.key, **produce_options(named, output))
 
     def _write_thoroughly(self, output: Any) -> None:
         """Write one output of any kind, waiting for room in the local queue; raises an error that names the defect."""
@@ -196,13 +244,17 @@ class RecordOutputs:
             raise _RefusedError from error
 
     def _with_topic(self, output: Any) -> tuple[str, OutputRecord]:
-        if isinstance(output, bytes):
+        if type(output) is tuple:
+            topic, value, key = output
+            output = OutputRecord(topic, value=value, key=key)
+        elif type(output) is bytes:
             output = OutputRecord(value=output)
-        if not isinstance(output, OutputRecord):
-            raise TypeError(f"the transform gave {output!r}; it must return or yield OutputRecord objects or bytes")
+        elif type(output) is _NoOutput:
+            given = shown(output.given)
+            raise TypeError(f"the transform gave {given}; it must return or yield OutputRecord objects or bytes")
         topic = self._default_topic if output.topic is None else output.topic
         if topic is None:
-            raise TypeError(f"{output!r} names no topic and the loop has no output_topic; set one of them")
+            raise TypeError(f"{shown(output)} names no topic and the loop has no output_topic; set one of them")
         return topic, output
 
     # -- failures ------------------------------------------------------------------------------------------------
@@ -249,7 +301,7 @@ class RecordOutputs:
             yield from records
             return
         made = self._outputs_of_batch(records)
-        if isinstance(made, Exception) or self._refusal_by_client(made) is not None:
+        if isinstance(made, Exception) or self._refusal_of_taken(made) is not None:
             for half in _halves(records):
                 yield from self._suspects(half)
 
@@ -264,6 +316,9 @@ class RecordOutputs:
         return self._refusal_by_client(outputs)
 
     def _refusal_by_client(self, outputs: Iterable[Any]) -> BaseException | None:
+        return self._refusal_of_taken(_taken(outputs))
+
+    def _refusal_of_taken(self, outputs: list[Any]) -> BaseException | None:
         try:
             for output in outputs:
                 self._write_thoroughly(output)

@@ -12,7 +12,7 @@ from typing import Any, cast
 from eos_client.config import EosConfig
 from eos_client.confluent.serialisation import Deserializers, Serializers
 from eos_client.loop.concurrent_transform import ConcurrentTransform
-from eos_client.loop.record_failures import outputs_of
+from eos_client.loop.record_failures import each_output
 from eos_client.ports import Outputs, Transform
 
 
@@ -43,7 +43,7 @@ def with_serialisers(
         inner = _deserialised(transform, read, takes_batches=takes_batches)
     if not serializers:
         return cast("Transform", inner)
-    return lambda given: [serializers.output(each, default_topic) for each in outputs_of(inner(given))]
+    return lambda given: [serializers.output(each, default_topic) for each in each_output(inner(given))]
 
 
 def _deserialised(transform: Any, read: Callable[[Any], Any], *, takes_batches: bool) -> Callable[[Any], Outputs]:

@@ -20,7 +20,7 @@ def config(**options):
     return EosConfig({"bootstrap.servers": "127.0.0.1:1"}, group_id="billing", **options)
 
 
-@dataclass(frozen=True)
+@dataclass
 class FakeRecord:
     """One consumed record."""
 
@@ -45,6 +45,15 @@ class FakeRecord:
 
     def headers(self):
         return None if self.named is None else list(self.named)
+
+    def set_value(self, value):
+        self.body = value
+
+    def set_key(self, key):
+        assert key == b"key"
+
+    def set_headers(self, headers):
+        self.named = None if headers is None else tuple(headers)
 
     def timestamp(self):
         return (1, 0)

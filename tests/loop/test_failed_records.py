@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from eos_client import EosConfig, ExactlyOnceLoop
+from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
 from eos_client.core.model import InputPartition
-from eos_client.errors import ConfigurationError, OutputRefusedError, TransformError
+from eos_client.errors import ClusterUnavailableError, ConfigurationError, OutputRefusedError, TransformError
 from eos_client.loop.record_failures import FailedRecords, KnownFailureError
-from eos_client.observe import Counters, RecordDeadLettered, RecordSkipped
+from eos_client.observe import ClientReported, Counters, RecordDeadLettered, RecordSkipped
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from tests.loop.fakes import FakeClock, FakeRecord, config
 
@@ -166,6 +166,46 @@ def test_an_error_whose_text_cannot_be_had_is_a_failure_like_any_other():
     assert dict(letter.headers)["eos.error"] == said.encode()
     with pytest.raises(TransformError, match=said):
         Failures().settled(FakeRecord(), UntellableError())
+
+
+class Unshowable:
+    def __repr__(self):
+        raise RuntimeError("detached")
+
+
+@pytest.mark.parametrize("made", [Unshowable(), [Unshowable()], [OutputRecord(value=Unshowable())]])
+def test_a_result_that_cannot_be_shown_is_a_failure_like_any_other(made):
+    cluster = SimulatedCluster(seed=1)
+    for topic in ("orders", "invoices"):
+        cluster.create_topic(topic)
+    cluster.write("orders", [b"1"])
+    settings = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", on_error="skip")
+    loop = ExactlyOnceLoop(settings, ["orders"], lambda record: made, output_topic="invoices", clients=cluster)
+    cluster.after(10, loop.stop)
+    loop.run()
+    assert loop.counters.records_failed == 1
+
+
+def test_a_skip_in_a_commit_of_unknown_outcome_is_told_although_the_loop_ends():
+    cluster = SimulatedCluster(seed=1)
+    for topic in ("orders", "invoices"):
+        cluster.create_topic(topic)
+    settings = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", on_error="skip")
+    told: list[Any] = []
+
+    def transform(record):
+        raise ValueError("bad")
+
+    loop = ExactlyOnceLoop(settings, ["orders"], transform, output_topic="invoices", clients=cluster, hook=told.append)
+    cluster.after(5, lambda: cluster.lose_reply("EndTxn"))
+    cluster.after(5.5, lambda: cluster.delay("InitProducerId", 40))
+    cluster.after(6, lambda: cluster.write("orders", [b"1"]))
+    cluster.after(7, loop.stop)
+    with pytest.raises(ClusterUnavailableError):
+        loop.run()
+    assert cluster.committed("billing"), "the commit took effect"
+    reports = [event.error for event in told if isinstance(event, ClientReported)]
+    assert [text for text in reports if "offset=0, error='ValueError: bad'" in text]
 
 
 def test_a_remembered_record_fails_at_once_when_it_comes_again_and_no_other_does():

@@ -1,0 +1,178 @@
+"""An output is written as it was when it was given, and a record that failed is as it was when it was consumed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from eos_client import AsyncExactlyOnceLoop, EosConfig, ExactlyOnceLoop, OutputRecord
+from eos_client.testing import SimulatedCluster
+
+LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
+COUNT = 100
+NUMBERS = [b"%d" % number for number in range(COUNT)]
+
+
+@pytest.fixture
+def cluster() -> SimulatedCluster:
+    made = SimulatedCluster(seed=1)
+    for topic in ("orders", "invoices", "letters"):
+        made.create_topic(topic)
+    made.write("orders", NUMBERS)
+    return made
+
+
+def run(cluster: SimulatedCluster, transform: Any, form: str = "transform", **options: Any) -> None:
+    config = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", **options)
+    kind: Any = AsyncExactlyOnceLoop if form == "async" else ExactlyOnceLoop
+    given = {"transform" if form == "async" else form: transform}
+    loop = kind(config, ["orders"], **given, output_topic="invoices", hook=lambda event: None, clients=cluster)
+    cluster.after(30, loop.stop)
+    asyncio.run(loop.run()) if form == "async" else loop.run()
+
+
+# -- outputs -----------------------------------------------------------------------------------------------------------
+
+ONE = OutputRecord(value=b"")
+HEADERS: list[Any] = []
+NAMED: dict[str, Any] = {}
+CONTENT: dict[str, Any] = {}
+
+
+def one_output(record: Any) -> OutputRecord:
+    ONE.value = record.value()
+    return ONE
+
+
+def one_output_in_a_list(record: Any) -> list[OutputRecord]:
+    return [one_output(record)]
+
+
+def one_output_yielded(record: Any) -> Iterator[OutputRecord]:
+    yield one_output(record)
+
+
+async def one_output_later(record: Any) -> OutputRecord:
+    return one_output(record)
+
+
+def one_output_of_a_batch(records: list[Any]) -> Iterator[OutputRecord]:
+    yield from map(one_output, records)
+
+
+FORMS = {
+    one_output: "transform",
+    one_output_in_a_list: "transform",
+    one_output_yielded: "transform",
+    one_output_later: "async",
+    one_output_of_a_batch: "transform_batch",
+}
+
+
+@pytest.mark.parametrize("options", [{}, LETTERS], ids=["stop", "dead_letter"])
+@pytest.mark.parametrize("transform", FORMS, ids=lambda transform: transform.__name__)
+def test_an_output_that_is_given_again_with_other_content_is_another_output(
+    cluster: SimulatedCluster, transform: Any, options: Any
+) -> None:
+    run(cluster, transform, FORMS[transform], **options)
+    assert cluster.values("invoices") == NUMBERS
+
+
+def twice(record: Any) -> Iterator[OutputRecord]:
+    for place in (b"first", b"last"):
+        ONE.value = record.value() + place
+        yield ONE
+
+
+@pytest.mark.parametrize("options", [{}, LETTERS], ids=["stop", "dead_letter"])
+def test_it_may_change_between_two_yields_for_one_record(cluster: SimulatedCluster, options: Any) -> None:
+    run(cluster, twice, **options)
+    assert cluster.values("invoices") == [number + place for number in NUMBERS for place in (b"first", b"last")]
+
+
+def one_list_of_headers(record: Any) -> OutputRecord:
+    HEADERS[:] = [("number", record.value())]
+    return OutputRecord(value=record.value(), headers=HEADERS)
+
+
+def one_dict_of_headers(record: Any) -> Iterator[OutputRecord]:
+    NAMED["number"] = record.value()
+    yield OutputRecord(value=record.value(), headers=NAMED)
+
+
+@pytest.mark.parametrize("transform", [one_list_of_headers, one_dict_of_headers])
+def test_headers_may_be_filled_again_for_the_next_output(cluster: SimulatedCluster, transform: Any) -> None:
+    run(cluster, transform)
+    assert [record.headers for record in cluster.read("invoices")] == [(("number", number),) for number in NUMBERS]
+
+
+def content_of(record: Any) -> dict[str, Any]:
+    CONTENT["number"] = record.value().decode()
+    return CONTENT
+
+
+def one_content(record: Any) -> OutputRecord:
+    return OutputRecord(value=content_of(record))
+
+
+def one_content_yielded(record: Any) -> Iterator[OutputRecord]:
+    yield OutputRecord(value=content_of(record))
+
+
+def one_content_of_a_batch(records: list[Any]) -> Iterator[OutputRecord]:
+    yield from map(one_content, records)
+
+
+async def one_content_later(record: Any) -> OutputRecord:
+    return one_content(record)
+
+
+@pytest.mark.parametrize(
+    ("transform", "form"),
+    [
+        (one_content, "transform"),
+        (one_content_yielded, "transform"),
+        (one_content_of_a_batch, "transform_batch"),
+        (one_content_later, "async"),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_what_is_serialised_may_be_filled_again_too(cluster: SimulatedCluster, transform: Any, form: str) -> None:
+    run(cluster, transform, form, value_serializer=lambda content, _: json.dumps(content).encode())
+    assert [json.loads(value)["number"].encode() for value in cluster.values("invoices")] == NUMBERS
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+
+def changes_its_record(record: Any) -> bytes:
+    """Prices in cents; some application does it in the message itself."""
+    record.set_key(b"changed")
+    record.set_headers([*(record.headers() or []), ("seen", b"yes")])
+    record.headers().append(("again", b"yes"))
+    record.set_value(b"%d" % (int(record.value()) * 100))
+    if record.offset() == COUNT // 2:
+        raise ValueError("refused")
+    return bytes(record.value())
+
+
+def changes_its_batch(records: list[Any]) -> list[bytes]:
+    return [changes_its_record(record) for record in records]
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+@pytest.mark.parametrize(
+    ("transform", "form"), [(changes_its_record, "transform"), (changes_its_batch, "transform_batch")]
+)
+def test_a_record_that_the_transform_changes_is_as_it_was_for_each_attempt_and_in_its_letter(
+    cluster: SimulatedCluster, transform: Any, form: str, attempts: int
+) -> None:
+    run(cluster, transform, form, transform_attempts_max=attempts, **LETTERS)
+    assert cluster.values("invoices") == [b"%d" % (100 * n) for n in range(COUNT) if n != COUNT // 2]
+    (letter,) = cluster.read("letters")
+    assert (letter.value, letter.key) == (NUMBERS[COUNT // 2], None)
+    assert [name for name, _ in letter.headers if not name.startswith("eos.")] == []
