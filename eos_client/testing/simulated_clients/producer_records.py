@@ -98,7 +98,7 @@ def _header(pair: Any) -> tuple[str, bytes | None]:
 
 
 class RecordPlacing:
-    """Chooses partitions. For an unknown topic all wait ``topic.metadata.propagation.max.ms``, from the first one on."""
+    """Chooses partitions. For an unknown topic all wait ``topic.metadata.propagation.max.ms`` from the first one on."""
 
     def __init__(self, link: ClientLink, settings: ProducerSettings, timers: Timers, sender: RecordSender) -> None:
         self._link = link
