@@ -16,6 +16,7 @@ from eos_client import errors
 from eos_client.config import EosConfig
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.core.commit_gate import CommitGate
+from eos_client.core.loop_health import LoopHealth
 from eos_client.loop.concurrent_transform import ConcurrentTransform, EventLoopThread, outputs_of_call
 from eos_client.loop.exactly_once_loop import ExactlyOnceLoop
 from eos_client.loop.serialised_records import reader
@@ -79,33 +80,39 @@ class AsyncExactlyOnceLoop:
         """The commit gate; its ``counters`` tell what it has cost and saved."""
         return self._loop.gate
 
+    def health(self) -> LoopHealth:
+        """Return what ``ExactlyOnceLoop.health`` returns; may be called from any thread, at any time."""
+        return self._loop.health()
+
     async def run(self) -> None:
         """Work until stopped, then finish or abort what is open, leave the group and return.
 
         Raises what ``ExactlyOnceLoop.run`` raises. No signal stops it: let a handler of the event loop call ``stop``.
         Cancelled, it stops like that first: the batch that is under way is finished and committed, and CancelledError
-        comes out when the group was left. Cancelled a second time, it cancels the coroutines of that batch and aborts.
+        comes out when the group was left: the first one, with its message. Cancelled a second time, it cancels the
+        coroutines of that batch and aborts.
         """
         self._event_loop.take_running_loop()
         ended: Future[None] = Future()
         work = contextvars.copy_context().run
         Thread(target=work, args=(self._run_in_thread, ended), name="eos-loop", daemon=True).start()
-        running, was_cancelled = asyncio.wrap_future(ended), False
+        running = asyncio.wrap_future(ended)
+        cancelled: asyncio.CancelledError | None = None
         while not running.done():
             try:
                 await asyncio.wait([running])
-            except asyncio.CancelledError:  # noqa: PERF203  # a turn for each cancellation
-                if was_cancelled:
+            except asyncio.CancelledError as error:  # noqa: PERF203  # a turn for each cancellation
+                if cancelled is not None:
                     self._event_loop.cancel()
                 self._loop.stop(_CANCELLED)
-                was_cancelled = True
+                cancelled = cancelled or error
         try:
             running.result()
         except asyncio.CancelledError as error:
-            if not was_cancelled:
+            if cancelled is None:
                 raise errors.FatalClientError(_CANCELLED_INSIDE) from error
-        if was_cancelled:
-            raise asyncio.CancelledError(_CANCELLED)
+        if cancelled is not None:
+            raise cancelled  # the first one itself: anyio knows by its message whose it is
 
     def _run_in_thread(self, ended: Future[None]) -> None:
         try:

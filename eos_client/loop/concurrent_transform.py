@@ -14,6 +14,13 @@ from eos_client.ports import AsyncTransform, Output
 _Result = TypeVar("_Result")
 
 
+class _ExitError(BaseException):
+    """Carries SystemExit or KeyboardInterrupt past asyncio, which would let them out of the event loop at once."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
 class EventLoopThread:
     """The thread of an event loop, as another thread sees it: runs one coroutine after another there."""
 
@@ -30,7 +37,7 @@ class EventLoopThread:
         """Run ``coroutine`` there and return what it returns.
 
         Raises asyncio's CancelledError when it was cancelled, and after ``cancel``: that one is no Exception, which
-        would be taken for the failure of a record.
+        would be taken for the failure of a record. SystemExit and KeyboardInterrupt of a transform are raised here.
         """
         if self._event_loop is None or self._is_cancelled:
             coroutine.close()
@@ -43,6 +50,9 @@ class EventLoopThread:
             return running.result()
         except CancelledError as error:
             raise asyncio.CancelledError from error
+        except _ExitError as carried:
+            exiting = carried.error
+        raise exiting
 
     def cancel(self) -> None:
         """Cancel the coroutine that is running, and run no more."""
@@ -51,9 +61,20 @@ class EventLoopThread:
             self._running.cancel()
 
 
-async def outputs_of_call(transform: AsyncTransform, given: Any) -> list[Output]:
-    """Return the outputs of ``transform(given)``, a coroutine function or an asynchronous generator."""
-    made: Any = transform(given)
+async def outputs_of_call(
+    transform: AsyncTransform, given: Any, read: Callable[[Any], Any] | None = None
+) -> list[Output]:
+    """Return the outputs of ``transform``, a coroutine function or an asynchronous generator.
+
+    It is called with ``given``, or with what ``read`` makes of that.
+    """
+    try:
+        return await _awaited(transform(given if read is None else read(given)))
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _ExitError(error) from error
+
+
+async def _awaited(made: Any) -> list[Output]:
     if isinstance(made, AsyncIterable):
         return [output async for output in made]
     if not inspect.isawaitable(made):
@@ -99,8 +120,7 @@ class ConcurrentTransform:
         return made
 
     async def _outputs_of(self, record: Any) -> list[Output]:
-        given = record if self._read is None else self._read(record)
-        return await outputs_of_call(self._transform, given)
+        return await outputs_of_call(self._transform, record, self._read)
 
     async def _run_ahead(self, records: Sequence[Any]) -> dict[int, list[Output] | Exception]:
         made: dict[int, list[Output] | Exception] = {}
@@ -115,7 +135,14 @@ class ConcurrentTransform:
                         made[id(record)] = error
                         return
 
-        await asyncio.gather(*map(run_in_order, _by_key(records)))
+        tasks = [asyncio.ensure_future(run_in_order(group)) for group in _by_key(records)]
+        try:
+            await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
         return made
 
 

@@ -16,7 +16,9 @@ import pytest
 
 import eos_client
 from eos_client import AsyncExactlyOnceLoop, EosConfig, OutputRecord
+from eos_client.core.loop_health import LoopHealth
 from eos_client.errors import ConfigurationError, FatalClientError, TransformError
+from eos_client.integration.probes import ProbeServer
 from eos_client.observe import LoopStopped, RecordDeadLettered
 from eos_client.testing import SimulatedCluster
 from tests.simulation.conftest import Job
@@ -276,6 +278,76 @@ def test_a_transform_that_awaits_what_others_have_cancelled_ends_the_loop_and_no
     with pytest.raises(FatalClientError, match="nobody has cancelled the loop"):
         job.run()
     assert not cluster.committed("billing")
+
+
+class Exits:
+    """Waits with the others of its batch until the record ``exit`` raises; `ended` has how the others ended."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error, self.ended = error, list[bytes]()
+
+    async def __call__(self, given: Any) -> list[bytes]:
+        await asyncio.sleep(0)
+        if isinstance(given, list) or given.value() == b"exit":
+            raise self.error
+        try:
+            await asyncio.sleep(WAIT_S)
+        except asyncio.CancelledError:
+            self.ended.append(given.value())
+            raise
+        return [given.value()]
+
+
+@pytest.mark.parametrize("form", ["transform", "transform_batch"])
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=repr)
+def test_what_is_no_exception_comes_out_of_run_aborts_leaves_the_group_and_leaves_no_coroutine_behind(
+    cluster: SimulatedCluster, error: BaseException, form: str
+) -> None:
+    cluster.write("orders", [b"1", b"exit", b"2"])
+    exits = Exits(error)
+    job = Job(cluster, **{form: exits}, **SKIPPED)
+    out_of_run: list[BaseException] = []
+    ended: list[bytes] = []
+
+    async def main() -> None:
+        try:
+            await job.loop.run()
+        except BaseException as caught:
+            out_of_run.append(caught)
+            ended.extend(sorted(exits.ended))
+            raise
+
+    with pytest.raises(type(error)) as caught:
+        asyncio.run(main())
+    assert (caught.value, *out_of_run) == (error, error)
+    assert ended == ([b"1", b"2"] if form == "transform" else [])
+    assert (cluster.values("invoices"), cluster.committed("billing")) == ([], {})
+    assert [event.reason for event in job.events if isinstance(event, LoopStopped)] == [type(error).__name__]
+
+
+def test_the_first_cancellation_is_the_one_that_comes_out(cluster: SimulatedCluster) -> None:
+    async def main() -> BaseException:
+        held = Held()
+        running = asyncio.create_task(Job(cluster, held).loop.run())
+        await asyncio.wait_for(held.has_begun.wait(), WAIT_S)
+        for message in ("of the scope", "of another"):
+            running.cancel(message)
+            await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await running
+        return caught.value
+
+    cluster.write("orders", values(1))
+    assert asyncio.run(main()).args == ("of the scope",)
+
+
+def test_health_is_that_of_the_loop_for_a_probe_and_for_metrics(cluster: SimulatedCluster) -> None:
+    job = Job(cluster, returned)
+    seen: list[LoopHealth] = []
+    with ProbeServer(job.loop.health, 0, "127.0.0.1"):
+        cluster.after(10, lambda: seen.append(job.loop.health()))
+        job.run()
+    assert [(health.live, health.ready) for health in (*seen, job.loop.health())] == [(True, True), (False, False)]
 
 
 def test_what_the_page_shows_prices_each_order_until_sigterm(

@@ -105,6 +105,7 @@ async def run_in_an_event_loop() -> None:
     assert_type(await loop.run(), None)
     assert_type(loop.counters, Counters)
     assert_type(loop.gate, CommitGate)
+    assert_type(loop.health(), LoopHealth)
     loop.stop("the reason")
 
 
