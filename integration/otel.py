@@ -7,7 +7,7 @@ has none. It is linked to the context in each record's headers, and passes its o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -74,22 +74,29 @@ class TransactionTracing:
 
         return trace_event
 
-    def transform(self, transform: Callable[[Any], Outputs]) -> Callable[[Any], Outputs]:
+    def transform(
+        self, transform: Callable[[Any], Outputs | Awaitable[Outputs] | AsyncIterable[Output]]
+    ) -> Callable[[Any], Any]:
         """Return ``transform`` traced: its records are linked, its outputs carry the context, its own spans are inside.
 
-        It may be a transform of one record or of a batch. Outputs with headers leave the loop's fastest path;
-        ``pass_on=False`` keeps them on it.
+        It may be a transform of one record or of a batch, and an ``async def`` of either. Outputs with headers leave
+        the loop's fastest path; ``pass_on=False`` keeps them on it.
         """
 
         def traced(given: Any) -> Any:
-            with self.processing(*(given if isinstance(given, list) else [given])) as headers:
+            records = given if isinstance(given, list) else [given]
+            with self.processing(*records) as headers:
                 made: Any = transform(given)
-                outputs = [made] if isinstance(made, (bytes, OutputRecord)) else made
-                if not hasattr(outputs, "__iter__"):  # nothing, or what the loop refuses
-                    return made
-                return [self._passing_on(output, headers) for output in outputs]
+                if isinstance(made, (Awaitable, AsyncIterable)):
+                    return self._later(made, records)
+                return self._all_passing_on(made, headers)
 
         return traced
+
+    async def _later(self, made: Any, records: Sequence[Record]) -> Any:
+        with self.processing(*records) as headers:
+            outputs = [output async for output in made] if isinstance(made, AsyncIterable) else await made
+            return self._all_passing_on(outputs, headers)
 
     @contextmanager
     def processing(self, *records: Record) -> Iterator[list[Header]]:
@@ -144,6 +151,12 @@ class TransactionTracing:
             return None
         found = trace.get_current_span(propagate.extract(carrier, Context())).get_span_context()
         return found if found.is_valid else None
+
+    def _all_passing_on(self, made: Any, headers: list[Header]) -> Any:
+        outputs = [made] if isinstance(made, (bytes, OutputRecord)) else made
+        if not hasattr(outputs, "__iter__"):  # nothing, or what the loop refuses
+            return made
+        return [self._passing_on(output, headers) for output in outputs]
 
     def _passing_on(self, output: Output, headers: list[Header]) -> Output:
         if not headers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
 
-from eos_client import EosConfig, ExactlyOnceLoop, Outcome, OutputRecord, observe
+from eos_client import AsyncExactlyOnceLoop, EosConfig, ExactlyOnceLoop, Outcome, OutputRecord, observe
 from eos_client.core.commit_gate import GateRule
 from eos_client.core.model import GroupGeneration
 from eos_client.errors import TransformError
@@ -89,7 +90,7 @@ def write_traced(cluster: SimulatedCluster, values: list[bytes], *headers: tuple
 def run_loop(cluster: SimulatedCluster, traced: Traced, transform: Any, seconds: float = 10.0, **options: Any) -> None:
     kind = options.pop("kind", "transform")
     given: dict[str, Any] = {kind: traced.tracing.transform(transform)}
-    loop = ExactlyOnceLoop(
+    loop = options.pop("loop_kind", ExactlyOnceLoop)(
         EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", **options),
         [SOURCE],
         **given,
@@ -98,7 +99,10 @@ def run_loop(cluster: SimulatedCluster, traced: Traced, transform: Any, seconds:
         clients=cluster,
     )
     cluster.after(seconds, loop.stop)
-    loop.run()
+    if isinstance(loop, AsyncExactlyOnceLoop):
+        asyncio.run(loop.run())
+    else:
+        loop.run()
 
 
 def test_a_transaction_is_one_span_linked_to_its_records_and_its_outputs_carry_its_context(cluster, traced):
@@ -210,6 +214,29 @@ def test_spans_of_the_transform_are_inside_that_of_the_transaction_also_in_a_gen
     assert (inner.name, outer.name) == ("price", "process orders")
     assert inner.parent is not None
     assert inner.parent.span_id == outer.get_span_context().span_id
+
+
+@pytest.mark.parametrize("kind", ["transform", "transform_batch"])
+@pytest.mark.parametrize("is_generator", [False, True], ids=["returns", "yields"])
+def test_an_async_transform_has_its_spans_inside_and_its_outputs_carry_the_context(cluster, traced, is_generator, kind):
+    tracer = traced.provider.get_tracer("application")
+
+    async def price(given: Any) -> list[OutputRecord]:
+        with tracer.start_as_current_span("price"):
+            await asyncio.sleep(0)
+            return [output(record.value()) for record in (given if isinstance(given, list) else [given])]
+
+    async def each(given: Any) -> Any:
+        for made in await price(given):
+            yield made
+
+    write_traced(cluster, [b"1", b"2"], UPSTREAM)
+    run_loop(cluster, traced, each if is_generator else price, kind=kind, loop_kind=AsyncExactlyOnceLoop)
+    *inside, outer = traced.spans
+    assert ([span.name for span in inside], outer.name) == (["price"] * len(inside), "process orders")
+    assert {span.parent and span.parent.span_id for span in inside} == {outer.get_span_context().span_id}
+    assert attributes(outer)["messaging.batch.message_count"] == 2
+    assert [record.headers for record in cluster.read(SINK)] == [(("traceparent", traceparent_of(outer)),)] * 2
 
 
 @pytest.mark.parametrize("made", [None, [], b"one", OutputRecord(value=b"one"), [b"one", b"two"], 17, {"no": "output"}])
