@@ -26,6 +26,8 @@ from tests.support.waiting import WAIT_S
 
 TURNS = 10
 """Of the event loop, in which a cancellation would have come through."""
+CLEANING_UP_S = 0.05
+"""What a cancelled transform takes: longer than an abort."""
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "asyncio.md").read_text(encoding="utf-8")
 (SHOWN,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
@@ -293,6 +295,7 @@ class Exits:
         try:
             await asyncio.sleep(WAIT_S)
         except asyncio.CancelledError:
+            await asyncio.sleep(CLEANING_UP_S)
             self.ended.append(given.value())
             raise
         return [given.value()]
