@@ -17,11 +17,12 @@ from eos_client.config import EosConfig
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.loop_health import LoopHealth
-from eos_client.loop.concurrent_transform import ConcurrentTransform, EventLoopThread, outputs_of_call
+from eos_client.loop.concurrent_transform import AwaitedBatch, ConcurrentTransform, EventLoopThread
 from eos_client.loop.exactly_once_loop import ExactlyOnceLoop
-from eos_client.loop.serialised_records import reader
+from eos_client.loop.record_failures import as_given
+from eos_client.loop.serialised_records import reader, writer
 from eos_client.observe import Counters, EventHook, log_event
-from eos_client.ports import AsyncBatchTransform, AsyncTransform, BatchTransform, ClientLibrary
+from eos_client.ports import AsyncBatchTransform, AsyncTransform, ClientLibrary
 
 _CANCELLED = "the task that runs the loop was cancelled"
 _CANCELLED_INSIDE = (
@@ -56,11 +57,13 @@ class AsyncExactlyOnceLoop:
                 f"concurrency_max={concurrency_max!r} must be at least 1, which transforms one record after another."
             )
         event_loop = self._event_loop = EventLoopThread()
+        take = writer(config, output_topic) or as_given
         given: dict[str, Any] = {}
         if transform is not None:
-            given["transform"] = ConcurrentTransform(transform, event_loop, concurrency_max, reader(config))
+            read = reader(config)
+            given["transform"] = ConcurrentTransform(transform, event_loop, concurrency_max, read, take)
         if transform_batch is not None:
-            given["transform_batch"] = _waiting(transform_batch, event_loop)
+            given["transform_batch"] = AwaitedBatch(transform_batch, event_loop, take)
         self._loop: ExactlyOnceLoop[Any, Any] = ExactlyOnceLoop(
             config,
             topics,
@@ -125,7 +128,3 @@ class AsyncExactlyOnceLoop:
     def stop(self, reason: str = "stop() was called") -> None:
         """Ask the loop to stop; returns at once and may be called from any thread or a signal handler."""
         self._loop.stop(reason)
-
-
-def _waiting(transform_batch: AsyncBatchTransform, event_loop: EventLoopThread) -> BatchTransform:
-    return lambda records: event_loop.wait_for(outputs_of_call(transform_batch, records))

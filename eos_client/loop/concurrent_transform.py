@@ -8,10 +8,12 @@ from collections.abc import AsyncIterable, Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
-from eos_client.loop.record_failures import outputs_of
+from eos_client.errors import shown
+from eos_client.loop.record_failures import as_given, content_of, each_output, put_back
 from eos_client.ports import AsyncTransform, Output
 
 _Result = TypeVar("_Result")
+Taking = Callable[[Any], Any]
 
 
 class _ExitError(BaseException):
@@ -61,28 +63,33 @@ class EventLoopThread:
             self._running.cancel()
 
 
-async def outputs_of_call(
-    transform: AsyncTransform, given: Any, read: Callable[[Any], Any] | None = None
-) -> list[Output]:
-    """Return the outputs of ``transform``, a coroutine function or an asynchronous generator.
-
-    It is called with ``given``, or with what ``read`` makes of that.
-    """
+async def _outputs_of_call(transform: AsyncTransform, given: Any, take: Taking) -> list[Output]:
+    """Return the outputs of ``transform``, a coroutine function or an asynchronous generator, each as it was given."""
     try:
-        return await _awaited(transform(given if read is None else read(given)))
+        made: Any = transform(given)
+        if isinstance(made, AsyncIterable):
+            return [take(output) async for output in made]
+        if not inspect.isawaitable(made):
+            raise TypeError(
+                f"the transform returned {shown(made)} and no coroutine; AsyncExactlyOnceLoop takes async functions, "
+                "ExactlyOnceLoop the others"
+            )
+        return [take(output) for output in each_output(await made)]
     except (SystemExit, KeyboardInterrupt) as error:
         raise _ExitError(error) from error
 
 
-async def _awaited(made: Any) -> list[Output]:
-    if isinstance(made, AsyncIterable):
-        return [output async for output in made]
-    if not inspect.isawaitable(made):
-        raise TypeError(
-            f"the transform returned {made!r} and no coroutine; AsyncExactlyOnceLoop takes async functions, "
-            "ExactlyOnceLoop the others"
-        )
-    return outputs_of(await made)
+class AwaitedBatch:
+    """The transform of a batch whose coroutine is waited for. ``take`` makes of an output what is kept of it."""
+
+    def __init__(self, transform_batch: AsyncTransform, event_loop: EventLoopThread, take: Taking = as_given) -> None:
+        self._transform_batch = transform_batch
+        self._event_loop = event_loop
+        self._take = take
+
+    def __call__(self, records: Sequence[Any]) -> list[Output]:
+        """Return the outputs of ``records``, or raise what the coroutine raised."""
+        return self._event_loop.wait_for(_outputs_of_call(self._transform_batch, records, self._take))
 
 
 class ConcurrentTransform:
@@ -90,7 +97,7 @@ class ConcurrentTransform:
 
     Those of one partition with the same key are run one after another, and none of them after one that has failed:
     what becomes of that one is settled first. ``read`` makes of a message what ``transform`` gets
-    (None: it gets the message).
+    (None: it gets the message), ``take`` of an output what is kept of it.
     """
 
     def __init__(
@@ -99,9 +106,11 @@ class ConcurrentTransform:
         event_loop: EventLoopThread,
         concurrency_max: int,
         read: Callable[[Any], Any] | None = None,
+        take: Taking = as_given,
     ) -> None:
         self._transform = transform
         self._read = read
+        self._take = take
         self._event_loop = event_loop
         self._concurrency_max = concurrency_max
         self._made: dict[int, list[Output] | Exception] = {}
@@ -119,8 +128,16 @@ class ConcurrentTransform:
             raise made
         return made
 
+    def _call(self, record: Any) -> Any:
+        return self._transform(record if self._read is None else self._read(record))
+
     async def _outputs_of(self, record: Any) -> list[Output]:
-        return await outputs_of_call(self._transform, record, self._read)
+        content = content_of(record)
+        try:
+            return await _outputs_of_call(self._call, record, self._take)
+        except BaseException:
+            put_back(record, content)
+            raise
 
     async def _run_ahead(self, records: Sequence[Any]) -> dict[int, list[Output] | Exception]:
         made: dict[int, list[Output] | Exception] = {}

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from eos_client.config import EosConfig
 from eos_client.confluent.serialisation import Deserializers, Serializers
-from eos_client.loop.concurrent_transform import ConcurrentTransform
+from eos_client.loop.concurrent_transform import AwaitedBatch, ConcurrentTransform
 from eos_client.loop.record_failures import each_output
 from eos_client.ports import Outputs, Transform
 
@@ -28,6 +28,12 @@ def reader(config: EosConfig[Any, Any]) -> Callable[[Any], Any] | None:
     return read if deserializers else None
 
 
+def writer(config: EosConfig[Any, Any], default_topic: str | None) -> Callable[[Any], Any] | None:
+    """Return what makes of an output one with bytes in it; None where outputs are written as they are."""
+    serializers = Serializers(config.key_serializer, config.value_serializer)
+    return (lambda output: serializers.output(output, default_topic)) if serializers else None
+
+
 def with_serialisers(
     transform: Any, config: EosConfig[Any, Any], default_topic: str | None, *, takes_batches: bool = False
 ) -> Transform:
@@ -37,13 +43,13 @@ def with_serialisers(
     ``transform`` is called with a list of records.
     """
     read = reader(config)
-    serializers = Serializers(config.key_serializer, config.value_serializer)
     inner = transform
     if read is not None and not isinstance(transform, ConcurrentTransform):  # which reads by itself
         inner = _deserialised(transform, read, takes_batches=takes_batches)
-    if not serializers:
+    write = writer(config, default_topic)
+    if write is None or isinstance(transform, (ConcurrentTransform, AwaitedBatch)):  # which write by themselves
         return cast("Transform", inner)
-    return lambda given: [serializers.output(each, default_topic) for each in each_output(inner(given))]
+    return lambda given: [*map(write, each_output(inner(given)))]
 
 
 def _deserialised(transform: Any, read: Callable[[Any], Any], *, takes_batches: bool) -> Callable[[Any], Outputs]:

@@ -28,11 +28,12 @@ def cluster() -> SimulatedCluster:
 
 def run(cluster: SimulatedCluster, transform: Any, form: str = "transform", **options: Any) -> None:
     config = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", **options)
-    kind: Any = AsyncExactlyOnceLoop if form == "async" else ExactlyOnceLoop
-    given = {"transform" if form == "async" else form: transform}
+    is_async = form.startswith("async")
+    kind: Any = AsyncExactlyOnceLoop if is_async else ExactlyOnceLoop
+    given = {{"async": "transform", "async batch": "transform_batch"}.get(form, form): transform}
     loop = kind(config, ["orders"], **given, output_topic="invoices", hook=lambda event: None, clients=cluster)
     cluster.after(30, loop.stop)
-    asyncio.run(loop.run()) if form == "async" else loop.run()
+    asyncio.run(loop.run()) if is_async else loop.run()
 
 
 # -- outputs -----------------------------------------------------------------------------------------------------------
@@ -131,6 +132,11 @@ async def one_content_later(record: Any) -> OutputRecord:
     return one_content(record)
 
 
+async def one_content_of_a_batch_later(records: list[Any]) -> Any:
+    for record in records:
+        yield one_content(record)
+
+
 @pytest.mark.parametrize(
     ("transform", "form"),
     [
@@ -138,6 +144,7 @@ async def one_content_later(record: Any) -> OutputRecord:
         (one_content_yielded, "transform"),
         (one_content_of_a_batch, "transform_batch"),
         (one_content_later, "async"),
+        (one_content_of_a_batch_later, "async batch"),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
@@ -164,9 +171,23 @@ def changes_its_batch(records: list[Any]) -> list[bytes]:
     return [changes_its_record(record) for record in records]
 
 
+async def changes_its_record_later(record: Any) -> bytes:
+    return changes_its_record(record)
+
+
+async def changes_its_batch_later(records: list[Any]) -> list[bytes]:
+    return changes_its_batch(records)
+
+
 @pytest.mark.parametrize("attempts", [1, 3])
 @pytest.mark.parametrize(
-    ("transform", "form"), [(changes_its_record, "transform"), (changes_its_batch, "transform_batch")]
+    ("transform", "form"),
+    [
+        (changes_its_record, "transform"),
+        (changes_its_batch, "transform_batch"),
+        (changes_its_record_later, "async"),
+        (changes_its_batch_later, "async batch"),
+    ],
 )
 def test_a_record_that_the_transform_changes_is_as_it_was_for_each_attempt_and_in_its_letter(
     cluster: SimulatedCluster, transform: Any, form: str, attempts: int
