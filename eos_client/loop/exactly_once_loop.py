@@ -347,6 +347,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._session.recover(error)
             self._apply_endings()
             self._forget_transaction()
+            self._records_to_repeat = 0  # or that record is transformed until the time to stop is up
             return
         except (errors.AbortableError, errors.RebuildProducerError) as error:
             is_explained = isinstance(error, RefusedRecordsError)

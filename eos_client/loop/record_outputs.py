@@ -278,7 +278,7 @@ class RecordOutputs:
                 if (refusal := self._refusal_of(record)) is not None:
                     found.append((record, refusal))  # noqa: PERF401  # what was found before an error counts
         except (AbortableError, RebuildProducerError) as error:
-            if not found:
+            if not found or isinstance(error, StoppedMeanwhileError):
                 return error
         if not found:
             return AbortableError(f"an output was refused, but not when it was written again: {refused.__cause__}")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import tenacity
 
-from eos_client import EosConfig, ExactlyOnceLoop
+from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
 from eos_client.errors import ConfigurationError
 from eos_client.loop.record_failures import FailedRecords, RetryPolicyError, StoppedMeanwhileError
 from eos_client.observe import Counters, RecordDeadLettered, TransactionAborted
@@ -184,6 +184,39 @@ def test_a_loop_that_is_stopped_while_a_record_waits_ends_at_once_and_leaves_the
     cluster.after(20, second.stop)
     second.run()
     assert cluster.values("invoices") == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize(("takes_batches", "stop_at_s"), [(False, 10), (True, 10), (True, 20)])
+def test_a_stop_between_attempts_repeats_nothing_of_a_batch_that_was_aborted_before(takes_batches, stop_at_s):
+    cluster = SimulatedCluster(seed=1)
+    for topic in ("orders", "invoices", "letters"):
+        cluster.create_topic(topic)
+    cluster.write("orders", [b"too large", b"never"])
+    calls: list[bytes] = []
+
+    def price(record):
+        calls.append(record.value())
+        if record.value() == b"too large":
+            return OutputRecord("invoices", value=b"x" * 2_000_000)  # which aborts the batch
+        raise ConnectionError("the service is away")
+
+    def price_all(records):
+        return [price(record) for record in records]
+
+    patient = config(transform_attempts_max=5, transform_backoff_s=4, **LETTERS)
+    transform: Any = {"transform_batch": price_all} if takes_batches else {"transform": price}
+    loop = ExactlyOnceLoop(patient, ["orders"], **transform, clients=cluster)
+    calls_at_stop: list[int] = []
+
+    def stop():
+        calls_at_stop.append(len(calls))
+        loop.stop()
+
+    cluster.after(stop_at_s, stop)
+    loop.run()
+    assert calls_at_stop
+    assert len(calls) == calls_at_stop[0]
+    assert cluster.values("letters") == []
 
 
 def test_a_stop_is_heard_between_attempts_that_do_not_wait():
