@@ -16,6 +16,7 @@ import structlog
 
 from eos_client.core.commit_gate import GateRule
 from eos_client.core.model import GroupGeneration, InputPartition, named
+from eos_client.errors import ConfigurationError
 
 LOGGER = logging.getLogger("eos_client")
 """The logger of the standard library for events, librdkafka's lines, and exceptions that hooks have raised."""
@@ -287,7 +288,12 @@ class _SafeHook:
 
 
 def safe_hook(hook: EventHook) -> EventHook:
-    """Return ``hook`` guarded: an exception that it raises is logged with the hook's name and not raised."""
+    """Return ``hook`` guarded: an exception that it raises is logged with the hook's name and not raised.
+
+    Raises ConfigurationError for what cannot be called.
+    """
+    if not callable(hook):
+        raise ConfigurationError(f"hook={hook!r} must be a function of one event.")
     return hook if isinstance(hook, _SafeHook) else _SafeHook(hook)
 
 

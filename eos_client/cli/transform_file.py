@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from eos_client.cli.failures import TransformLoadError
+from eos_client.loop.transform_check import why_unfit
 
 Transform = Callable[[Any], Any]
 
@@ -32,9 +33,9 @@ def load_transform(reference: str, *, takes_batches: bool = False) -> Transform:
     path = Path(file_text)
     if not path.is_file():
         raise TransformLoadError(f"{reference}: there is no file {path.absolute()}. Check the path before the ':'")
-    transform = _attribute_of(_import_file(path.resolve(), reference), name, reference)
-    one, parameter = ("one list of records", "records") if takes_batches else ("one record", "record")
-    _require_takes(one, parameter, transform, name, reference)
+    transform: Transform = _attribute_of(_import_file(path.resolve(), reference), name, reference)
+    if unfit := why_unfit(transform, takes_batches=takes_batches):
+        raise TransformLoadError(f"{reference}: {name}{unfit}")
     return transform
 
 
@@ -62,15 +63,13 @@ def _place_in(path: Path, error: BaseException) -> str:
     return f"line {lines[-1]}" if lines else "line unknown"
 
 
-def _attribute_of(module: ModuleType, dotted_name: str, reference: str) -> Transform:
+def _attribute_of(module: ModuleType, dotted_name: str, reference: str) -> Any:
     found: Any = module
     for part in dotted_name.split("."):
         if not hasattr(found, part):
             raise TransformLoadError(f"{reference}: {module.__file__} has no {part!r}{_suggestion(module, part)}")
         found = getattr(found, part)
-    if not callable(found):
-        raise TransformLoadError(f"{reference}: {dotted_name} is a {type(found).__name__}, not a function")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _suggestion(module: ModuleType, name: str) -> str:
@@ -83,18 +82,3 @@ def _suggestion(module: ModuleType, name: str) -> str:
     if close:
         return f". Did you mean {close[0]!r}?"
     return f". Its functions: {', '.join(functions)}" if functions else ". It defines no function"
-
-
-def _require_takes(one: str, parameter: str, transform: Transform, name: str, reference: str) -> None:
-    if inspect.iscoroutinefunction(transform) or inspect.isasyncgenfunction(transform):
-        raise TransformLoadError(f"{reference}: {name} is async; the loop calls a plain function or generator")
-    try:
-        signature = inspect.signature(transform)
-    except ValueError:  # some builtins have none: let the call show
-        return
-    try:
-        signature.bind(object())
-    except TypeError as error:
-        raise TransformLoadError(
-            f"{reference}: {name}{signature} cannot be called with {one}: {error}. Define {name}({parameter})"
-        ) from error

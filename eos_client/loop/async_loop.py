@@ -21,6 +21,7 @@ from eos_client.loop.concurrent_transform import AwaitedBatch, ConcurrentTransfo
 from eos_client.loop.exactly_once_loop import ExactlyOnceLoop
 from eos_client.loop.record_failures import as_given
 from eos_client.loop.serialised_records import reader, writer
+from eos_client.loop.transform_check import check_transform
 from eos_client.observe import Counters, EventHook, log_event
 from eos_client.ports import AsyncBatchTransform, AsyncTransform, ClientLibrary
 
@@ -52,17 +53,20 @@ class AsyncExactlyOnceLoop:
         hook: EventHook = log_event,
         clients: ClientLibrary = CONFLUENT_KAFKA,
     ) -> None:
-        if concurrency_max < 1:
+        if not isinstance(concurrency_max, int) or isinstance(concurrency_max, bool) or concurrency_max < 1:
             raise errors.ConfigurationError(
-                f"concurrency_max={concurrency_max!r} must be at least 1, which transforms one record after another."
+                f"concurrency_max={concurrency_max!r} must be a whole number of at least 1, which transforms one "
+                "record after another."
             )
         event_loop = self._event_loop = EventLoopThread()
         take = writer(config, output_topic) or as_given
         given: dict[str, Any] = {}
         if transform is not None:
+            check_transform("transform", transform, takes_batches=False, may_be_async=True)
             read = reader(config)
             given["transform"] = ConcurrentTransform(transform, event_loop, concurrency_max, read, take)
         if transform_batch is not None:
+            check_transform("transform_batch", transform_batch, takes_batches=True, may_be_async=True)
             given["transform_batch"] = AwaitedBatch(transform_batch, event_loop, take)
         self._loop: ExactlyOnceLoop[Any, Any] = ExactlyOnceLoop(
             config,

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from eos_client.errors import shown
-from eos_client.loop.record_failures import as_given, content_of, each_output, put_back
+from eos_client.loop.record_failures import TransformUnfitError, as_given, content_of, each_output, put_back
 from eos_client.ports import AsyncTransform, Output
 
 _Result = TypeVar("_Result")
@@ -70,9 +70,9 @@ async def _outputs_of_call(transform: AsyncTransform, given: Any, take: Taking) 
         if isinstance(made, AsyncIterable):
             return [take(output) async for output in made]
         if not inspect.isawaitable(made):
-            raise TypeError(
+            raise TransformUnfitError(
                 f"the transform returned {shown(made)} and no coroutine; AsyncExactlyOnceLoop takes async functions, "
-                "ExactlyOnceLoop the others"
+                "ExactlyOnceLoop the others. No record was given up."
             )
         return [take(output) for output in each_output(await made)]
     except (SystemExit, KeyboardInterrupt) as error:

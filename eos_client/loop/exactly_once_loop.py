@@ -31,6 +31,7 @@ from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
 from eos_client.loop.serialised_records import with_serialisers
 from eos_client.loop.stop_signals import StopSignals
 from eos_client.loop.transaction_size import RepeatedAborts, TransactionSize
+from eos_client.loop.transform_check import check_transform
 from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event, safe_hook
 from eos_client.ports import BatchTransform, ClientLibrary, K_co, V_co
 
@@ -110,7 +111,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self.config = config
         self.counters = Counters()
         self._topics = _checked_topics(topics, config.dead_letter_topic)
-        self._output_topic = output_topic
+        self._output_topic = _checked_output_topic(output_topic)
         self._hook = hook = safe_hook(hook)
         self._events = InputEvents(hook, config.group_id, self._topics)
         self._clock = clients.clock
@@ -540,7 +541,17 @@ def _one_transform(transform: Any, transform_batch: Any) -> Any:
             f"transform={transform!r} and transform_batch={transform_batch!r}: give the loop one of the two, a "
             "function of one record or a function of a list of records."
         )
+    takes_batches = transform is None
+    check_transform("transform_batch" if takes_batches else "transform", given[0], takes_batches=takes_batches)
     return given[0]
+
+
+def _checked_output_topic(output_topic: str | None) -> str | None:
+    if output_topic is None or (isinstance(output_topic, str) and output_topic):
+        return output_topic
+    raise errors.ConfigurationError(
+        f"output_topic={output_topic!r} must be the name of a topic, or None where each output names its own."
+    )
 
 
 def _checked_topics(topics: Sequence[str], dead_letter_topic: str | None) -> list[str]:

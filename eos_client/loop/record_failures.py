@@ -23,7 +23,6 @@ from eos_client.transform_retry import bounded
 ONE_OUTPUT = frozenset({bytes, OutputRecord})
 """What a transform may return instead of an iterable of outputs."""
 
-_IS_ASYNC = "make it a plain function or generator, or give it to AsyncExactlyOnceLoop; it is not awaited"
 NO_OUTPUTS = frozenset({str, bytearray, memoryview})
 """What can be iterated, and would be taken for outputs where it is empty."""
 RecordKey = tuple[str, int, int]
@@ -42,6 +41,14 @@ class StoppedMeanwhileError(AbortableError):
 
 class RetryPolicyError(ConfigurationError):
     """The application's ``transform_retry`` has raised an error of its own, which is no failure of a record."""
+
+
+class TransformUnfitError(ConfigurationError):
+    """The transform does not fit the loop that it was given to, which is no failure of a record."""
+
+
+NO_FAILURE_OF_A_RECORD = (StoppedMeanwhileError, RetryPolicyError, TransformUnfitError)
+"""What ``on_error`` does not apply to, though it is raised where a record is transformed or its outputs are written."""
 
 
 class FailedRecords:
@@ -181,6 +188,8 @@ class FailedRecords:
         began_at = 0.0
 
         def is_over(pause_s: float) -> bool:
+            if failure and isinstance(failure[0], TransformUnfitError):
+                return True
             return limit_s is not None and self._clock() - began_at + pause_s > limit_s
 
         def noted(record: Any) -> list[Output]:
@@ -231,17 +240,22 @@ def _transform_error(record: Record, error: BaseException) -> TransformError:
 
 
 def no_outputs(made: Any) -> TypeError | None:
-    """Return the error for a transform's result that is neither an output nor an iterable of them, else None."""
+    """Return the error for a transform's result that is neither an output nor an iterable of them, else None.
+
+    Raises TransformUnfitError for what would have to be awaited.
+    """
     is_iterable = hasattr(made, "__iter__") and type(made) not in NO_OUTPUTS
     if type(made) in ONE_OUTPUT or is_iterable or made is None:
         return None
+    said = f"the transform returned {shown(made)}; it must return an output or an iterable of them"
     if inspect.iscoroutine(made):
         made.close()  # or Python warns that nobody awaits it
-    is_async = hasattr(made, "__await__") or hasattr(made, "__aiter__")
-    way_out = _IS_ASYNC if is_async else "return a list, or yield"
-    return TypeError(
-        f"the transform returned {shown(made)}; it must return an output or an iterable of them: {way_out}"
-    )
+    if hasattr(made, "__await__") or hasattr(made, "__aiter__"):
+        raise TransformUnfitError(
+            f"{said}, and is not awaited: make it a plain function or generator, or give it to AsyncExactlyOnceLoop. "
+            "No record was given up."
+        )
+    return TypeError(f"{said}: return a list, or yield")
 
 
 def each_output(made: Any) -> Iterable[Output]:

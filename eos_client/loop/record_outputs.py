@@ -28,10 +28,11 @@ from eos_client.errors import (
 )
 from eos_client.loop.concurrent_transform import ConcurrentTransform
 from eos_client.loop.record_failures import (
+    NO_FAILURE_OF_A_RECORD,
     NO_OUTPUTS,
     FailedRecords,
-    RetryPolicyError,
     StoppedMeanwhileError,
+    TransformUnfitError,
     as_given,
     content_of,
     each_output,
@@ -170,6 +171,8 @@ class RecordOutputs:
         contents = [*map(content_of, records)]
         try:
             return _taken(each_output(self._transform_batch(list(records))))
+        except NO_FAILURE_OF_A_RECORD:
+            raise
         except Exception as error:  # noqa: BLE001  # whatever the application raises is the failure of some record
             deque(map(put_back, records, contents), maxlen=0)
             return error
@@ -199,7 +202,7 @@ class RecordOutputs:
                     raise TypeError(made)  # noqa: TRY301  # the handler names it
                 elif made is not None:
                     _take(made, outputs)
-        except (StoppedMeanwhileError, RetryPolicyError):
+        except NO_FAILURE_OF_A_RECORD:
             raise
         except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
             self._write_all(outputs)
@@ -240,6 +243,8 @@ class RecordOutputs:
         """Write one output of any kind, waiting for room in the local queue; raises an error that names the defect."""
         try:
             self._session.enqueue(*self._with_topic(output))
+        except NO_FAILURE_OF_A_RECORD:
+            raise
         except (OutputRefusedError, TypeError, ValueError) as error:
             raise _RefusedError from error
 
@@ -254,7 +259,10 @@ class RecordOutputs:
             raise TypeError(f"the transform gave {given}; it must return or yield OutputRecord objects or bytes")
         topic = self._default_topic if output.topic is None else output.topic
         if topic is None:
-            raise TypeError(f"{shown(output)} names no topic and the loop has no output_topic; set one of them")
+            raise TransformUnfitError(
+                f"{shown(output)} names no topic and the loop has no output_topic: set one of them. No record was "
+                "given up."
+            )
         return topic, output
 
     # -- failures ------------------------------------------------------------------------------------------------
@@ -309,7 +317,7 @@ class RecordOutputs:
         """Return why the outputs of ``record`` cannot be written, None if they can. Writes them."""
         try:
             outputs = outputs_of(self._transform(record))
-        except (StoppedMeanwhileError, RetryPolicyError):
+        except NO_FAILURE_OF_A_RECORD:
             raise
         except Exception:  # noqa: BLE001  # a transform that raises was settled already
             return None

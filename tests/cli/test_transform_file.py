@@ -107,7 +107,7 @@ def test_a_file_that_calls_sys_exit_at_import_does_not_end_the_program_silently(
 def test_a_function_of_batches_is_asked_to_take_a_list(write: Any) -> None:
     path = write("pricing_k.py", "def price(): ...\ndef price_all(records): ...\n")
     assert load_transform(f"{path}:price_all", takes_batches=True).__name__ == "price_all"
-    with pytest.raises(TransformLoadError, match=r"with one list of records: .* Define price\(records\)"):
+    with pytest.raises(TransformLoadError, match=r"with one list of records: .* Give it one parameter, records"):
         load_transform(f"{path}:price", takes_batches=True)
 
 

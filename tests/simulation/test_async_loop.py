@@ -166,10 +166,16 @@ def test_stop_names_the_record_and_the_error_keeps_its_cause(cluster: SimulatedC
     assert cluster.values("invoices") == []
 
 
-def test_a_plain_function_is_told_where_it_belongs(cluster: SimulatedCluster) -> None:
-    cluster.write("orders", values(1))
-    with pytest.raises(TransformError, match="AsyncExactlyOnceLoop takes async functions, ExactlyOnceLoop the others"):
-        Job(cluster, lambda record: [record.value()]).run()
+@pytest.mark.parametrize("name", ["transform", "transform_batch"])
+def test_a_plain_function_is_told_where_it_belongs_and_no_record_is_given_up(
+    cluster: SimulatedCluster, name: str
+) -> None:
+    cluster.write("orders", values(1, 2))
+    given: dict[str, Any] = {"transform": None, name: lambda _: []}
+    words = "AsyncExactlyOnceLoop takes async functions, ExactlyOnceLoop the others"
+    with pytest.raises(ConfigurationError, match=words):
+        Job(cluster, **given, on_error="skip").run()
+    assert cluster.committed() == {}
 
 
 @pytest.mark.parametrize(("given", "words"), [({"concurrency_max": 0}, "concurrency_max=0"), ({}, "one of the two")])
