@@ -226,7 +226,13 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     def _run(self) -> None:
         try:
-            self._start()
+            try:
+                self._start()
+            except errors.ClusterUnavailableError as error:
+                if self._stop_reason is None:
+                    raise
+                self._hook(ClientReported(client="loop", error=str(error)))
+                return
             self._work()
             while self._must_repeat:
                 self._work()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from eos_client import EosConfig, ExactlyOnceLoop
+from eos_client import AsyncExactlyOnceLoop, EosConfig, ExactlyOnceLoop
 from eos_client.errors import ClusterUnavailableError
+from eos_client.observe import ClientReported, LoopStopped
 
 
 @pytest.mark.parametrize("client", ["consumer-1", "producer-1"])
@@ -19,3 +21,26 @@ def test_metadata_that_no_broker_answers_end_the_start_with_the_address(client: 
     simulated_cluster.lose_reply("Metadata", client)
     with loop, pytest.raises(ClusterUnavailableError, match=r"bootstrap\.servers 'simulated' within 10 s"):
         loop.run()
+
+
+async def nothing(_: Any) -> None:
+    pass
+
+
+@pytest.mark.parametrize("client", ["consumer-1", "producer-1"])
+@pytest.mark.parametrize("kind", [ExactlyOnceLoop, AsyncExactlyOnceLoop])
+def test_a_loop_that_was_stopped_while_it_started_returns_and_tells_why_it_did_not_start(
+    kind: Any, client: str, simulated_cluster: Any
+) -> None:
+    for topic in ("orders", "invoices"):
+        simulated_cluster.create_topic(topic)
+    config = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing")
+    transform: Any = nothing if kind is AsyncExactlyOnceLoop else lambda _: None
+    told: list[Any] = []
+    loop = kind(config, ["orders"], transform, output_topic="invoices", hook=told.append, clients=simulated_cluster)
+    simulated_cluster.lose_reply("Metadata", client)
+    loop.stop("nobody wants it")
+    asyncio.run(loop.run()) if kind is AsyncExactlyOnceLoop else loop.run()
+    (reported,) = [event for event in told if isinstance(event, ClientReported) and event.client == "loop"]
+    assert "within 10 s" in reported.error
+    assert [event.reason for event in told if isinstance(event, LoopStopped)] == ["nobody wants it"]
