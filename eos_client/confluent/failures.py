@@ -308,7 +308,7 @@ def _way_out(rule: RecoveryRule) -> str:
         RecoveryAction.REBUILD_PRODUCER: "Call init_transactions() to build a new handle with the same id",
         RecoveryAction.RESOLVE_UNKNOWN: "Do not abort and do not commit again: call init_transactions(), then compare "
         "the group's committed offsets with those that were sent",
-        RecoveryAction.CORRECT_CALL: "Correct the order of the calls",
+        RecoveryAction.CORRECT_CALL: "Correct the order of the calls, of which init_transactions() is the first",
         RecoveryAction.STOP_FENCED: "Stop this instance, or give each running instance a transactional.id of its own",
         RecoveryAction.STOP_UNFIT: "Repair the cluster, the permissions or the name, then start again",
         RecoveryAction.STOP_FATAL: "End the process and start it again",

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from eos_client import Outcome
+from eos_client import EosProducer, Outcome
 from eos_client.errors import ConfigurationError, TransactionStateError
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 
@@ -146,6 +146,23 @@ def test_a_consumer_that_never_subscribed_is_refused(stage):
     producer = stage.producer()
     with pytest.raises(TransactionStateError, match="has not subscribed"):
         producer.transaction(stage.consumer()).__enter__()
+
+
+def test_a_producer_whose_transactional_id_is_not_registered_yet_is_told_by_which_call(stage):
+    producer = EosProducer(
+        {"bootstrap.servers": "simulated", "transactional.id": "new"},
+        factory=stage.cluster.producer,
+        clock=stage.cluster.clock,
+    )
+
+    def copy_all():
+        with producer.transaction(consumer) as txn:
+            copy(stage, txn, consumer)
+
+    consumer = stage.subscribed()
+    with pytest.raises(TransactionStateError, match=r"init_transactions\(\)"):
+        copy_all()
+    assert stage.cluster.committed(GROUP) == {}
 
 
 def test_a_consumer_whose_ids_no_transaction_can_name_is_refused_before_anything_is_read(stage):
