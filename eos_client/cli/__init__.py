@@ -6,11 +6,16 @@ that a plain install answers with one line instead of a traceback.
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from eos_client.cli.failures import ExitCode
 
 _EXTRA_MODULES = frozenset({"typer", "rich"})
+_STDERR = 2
 
 
 def main() -> None:
@@ -25,4 +30,21 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(ExitCode.EXTRA_MISSING)
-    app(prog_name="eos-client")
+    with _stderr_that_may_be_closed_or_full():
+        app(prog_name="eos-client")
+
+
+@contextmanager
+def _stderr_that_may_be_closed_or_full() -> Iterator[None]:
+    """Keep the work and the exit status of the body where what it says on stderr cannot be written."""
+    if sys.stderr is None:  # closed before the start
+        while os.open(os.devnull, os.O_RDWR) < _STDERR:  # or else a connection gets this number, and librdkafka's lines
+            pass
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  until the process ends
+    try:
+        yield
+    finally:
+        try:
+            sys.stderr.flush()
+        except OSError:  # the interpreter would flush it again, and end with a status of its own
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())

@@ -18,7 +18,7 @@ from eos_client.cli.demo.session import DemoOptions, GroupProtocol, run_demo
 from eos_client.cli.demo_spark.session import run_spark_demo
 from eos_client.cli.doctor import DoctorOptions, diagnose, report
 from eos_client.cli.failures import ExitCode, exit_code_table, failures_reported
-from eos_client.cli.logs import LogFormat, configure_logs
+from eos_client.cli.logs import LogFormat, LogStream, configure_logs
 from eos_client.cli.redrive import RedriveOptions, redrive
 from eos_client.cli.run import OnError, RunOptions, run_loop
 from eos_client.cli.settings import client_settings, parse_names, parse_settings
@@ -147,9 +147,9 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     SIGTERM or Ctrl-C: finish or abort the open transaction, leave the group, exit 0. A second one: at once.
     """
     as_json = log_format is LogFormat.JSON
-    configure_logs(log_format, verbose=verbose)
+    log_stream = configure_logs(log_format, verbose=verbose)
     # SIGTERM before the loop handles it: nothing is open yet, so the process may simply end.
-    with failures_reported(verbose=verbose, as_json=as_json), sigterm_as_interrupt(), suppress(KeyboardInterrupt):
+    with failures_reported(verbose=verbose, as_json=as_json), _until_stopped(log_stream):
         run_loop(
             RunOptions(
                 reference=reference,
@@ -275,8 +275,8 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
 
     \N stands for null, and what cannot be printed is escaped. In JSON, what is no UTF-8 is {"base64": "..."}.
     """
-    configure_logs(LogFormat.CONSOLE, verbose=verbose)
-    with failures_reported(verbose=verbose), sigterm_as_interrupt(), suppress(KeyboardInterrupt):
+    log_stream = configure_logs(LogFormat.CONSOLE, verbose=verbose)
+    with failures_reported(verbose=verbose), _until_stopped(log_stream):
         options = TailOptions(
             bootstrap_servers=bootstrap,
             topic=topic,
@@ -314,8 +314,8 @@ def redrive_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
 
     A letter that cannot be sent is named and stays, and the exit status says so.
     """
-    configure_logs(LogFormat.CONSOLE, verbose=verbose)
-    with failures_reported(verbose=verbose), sigterm_as_interrupt(), suppress(KeyboardInterrupt):
+    log_stream = configure_logs(LogFormat.CONSOLE, verbose=verbose)
+    with failures_reported(verbose=verbose), _until_stopped(log_stream):
         options = RedriveOptions(
             bootstrap_servers=bootstrap,
             topic=topic,
@@ -414,6 +414,14 @@ def _console() -> Console:
     """Return a console that folds no table where there is no terminal to measure."""
     console = Console()
     return console if console.is_terminal else Console(width=max(console.width, _PIPE_WIDTH))
+
+
+@contextmanager
+def _until_stopped(log_stream: LogStream) -> Iterator[None]:
+    """Take a stop on request for success, but not one because nobody reads stderr any more."""
+    with sigterm_as_interrupt(), suppress(KeyboardInterrupt):
+        yield
+    log_stream.require_reader()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,7 @@ class ExitCode(IntEnum):
     EXTRA_MISSING = 13, "a package of an extra is missing: pip install 'eos-client[cli]', for txn 'eos-client[cli,ops]'"
     NOT_AUTHENTICATED = 14, "the brokers refuse the credentials, or a certificate: correct them, then start again"
     LETTERS_REFUSED = 15, "redrive: a dead letter cannot be sent back; it stays, and the others were sent"
+    LOG_READER_GONE = 16, "the reader of stderr has gone, so nobody watches the command and it stopped: start it again"
     INTERRUPTED = 130, "demo: stopped by a signal before its verdict"
 
 
@@ -78,6 +79,10 @@ class LettersRefusedError(errors.EosError):
     """Some dead letters cannot be sent back: look at them, and write their records anew from elsewhere."""
 
 
+class LogReaderGoneError(errors.EosError):
+    """Nobody reads stderr any more, so the command stopped as by SIGTERM: start it again with a reader."""
+
+
 EXIT_CODES: tuple[tuple[type[errors.EosError], ExitCode], ...] = (
     (CommandLineError, ExitCode.USAGE),
     (ExtraMissingError, ExitCode.EXTRA_MISSING),
@@ -85,6 +90,7 @@ EXIT_CODES: tuple[tuple[type[errors.EosError], ExitCode], ...] = (
     (TransformExitedError, ExitCode.TRANSFORM_RAISED),
     (NotExactlyOnceError, ExitCode.NOT_EXACTLY_ONCE),
     (LettersRefusedError, ExitCode.LETTERS_REFUSED),
+    (LogReaderGoneError, ExitCode.LOG_READER_GONE),
     (errors.ConfigurationError, ExitCode.CONFIGURATION),
     (errors.AuthenticationError, ExitCode.NOT_AUTHENTICATED),
     (errors.ClusterUnavailableError, ExitCode.CLUSTER_UNAVAILABLE),
@@ -131,9 +137,10 @@ def _report(error: BaseException, code: ExitCode, *, verbose: bool, as_json: boo
             "command_failed", error=type(error).__name__, message=str(error), exit_code=int(code), exc_info=verbose
         )
         return
-    if verbose:
-        traceback.print_exception(error)
-    print(f"eos-client: {message_of(error)}", file=sys.stderr)
+    with suppress(OSError):  # a stderr that is full or has no reader: the status says it
+        if verbose:
+            traceback.print_exception(error)
+        print(f"eos-client: {message_of(error)}", file=sys.stderr)
 
 
 def message_of(error: BaseException) -> str:

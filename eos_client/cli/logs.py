@@ -13,6 +13,8 @@ from typing import Any
 
 import structlog
 
+from eos_client.cli.failures import LogReaderGoneError
+
 REPEAT_INTERVAL_S = 10.0
 LOG_LEVEL_CRITICAL = "2"
 """Keeps librdkafka's own lines off stderr but for emergencies: everything else comes through the callback."""
@@ -25,20 +27,22 @@ class LogFormat(str, Enum):
     JSON = "json"
 
 
-def configure_logs(log_format: LogFormat, *, verbose: bool) -> None:
-    """Send structlog's events, and what other libraries log or warn of, to stderr.
+def configure_logs(log_format: LogFormat, *, verbose: bool) -> LogStream:
+    """Send structlog's events, and what other libraries log or warn of, to stderr, and return the stream of it.
 
     :param verbose: debug level: every committed transaction, not only what is out of the ordinary.
     """
+    stream = LogStream()
     structlog.configure(
         processors=_processors(log_format),
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if verbose else logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(_Stderr()),  # type: ignore[arg-type]  # it writes and flushes
+        logger_factory=structlog.PrintLoggerFactory(stream),  # type: ignore[arg-type]  # it writes and flushes
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(handlers=[_ToStructlog()], level=logging.WARNING, force=True)
     logging.getLogger("eos_client").setLevel(logging.DEBUG)  # what --config debug=... asks librdkafka for
     logging.captureWarnings(capture=True)
+    return stream
 
 
 def _processors(log_format: LogFormat) -> list[Any]:
@@ -58,10 +62,11 @@ def _processors(log_format: LogFormat) -> list[Any]:
     ]
 
 
-class _Stderr:
+class LogStream:
     """Stderr that survives its reader: when the pipe breaks, the process is asked to stop as by SIGTERM.
 
-    Without this, the loop would fail inside a log call, or run on with nobody to watch it.
+    Without this, the loop would fail inside a log call, or run on with nobody to watch it. On a full disk, lines are
+    lost until there is room again.
     """
 
     def __init__(self) -> None:
@@ -76,6 +81,14 @@ class _Stderr:
         """Hand everything to the reader now."""
         self._guarded(self._stream.flush)
 
+    def require_reader(self) -> None:
+        """Do nothing while stderr can be read.
+
+        :raises LogReaderGoneError: its reader has gone, for which the process was asked to stop.
+        """
+        if self._broken:
+            raise LogReaderGoneError("the reader of stderr has gone: start again with one")
+
     def _guarded(self, act: Callable[[], object]) -> None:
         if self._broken:
             return
@@ -85,6 +98,8 @@ class _Stderr:
             self._broken = True
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())  # the interpreter flushes it at exit
             os.kill(os.getpid(), signal.SIGTERM)
+        except OSError:  # a full disk is no reason to stop the work, and there is nowhere to say it
+            pass
 
 
 class _ToStructlog(logging.Handler):

@@ -151,19 +151,37 @@ def test_sigterm_before_the_loop_runs_ends_it_quietly(tmp_path: Path, eos_client
     assert command.err == ""
 
 
-def test_a_worker_whose_log_reader_has_gone_stops_instead_of_running_unwatched() -> None:
-    code = (
-        "import signal, sys, time\n"
-        "from eos_client.cli.logs import LogFormat, configure_logs\n"
-        "import structlog\n"
-        "configure_logs(LogFormat.JSON, verbose=False)\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
-        "for _ in range(2000):\n"
-        "    structlog.get_logger().info('tick'); time.sleep(0.05)\n"
+def test_a_worker_whose_log_reader_has_gone_stops_with_a_status_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "ticks.py").write_text(
+        "import structlog, time\nfor _ in range(2000):\n    structlog.get_logger().info('tick'); time.sleep(0.05)\n"
     )
     reader, writer = os.pipe()
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=writer)
+    command = [sys.executable, "-m", "eos_client", "run", "ticks.py:f", *RUN]
+    process = subprocess.Popen(command, stderr=writer, cwd=tmp_path)
     os.close(writer)
     assert b"tick" in os.read(reader, 1000)
     os.close(reader)
-    assert process.wait(60) == 7
+    assert process.wait(60) == 16
+
+
+@pytest.mark.parametrize("stderr", ["2>&-", "<&- >&- 2>&-", "2>/dev/full"])
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["run", "logs.py:absent", *RUN, "--log-format", "json"], 3),
+        (["run", "logs.py:absent", *RUN, "--verbose"], 3),
+        (["topic", "create", "orders", "--bootstrap", "127.0.0.1:1", "--config", "linger.ms"], 2),
+    ],
+)
+def test_a_command_that_cannot_write_to_stderr_works_and_ends_with_its_status(
+    tmp_path: Path, stderr: str, arguments: list[str], status: int
+) -> None:
+    (tmp_path / "logs.py").write_text(
+        "import pathlib, structlog\n"
+        "for _ in range(1000):\n"
+        "    structlog.get_logger().info('tick')\n"
+        "pathlib.Path('worked').touch()\n"
+    )
+    command = ["bash", "-c", f'exec "$0" "$@" {stderr}', sys.executable, "-m", "eos_client", *arguments]
+    assert subprocess.run(command, cwd=tmp_path, check=False).returncode == status
+    assert (tmp_path / "worked").exists() == (arguments[0] == "run")
