@@ -20,6 +20,7 @@ from eos_client.cli.doctor_checks import (
     examine,
     is_open_to_all,
 )
+from eos_client.cli.printable import printable
 from eos_client.cli.transactions import ClusterAccess, survey, transactions_admin
 from eos_client.config import CONSUMER_ONLY, EosConfig
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin, TopicDescription
@@ -143,7 +144,7 @@ def report(findings: Sequence[Finding], console: Console, *, as_json: bool = Fal
     failed = [finding.subject for finding in findings if finding.level is Level.FAIL]
     if failed:
         way_out = "Each has its way_out" if as_json else "The remedies are above"
-        raise ClusterUnfitError(f"not fit for exactly-once: {', '.join(failed)}. {way_out}")
+        raise ClusterUnfitError(f"not fit for exactly-once: {printable(', '.join(failed))}. {way_out}")
     if not as_json:
         console.print(Text("fit for exactly-once", style="green"))
 
@@ -151,8 +152,8 @@ def report(findings: Sequence[Finding], console: Console, *, as_json: bool = Fal
 def _print(findings: Sequence[Finding], console: Console) -> None:
     for finding in findings:
         line = Text.assemble(
-            (f"{finding.level.value:<5}", _STYLES[finding.level]), f"{finding.subject}: {finding.text}"
+            (f"{finding.level.value:<5}", _STYLES[finding.level]), printable(f"{finding.subject}: {finding.text}")
         )
         console.print(line, soft_wrap=True)
         if finding.way_out:
-            console.print(Text(f"      -> {finding.way_out}"), soft_wrap=True)
+            console.print(Text(f"      -> {printable(finding.way_out)}"), soft_wrap=True)

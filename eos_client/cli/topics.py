@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from eos_client.cli.printable import escaped, shell_word
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import tail_topic
 from eos_client.errors import ClusterUnfitError
@@ -48,8 +49,8 @@ def tail(options: TailOptions) -> None:
     described = ClusterAdmin(options.bootstrap_servers, options.settings).topics([options.topic])[options.topic]
     if described is None:
         raise ClusterUnfitError(
-            f"there is no topic {options.topic!r}: eos-client topic create {options.topic} "
-            f"--bootstrap {options.bootstrap_servers}"
+            f"there is no topic {options.topic!r}: eos-client topic create {shell_word(options.topic)} "
+            f"--bootstrap {shell_word(options.bootstrap_servers)}"
         )
     records = tail_topic(
         options.bootstrap_servers,
@@ -71,7 +72,7 @@ def tail(options: TailOptions) -> None:
 
 
 def _text_line(record: Any) -> str:
-    headers = " ".join(f"{_escaped(name.encode())}={_text(value)}" for name, value in record.headers() or ())
+    headers = " ".join(f"{escaped(name)}={_text(value)}" for name, value in record.headers() or ())
     fields = [f"{record.partition()}@{record.offset()}", _text(record.key()), _text(record.value())]
     return "\t".join([*fields, headers] if headers else fields)
 
@@ -90,13 +91,7 @@ def _json_line(record: Any) -> str:
 
 
 def _text(content: bytes | None) -> str:
-    return "\\N" if content is None else _escaped(content)
-
-
-def _escaped(content: bytes) -> str:
-    """Return ``content`` for a terminal: what cannot be printed, and a backslash, is escaped as Python escapes it."""
-    text = content.replace(b"\\", b"\\\\").decode(errors="backslashreplace")
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return "\\N" if content is None else escaped(content)
 
 
 def _json_text(content: bytes | None) -> Any:

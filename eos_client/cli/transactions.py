@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from eos_client.cli.failures import CommandLineError, ExtraMissingError
 from eos_client.cli.logs import LOG_LEVEL_CRITICAL
+from eos_client.cli.printable import escaped, printable, shell_word
 from eos_client.clients import EosProducer
 from eos_client.config import CONSUMER_ONLY
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
@@ -123,7 +124,7 @@ def list_transactions(
     if not rows and not as_json:
         print("no open transaction")
     for topic, reason in seen.unread.items():
-        print(f"eos-client: {topic} was not looked at: {reason}", file=sys.stderr)
+        print(f"eos-client: {printable(f'{topic} was not looked at: {reason}')}", file=sys.stderr)
 
 
 def _known_rows(seen: Survey, topics: Sequence[str], *, every: bool) -> Iterator[dict[str, Any]]:
@@ -177,7 +178,7 @@ def _as_text(row: Mapping[str, Any]) -> str:
     producer = f"producer {row['producer_id']}"
     epoch = "" if row["producer_epoch"] is None else f" epoch {row['producer_epoch']}"
     coordinator = "" if row["coordinator"] is None else f"  coordinator {row['coordinator']}"
-    name = row["transactional_id"] or "(no transactional id)"
+    name = escaped(row["transactional_id"] or "(no transactional id)")
     line = f"{row['state']:<14} {name}{age}  {producer}{epoch}{coordinator}  {places}".rstrip()
     return "\n".join([line, *_way_out(row)])
 
@@ -191,7 +192,7 @@ def _age(row: Mapping[str, Any]) -> str:
 
 def _place(place: Mapping[str, Any]) -> str:
     start = "" if place["start_offset"] is None else f"@{place['start_offset']}"
-    return f"{place['topic']}[{place['partition']}]{start}"
+    return f"{escaped(place['topic'])}[{place['partition']}]{start}"
 
 
 def _way_out(row: Mapping[str, Any]) -> list[str]:
@@ -209,7 +210,7 @@ def abort_command(transaction: OpenTransaction) -> str:
 
 
 def _abort_command(topic: str, partition: int, start_offset: int) -> str:
-    return f"eos-client txn abort --topic {topic} --partition {partition} --start-offset {start_offset}"
+    return f"eos-client txn abort --topic {shell_word(topic)} --partition {partition} --start-offset {start_offset}"
 
 
 def shown_age(seconds: int) -> str:
@@ -285,7 +286,7 @@ def _not_hanging(seen: Survey, transaction: OpenTransaction, standing: Standing)
     (name,) = [each.transactional_id for each in seen.known if each.producer_id == transaction.producer_id]
     return (
         f"{what}: it is of transactional id {name!r}, whose coordinator will end it. Ask that one to do so now with "
-        f"eos-client txn abort --transactional-id {name}. {forced}"
+        f"eos-client txn abort --transactional-id {shell_word(name)}. {forced}"
     )
 
 
@@ -313,9 +314,8 @@ def abort_transactional_id(access: ClusterAccess, transactional_id: str, *, forc
     if after is not None and after.is_open and _producer(after) == _producer(known):
         raise ClusterUnfitError(f"the transaction of {transactional_id!r} is still open: its state is {after.state}")
     places = " ".join(f"{topic}[{partition}]" for topic, partition in sorted(known.partitions))
-    print(
-        f"aborted {transactional_id}, producer {known.producer_id} epoch {known.producer_epoch}: {places}".rstrip(": ")
-    )
+    producer = f"producer {known.producer_id} epoch {known.producer_epoch}"
+    print(f"aborted {escaped(transactional_id)}, {producer}: {places}".rstrip(": "))
 
 
 def _producer(known: KnownTransaction) -> tuple[int, int | None]:

@@ -124,6 +124,32 @@ def test_topics_that_were_not_looked_at_are_named(on: Any, capsys: Any) -> None:
     assert printed.err == "eos-client: secret was not looked at: the cluster would not: TOPIC_AUTHORIZATION_FAILED\n"
 
 
+def test_no_transactional_id_forges_a_line_or_reaches_the_terminal_as_it_is(on: Any, capsys: Any) -> None:
+    forged = replace(KNOWN, transactional_id="x\nHanging  \x1b[8m; rm")
+    on(Transactions([replace(LATE, topic="a b"), OWN], known=[forged]))
+    with pytest.raises(CommandLineError) as refused:
+        end_transaction(ACCESS, ("orders", 0, 5), None, force=False)
+    assert r"--transactional-id $'x\x0aHanging  \x1b[8m; rm'. --force" in str(refused.value)
+    on(Transactions([OWN], known=[forged])).unread = {"s\x1b": "forbidden"}
+    list_transactions(ACCESS)
+    printed = capsys.readouterr()
+    assert printed.out.startswith(r"Ongoing        x\nHanging  \x1b[8m; rm  open for")
+    assert len(printed.out.splitlines()) == 1
+    assert printed.err.startswith(r"eos-client: s\x1b was not looked at")
+
+
+def test_an_id_is_shown_escaped_where_its_transaction_was_ended(on: Any, capsys: Any, monkeypatch: Any) -> None:
+    odd = replace(KNOWN, transactional_id="x\n\x1b[8m")
+    transactions = on(Transactions([OWN], known=[odd]))
+    monkeypatch.setattr(commands, "_fence", lambda *_: transactions.ids.clear())
+    end_transaction(ACCESS, (None, None, None), odd.transactional_id, force=False)
+    assert capsys.readouterr().out.startswith(r"aborted x\n\x1b[8m, producer 4000")
+
+
+def test_a_command_to_copy_quotes_its_arguments() -> None:
+    assert "--topic 'a; b' --partition" in commands.abort_command(replace(LATE, topic="a; b"))
+
+
 def test_of_named_topics_only_their_transactions_are_listed(on: Any, capsys: Any) -> None:
     elsewhere = replace(KNOWN, transactional_id="other", producer_id=4002, partitions=frozenset({("invoices", 0)}))
     on(Transactions([OWN], known=[KNOWN, elsewhere, RESTING]))

@@ -1,0 +1,31 @@
+"""Texts from elsewhere (names, records) as they may stand on a terminal, or in a command that is shown for copying."""
+
+from __future__ import annotations
+
+import shlex
+
+
+def printable(text: str) -> str:
+    """Return ``text`` on one line; what cannot be printed is escaped as Python escapes it."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def escaped(content: bytes | str) -> str:
+    """Return ``content`` as `printable` does, with its own backslashes doubled."""
+    encoded = content.encode() if isinstance(content, str) else content
+    return printable(encoded.replace(b"\\", b"\\\\").decode(errors="backslashreplace"))
+
+
+def shell_word(text: str) -> str:
+    """Return ``text`` as one printable word of a shell command: ``$'...'`` where it cannot be printed as it is."""
+    if text.isprintable():
+        return shlex.quote(text)
+    return "$'" + "".join(each if _is_plain(each) else _shell_escape(each) for each in text) + "'"
+
+
+def _is_plain(character: str) -> bool:
+    return character.isprintable() and character not in "\\'"
+
+
+def _shell_escape(character: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in character.encode())
