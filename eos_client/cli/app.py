@@ -56,6 +56,12 @@ def _address(given: str | None) -> str | None:
     return given
 
 
+def _not_empty(given: str | None) -> str | None:
+    if given == "":  # None: the option was left out
+        raise typer.BadParameter("a name cannot be empty")
+    return given
+
+
 Bootstrap = Annotated[
     str,
     typer.Option("--bootstrap", metavar="HOST:PORT", help="One or more brokers of the cluster.", callback=_address),
@@ -245,7 +251,7 @@ def broker(
 def topic_create(
     names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.")],
     bootstrap: Bootstrap,
-    partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=1)] = 1,
+    partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=1, max=100_000)] = 1,
     config: Config = None,
     config_file: ConfigFile = None,
     verbose: Verbose = False,
@@ -253,12 +259,13 @@ def topic_create(
     """Create topics with the cluster's replication."""
     configure_logs(LogFormat.CONSOLE, verbose=verbose)
     with failures_reported(verbose=verbose):
-        create_topics(bootstrap, client_settings(config or (), config_file), names, partitions)
+        settings = client_settings(config or (), config_file)
+        create_topics(bootstrap, settings, parse_names(names, option="TOPIC"), partitions)
 
 
 @app.command("tail")
 def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", callback=_not_empty)],
     bootstrap: Bootstrap,
     new: Annotated[bool, typer.Option("--new", help="Only what is written from now on.", show_default=False)] = False,
     follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on after the end of the topic.")] = True,
@@ -292,7 +299,7 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
 
 @app.command("redrive")
 def redrive_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic of the dead letters.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic of the dead letters.", callback=_not_empty)],
     bootstrap: Bootstrap,
     target: Annotated[
         str | None, typer.Option("--to", metavar="TOPIC", help="Default: where each record came from.")
@@ -353,11 +360,16 @@ def txn_list(
 @txn_app.command("abort")
 def txn_abort(  # noqa: PLR0913, PLR0917  each parameter is an option
     bootstrap: Bootstrap,
-    topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Where the transaction is open.")] = None,
+    topic: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Where the transaction is open.", callback=_not_empty)
+    ] = None,
     partition: Annotated[int | None, typer.Option(metavar="P", help="Its partition.", min=0)] = None,
     start_offset: Annotated[int | None, typer.Option(metavar="O", help="Its first offset there.", min=0)] = None,
     transactional_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="Instead: the id whose transaction is ended and producer fenced.")
+        str | None,
+        typer.Option(
+            metavar="ID", help="Instead: the id whose transaction is ended and producer fenced.", callback=_not_empty
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Also if it does not hang.", show_default=False)] = False,
     config: Config = None,

@@ -18,13 +18,20 @@ from eos_client.errors import ClusterUnfitError
 
 
 def create_topics(bootstrap_servers: str, settings: Mapping[str, str], names: Sequence[str], partitions: int) -> None:
-    """Create topics with the cluster's replication, and name each on stdout.
+    """Create topics with the cluster's replication, and name on stdout each that was created.
 
-    :raises ClusterUnfitError: one exists already, or the cluster refuses it.
+    :raises ClusterUnfitError: some exist already, or the cluster refuses them; the others were created.
     """
-    ClusterAdmin(bootstrap_servers, settings).create_topics(dict.fromkeys(names, partitions))
+    admin = ClusterAdmin(bootstrap_servers, settings)
+    refusals: list[ClusterUnfitError] = []
     for name in names:
-        print(name)
+        try:
+            admin.create_topics({name: partitions})
+            print(name, flush=True)
+        except ClusterUnfitError as error:  # noqa: PERF203  each is a request to the cluster
+            refusals.append(error)
+    if refusals:
+        raise ClusterUnfitError(". ".join(map(str, refusals))) from refusals[0]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -81,6 +81,27 @@ def test_a_mistake_is_one_clear_message_and_its_own_status(
     assert told.out == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tail", ""], "TOPIC"),
+        (["redrive", ""], "TOPIC"),
+        (["topic", "create", "orders", ""], "TOPIC"),
+        (["topic", "create", "orders", "--partitions", "100000000"], "100000"),
+        (["txn", "abort", "--topic", "", "--partition", "0", "--start-offset", "0"], "--topic"),
+        (["txn", "abort", "--transactional-id", ""], "--transactional-id"),
+    ],
+)
+def test_what_no_cluster_could_take_is_a_wrong_command_line(
+    monkeypatch: Any, capfd: Any, arguments: list[str], message: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["eos-client", *arguments, "--bootstrap", "127.0.0.1:1"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert message in capfd.readouterr().err
+
+
 def test_the_program_ends_with_the_status_of_the_mistake(upper_file: Path, eos_client: Any) -> None:
     command = eos_client("run", "shout.py:loud", *RUN)
     assert command.wait() == 3

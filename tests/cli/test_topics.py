@@ -51,6 +51,16 @@ def test_a_topic_that_is_there_already_is_named(cluster: Any, eos_client: Any) -
     assert "already exists" in command.err
 
 
+def test_what_can_be_created_is_and_what_cannot_is_named(cluster: Any, eos_client: Any) -> None:
+    there, new, newer = cluster.topic("there-first"), f"{cluster.prefix}-new", f"{cluster.prefix}-newer"
+    names = (there, new, "not/a/name", newer, new)
+    command = eos_client("topic", "create", *names, "--bootstrap", cluster.bootstrap_servers)
+    assert command.wait() == 6
+    assert command.out.splitlines() == [new, newer]
+    assert all(f"would not create topic '{name}'" in command.err for name in (there, "not/a/name"))
+    assert new not in command.err
+
+
 def test_tail_prints_committed_records_with_key_value_and_headers(cluster: Any, eos_client: Any, written: str) -> None:
     command = eos_client("tail", written, "--bootstrap", cluster.bootstrap_servers, "--no-follow")
     assert command.wait() == 0
