@@ -170,7 +170,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
                 on_error=on_error,
                 dead_letter_topic=dead_letter_topic,
                 attempts=attempts,
-                settings=client_settings(config or (), config_file),
+                settings=client_settings(config or (), config_file, of_job=True),
                 health_port=health_port,
                 health_host=health_host,
                 progress_interval_s=progress_interval_s or (_JSON_PROGRESS_S if as_json else _CONSOLE_PROGRESS_S),
@@ -417,7 +417,7 @@ def doctor(  # noqa: PLR0913, PLR0917  each parameter is an option
             output_topics=parse_names(targets, option="--to") if targets else (),
             transactional_id=transactional_id,
             longest_pause_s=longest_pause_h * 3600,
-            settings=client_settings(config or (), config_file),
+            settings=client_settings(config or (), config_file, of_job=True),
         )
         report(diagnose(options), _console(), as_json=as_json)
 

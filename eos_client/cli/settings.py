@@ -22,12 +22,13 @@ _OPTION_OF_KEY = {
     "group.id": "--group",
     "transactional.id": "--transactional-id",
 }
+_OF_JOBS = frozenset({"group.id", "transactional.id"})
 
 
 def parse_settings(pairs: Sequence[str], *, option: str = "--config") -> dict[str, str]:
     """Return librdkafka settings (or broker properties) from ``key=value`` texts; the value may hold ``=``.
 
-    :raises CommandLineError: no ``=``, an empty or repeated key, or a key that has an option of its own.
+    :raises CommandLineError: no ``=``, or an empty or repeated key.
     """
     settings: dict[str, str] = {}
     for pair in pairs:
@@ -39,57 +40,53 @@ def parse_settings(pairs: Sequence[str], *, option: str = "--config") -> dict[st
         if key in settings:
             values = "" if is_secret(key) else f": {settings[key]!r} and {value!r}"
             raise CommandLineError(f"{option} {key} is given twice{values}. Keep one")
-        if option == "--config":
-            _refuse_key_with_an_option(f"--config {key}={value}", key, value)
         settings[key] = value
     return settings
 
 
-def client_settings(pairs: Sequence[str], file: Path | None) -> dict[str, str]:
+def client_settings(pairs: Sequence[str], file: Path | None, *, of_job: bool = False) -> dict[str, str]:
     """Return librdkafka settings from a TOML file, from the environment, and from ``--config``; the later one wins.
 
     In the file ``sasl.password = "..."`` and ``[sasl]`` with ``password`` mean the same; in the environment the name is
     ``EOS_CLIENT_CONFIG_SASL_PASSWORD``. Neither stands in the list of processes.
 
-    :raises CommandLineError: a file that cannot be read, a value that is no text, number or boolean, or what
-        `parse_settings` refuses.
+    :param of_job: the command has options for a job's ``group.id`` and ``transactional.id``. For any other command,
+        those that a file or the environment holds are the job's, and left out.
+    :raises CommandLineError: a file that cannot be read, a value that is no text, number or boolean, a key that has an
+        option of its own, or what `parse_settings` refuses.
     :raises ConfigurationError: a ``sasl.oauthbearer.config`` that cannot be read.
     """
-    settings = {**_settings_in(file), **_settings_in_environment(), **parse_settings(pairs)}
+    found = [each for each in (*_settings_in(file), *_settings_in_environment()) if of_job or each[1] not in _OF_JOBS]
+    found += [(f"--config {key}={value}", key, value) for key, value in parse_settings(pairs).items()]
+    for where, key, value in found:
+        if key in _OF_JOBS and not of_job:
+            raise CommandLineError(f"{where}: this command takes no {key}")
+        if key in _OPTION_OF_KEY:
+            raise CommandLineError(f"{where}: give it as {_OPTION_OF_KEY[key]} {value}")
+    settings = {key: value for _, key, value in found}
     check_token_settings(settings)
     return settings
 
 
-def _refuse_key_with_an_option(where: str, key: str, value: str) -> None:
-    if key in _OPTION_OF_KEY:
-        raise CommandLineError(f"{where}: give it as {_OPTION_OF_KEY[key]} {value}")
-
-
-def _settings_in_environment() -> dict[str, str]:
-    settings = {}
+def _settings_in_environment() -> Iterator[tuple[str, str, str]]:
     for name, value in os.environ.items():
         if name.startswith(_PREFIX):
-            key = name.removeprefix(_PREFIX).lower().replace("_", ".")
-            _refuse_key_with_an_option(name, key, value)
-            settings[key] = value
-    return settings
+            yield name, name.removeprefix(_PREFIX).lower().replace("_", "."), value
 
 
-def _settings_in(file: Path | None) -> dict[str, str]:
+def _settings_in(file: Path | None) -> Iterator[tuple[str, str, str]]:
+    """Yield where each setting was found, its key and its value."""
     if file is None:
-        return {}
+        return
     try:
         read = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # ValueError: no UTF-8, no TOML
         raise CommandLineError(f"--config-file {file} cannot be read: {error}") from error
-    settings = {}
     for key, value in _flat(read):
         if not isinstance(value, (str, int, float)):
             raise CommandLineError(f"--config-file {file}: {key} is a {type(value).__name__}; give a text or a number")
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        _refuse_key_with_an_option(f"--config-file {file}: {key}", key, text)
-        settings[key] = text
-    return settings
+        yield f"--config-file {file}: {key}", key, text
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -85,6 +85,11 @@ def test_a_mistake_is_one_clear_message_and_its_own_status(
     ("arguments", "message"),
     [
         (["tail", ""], "TOPIC"),
+        (["tail", "orders", "--config", "group.id=x"], "this command takes no group.id"),
+        (["redrive", "orders", "--config", "transactional.id=x"], "this command takes no transactional.id"),
+        (["txn", "list", "--config", "transactional.id=x"], "this command takes no transactional.id"),
+        (["topic", "create", "orders", "--config", "transactional.id=x"], "this command takes no transactional.id"),
+        (["doctor", "--config", "group.id=x"], "give it as --group x"),
         (["redrive", ""], "TOPIC"),
         (["topic", "create", "orders", ""], "TOPIC"),
         (["topic", "create", "orders", "--partitions", "100000000"], "100000"),

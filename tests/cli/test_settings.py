@@ -33,7 +33,21 @@ def test_a_setting_given_twice_is_refused_with_both_values() -> None:
 )
 def test_a_setting_with_an_option_of_its_own_points_to_that_option(pair: Any, option: Any) -> None:
     with pytest.raises(CommandLineError, match=option):
-        parse_settings([pair])
+        client_settings([pair], None, of_job=True)
+
+
+@pytest.mark.parametrize("key", ["group.id", "transactional.id"])
+def test_a_command_that_runs_no_job_passes_over_the_ids_of_one_and_refuses_them_when_they_are_meant_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(f'client.id = "billing"\n{key} = "b-0"\n')
+    monkeypatch.setenv(f"EOS_CLIENT_CONFIG_{key.upper().replace('.', '_')}", "b-1")
+    assert client_settings([], file) == {"client.id": "billing"}
+    with pytest.raises(CommandLineError, match=rf"^--config {key}=x: this command takes no {key}$"):
+        client_settings([f"{key}=x"], file)
+    with pytest.raises(CommandLineError, match="give it as --"):
+        client_settings([], file, of_job=True)
 
 
 SECRET_FILE = """
@@ -88,7 +102,7 @@ def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path: Path, con
     file = tmp_path / "client.toml"
     file.write_text(content)
     with pytest.raises(CommandLineError, match=rf"--config-file .*client\.toml.*{words}"):
-        client_settings([], file)
+        client_settings([], file, of_job=True)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -98,8 +98,11 @@ def test_a_syntax_error_names_its_line(write: Any) -> None:
         load_transform(f"{path}:price")
 
 
-def test_a_file_that_calls_sys_exit_at_import_does_not_end_the_program_silently(write: Any) -> None:
-    path = write("pricing_i.py", "import sys\nsys.exit(0)\n")
+@pytest.mark.parametrize(
+    "leaving", ["import sys\nsys.exit(0)", "raise SystemExit", "raise SystemExit('bye')", "exit()"], ids=repr
+)
+def test_a_file_that_exits_at_import_does_not_end_the_program_silently(write: Any, leaving: str) -> None:
+    path = write("pricing_i.py", f"{leaving}\n")
     with pytest.raises(TransformLoadError, match="raised SystemExit while imported"):
         load_transform(f"{path}:price")
 
