@@ -313,7 +313,7 @@ def abort_transactional_id(access: ClusterAccess, transactional_id: str, *, forc
         after = transactions.describe(transactional_id)
     if after is not None and after.is_open and _producer(after) == _producer(known):
         raise ClusterUnfitError(f"the transaction of {transactional_id!r} is still open: its state is {after.state}")
-    places = " ".join(f"{topic}[{partition}]" for topic, partition in sorted(known.partitions))
+    places = " ".join(f"{escaped(topic)}[{partition}]" for topic, partition in sorted(known.partitions))
     producer = f"producer {known.producer_id} epoch {known.producer_epoch}"
     print(f"aborted {escaped(transactional_id)}, {producer}: {places}".rstrip(": "))
 

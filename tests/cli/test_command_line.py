@@ -177,6 +177,13 @@ def test_sigterm_before_the_loop_runs_ends_it_quietly(tmp_path: Path, eos_client
     assert command.err == ""
 
 
+@pytest.fixture
+def buffered_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As most programs have it: what could not be written is tried again when the interpreter ends."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+
+
+@pytest.mark.usefixtures("buffered_stderr")
 def test_a_worker_whose_log_reader_has_gone_stops_with_a_status_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "ticks.py").write_text(
         "import structlog, time\nfor _ in range(2000):\n    structlog.get_logger().info('tick'); time.sleep(0.05)\n"
@@ -190,6 +197,7 @@ def test_a_worker_whose_log_reader_has_gone_stops_with_a_status_of_its_own(tmp_p
     assert process.wait(60) == 16
 
 
+@pytest.mark.usefixtures("buffered_stderr")
 @pytest.mark.parametrize("stderr", ["2>&-", "<&- >&- 2>&-", "2>/dev/full"])
 @pytest.mark.parametrize(
     ("arguments", "status"),
