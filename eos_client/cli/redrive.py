@@ -16,7 +16,7 @@ from eos_client.cli.failures import LettersRefusedError
 from eos_client.cli.logs import LOG_LEVEL_CRITICAL, ClientErrors
 from eos_client.clients import EosConsumer, EosProducer, Transaction
 from eos_client.clients.dead_letters import error_of, redriven
-from eos_client.config import EosConfig
+from eos_client.config import EosConfig, all_settings
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import GroupOffsets, read_topic
 from eos_client.confluent.consumer.library_consumer import TopicPartition
@@ -28,6 +28,7 @@ _BATCH = 500
 _POLL_S = 0.5
 _ANSWER_S = 10.0
 _ABORTS_MAX = 10
+_MESSAGE_BYTES_LARGEST = 1_000_000_000  # librdkafka takes no more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,15 +68,7 @@ def redrive(options: RedriveOptions) -> None:
     last = _last_letters(options)
     tally, reasons = Tally(), list[str]()
     if last:
-        config = EosConfig(
-            {
-                "log_level": LOG_LEVEL_CRITICAL,
-                "error_cb": ClientErrors(),
-                **options.settings,
-                "bootstrap.servers": options.bootstrap_servers,
-            },
-            group_id=options.group_id,
-        )
+        config = client_config(options)
         with (
             StopSignals(reasons.append),
             EosConsumer(config.consumer_config(), gate=config.gate_settings()) as consumer,
@@ -84,6 +77,15 @@ def redrive(options: RedriveOptions) -> None:
             producer.init_transactions(config.start_timeout_s)
             tally = Redrive(consumer, producer, options, last).run(lambda: bool(reasons))
     _tell(options, tally)
+
+
+def client_config(options: RedriveOptions) -> EosConfig:
+    """Return the settings of both clients: a group begins with the oldest letter, and no size is refused locally."""
+    settings = {"log_level": LOG_LEVEL_CRITICAL, "error_cb": ClientErrors(), **all_settings(options.settings)}
+    given = {"bootstrap.servers": options.bootstrap_servers, "auto.offset.reset": "earliest"}
+    return EosConfig(
+        {**settings, **given}, group_id=options.group_id, producer={"message.max.bytes": _MESSAGE_BYTES_LARGEST}
+    )
 
 
 def _tell(options: RedriveOptions, tally: Tally) -> None:

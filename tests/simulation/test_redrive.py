@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
-from eos_client.cli.redrive import Redrive, RedriveOptions
+from eos_client.cli.redrive import Redrive, RedriveOptions, client_config
 from eos_client.errors import ClusterUnavailableError
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 
@@ -159,3 +160,23 @@ def test_a_run_that_is_stopped_leaves_the_rest_to_the_next():
     assert dict(redrive.run(stop_after=0).sent) in ({}, {SOURCE: 1})
     redrive.run()
     assert redrive.values() == [b"a", b"a"]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"auto.offset.reset": "latest"}, {"default.topic.config": {"auto.offset.reset": "end"}}]
+)
+def test_settings_of_a_job_neither_skip_the_first_letters_nor_keep_large_ones_out(settings: Any):
+    config = client_config(
+        RedriveOptions(
+            bootstrap_servers="localhost:9092",
+            topic=DEAD,
+            group_id="redrive",
+            settings={"message.max.bytes": "2000", **settings},
+        )
+    )
+    assert config.consumer_config()["auto.offset.reset"] == "earliest"
+    producer = Producer(config.producer_config())
+    try:
+        producer.produce(DEAD, b"x" * 20_000_000)
+    finally:
+        producer.purge()
