@@ -146,11 +146,15 @@ class Redrive:
         self._last = last
         self._done = Tally()
         self._pending = Tally()
+        self._places: list[str] = []
+        self._singles = 0
+        self._refused: dict[str, str] = {}
 
     def run(self, is_stopping: Callable[[], bool]) -> Tally:
         """Return what has become of the letters; nothing counts before it is committed.
 
         :raises ClusterUnavailableError: transactions are aborted again and again.
+        :raises ClusterUnfitError: the broker does not take a letter that is kept.
         """
         self._consumer.subscribe([self._options.topic])
         aborts = 0
@@ -159,12 +163,13 @@ class Redrive:
                 has_read = self._pass_on(txn)
             if txn.outcome is Outcome.COMMITTED:
                 self._done.add(self._pending)
+                self._singles = max(0, self._singles - len(self._places))
                 aborts = 0
             elif txn.outcome is Outcome.ABORTED:
                 self._consumer.resume(self._consumer.assignment())  # what comes again is not given back yet
-                aborts += 1
+                aborts = 0 if self._narrows() else aborts + 1
             if txn.outcome is not Outcome.SKIPPED:
-                self._pending = Tally()
+                self._pending, self._places = Tally(), []
                 if is_stopping() or self._is_full or not (has_read or self._remaining()):
                     return self._done
             if aborts >= _ABORTS_MAX:
@@ -172,6 +177,23 @@ class Redrive:
                     f"{aborts} transactions in a row were aborted; what was sent before is committed. Reason of the "
                     f"last abort: {txn.reason}"
                 )
+
+    def _narrows(self) -> bool:
+        """Find the letter that a broker refused, after an abort: returns whether the next one brings that nearer.
+
+        A broker refuses a whole batch. So its letters come again one by one, each in a transaction of its own.
+        """
+        reason = self._producer.session(self._consumer).take_refused_delivery()
+        if reason and len(self._places) > 1:
+            self._singles = len(self._places)
+        elif reason and self._pending.sent:
+            self._refused[self._places[0]] = f"the output to {reason}"
+        elif reason:
+            raise ClusterUnfitError(
+                f"the letter at {self._places[0]} cannot be kept, so nothing behind it is sent. What was sent before "
+                f"is committed. Let its topic take it again: the output to {reason}"
+            )
+        return bool(reason)
 
     @property
     def _is_full(self) -> bool:
@@ -185,7 +207,7 @@ class Redrive:
 
     def _pass_on(self, txn: Transaction) -> bool:
         given_back: set[int] = set()
-        letters = self._consumer.consume(_BATCH, _POLL_S)
+        letters = self._consumer.consume(1 if self._singles else _BATCH, _POLL_S)
         for letter in letters:
             partition = letter.partition()
             if partition in given_back:
@@ -200,26 +222,30 @@ class Redrive:
         return bool(letters)
 
     def _pass_one_on(self, txn: Transaction, letter: Any) -> None:
+        self._places.append(where := _place_of(letter))
         if self._options.match is not None and self._options.match not in error_of(letter):
             self._keep(txn, letter)
             self._pending.kept += 1
             return
         try:
-            record = redriven(letter, self._options.target)
-            txn.produce(
-                str(record.topic),
-                record.value,
-                record.key,
-                headers=record.headers,
-                partition=record.partition,
-                timestamp_ms=record.timestamp_ms,
-            )
+            self._send(txn, letter)
         except (ValueError, OutputRefusedError) as error:
             self._keep(txn, letter)
-            where = f"{letter.topic()}[{letter.partition()}]@{letter.offset()}"
             self._pending.refused.append(f"the letter at {where} stays: {error}")
-        else:
-            self._pending.sent[str(record.topic)] += 1
+
+    def _send(self, txn: Transaction, letter: Any) -> None:
+        if (reason := self._refused.get(_place_of(letter))) is not None:
+            raise OutputRefusedError(reason)
+        record = redriven(letter, self._options.target)
+        txn.produce(
+            str(record.topic),
+            record.value,
+            record.key,
+            headers=record.headers,
+            partition=record.partition,
+            timestamp_ms=record.timestamp_ms,
+        )
+        self._pending.sent[str(record.topic)] += 1
 
     def _keep(self, txn: Transaction, letter: Any) -> None:
         _kind, timestamp_ms = letter.timestamp()
@@ -231,3 +257,7 @@ class Redrive:
             partition=letter.partition(),
             timestamp_ms=timestamp_ms if timestamp_ms > 0 else None,
         )
+
+
+def _place_of(letter: Any) -> str:
+    return f"{letter.topic()}[{letter.partition()}]@{letter.offset()}"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in __all__
 
 pytestmark = pytest.mark.kafka
 
@@ -81,3 +82,19 @@ def test_a_topic_that_is_gone_is_named_before_anything_is_sent(cluster: Any, eos
     empty = eos_client("redrive", cluster.topic("empty"), "--bootstrap", cluster.bootstrap_servers)
     assert empty.wait() == 0
     assert "no letter in" in empty.out
+
+
+def test_a_letter_that_the_targets_broker_refuses_is_named_and_the_others_go(cluster: Any, eos_client: Any) -> None:
+    dead, target = cluster.topic("dead"), f"{cluster.prefix}-compacted"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic(target, 1, 1, config={"cleanup.policy": "compact"})])[target].result(60)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    for key, value in ((b"k", b"one"), (None, b"no key"), (b"k", b"two")):
+        producer.produce(dead, value, key, headers={"eos.topic": target, "eos.partition": b"0", "eos.offset": b"7"})
+    producer.flush(60)
+    command = eos_client("redrive", dead, "--bootstrap", cluster.bootstrap_servers)
+    assert command.wait() == 15
+    assert command.out == f"2 sent to {target}\n"
+    assert f"the letter at {dead}[0]@1 stays: the output to {target}[0]: INVALID_RECORD" in command.err
+    assert cluster.values(target) == [b"one", b"two"]
+    assert cluster.values(dead)[3:] == [b"no key"]

@@ -6,10 +6,12 @@ import pytest
 from confluent_kafka import Producer
 
 from eos_client.cli.redrive import Redrive, RedriveOptions, client_config
-from eos_client.errors import ClusterUnavailableError
+from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
+from eos_client.testing.simulation.settings import BrokerSettings
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 
 DEAD = "orders.dead"
+SMALL = "small"
 
 
 class RedriveStage:
@@ -36,7 +38,7 @@ class RedriveStage:
     def run(self, *, last: int | None = None, stop_after: int = 10**9, **options: Any) -> Any:
         """One run, as a process of its own would do it."""
         consumer = self.stage.consumer(group_id="redrive")
-        producer = self.stage.producer(transactional_id="redrive-0")
+        producer = self.stage.producer(transactional_id="redrive-0", delivery_report_only_error=True)
         letters = [each.offset for each in self.cluster.read(DEAD)]
         asked = RedriveOptions(bootstrap_servers="simulated", topic=DEAD, group_id="redrive", **options)
         run = Redrive(consumer, producer, asked, {0: max(letters) if last is None else last})
@@ -46,6 +48,14 @@ class RedriveStage:
         finally:
             consumer.close()
             producer.close()
+
+    def write_letters(self, *letters: bytes | tuple[bytes, dict[str, str]]) -> None:
+        """Write letters as something else may do it: the value, and headers that are others, or missing where empty."""
+        with self.producer.transaction(self.consumer) as txn:
+            for letter in letters:
+                value, told = letter if isinstance(letter, tuple) else (letter, {})
+                headers = {"eos.error": "bad", "eos.topic": SOURCE, "eos.partition": "0", "eos.offset": "1", **told}
+                txn.produce(DEAD, value, headers={name: text for name, text in headers.items() if text})
 
     def values(self, topic: str = SOURCE) -> list[Any]:
         return self.cluster.values(topic)
@@ -180,3 +190,41 @@ def test_settings_of_a_job_neither_skip_the_first_letters_nor_keep_large_ones_ou
         producer.produce(DEAD, b"x" * 20_000_000)
     finally:
         producer.purge()
+
+
+def beside_a_topic_for_small_records() -> RedriveStage:
+    """A stage whose topic ``SMALL`` takes batches of 2,000 bytes."""
+    redrive = RedriveStage()
+    redrive.cluster.brokers.settings = BrokerSettings(message_max_bytes=2000)
+    redrive.cluster.create_topic(SMALL)
+    return redrive
+
+
+def test_letters_that_the_broker_refuses_are_named_and_the_others_go():
+    redrive = beside_a_topic_for_small_records()
+    good, bad = [b"%d" % n for n in range(600)], b"x" * 3000
+    redrive.write_letters(*good[:3], bad, *good[3:550], bad, bad, *good[550:])
+    tally = redrive.run(target=SMALL)
+    assert dict(tally.sent) == {SMALL: 600}
+    assert redrive.values(SMALL) == good
+    assert [why.split(" stays: ")[0] for why in tally.refused] == [
+        f"the letter at orders.dead[0]@{offset}" for offset in (3, 551, 552)
+    ]
+    assert all(f"the output to {SMALL}[0]: MSG_SIZE_TOO_LARGE" in why for why in tally.refused)
+    assert redrive.values(DEAD)[603:] == [bad] * 3
+
+
+def test_letters_that_the_broker_refuses_only_together_all_go():
+    redrive = beside_a_topic_for_small_records()
+    values = [b"%d" % n * 300 for n in range(9)]
+    redrive.write_letters(*values)
+    assert dict(redrive.run(target=SMALL).sent) == {SMALL: 9}
+    assert redrive.values(SMALL) == values
+
+
+def test_a_letter_that_can_be_neither_sent_nor_kept_is_named():
+    redrive = RedriveStage(b"a")
+    redrive.cluster.refuse("Produce", "INVALID_RECORD")
+    with pytest.raises(ClusterUnfitError, match=r"the letter at orders.dead\[0\]@0 .*INVALID_RECORD"):
+        redrive.run(match="no such error")
+    assert redrive.values(DEAD) == [b"a"]
