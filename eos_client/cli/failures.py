@@ -52,6 +52,7 @@ class ExitCode(IntEnum):
     NOT_AUTHENTICATED = 14, "the brokers refuse the credentials, or a certificate: correct them, then start again"
     LETTERS_REFUSED = 15, "redrive: a dead letter cannot be sent back; it stays, and the others were sent"
     LOG_READER_GONE = 16, "the reader of stderr has gone, so nobody watches the command and it stopped: start it again"
+    LETTERS_WAIT = 17, "redrive: letters stand behind an open transaction: start again when it has ended"
     INTERRUPTED = 130, "demo: stopped by a signal before its verdict"
 
 
@@ -83,6 +84,10 @@ class LogReaderGoneError(errors.EosError):
     """Nobody reads stderr any more, so the command stopped as by SIGTERM: start it again with a reader."""
 
 
+class LettersWaitError(errors.EosError):
+    """Some dead letters stand behind an open transaction: send them back when it has ended."""
+
+
 EXIT_CODES: tuple[tuple[type[errors.EosError], ExitCode], ...] = (
     (CommandLineError, ExitCode.USAGE),
     (ExtraMissingError, ExitCode.EXTRA_MISSING),
@@ -91,6 +96,7 @@ EXIT_CODES: tuple[tuple[type[errors.EosError], ExitCode], ...] = (
     (NotExactlyOnceError, ExitCode.NOT_EXACTLY_ONCE),
     (LettersRefusedError, ExitCode.LETTERS_REFUSED),
     (LogReaderGoneError, ExitCode.LOG_READER_GONE),
+    (LettersWaitError, ExitCode.LETTERS_WAIT),
     (errors.ConfigurationError, ExitCode.CONFIGURATION),
     (errors.AuthenticationError, ExitCode.NOT_AUTHENTICATED),
     (errors.ClusterUnavailableError, ExitCode.CLUSTER_UNAVAILABLE),

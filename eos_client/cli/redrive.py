@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eos_client.cli.failures import LettersRefusedError
+from eos_client.cli.failures import LettersRefusedError, LettersWaitError
 from eos_client.cli.logs import LOG_LEVEL_CRITICAL, ClientErrors
 from eos_client.clients import EosConsumer, EosProducer, Transaction
 from eos_client.clients.dead_letters import error_of, redriven
@@ -28,6 +28,7 @@ _BATCH = 500
 _POLL_S = 0.5
 _ANSWER_S = 10.0
 _ABORTS_MAX = 10
+_IDLE_TURNS = 10
 _MESSAGE_BYTES_LARGEST = 1_000_000_000  # librdkafka takes no more
 
 
@@ -63,10 +64,15 @@ def redrive(options: RedriveOptions) -> None:
     """Send the letters that are in the topic now, say what has become of them, and return.
 
     :raises LettersRefusedError: some cannot be sent.
+    :raises LettersWaitError: some could not be read yet.
     :raises ClusterUnfitError: a topic is not there, or may not be used.
     """
-    last = _last_letters(options)
     tally, reasons = Tally(), list[str]()
+    try:
+        last, behind = _last_letters(options)
+    except KeyboardInterrupt:
+        print("stopped before a letter was sent")
+        return
     if last:
         config = client_config(options)
         with (
@@ -76,7 +82,7 @@ def redrive(options: RedriveOptions) -> None:
         ):
             producer.init_transactions(config.start_timeout_s)
             tally = Redrive(consumer, producer, options, last).run(lambda: bool(reasons))
-    _tell(options, tally)
+    _tell(options, tally, behind, "".join(reasons))
 
 
 def client_config(options: RedriveOptions) -> EosConfig:
@@ -88,21 +94,31 @@ def client_config(options: RedriveOptions) -> EosConfig:
     )
 
 
-def _tell(options: RedriveOptions, tally: Tally) -> None:
+def _tell(options: RedriveOptions, tally: Tally, behind: int, stopped_by: str) -> None:
     for topic, count in sorted(tally.sent.items()):
         print(f"{count} sent to {topic}")
     if tally.kept:
         print(f"{tally.kept} kept in {options.topic}: the error does not hold {options.match!r}")
-    if not (tally.sent or tally.kept or tally.refused):
+    if stopped_by:
+        print(f"stopped by {stopped_by}: {tally.sent.total()} sent, and what is left waits for the next run")
+    elif not (tally.sent or tally.kept or tally.refused or behind):
         print(f"no letter in {options.topic} waits for the group {options.group_id}")
+    waiting = (
+        f"up to {behind} letters of {options.topic} stand in an open transaction or behind it and were not read. Run "
+        f"it again when that has ended; eos-client txn list --topic {options.topic} shows it"
+    )
     if tally.refused:
-        for why in tally.refused:
+        for why in tally.refused + [waiting] * bool(behind):
             print(f"eos-client: {why}", file=sys.stderr)
         raise LettersRefusedError(f"letters that cannot be sent back and stay in {options.topic}: {len(tally.refused)}")
+    if behind:
+        raise LettersWaitError(waiting)
 
 
-def _last_letters(options: RedriveOptions) -> dict[int, int]:
+def _last_letters(options: RedriveOptions) -> tuple[dict[int, int], int]:
     """Return the offset of the last letter of each partition that the group has not passed yet.
+
+    And how many offsets of the topic an open transaction keeps readers from.
 
     Offsets of records, because the end of a partition may be the marker of a transaction, which no reader is given.
     """
@@ -113,7 +129,9 @@ def _last_letters(options: RedriveOptions) -> dict[int, int]:
     count = described.partition_count
     with GroupOffsets(options.bootstrap_servers, options.group_id, options.settings, stable=True) as group:
         passed = group.read(options.topic, count)
+    written = admin.end_offsets(options.topic, count)
     ends = admin.end_offsets(options.topic, count, committed_only=True)
+    behind = sum(max(0, written[partition] - end) for partition, end in ends.items())
     last: dict[int, int] = {}
     origins = set()
     for letter in read_topic(options.bootstrap_servers, options.topic, ends, options.settings):
@@ -127,7 +145,7 @@ def _last_letters(options: RedriveOptions) -> dict[int, int]:
             f"letters cannot be sent to {', '.join(missing)}: there is no such topic. Create it, or name another one "
             "by --to."
         )
-    return last
+    return last, behind
 
 
 class Redrive:
@@ -148,6 +166,7 @@ class Redrive:
         self._pending = Tally()
         self._places: list[str] = []
         self._singles = 0
+        self._idle_turns = 0
         self._refused: dict[str, str] = {}
 
     def run(self, is_stopping: Callable[[], bool]) -> Tally:
@@ -208,6 +227,9 @@ class Redrive:
     def _pass_on(self, txn: Transaction) -> bool:
         given_back: set[int] = set()
         letters = self._consumer.consume(1 if self._singles else _BATCH, _POLL_S)
+        self._idle_turns = 0 if letters else self._idle_turns + 1
+        if self._idle_turns == _IDLE_TURNS:
+            self._tell_of_others()
         for letter in letters:
             partition = letter.partition()
             if partition in given_back:
@@ -220,6 +242,16 @@ class Redrive:
             else:
                 self._pass_one_on(txn, letter)
         return bool(letters)
+
+    def _tell_of_others(self) -> None:
+        elsewhere = sorted(self._last.keys() - {at.partition for at in self._consumer.assignment()})
+        if elsewhere:
+            print(
+                f"eos-client: waits for partitions {elsewhere} of {self._options.topic}, which another member of the "
+                f"group {self._options.group_id} holds: end that one, or let it finish",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _pass_one_on(self, txn: Transaction, letter: Any) -> None:
         self._places.append(where := _place_of(letter))

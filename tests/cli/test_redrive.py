@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in __all__
+
+from tests.cli.conftest import START_LIMIT_S
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -98,3 +101,44 @@ def test_a_letter_that_the_targets_broker_refuses_is_named_and_the_others_go(clu
     assert f"the letter at {dead}[0]@1 stays: the output to {target}[0]: INVALID_RECORD" in command.err
     assert cluster.values(target) == [b"one", b"two"]
     assert cluster.values(dead)[3:] == [b"no key"]
+
+
+def test_letters_behind_an_open_transaction_are_told_with_a_status_of_its_own(
+    cluster: Any, eos_client: Any, letters: tuple[str, str]
+) -> None:
+    _source, dead = letters
+    target = cluster.topic("target")
+    writer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": f"{dead}-open"})
+    writer.init_transactions(60)
+    writer.begin_transaction()
+    writer.produce(dead, b"open")
+    writer.flush(60)
+    cluster.load(dead, [b"behind"])
+    line = ("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--to", target, "--match", "no route")
+    waiting = eos_client(*line, "--limit", "1")
+    assert waiting.wait() == 17
+    assert waiting.out == f"1 sent to {target}\n"
+    assert f"eos-client: up to 2 letters of {dead} stand in an open transaction or behind it" in waiting.err
+    writer.abort_transaction(60)
+    again = eos_client("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--to", target, "--match", "none")
+    assert again.wait() == 0
+    assert again.out == f"2 kept in {dead}: the error does not hold 'none'\n"
+
+
+def test_a_run_that_is_stopped_while_it_waits_says_so(cluster: Any, eos_client: Any, letters: tuple[str, str]) -> None:
+    _source, dead = letters
+    group = f"{dead}-group"
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group, "client.id": "0"}  # the first of two
+    other = Consumer({**settings, "enable.auto.commit": False})
+    other.subscribe([dead])
+    wait_for(other.assignment, "the partition is assigned", lambda: other.poll(0.1), timeout_s=START_LIMIT_S)
+    command = eos_client("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--group", group)
+
+    def has_told() -> bool:
+        other.poll(0.1)
+        return f"another member of the group {group} holds" in command.err
+
+    command.wait_for(has_told, "it has told what it waits for")
+    assert command.terminate() == 0
+    assert command.out == "stopped by SIGTERM: 0 sent, and what is left waits for the next run\n"
+    other.close()

@@ -228,3 +228,16 @@ def test_a_letter_that_can_be_neither_sent_nor_kept_is_named():
     with pytest.raises(ClusterUnfitError, match=r"the letter at orders.dead\[0\]@0 .*INVALID_RECORD"):
         redrive.run(match="no such error")
     assert redrive.values(DEAD) == [b"a"]
+
+
+def test_a_run_that_waits_for_another_member_of_its_group_says_so_once(capsys: pytest.CaptureFixture[str]):
+    redrive = RedriveStage(b"a")
+    other = redrive.stage.consumer(group_id="redrive")
+    other.subscribe([DEAD])
+    redrive.stage.collect(other, 1)
+    assert dict(redrive.run(stop_after=50).sent) == {}
+    said = "waits for partitions [0] of orders.dead, which another member of the group redrive holds"
+    assert capsys.readouterr().err.count(said) == 1
+    other.close()
+    assert dict(redrive.run().sent) == {SOURCE: 1}
+    assert capsys.readouterr().err == ""
