@@ -52,7 +52,9 @@ def _as_it_is(content: bytes | None) -> bytes | None:
 
 
 _ORIGIN = ("eos.topic", "eos.partition", "eos.offset")
-_TOLD = "eos."
+_ALWAYS = frozenset({"eos.error", *_ORIGIN, "eos.timestamp", "eos.attempts"})
+_LETTERS = _ALWAYS | {"eos.omitted", "eos.value.bytes"}
+_HISTORY = frozenset({"eos.redrives", "eos.redriven.origin", "eos.redriven.error"})
 
 
 def redriven(letter: Record, target: str | None) -> OutputRecord:
@@ -62,16 +64,16 @@ def redriven(letter: Record, target: str | None) -> OutputRecord:
     ``eos.redrives``, how often it was sent back; ``eos.redriven.origin``, where it stood when it failed first; and
     ``eos.redriven.error``, the last error. Raises ValueError where it cannot be sent back, saying why.
     """
-    headers: list[tuple[str, bytes]] = letter.headers() or []
-    told = {name: value.decode(errors="replace") for name, value in headers if name.startswith(_TOLD) and value}
+    own, told = _parted(letter.headers() or [])
     topic, partition, offset = map(told.get, _ORIGIN)
     if "eos.omitted" in told:
         raise ValueError(f"of the record its {told['eos.omitted']} did not fit into the letter and was left out")
     if target is None and topic is None:
         raise ValueError("it has no header eos.topic, so it is no dead letter, or was written by something else")
+    own, before = _without_history(own)
     history = {
-        "eos.redrives": str(int(told.get("eos.redrives", "0")) + 1),
-        "eos.redriven.origin": told.get("eos.redriven.origin", f"{topic}[{partition}]@{offset}"),
+        "eos.redrives": str(int(before.get("eos.redrives", "0")) + 1),
+        "eos.redriven.origin": before.get("eos.redriven.origin", f"{topic}[{partition}]@{offset}"),
         "eos.redriven.error": told.get("eos.error", ""),
     }
     timestamp_ms = int(told.get("eos.timestamp", "0"))
@@ -79,10 +81,41 @@ def redriven(letter: Record, target: str | None) -> OutputRecord:
         target or topic,
         value=letter.value(),
         key=letter.key(),
-        headers=[*(own for own in headers if not own[0].startswith(_TOLD)), *history.items()],
+        headers=[*own, *history.items()],
         partition=int(partition) if target is None and partition is not None else None,
         timestamp_ms=timestamp_ms if timestamp_ms > 0 else None,
     )
+
+
+_Pairs = list[tuple[str, bytes]]
+
+
+def _parted(headers: _Pairs) -> tuple[_Pairs, dict[str, str]]:
+    """Return the record's own headers, and what the last letter tells, whose headers stand behind them.
+
+    The record may have been a letter itself. What is told behind this one was the history of this letter.
+    """
+    own: _Pairs = []
+    told: dict[str, str] = {}
+    for name, value in reversed(headers):
+        is_whole = told.keys() >= _ALWAYS
+        if name in _LETTERS and name not in told and not is_whole:
+            told[name] = _text(value)
+        elif told or name not in _HISTORY:
+            own.append((name, value))
+    return own[::-1], {name: text for name, text in told.items() if text}
+
+
+def _without_history(own: _Pairs) -> tuple[_Pairs, dict[str, str]]:
+    """Part the history of a record from its ``own`` headers; what stands before those of a letter is not its own."""
+    begins = max((at for at, (name, _value) in enumerate(own, 1) if name in _LETTERS), default=0)
+    behind = own[begins:]
+    history = {name: _text(value) for name, value in behind if name in _HISTORY and value}
+    return own[:begins] + [pair for pair in behind if pair[0] not in _HISTORY], history
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode(errors="replace")
 
 
 def error_of(letter: Record) -> str:

@@ -35,12 +35,12 @@ class RedriveStage:
             for message in self.stage.collect(self.consumer, count):
                 txn.dead_letter(message, ValueError(error), topic=DEAD)
 
-    def run(self, *, last: int | None = None, stop_after: int = 10**9, **options: Any) -> Any:
+    def run(self, *, topic: str = DEAD, last: int | None = None, stop_after: int = 10**9, **options: Any) -> Any:
         """One run, as a process of its own would do it."""
         consumer = self.stage.consumer(group_id="redrive")
         producer = self.stage.producer(transactional_id="redrive-0", delivery_report_only_error=True)
-        letters = [each.offset for each in self.cluster.read(DEAD)]
-        asked = RedriveOptions(bootstrap_servers="simulated", topic=DEAD, group_id="redrive", **options)
+        letters = [each.offset for each in self.cluster.read(topic)]
+        asked = RedriveOptions(bootstrap_servers="simulated", topic=topic, group_id="redrive", **options)
         run = Redrive(consumer, producer, asked, {0: max(letters) if last is None else last})
         looks = iter(range(stop_after))
         try:
@@ -241,3 +241,34 @@ def test_a_run_that_waits_for_another_member_of_its_group_says_so_once(capsys: p
     other.close()
     assert dict(redrive.run().sent) == {SOURCE: 1}
     assert capsys.readouterr().err == ""
+
+
+def letter_of_a_letter(redrive: RedriveStage, topic: str, **own: str) -> None:
+    """Write the letter of a worker that has failed with the letter that something of its own had written."""
+    redrive.cluster.create_topic(topic)
+    redrive.write_letters((b"a", own))
+    worker = redrive.stage.consumer(group_id=f"worker of {topic}")
+    worker.subscribe([DEAD])
+    with redrive.producer.transaction(worker) as txn:
+        (letter,) = redrive.stage.collect(worker, 1)
+        txn.dead_letter(letter, ValueError("worse"), topic=topic)
+    worker.close()
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"eos.omitted": "value", "eos.value.bytes": "7"}], ids=["whole", "without its value"]
+)
+def test_a_letter_of_a_letter_goes_back_as_the_letter_that_it_was(more: dict[str, str]):
+    redrive = RedriveStage()
+    letter_of_a_letter(redrive, "dead2", mine="1", **more)
+    (own, *_rest) = [record.headers for record in redrive.cluster.read(DEAD)]
+    assert dict(redrive.run(topic="dead2").sent) == {DEAD: 1}
+    headers = redrive.cluster.read(DEAD)[-1].headers
+    assert headers[: len(own)] == own
+    assert dict(headers[len(own) :])["eos.redriven.error"] == b"ValueError: worse"
+    sent = redrive.run(topic=DEAD)
+    if more:
+        assert all("its value did not fit into the letter" in why for why in sent.refused)
+        return
+    assert dict(sent.sent) == {SOURCE: 2}
+    assert redrive.cluster.read(SOURCE)[1].headers == redrive.cluster.read(SOURCE)[0].headers, "one level is gone"
