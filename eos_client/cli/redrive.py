@@ -15,7 +15,7 @@ from typing import Any
 from eos_client.cli.failures import LettersRefusedError, LettersWaitError
 from eos_client.cli.logs import LOG_LEVEL_CRITICAL, ClientErrors
 from eos_client.clients import EosConsumer, EosProducer, Transaction
-from eos_client.clients.dead_letters import error_of, redriven
+from eos_client.clients.dead_letters import can_be_sent_to, error_of, redriven
 from eos_client.config import EosConfig, all_settings
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import GroupOffsets, read_topic
@@ -138,7 +138,7 @@ def _last_letters(options: RedriveOptions) -> tuple[dict[int, int], int]:
         if letter.offset >= passed[letter.partition]:
             last[letter.partition] = letter.offset
             origins.add(letter.headers.get("eos.topic", b"").decode(errors="replace"))
-    targets = sorted(origins - {""}) if options.target is None else [options.target]
+    targets = sorted(filter(can_be_sent_to, origins)) if options.target is None else [options.target]
     missing = [name for name, found in admin.topics(targets).items() if found is None]
     if missing and last:
         raise ClusterUnfitError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eos_client.confluent.producer.output_arguments import is_topic_name
 from eos_client.confluent.serialisation import Serialized, raw_record
 from eos_client.ports import Headers, OutputRecord, Record
 
@@ -54,6 +55,7 @@ def _as_it_is(content: bytes | None) -> bytes | None:
 _ORIGIN = ("eos.topic", "eos.partition", "eos.offset")
 _ALWAYS = frozenset({"eos.error", *_ORIGIN, "eos.timestamp", "eos.attempts"})
 _LETTERS = _ALWAYS | {"eos.omitted", "eos.value.bytes"}
+_DIGITS_OF_TIME = 18
 _HISTORY = frozenset({"eos.redrives", "eos.redriven.origin", "eos.redriven.error"})
 
 
@@ -70,13 +72,15 @@ def redriven(letter: Record, target: str | None) -> OutputRecord:
         raise ValueError(f"of the record its {told['eos.omitted']} did not fit into the letter and was left out")
     if target is None and topic is None:
         raise ValueError("it has no header eos.topic, so it is no dead letter, or was written by something else")
+    if target is None:
+        _require_target(str(topic), partition)
     own, before = _without_history(own)
     history = {
-        "eos.redrives": str(int(before.get("eos.redrives", "0")) + 1),
+        "eos.redrives": str(_number("eos.redrives", before.get("eos.redrives", "0")) + 1),
         "eos.redriven.origin": before.get("eos.redriven.origin", f"{topic}[{partition}]@{offset}"),
         "eos.redriven.error": told.get("eos.error", ""),
     }
-    timestamp_ms = int(told.get("eos.timestamp", "0"))
+    timestamp_ms = _number("eos.timestamp", told.get("eos.timestamp", "0").removeprefix("-"), _DIGITS_OF_TIME)
     return OutputRecord(
         target or topic,
         value=letter.value(),
@@ -85,6 +89,29 @@ def redriven(letter: Record, target: str | None) -> OutputRecord:
         partition=int(partition) if target is None and partition is not None else None,
         timestamp_ms=timestamp_ms if timestamp_ms > 0 else None,
     )
+
+
+def can_be_sent_to(topic: str) -> bool:
+    """Whether a record may have come from ``topic``: no broker has others, and names with ``__`` are Kafka's own."""
+    return is_topic_name(topic) and not topic.startswith("__")
+
+
+def _require_target(topic: str, partition: str | None) -> None:
+    if not can_be_sent_to(topic):
+        raise ValueError(f"eos.topic={_shown(topic)} is no topic for records: send it to another one by --to")
+    if partition is None:
+        raise ValueError("it has no header eos.partition: send it to a topic by --to, which needs none")
+    _number("eos.partition", partition)
+
+
+def _number(name: str, text: str, digits_max: int = 9) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= digits_max):
+        raise ValueError(f"{name}={_shown(text)} is no number of up to {digits_max} digits")
+    return int(text)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _ERROR_CHARACTERS_SHORT else f"{text[:_ERROR_CHARACTERS_SHORT]}...")
 
 
 _Pairs = list[tuple[str, bytes]]

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 from eos_client.cli.redrive import Redrive, RedriveOptions, client_config
+from eos_client.clients.dead_letters import can_be_sent_to
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 from eos_client.testing.simulation.settings import BrokerSettings
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
@@ -54,7 +55,8 @@ class RedriveStage:
         with self.producer.transaction(self.consumer) as txn:
             for letter in letters:
                 value, told = letter if isinstance(letter, tuple) else (letter, {})
-                headers = {"eos.error": "bad", "eos.topic": SOURCE, "eos.partition": "0", "eos.offset": "1", **told}
+                of_the_letter = {"eos.error": "bad", "eos.topic": SOURCE, "eos.partition": "0", "eos.offset": "1"}
+                headers = {**told, **of_the_letter, **told}
                 txn.produce(DEAD, value, headers={name: text for name, text in headers.items() if text})
 
     def values(self, topic: str = SOURCE) -> list[Any]:
@@ -272,3 +274,38 @@ def test_a_letter_of_a_letter_goes_back_as_the_letter_that_it_was(more: dict[str
         return
     assert dict(sent.sent) == {SOURCE: 2}
     assert redrive.cluster.read(SOURCE)[1].headers == redrive.cluster.read(SOURCE)[0].headers, "one level is gone"
+
+
+NO_NUMBERS = ["-1", "abc", "99999999999", "\u0661", "1_0", " 1 ", "9" * 5000]
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        *(("eos.topic", name) for name in ("a/b", "..", "x" * 300, "t\u00ebst", "nl\nx", "__consumer_offsets")),
+        *(("eos.partition", number) for number in (*NO_NUMBERS, "")),
+        *(("eos.redrives", number) for number in NO_NUMBERS),
+        *(("eos.timestamp", number) for number in ("abc", "9" * 5000)),
+    ],
+)
+def test_a_letter_with_a_header_that_cannot_be_meant_is_named_and_the_others_go(header: str, value: str):
+    redrive = RedriveStage()
+    redrive.write_letters(b"a", (b"bad", {header: value}), b"b")
+    tally = redrive.run()
+    assert dict(tally.sent) == {SOURCE: 2}
+    (why,) = tally.refused
+    assert why.startswith("the letter at orders.dead[0]@1 stays: ")
+    assert header in why
+    assert not value or repr(value)[:50] in why
+    assert len(why) < 1000
+
+
+def test_a_letter_without_a_partition_goes_to_a_topic_that_is_named():
+    redrive = RedriveStage()
+    redrive.write_letters((b"a", {"eos.partition": "", "eos.topic": "a/b"}))
+    assert dict(redrive.run(target=SINK).sent) == {SINK: 1}
+
+
+def test_only_topics_that_letters_can_go_to_must_be_there():
+    names = ["", "a/b", "__consumer_offsets", "orders", "gone"]
+    assert [name for name in names if can_be_sent_to(name)] == ["orders", "gone"]

@@ -34,11 +34,16 @@ def produce_options(topic: str, record: OutputRecord) -> dict[str, Any]:
     return options
 
 
+def is_topic_name(topic: str) -> bool:
+    """Whether a broker would take ``topic`` for the name of a topic."""
+    return _TOPIC_NAME.fullmatch(topic) is not None and topic not in {".", ".."}
+
+
 @lru_cache(maxsize=1024)
 def _check_topic(topic: str) -> None:
     if not isinstance(topic, str):
         raise TypeError(f"the name of a topic must be str, not {type(topic).__name__}")
-    if not _TOPIC_NAME.fullmatch(topic) or topic in {".", ".."}:
+    if not is_topic_name(topic):
         raise ValueError("the name of a topic has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'")
 
 
