@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.cli.conftest import Cluster
 from tests.cli.test_run_command import committed, run_line
@@ -221,3 +222,26 @@ def test_a_worker_with_dead_letters_and_a_generated_id_needs_their_topic_and_the
     worker.wait_for(lambda: committed(site, source) == {0: 2}, "commit")
     assert worker.terminate() == 0
     assert (site.values(target), site.values(dead)) == ([b"25"], [b"0"])
+
+
+def test_redrive_needs_what_the_page_lists(site: Site, eos_client: Any) -> None:
+    source, dead = site.topic("source"), site.topic("dead")
+    producer = Producer({"bootstrap.servers": site.bootstrap_servers})
+    for topic in (source, ""):
+        producer.produce(dead, b"one", headers={"eos.topic": topic, "eos.partition": "0"})
+    assert producer.flush(60) == 0
+    needed = [
+        *on_topic(dead, Op.READ),
+        *on_topic(dead, Op.WRITE),
+        *on_topic(source, Op.WRITE),
+        *on_group(f"eos-redrive-{dead}", Op.READ),
+        *on_id("eos-", Op.WRITE, is_prefix=True),
+    ]
+    line = ["redrive", dead, *site.as_user()]
+    site.broker.grant(site.user, *(each for each in needed if each.name != source))
+    status, said = status_of(eos_client, line)
+    assert (status, source in said) == (6, True), said
+    site.broker.grant(site.user, *on_topic(source, Op.WRITE))
+    status, said = status_of(eos_client, line)
+    assert (status, f"1 sent to {source}" in said) == (15, True), said
+    assert (site.values(source), site.values(dead)) == ([b"one"], [b"one"] * 3)
