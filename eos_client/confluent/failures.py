@@ -270,9 +270,20 @@ def leave_block(message: str) -> KafkaLeaveBlockError:
     return KafkaLeaveBlockError(error, message)
 
 
+_NOT_OF_THIS_PROTOCOL = "group id does not exist"
+"""What brokers tell a KIP-848 member of a group of classic ones; librdkafka passes on the text alone (_FATAL)."""
+
+
 def input_error(error: KafkaError, *, is_fatal: bool, topic: str | None = None, group_id: str = "") -> errors.EosError:
     """Name an error event, of ``topic`` where it is about one, that a consumer of ``group_id`` cannot get over."""
     what = f"{error.name()}: {error.str().rstrip('.')}"
+    if is_fatal and _NOT_OF_THIS_PROTOCOL in error.str():
+        return KafkaClusterUnfitError(
+            error,
+            f"group {group_id!r} does not admit this consumer: {what}. Members with group.protocol=classic are in it: "
+            "set the same here, or stop them all first, or have the brokers' group.consumer.migration.policy let both "
+            "in.",
+        )
     if is_fatal:
         return KafkaFatalClientError(error, f"the consumer cannot go on: {what}. End the process.")
     remedy = _GROUP_REMEDIES.get(error.name(), "Repair it, start again")

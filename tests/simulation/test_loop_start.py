@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eos_client import AsyncExactlyOnceLoop, EosConfig, ExactlyOnceLoop
-from eos_client.errors import ClusterUnavailableError
+from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 from eos_client.observe import ClientReported, LoopStopped
 
 
@@ -44,3 +44,16 @@ def test_a_loop_that_was_stopped_while_it_started_returns_and_tells_why_it_did_n
     (reported,) = [event for event in told if isinstance(event, ClientReported) and event.client == "loop"]
     assert "within 10 s" in reported.error
     assert [event.reason for event in told if isinstance(event, LoopStopped)] == ["nobody wants it"]
+
+
+def test_a_group_whose_members_speak_the_other_protocol_is_named_with_the_way_out(simulated_cluster: Any) -> None:
+    for topic in ("orders", "invoices"):
+        simulated_cluster.create_topic(topic)
+    member = simulated_cluster.consumer({"group.id": "billing", "partition.assignment.strategy": "range"})
+    member.subscribe(["orders"])
+    member.poll(1)
+    config = EosConfig({"bootstrap.servers": "simulated", "group.protocol": "consumer"}, group_id="billing")
+    loop = ExactlyOnceLoop(config, ["orders"], lambda _: None, output_topic="invoices", clients=simulated_cluster)
+    simulated_cluster.after(60, loop.stop)
+    with pytest.raises(ClusterUnfitError, match=r"group 'billing' does not admit this consumer: .*protocol=classic"):
+        loop.run()

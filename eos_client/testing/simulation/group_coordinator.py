@@ -100,7 +100,7 @@ class GroupCoordinator:
         if isinstance(group, ConsumerGroup):
             return group.heartbeat(request, self._clock())
         if request.member_epoch != JOINING_EPOCH or (group is not None and not group.is_empty):
-            raise BrokerError("GROUP_ID_NOT_FOUND", f"no consumer group is called {group_id}")
+            raise BrokerError("GROUP_ID_NOT_FOUND", "The group id does not exist.")
         group = ConsumerGroup(group_id, self._partition_count, self._settings, self._random)
         answer = group.heartbeat(request, self._clock())
         self._groups[group_id] = group
