@@ -278,7 +278,7 @@ def outputs_of(made: Any) -> list[Output]:
 
 def as_given(output: Output) -> Output:
     """Return ``output`` as it is now: the application may use it, and its headers, for the next one."""
-    if type(output) is not OutputRecord:
+    if not isinstance(output, OutputRecord):
         return output
     headers = output.headers
     if headers is not None:

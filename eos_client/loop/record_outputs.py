@@ -62,15 +62,15 @@ def _take(given: Iterable[Any], outputs: list[Any]) -> None:
     Of a record without anything else, its topic, value and key.
     """
     for output in given:
-        kind = type(output)
-        if kind is bytes:
+        if type(output) is bytes:
             outputs.append(output)
-        elif kind is not OutputRecord:
-            outputs.append(_NoOutput(output))
-        elif output.headers is output.partition is output.timestamp_ms is None:
-            outputs.append((output.topic, output.value, output.key))
+        elif isinstance(output, OutputRecord):
+            if output.headers is output.partition is output.timestamp_ms is None:
+                outputs.append((output.topic, output.value, output.key))
+            else:
+                outputs.append(as_given(output))
         else:
-            outputs.append(as_given(output))
+            outputs.append(bytes(output) if isinstance(output, bytes) else _NoOutput(output))
 
 
 def _taken(given: Iterable[Any]) -> list[Any]:

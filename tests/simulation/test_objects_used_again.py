@@ -153,6 +153,29 @@ def test_what_is_serialised_may_be_filled_again_too(cluster: SimulatedCluster, t
     assert [json.loads(value)["number"].encode() for value in cluster.values("invoices")] == NUMBERS
 
 
+class OwnOutput(OutputRecord):
+    pass
+
+
+class OwnBytes(bytes):
+    pass
+
+
+@pytest.mark.parametrize("options", [{}, LETTERS], ids=["stop", "dead_letter"])
+def test_outputs_of_classes_of_the_applications_own_are_written_like_others(
+    cluster: SimulatedCluster, options: Any
+) -> None:
+    one = OwnOutput(value=b"")
+
+    def transform(record: Any) -> Iterator[Any]:
+        one.value = record.value() + b"a"
+        yield one
+        yield OwnBytes(record.value() + b"b")
+
+    run(cluster, transform, **options)
+    assert cluster.values("invoices") == [number + mark for number in NUMBERS for mark in (b"a", b"b")]
+
+
 # -- records -----------------------------------------------------------------------------------------------------------
 
 
