@@ -80,15 +80,20 @@ def redriven(letter: Record, target: str | None) -> OutputRecord:
         "eos.redriven.origin": before.get("eos.redriven.origin", f"{topic}[{partition}]@{offset}"),
         "eos.redriven.error": told.get("eos.error", ""),
     }
-    timestamp_ms = _number("eos.timestamp", told.get("eos.timestamp", "0").removeprefix("-"), _DIGITS_OF_TIME)
     return OutputRecord(
         target or topic,
         value=letter.value(),
         key=letter.key(),
         headers=[*own, *history.items()],
         partition=int(partition) if target is None and partition is not None else None,
-        timestamp_ms=timestamp_ms if timestamp_ms > 0 else None,
+        timestamp_ms=_timestamp_ms(told.get("eos.timestamp", "0")),
     )
+
+
+def _timestamp_ms(text: str) -> int | None:
+    """Return the time that a letter tells; None for what is not after the epoch, as of a record without a time."""
+    number = _number("eos.timestamp", text.removeprefix("-"), _DIGITS_OF_TIME)
+    return None if text.startswith("-") or number == 0 else number
 
 
 def can_be_sent_to(topic: str) -> bool:

@@ -306,6 +306,15 @@ def test_a_letter_without_a_partition_goes_to_a_topic_that_is_named():
     assert dict(redrive.run(target=SINK).sent) == {SINK: 1}
 
 
+@pytest.mark.parametrize("none", ["-1", "0", ""])
+def test_a_record_without_a_timestamp_of_its_own_gets_the_time_at_which_it_is_sent(none: str):
+    redrive = RedriveStage()
+    redrive.write_letters((b"a", {"eos.timestamp": none}))
+    assert dict(redrive.run().sent) == {SOURCE: 1}
+    (letter,), (sent,) = redrive.cluster.read(DEAD), redrive.cluster.read(SOURCE)
+    assert sent.timestamp_ms >= letter.timestamp_ms > 1
+
+
 def test_only_topics_that_letters_can_go_to_must_be_there():
     names = ["", "a/b", "__consumer_offsets", "orders", "gone"]
     assert [name for name in names if can_be_sent_to(name)] == ["orders", "gone"]
