@@ -153,4 +153,4 @@ def message_of(error: BaseException) -> str:
     """Return the message for a person: the text of an error of ours; type and text of any other one."""
     if isinstance(error, errors.EosError):
         return str(error)
-    return f"unexpected {type(error).__name__}: {error}. Run again with --verbose for the traceback"
+    return f"unexpected {errors.text_of(error)}. Run again with --verbose for the traceback"

@@ -14,6 +14,7 @@ from typing import Any
 
 from eos_client.cli.failures import LettersRefusedError, LettersWaitError
 from eos_client.cli.logs import LOG_LEVEL_CRITICAL, ClientErrors
+from eos_client.cli.printable import shell_word
 from eos_client.clients import EosConsumer, EosProducer, Transaction
 from eos_client.clients.dead_letters import can_be_sent_to, error_of, redriven
 from eos_client.config import EosConfig, all_settings
@@ -105,7 +106,7 @@ def _tell(options: RedriveOptions, tally: Tally, behind: int, stopped_by: str) -
         print(f"no letter in {options.topic} waits for the group {options.group_id}")
     waiting = (
         f"up to {behind} letters of {options.topic} stand in an open transaction or behind it and were not read. Run "
-        f"it again when that has ended; eos-client txn list --topic {options.topic} shows it"
+        f"it again when that has ended; eos-client txn list --topic {shell_word(options.topic)} shows it"
     )
     if tally.refused:
         for why in tally.refused + [waiting] * bool(behind):

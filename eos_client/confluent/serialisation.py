@@ -20,7 +20,7 @@ from confluent_kafka.error import (
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from eos_client.config import check_serialiser
-from eos_client.errors import InputUnreadableError, OutputNotSerializedError
+from eos_client.errors import InputUnreadableError, OutputNotSerializedError, text_of
 from eos_client.ports import Deserializer, K_co, OutputRecord, Outputs, Serializer, V_co
 
 
@@ -229,7 +229,7 @@ def _read_by(call: Any, content: Any, context: SerializationContext, message: An
         error.topic, error.partition, error.offset = message.topic(), message.partition(), message.offset()
         error.message = (
             f"the {context.field} of {error.topic}[{error.partition}]@{error.offset} cannot be deserialised by "
-            f"{_name(call)}: {type(cause).__name__}: {cause}"
+            f"{_name(call)}: {text_of(cause)}"
         )
         raise error from cause
 
@@ -242,8 +242,8 @@ def _written_by(call: Any, content: Any, context: SerializationContext) -> Any:
     except Exception as cause:
         error = _NOT_SERIALIZED[context.field](cause)
         error.message = (
-            f"the {context.field} of an output for topic {context.topic!r} cannot be serialised by {_name(call)}: "
-            f"{type(cause).__name__}: {cause}"
+            f"the {context.field} of an output for topic {context.topic!r} cannot be serialised by "
+            f"{_name(call)}: {text_of(cause)}"
         )
         raise error from cause
 

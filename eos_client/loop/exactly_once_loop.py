@@ -226,12 +226,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     def _run(self) -> None:
         try:
-            try:
-                self._start()
-            except errors.ClusterUnavailableError as error:
-                if self._stop_reason is None:
-                    raise
-                self._hook(ClientReported(client="loop", error=str(error)))
+            if not self._has_started():
                 return
             self._work()
             while self._must_repeat:
@@ -242,6 +237,17 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             raise
         finally:
             self._close_clients()
+
+    def _has_started(self) -> bool:
+        """Start; no broker's answer is an error only where the loop is still wanted."""
+        try:
+            self._start()
+        except errors.ClusterUnavailableError as error:
+            if self._stop_reason is None:
+                raise
+            self._hook(ClientReported(client="loop", error=str(error)))
+            return False
+        return True
 
     def _work(self) -> None:
         while self._stop_reason is None or self._must_repeat:

@@ -65,7 +65,7 @@ def _take(given: Iterable[Any], outputs: list[Any]) -> None:
         if type(output) is bytes:
             outputs.append(output)
         elif isinstance(output, OutputRecord):
-            if output.headers is output.partition is output.timestamp_ms is None:
+            if output.headers is None and output.partition is None and output.timestamp_ms is None:
                 outputs.append((output.topic, output.value, output.key))
             else:
                 outputs.append(as_given(output))
@@ -194,7 +194,7 @@ class RecordOutputs:
                 if kind is bytes:
                     outputs.append(made)
                 elif kind is OutputRecord:
-                    if made.headers is made.partition is made.timestamp_ms is None:
+                    if made.headers is None and made.partition is None and made.timestamp_ms is None:
                         outputs.append((made.topic, made.value, made.key))
                     else:
                         outputs.append(as_given(made))

@@ -168,6 +168,18 @@ def test_an_error_whose_text_cannot_be_had_is_a_failure_like_any_other():
         Failures().settled(FakeRecord(), UntellableError())
 
 
+def with_topics():
+    cluster = SimulatedCluster(seed=1)
+    for topic in ("orders", "invoices"):
+        cluster.create_topic(topic)
+    return cluster
+
+
+def skipping_loop(cluster, transform, **options):
+    settings = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", on_error="skip")
+    return ExactlyOnceLoop(settings, ["orders"], transform, output_topic="invoices", clients=cluster, **options)
+
+
 class Unshowable:
     def __repr__(self):
         raise RuntimeError("detached")
@@ -175,28 +187,22 @@ class Unshowable:
 
 @pytest.mark.parametrize("made", [Unshowable(), [Unshowable()], [OutputRecord(value=Unshowable())]])
 def test_a_result_that_cannot_be_shown_is_a_failure_like_any_other(made):
-    cluster = SimulatedCluster(seed=1)
-    for topic in ("orders", "invoices"):
-        cluster.create_topic(topic)
+    cluster = with_topics()
     cluster.write("orders", [b"1"])
-    settings = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", on_error="skip")
-    loop = ExactlyOnceLoop(settings, ["orders"], lambda record: made, output_topic="invoices", clients=cluster)
+    loop = skipping_loop(cluster, lambda record: made)
     cluster.after(10, loop.stop)
     loop.run()
     assert loop.counters.records_failed == 1
 
 
 def test_a_skip_in_a_commit_of_unknown_outcome_is_told_although_the_loop_ends():
-    cluster = SimulatedCluster(seed=1)
-    for topic in ("orders", "invoices"):
-        cluster.create_topic(topic)
-    settings = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", on_error="skip")
+    cluster = with_topics()
     told: list[Any] = []
 
     def transform(record):
         raise ValueError("bad")
 
-    loop = ExactlyOnceLoop(settings, ["orders"], transform, output_topic="invoices", clients=cluster, hook=told.append)
+    loop = skipping_loop(cluster, transform, hook=told.append)
     cluster.after(5, lambda: cluster.lose_reply("EndTxn"))
     cluster.after(5.5, lambda: cluster.delay("InitProducerId", 40))
     cluster.after(6, lambda: cluster.write("orders", [b"1"]))

@@ -1,6 +1,7 @@
 """The loop and a block with confluent_kafka's serialisers and a registry that checks, refuses, stops and comes back."""
 
 import struct
+from functools import partial
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.soak
 
 ORDER_IN_WORDS = ORDER.replace("int", "string")
 ORDER_OF_A_CUSTOMER = ORDER.replace("]}", ', {"name": "customer", "type": "string", "default": ""}]}')
+PATIENT = {"transform_attempts_max": 10, "transform_backoff_s": 1}
 UNKNOWN = b"\0" + struct.pack(">I", 4711) + b"\x06"
 OF_AN_OUTPUT = SerializationContext(SINK, MessageField.VALUE, [])
 
@@ -66,10 +68,23 @@ def error_in(letter):
     return dict(letter.headers)["eos.error"].decode()
 
 
-def once(action):
-    """Return a function that does it at its first call."""
+def doubled_after(action, pieces_of_it=1):
+    """Return `doubled`, which does ``action`` when it first gets an order of so many pieces."""
     to_do = [action]
-    return lambda: to_do and to_do.pop()()
+
+    def transform(record):
+        if to_do and record.value()["pieces"] == pieces_of_it:
+            to_do.pop()()
+        return doubled(record)
+
+    return transform
+
+
+def avro_run(client, transform, values, write=None, **options):
+    """A loop that reads and writes Avro by the registry; ``write``: a serialiser that has learned something already."""
+    write = write or AvroSerializer(client(), ORDER)
+    read = AvroDeserializer(client())
+    return Run(transform, values, value_deserializer=read, value_serializer=write, **options)
 
 
 @pytest.mark.parametrize("form", [avro, json_schema, protobuf])
@@ -95,13 +110,7 @@ def test_an_output_whose_schema_the_registry_refuses_is_its_record_s_failure(cli
         topic = SINK if record.value()["pieces"] == 1 else "receipts"
         return OutputRecord(topic, value=record.value())
 
-    run = Run(
-        transform,
-        [first, second],
-        value_deserializer=AvroDeserializer(client()),
-        value_serializer=AvroSerializer(client(), ORDER),
-        **LETTERS,
-    )
+    run = avro_run(client, transform, [first, second], **LETTERS)
     run.cluster.create_topic("receipts")
     run.until_idle()
     assert run.values() == []
@@ -116,13 +125,7 @@ def test_an_output_whose_schema_the_registry_refuses_is_its_record_s_failure(cli
 
 def test_a_record_whose_schema_the_registry_does_not_know_is_a_letter_and_the_others_go_on(client):
     first, second = orders(client, [ORDER, ORDER])
-    run = Run(
-        doubled,
-        [first, UNKNOWN, second],
-        value_deserializer=AvroDeserializer(client()),
-        value_serializer=AvroSerializer(client(), ORDER),
-        **LETTERS,
-    ).until_idle()
+    run = avro_run(client, doubled, [first, UNKNOWN, second], **LETTERS).until_idle()
     assert pieces(client, run.values()) == [2, 4]
     (letter,) = run.cluster.read(DEAD)
     assert letter.value == UNKNOWN
@@ -132,24 +135,11 @@ def test_a_record_whose_schema_the_registry_does_not_know_is_a_letter_and_the_ot
 
 @pytest.mark.parametrize("away", ["before a new schema is read", "before an output's schema is registered"])
 def test_a_registry_that_comes_back_within_the_attempts_costs_no_record(registry, client, away):
-    write = AvroSerializer(client(), ORDER)
+    write = AvroSerializer(client(), ORDER)  # it asks the registry at its first call
     if away == "before a new schema is read":
         write({"pieces": 0}, OF_AN_OUTPUT)
-    stop = once(registry.stop)
-
-    def transform(record):
-        stop()
-        return doubled(record)
-
-    run = Run(
-        transform,
-        orders(client, [ORDER, ORDER, ORDER_OF_A_CUSTOMER, ORDER]),
-        value_deserializer=AvroDeserializer(client()),
-        value_serializer=write,
-        transform_attempts_max=10,
-        transform_backoff_s=1,
-        **LETTERS,
-    )
+    values = orders(client, [ORDER, ORDER, ORDER_OF_A_CUSTOMER, ORDER])
+    run = avro_run(client, doubled_after(registry.stop), values, write, **PATIENT, **LETTERS)
     run.cluster.after(5, registry.start)
     run.until_idle()
     assert pieces(client, run.values()) == [2, 4, 6, 8]
@@ -159,21 +149,9 @@ def test_a_registry_that_comes_back_within_the_attempts_costs_no_record(registry
 def test_a_registry_that_answers_nobody_is_waited_for_by_the_attempts_where_its_client_has_a_time_limit(
     registry, client
 ):
-    freeze = once(registry.freeze)
-
-    def transform(record):
-        freeze()
-        return doubled(record)
-
-    run = Run(
-        transform,
-        orders(client, [ORDER, ORDER_OF_A_CUSTOMER]),
-        value_deserializer=AvroDeserializer(client(timeout=0.2)),
-        value_serializer=AvroSerializer(client(timeout=0.2), ORDER),
-        transform_attempts_max=10,
-        transform_backoff_s=1,
-        **LETTERS,
-    )
+    values = orders(client, [ORDER, ORDER_OF_A_CUSTOMER])
+    hasty = partial(client, timeout=0.2)
+    run = avro_run(hasty, doubled_after(registry.freeze), values, **PATIENT, **LETTERS)
     run.cluster.after(5, registry.thaw)
     run.until_idle()
     assert pieces(client, run.values()) == [2, 4]
@@ -181,19 +159,8 @@ def test_a_registry_that_answers_nobody_is_waited_for_by_the_attempts_where_its_
 
 
 def test_a_registry_that_stays_away_stops_the_loop_and_the_next_start_processes_every_record_once(registry, client):
-    stop = once(registry.stop)
-
-    def transform(record):
-        if record.value()["pieces"] == 2:
-            stop()
-        return doubled(record)
-
-    run = Run(
-        transform,
-        orders(client, [ORDER, ORDER, ORDER_OF_A_CUSTOMER, ORDER]),
-        value_deserializer=AvroDeserializer(client()),
-        value_serializer=AvroSerializer(client(), ORDER),
-    )
+    values = orders(client, [ORDER, ORDER, ORDER_OF_A_CUSTOMER, ORDER])
+    run = avro_run(client, doubled_after(registry.stop, pieces_of_it=2), values)
     with pytest.raises(TransformError, match=r"the value of orders\[0\]@2 cannot be deserialised by AvroDeserializer"):
         run.until_idle()
     assert run.values() == []
@@ -207,19 +174,7 @@ def test_without_attempts_each_record_that_a_registry_is_away_for_is_a_letter_th
     values = orders(client, [ORDER, ORDER_OF_A_CUSTOMER, ORDER, ORDER_OF_A_CUSTOMER])
     write = AvroSerializer(client(), ORDER)
     write({"pieces": 0}, OF_AN_OUTPUT)
-    stop = once(registry.stop)
-
-    def transform(record):
-        stop()
-        return doubled(record)
-
-    run = Run(
-        transform,
-        values,
-        value_deserializer=AvroDeserializer(client()),
-        value_serializer=write,
-        **LETTERS,
-    ).until_idle()
+    run = avro_run(client, doubled_after(registry.stop), values, write, **LETTERS).until_idle()
     letters = run.values(DEAD)
     assert letters == [values[1], values[3]]
     assert len(run.of(RecordDeadLettered)) == 2

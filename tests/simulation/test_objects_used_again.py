@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from eos_client import AsyncExactlyOnceLoop, EosConfig, ExactlyOnceLoop, OutputRecord
+from eos_client import AsyncExactlyOnceLoop, ExactlyOnceLoop, OutputRecord
 from eos_client.testing import SimulatedCluster
+from tests.simulation.conftest import Job
 
 LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
 COUNT = 100
@@ -27,13 +27,10 @@ def cluster() -> SimulatedCluster:
 
 
 def run(cluster: SimulatedCluster, transform: Any, form: str = "transform", **options: Any) -> None:
-    config = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", **options)
     is_async = form.startswith("async")
-    kind: Any = AsyncExactlyOnceLoop if is_async else ExactlyOnceLoop
-    given = {{"async": "transform", "async batch": "transform_batch"}.get(form, form): transform}
-    loop = kind(config, ["orders"], **given, output_topic="invoices", hook=lambda event: None, clients=cluster)
-    cluster.after(30, loop.stop)
-    asyncio.run(loop.run()) if is_async else loop.run()
+    name = {"async": "transform", "async batch": "transform_batch"}.get(form, form)
+    job = Job(cluster, **{name: transform}, kind=AsyncExactlyOnceLoop if is_async else ExactlyOnceLoop, **options)
+    job.run() if is_async else job.loop.run()
 
 
 # -- outputs -----------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.model import InputPositions, ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
-from eos_client.errors import EosError, OutputRefusedError
+from eos_client.errors import EosError, OutputRefusedError, text_of
 from eos_client.observe import ClientReported, Counters, EventHook, log_event, safe_hook
 from eos_client.ports import Clock, OutputRecord
 
@@ -229,7 +229,7 @@ class ConfluentProducer:
             if isinstance(error, EosError):
                 raise
             raise OutputRefusedError(
-                f"the output for topic {topic!r} cannot be written: {type(error).__name__}: {error}. Correct it."
+                f"the output for topic {topic!r} cannot be written: {text_of(error)}. Correct it."
             ) from error
         return True
 
