@@ -10,7 +10,7 @@ PEERS_NEED := tests/benchmarks/contenders/peers.txt
 KAFKA_VERSION ?= 4.3.1
 WORKERS ?= 2
 # Tests on real brokers wait half of the time; with four workers both processors are busy all the time.
-BROKER_WORKERS ?= 3
+BROKER_WORKERS ?= 4
 # The only folders that have such tests, which spares each worker the collection of all others.
 BROKER_TESTS := tests/applications tests/benchmarks tests/cli tests/conformance tests/faults tests/kafka tests/recovery
 SPARK_TESTS := tests/spark

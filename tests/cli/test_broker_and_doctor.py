@@ -31,14 +31,6 @@ def test_the_broker_command_serves_clients_at_the_address_it_prints_and_leaves_n
         assert probe.connect_ex((host, int(port))) != 0
 
 
-@pytest.mark.kafka
-def test_ctrl_c_stops_the_broker_too(eos_client: Any) -> None:
-    broker = eos_client("broker")
-    address_of(broker)
-    broker.process.send_signal(signal.SIGINT)
-    assert broker.wait() == 0
-
-
 def descendants(pid: int) -> Iterator[int]:
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         yield int(child)
@@ -124,11 +116,12 @@ def test_a_user_who_may_not_read_settings_still_learns_the_rest(cluster: Any, mo
 
 
 @pytest.mark.kafka
-def test_the_doctor_sees_a_transaction_log_that_cannot_be_created(eos_client: Any) -> None:
+def test_the_doctor_sees_a_transaction_log_that_cannot_be_created_and_ctrl_c_stops_the_broker(eos_client: Any) -> None:
     broker = eos_client("broker", "--property", "transaction.state.log.replication.factor=3")
     doctor = eos_client("doctor", "--bootstrap", address_of(broker))
     assert doctor.wait() == 6
-    assert broker.terminate() == 0
+    broker.process.send_signal(signal.SIGINT)
+    assert broker.wait() == 0
     assert "init_transactions ends in a time-out" in doctor.out
     assert "set transaction.state.log.replication.factor=1" in doctor.out
 

@@ -157,7 +157,8 @@ def test_two_processes_with_one_pinned_id_do_not_take_turns(cluster: Any, upper_
         if older.process.poll() is not None:
             break
     assert older.wait() == 8
-    assert "newer instance" in older.err
+    assert "a newer instance has this transactional.id" in older.err
+    assert "give each running instance a transactional.id of its own" in older.err
     newer.wait_for(
         lambda: committed(cluster, source, 2) == cluster.admin.end_offsets(source, 2), "takeover by the newer one"
     )

@@ -22,8 +22,11 @@ pytestmark = pytest.mark.timeout(600)
 SECONDS = 9.0
 SEED = 3
 NAIVE_SEEDS = range(1, 11)
-# The two that have their commits checked in different ways.
-RUNS = [(LATEST_VERSION, GroupProtocol.COOPERATIVE), (STRICT_VERSION, GroupProtocol.KIP_848)]
+# The two that have their commits checked in different ways: the stricter in each run of the tests, the other in soaks.
+RUNS = [
+    pytest.param(LATEST_VERSION, GroupProtocol.COOPERATIVE, marks=pytest.mark.soak),
+    (STRICT_VERSION, GroupProtocol.KIP_848),
+]
 
 
 @pytest.mark.parametrize(("version", "protocol"), RUNS, ids=lambda value: getattr(value, "value", value))

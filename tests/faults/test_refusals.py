@@ -77,6 +77,7 @@ def test_no_refusal_of_a_classic_group_was_avoidable(latest: RunningBroker, tmp_
     assert_none_avoidable(latest, GroupProtocol.COOPERATIVE, tmp_path)
 
 
+@pytest.mark.soak
 def test_no_refusal_by_a_strict_broker_was_avoidable(strict: RunningBroker, tmp_path: Path) -> None:
     assert_none_avoidable(strict, GroupProtocol.KIP_848, tmp_path)
 

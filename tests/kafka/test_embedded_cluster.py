@@ -137,6 +137,7 @@ def test_a_started_cluster_is_not_started_again(cluster):
         cluster.start()
 
 
+@pytest.mark.soak
 def test_stop_leaves_no_process_and_no_file_and_the_logs_can_still_be_asked_for(tmp_path, monkeypatch, alive):
     """Nor does a start that met a port which was taken at the last moment."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -184,6 +185,7 @@ def test_settings_that_kafka_does_not_accept_are_shown_with_kafkas_words(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.soak
 def test_a_cluster_that_cannot_serve_groups_is_not_ready(tmp_path, monkeypatch, asked_in_vain):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     asked_in_vain(embedded_cluster_module)

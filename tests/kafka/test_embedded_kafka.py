@@ -1,6 +1,5 @@
 """The embedded broker is a real Kafka that is quickly ready, survives what it should, and leaves nothing behind."""
 
-import contextlib
 import json
 import multiprocessing
 import os
@@ -82,11 +81,10 @@ def start_in_another_process(then):
 @pytest.fixture(scope="module")
 def starters():
     """Processes that started their brokers at the same time, by what they do then."""
-    running = {then: run_in_another_process(then) for then in (THEN_WAITS, THEN_EXITS_WHEN_TOLD, THEN_FORKS_A_CHILD)}
+    running = {then: run_in_another_process(then) for then in (THEN_WAITS, THEN_EXITS_WHEN_TOLD)}
     yield {then: (starter, *json.loads(next_line(starter))) for then, starter in running.items()}
     for starter in running.values():
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(starter.pid, signal.SIGKILL)  # what it has forked, too
+        starter.kill()
         starter.communicate()
 
 
@@ -119,6 +117,7 @@ def test_runs_transactions_and_both_group_protocols_on_every_supported_version(v
         assert version in "".join(broker.log_path.read_text().splitlines()[:2000])
 
 
+@pytest.mark.soak
 def test_ready_means_that_every_groups_offsets_can_be_asked_for_at_once_and_after_a_clean_restart(create_topic):
     """Else the first to ask may hear NOT_COORDINATOR from the broker that was named as the coordinator."""
     with EmbeddedKafka(properties={"offsets.topic.num.partitions": "50"}) as broker:
@@ -159,6 +158,7 @@ def test_brokers_started_by_several_processes_at_once_do_not_meet(starters):
     assert len(addresses) == len(cluster_ids) == len(starters)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("then", "end"),
     [
@@ -176,8 +176,8 @@ def test_ends_with_its_starter_and_leaves_nothing(starters, then, end, alive):
     wait_for(lambda: not Path(directory).exists(), "its directory is removed")
 
 
-def test_ends_with_its_killed_starter_though_a_forked_child_holds_the_same_files(starters, alive):
-    starter, pid, _, directory = starters[THEN_FORKS_A_CHILD]
+def test_ends_with_its_killed_starter_though_a_forked_child_holds_the_same_files(alive):
+    starter, pid, _, directory = start_in_another_process(THEN_FORKS_A_CHILD)
     child_pid = int(next_line(starter))
     assert alive(pid)
     starter.kill()
@@ -200,6 +200,7 @@ def test_a_starter_killed_while_it_starts_a_broker_leaves_nothing(tmp_path):
     wait_for(lambda: not commands_with(str(tmp_path)), "no process is left")
 
 
+@pytest.mark.soak
 def test_a_dead_brokers_directory_goes_with_its_starter_too(alive):
     starter, pid, _, directory = start_in_another_process("broker.kill(); print('killed', flush=True); time.sleep(600)")
     assert next_line(starter) == "killed\n"
@@ -263,6 +264,7 @@ def test_killed_and_restarted_it_has_its_data_on_the_same_port(broker, create_to
     assert read_committed(address, topic, count=2) == [b"before", b"after"]
 
 
+@pytest.mark.soak
 def test_a_clean_stop_archives_the_loaded_classes_and_later_starts_map_them(tmp_path, monkeypatch):
     cached = kafka_jars(DEFAULT_VERSION, find_java(), print)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -10,7 +10,6 @@ from eos_client.errors import (
     ClusterUnavailableError,
     ClusterUnfitError,
     ConfigurationError,
-    ProducerFencedError,
     TransformError,
 )
 from tests.kafka.loop_support import COOPERATIVE, EAGER, EventLog, Job
@@ -219,29 +218,3 @@ def test_a_transaction_log_that_the_cluster_cannot_replicate_is_the_reason_not_a
         assert "transaction.state.log.replication.factor=3" in str(error)
         assert "1 broker(s)" in str(error)
         assert job.committed() == 0
-
-
-# -- two processes, one id --------------------------------------------------------------------------------------------
-
-
-def test_of_two_processes_with_one_pinned_id_the_older_stops_and_the_newer_goes_on(kafka_broker):
-    with Job(kafka_broker) as job:
-        job.hasten_rebalances()
-        job.load(800)
-        pinned = f"pinned-{job.group}"
-        older = job.start_process("slow", transactional_id=pinned)
-        older.wait_for("loop_started")
-        wait_for(job.committed, "the older one works")
-        newer = job.start_process("slow", transactional_id=pinned)
-        newer.wait_for("loop_started")
-        job.load(400)  # an idle loop would not notice
-        assert older.ended() == 3
-        (failed,) = older.of("failed")
-        assert ProducerFencedError.__name__ in failed["error"]
-        assert pinned in failed["message"]
-        assert "a newer instance has this transactional.id" in failed["message"]
-        assert "give each running instance a transactional.id of its own" in failed["message"]
-        job.await_committed()
-        newer.signal()
-        assert newer.ended() == 0
-        job.assert_exactly_once()

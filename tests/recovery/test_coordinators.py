@@ -157,6 +157,7 @@ def test_a_coordinator_is_looked_for_where_the_brokers_keep_its_state(coordinato
             assert {m.partition() for m in kept if name.encode() in m.key()} == {place.partition}
 
 
+@pytest.mark.soak
 def test_the_transaction_coordinator_killed_under_a_commit_leaves_no_outcome_unknown(cluster, coordinators):
     def story(_):
         events = survives_the_death_of("transactions", coordinators, moments=["commit_transaction"])

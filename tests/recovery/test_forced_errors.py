@@ -398,9 +398,8 @@ def test_a_commit_that_never_reached_a_broker_that_was(make_kafka_broker, kills)
     assert outcomes in ([], [outcome.value])
 
 
-@pytest.mark.parametrize(
-    "kills", [pytest.param(True, marks=pytest.mark.soak), False], ids=["killed", "restarted cleanly"]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("kills", [True, False], ids=["killed", "restarted cleanly"])
 def test_a_commit_whose_answer_was_lost_by_a_broker_that_was(make_kafka_broker, kills):
     outcome, outcomes = interrupted(make_kafka_broker, kills=kills, after=True)
     assert outcome is Outcome.COMMITTED

@@ -57,6 +57,7 @@ def test_the_same_deletion_makes_sparks_own_sink_double(kafka_broker, tmp_path):
     assert outcome.doubled == stage.settings.rows_per_batch, outcome
 
 
+@pytest.mark.soak
 def test_a_zombie_driver_adds_nothing_and_ends_as_fenced(kafka_broker, tmp_path):
     with ClusterQuery(kafka_broker.bootstrap_servers, tmp_path, batches=8, pace_s=0.3) as stage:
         zombie, successor = zombie_driver(stage, "produced")
