@@ -6,40 +6,28 @@ member epoch in host byte order, group id NUL, member id NUL, int8 "no instance 
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 
 from eos_client.core.model import GroupGeneration
 
-_MAGIC = b"CGMDv2:"
-_HEAD = struct.Struct("=i")
+_LAYOUT = re.compile(
+    rb"CGMDv2:(?P<generation>.{4})(?P<group>[^\0]*)\0(?P<member>[^\0]*)\0(?:\x01|\0(?P<instance>[^\0]*)\0)", re.DOTALL
+)
 
 
 def decode(metadata: object) -> GroupGeneration | None:
     """Decode ``Consumer.consumer_group_metadata()``; None when the layout is not the known one."""
-    if not isinstance(metadata, bytes) or not metadata.startswith(_MAGIC):
+    found = _LAYOUT.fullmatch(metadata) if isinstance(metadata, bytes) else None
+    if found is None:
         return None
-    start = len(_MAGIC) + _HEAD.size
-    parts = metadata[start:].split(b"\0", 2)
-    if len(metadata) < start or len(parts) != 3:  # noqa: PLR2004  # group id, member id, the rest
-        return None
-    group_id, member_id, rest = parts
-    instance_id = _instance_id(rest)
-    if instance_id is None:
-        return None
-    (generation_id,) = _HEAD.unpack_from(metadata, len(_MAGIC))
+    (generation_id,) = struct.unpack("=i", found["generation"])
     try:
-        return GroupGeneration(generation_id, member_id.decode(), group_id.decode(), instance_id.decode() or None)
+        group_id, member_id, instance_id = ((found[name] or b"").decode() for name in ("group", "member", "instance"))
     except UnicodeDecodeError:
         return None
-
-
-def _instance_id(rest: bytes) -> bytes | None:
-    if rest == b"\1":
-        return b""
-    if rest.startswith(b"\0") and rest.endswith(b"\0") and rest.count(b"\0") == 2:  # noqa: PLR2004
-        return rest[1:-1]
-    return None
+    return GroupGeneration(generation_id, member_id, group_id, instance_id or None)
 
 
 class GenerationReader:
