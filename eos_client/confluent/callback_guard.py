@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.confluent.call_stack import Calls
-from eos_client.confluent.failures import configuration_refused
+from eos_client.confluent.failures import Naming, configuration_refused
 
 T = TypeVar("T")
 
@@ -62,25 +62,24 @@ class CallbackGuard:
         report, self._to_report = self._to_report, ""
         return report
 
-    def building(self, client: str) -> AbstractContextManager[None]:
+    def building(self, client: str) -> Naming:
         """Build a ``client`` within: raises ConfigurationError where it refuses, and what its callbacks raise.
 
         A constructor that got no token lets go of its client with that exception pending, and the callbacks that are
         served meanwhile lose it (confluent_kafka 2.16): then it raises a SystemError.
         """
-        return _Building(self, client)
 
-    def instead_of(self, failed: SystemError, client: str) -> BaseException:
-        """Return what a constructor's SystemError stands for."""
-        kept, self.error = self.error, None
-        if self._needs_token and (kept is None or isinstance(kept, SystemError)):
-            return configuration_refused(self._without_token(failed), client)
-        return failed if kept is None else kept
+        def name(failed: BaseException) -> BaseException | None:
+            if isinstance(failed, KafkaException):
+                return configuration_refused(failed if self._no_token is None else self._without_token(failed), client)
+            if not isinstance(failed, SystemError):
+                return None
+            kept, self.error = self.error, None
+            if self._needs_token and (kept is None or isinstance(kept, SystemError)):
+                return configuration_refused(self._without_token(failed), client)
+            return kept
 
-    def refusal(self, exception: KafkaException, client: str) -> BaseException:
-        """Return what the constructor of ``client`` refuses; where it had no token, what ``oauth_cb`` has raised."""
-        lacks_token = self._no_token is not None
-        return configuration_refused(self._without_token(exception) if lacks_token else exception, client)
+        return Naming(name)
 
     def _without_token(self, failed: BaseException) -> KafkaException:
         reason = "" if self._no_token is None else f", but raised {self._no_token!r}"
@@ -207,20 +206,3 @@ def built(client: str, build: Callable[[dict[str, Any]], T], settings: Mapping[s
     guard = CallbackGuard()
     with guard.building(client):
         return build(guard.added_to(settings))
-
-
-class _Building:
-    def __init__(self, guard: CallbackGuard, client: str) -> None:
-        self._guard = guard
-        self._client = client
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, _kind: object, exception: BaseException | None, _trace: object) -> None:
-        if isinstance(exception, KafkaException):
-            raise self._guard.refusal(exception, self._client)
-        if isinstance(exception, SystemError):
-            instead = self._guard.instead_of(exception, self._client)
-            if instead is not exception:
-                raise instead

@@ -48,10 +48,8 @@ class ClientLog:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.losses = 0
-        self.implied = ""
-        self.understood = False
-        self._reauthenticates = False
-        self.failed = self.not_added = ""
+        self.understood = self._reauthenticates = False
+        self.implied = self.failed = self.not_added = ""
         self._theirs = settings.get("logger")
         self._debug = str(settings.get("debug") or "")
         level = str(settings.get("log_level", _INFO))
@@ -69,8 +67,7 @@ class ClientLog:
 
     def forget_implied(self) -> None:
         """Begin a transaction: nothing of it is taken for written."""
-        self.implied = ""
-        self.failed = self.not_added = ""
+        self.implied = self.failed = self.not_added = ""
 
     def log(self, level: int, text: str, *arguments: Any) -> None:
         """Take note of a line; called while the handle is polled."""

@@ -15,14 +15,12 @@ from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.failures import (
     HOW_TO_AUTHENTICATE,
     HOW_TO_REACH_BROKERS,
-    KafkaAuthenticationError,
-    KafkaClusterUnavailableError,
-    KafkaClusterUnfitError,
     kafka_error,
     lacks_credentials,
+    of_kafka,
 )
 from eos_client.core.error_codes import ALL_BROKERS_DOWN, DELIVERY_REFUSED, REFUSED_WITH_ANOTHER
-from eos_client.errors import AuthenticationError, ClusterUnavailableError, EosError
+from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, EosError
 
 _PROBE_S = 3.0
 _NOTHING_WAS_COMMITTED = "this call has committed nothing."
@@ -101,37 +99,41 @@ def why_init_failed(
     settings: Mapping[str, Any], last: LastErrors, limit_s: float, cause: EosError, *, simulated: bool
 ) -> EosError:
     """Return the error to raise instead of ``init_transactions``' time-out; simulated brokers are not asked."""
-    servers = str(settings.get("bootstrap.servers", ""))
-    refused = lacks_credentials(last.last)
+    clause = f"; brokers answer, the transaction coordinator does not: {cause}"
     if simulated:
-        return _unavailable(servers, limit_s, f"{last.clause()}; {cause}", cause, refused=refused)
+        return unreachable(settings, limit_s, last, f"; {cause}", cause)
     try:
-        unfit = _unfit_transaction_log(servers, settings)
+        unfit = _unfit_transaction_log(settings)
     except AuthenticationError:
-        return _unavailable(servers, limit_s, last.clause(), cause, refused=True)
+        return unreachable(settings, limit_s, last, "", cause, refused=True)
     except EosError as error:
-        found = str(error).removesuffix(f". {HOW_TO_REACH_BROKERS}")
-        return _unavailable(servers, limit_s, f"{last.clause()}; asked directly: {found}", cause, refused=refused)
-    if unfit:
-        not_available = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, unfit)
-        return KafkaClusterUnfitError(not_available, f"init_transactions got no answer within {limit_s:g} s: {unfit}")
-    silent = f"{last.clause()}; brokers answer, the transaction coordinator does not: {cause}"
-    return _unavailable(servers, limit_s, silent, cause, refused=refused)
+        clause = "; asked directly: " + str(error).removesuffix(f". {HOW_TO_REACH_BROKERS}")
+    else:
+        if unfit:
+            not_available = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, unfit)
+            return of_kafka(
+                ClusterUnfitError, not_available, f"init_transactions got no answer within {limit_s:g} s: {unfit}"
+            )
+    return unreachable(settings, limit_s, last, clause, cause)
 
 
-def unreachable(settings: Mapping[str, Any], limit_s: float, last: LastErrors) -> ClusterUnavailableError:
-    """Return the error for a bootstrap server that did not answer within ``limit_s`` seconds."""
-    servers = str(settings.get("bootstrap.servers", ""))
-    return _unavailable(servers, limit_s, last.clause(), refused=lacks_credentials(last.last))
-
-
-def _unavailable(
-    servers: str, limit_s: float, clause: str, cause: EosError | None = None, *, refused: bool
+def unreachable(
+    settings: Mapping[str, Any],
+    limit_s: float,
+    last: LastErrors,
+    clause: str = "",
+    cause: EosError | None = None,
+    *,
+    refused: bool = False,
 ) -> ClusterUnavailableError:
-    """``refused``: because of the credentials."""
+    """Return the error for a bootstrap server that did not answer within ``limit_s`` seconds.
+
+    ``refused``: because of the credentials, which ``last`` may tell as well.
+    """
+    refused = refused or lacks_credentials(last.last)
     message = (
-        f"no usable answer from bootstrap.servers {servers!r} within {limit_s:g} s{clause}. "
-        f"{HOW_TO_AUTHENTICATE if refused else HOW_TO_REACH_BROKERS}; {_NOTHING_WAS_COMMITTED}"
+        f"no usable answer from bootstrap.servers {str(settings.get('bootstrap.servers', ''))!r} within {limit_s:g} s"
+        f"{last.clause()}{clause}. {HOW_TO_AUTHENTICATE if refused else HOW_TO_REACH_BROKERS}; {_NOTHING_WAS_COMMITTED}"
     )
     return _with_code_of(cause, message, refused=refused)
 
@@ -141,8 +143,8 @@ def _with_code_of(cause: EosError | None, message: str, *, refused: bool) -> Clu
     code, retriable = KafkaError._ALL_BROKERS_DOWN, False  # noqa: SLF001  # a public local code
     if isinstance(cause, KafkaException):
         code, retriable = kafka_error(cause).code(), kafka_error(cause).retriable()
-    kind = KafkaAuthenticationError if refused else KafkaClusterUnavailableError
-    return kind(KafkaError(code, message, retriable=retriable), message)
+    kind = AuthenticationError if refused else ClusterUnavailableError
+    return of_kafka(kind, code, message, retriable=retriable)
 
 
 def outcome_stays_unknown(error: ClusterUnavailableError, way_out: str = _THE_GROUP_DECIDES) -> ClusterUnavailableError:
@@ -152,10 +154,10 @@ def outcome_stays_unknown(error: ClusterUnavailableError, way_out: str = _THE_GR
     return _with_code_of(error, message, refused=isinstance(error, AuthenticationError))
 
 
-def _unfit_transaction_log(servers: str, settings: Mapping[str, Any]) -> str:
+def _unfit_transaction_log(settings: Mapping[str, Any]) -> str:
     """Return why the cluster cannot host the transaction log; empty when it can. Raises EosError when unreachable."""
     own = {k: v for k, v in settings.items() if k.startswith(_SECURITY)}
-    admin = ClusterAdmin(servers, own, timeout_s=_PROBE_S)
+    admin = ClusterAdmin(str(settings.get("bootstrap.servers", "")), own, timeout_s=_PROBE_S)
     cluster = admin.cluster()
     broker_config = admin.broker_settings(next(iter(cluster.brokers)))
     brokers = len(cluster.brokers)

@@ -1,6 +1,6 @@
 """Maps confluent_kafka's errors to ours; the only place that does.
 
-Each class here is both: ours, named for what the caller must do, and a ``KafkaException`` whose ``args[0]`` is the
+Each error is both: ours, named for what the caller must do, and a ``KafkaException`` whose ``args[0]`` is the
 ``KafkaError``, so that code written for confluent_kafka keeps working.
 """
 
@@ -9,23 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
 from eos_client.core.error_codes import NOT_AUTHENTICATED, OFFSETS_REFUSED, READING_FORBIDDEN, RECORD_REFUSED
 from eos_client.core.model import InputPartition, named
-from eos_client.core.producer_recovery import (
-    ProducerFailure,
-    RecoveryAction,
-    RecoveryRule,
-    TransactionalRequest,
-    recovery_for,
-)
+from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest, recovery_for
+
+E = TypeVar("E", bound=errors.EosError)
 
 
-class _FromKafka(KafkaException, errors.EosError):
+class FromKafka(KafkaException, errors.EosError):
     """Keeps the KafkaError in ``args[0]`` and says what to do in words."""
 
     def __init__(self, error: KafkaError, message: str) -> None:
@@ -36,39 +32,7 @@ class _FromKafka(KafkaException, errors.EosError):
         return self.message
 
 
-class KafkaAbortableError(_FromKafka, errors.AbortableError):
-    """See AbortableError."""
-
-
-class KafkaCommitRefusedError(_FromKafka, errors.CommitRefusedError):
-    """See CommitRefusedError."""
-
-
-class KafkaLeaveBlockError(_FromKafka, errors.LeaveBlockError):
-    """See LeaveBlockError."""
-
-
-class KafkaRetriableError(_FromKafka, errors.RetriableError):
-    """See RetriableError."""
-
-
-class KafkaRebuildProducerError(_FromKafka, errors.RebuildProducerError):
-    """See RebuildProducerError."""
-
-
-class KafkaUnknownOutcomeError(_FromKafka, errors.UnknownOutcomeError):
-    """See UnknownOutcomeError."""
-
-
-class KafkaProducerFencedError(_FromKafka, errors.ProducerFencedError):
-    """See ProducerFencedError."""
-
-
-class KafkaClusterUnfitError(_FromKafka, errors.ClusterUnfitError):
-    """See ClusterUnfitError."""
-
-
-class KafkaInputPositionError(_FromKafka, errors.InputPositionError):
+class KafkaInputPositionError(FromKafka, errors.InputPositionError):
     """See InputPositionError."""
 
     def __init__(
@@ -78,39 +42,37 @@ class KafkaInputPositionError(_FromKafka, errors.InputPositionError):
         self.topic, self.partition, self.offset = topic, partition, offset
 
 
-class KafkaClusterUnavailableError(_FromKafka, errors.ClusterUnavailableError):
-    """See ClusterUnavailableError."""
+_CLASSES: dict[type[errors.EosError], type[FromKafka]] = {}
 
 
-class KafkaAuthenticationError(_FromKafka, errors.AuthenticationError):
-    """See AuthenticationError."""
+def of_kafka(kind: type[E], error: KafkaError | int, message: str, **flags: bool) -> E:
+    """Return an error of ``kind`` that is a KafkaException too: of ``error``, or, with ``flags``, of a code of ours."""
+    name = f"Kafka{kind.__name__}"
+    both = _CLASSES.get(kind) or _CLASSES.setdefault(kind, type(name, (FromKafka, kind), {"__doc__": kind.__doc__}))
+    return cast("E", both(KafkaError(error, message, **flags) if isinstance(error, int) else error, message))
 
 
-class KafkaFatalClientError(_FromKafka, errors.FatalClientError):
-    """See FatalClientError."""
+ERROR_CLASSES: dict[RecoveryAction, type[errors.EosError]] = {
+    RecoveryAction.RETRY: errors.RetriableError,
+    RecoveryAction.ABORT_AND_CONTINUE: errors.AbortableError,
+    RecoveryAction.REBUILD_PRODUCER: errors.RebuildProducerError,
+    RecoveryAction.RESOLVE_UNKNOWN: errors.UnknownOutcomeError,
+    RecoveryAction.CORRECT_CALL: errors.TransactionStateError,
+    RecoveryAction.STOP_FENCED: errors.ProducerFencedError,
+    RecoveryAction.STOP_UNFIT: errors.ClusterUnfitError,
+    RecoveryAction.STOP_FATAL: errors.FatalClientError,
+}
 
-
-class KafkaTransactionStateError(_FromKafka, errors.TransactionStateError):
-    """See TransactionStateError."""
-
-
-class KafkaOutputRefusedError(_FromKafka, errors.OutputRefusedError):
-    """See OutputRefusedError."""
-
-
-class KafkaConfigurationError(_FromKafka, errors.ConfigurationError):
-    """See ConfigurationError."""
-
-
-_CLASSES: dict[RecoveryAction, type[_FromKafka]] = {
-    RecoveryAction.RETRY: KafkaRetriableError,
-    RecoveryAction.ABORT_AND_CONTINUE: KafkaAbortableError,
-    RecoveryAction.REBUILD_PRODUCER: KafkaRebuildProducerError,
-    RecoveryAction.RESOLVE_UNKNOWN: KafkaUnknownOutcomeError,
-    RecoveryAction.CORRECT_CALL: KafkaTransactionStateError,
-    RecoveryAction.STOP_FENCED: KafkaProducerFencedError,
-    RecoveryAction.STOP_UNFIT: KafkaClusterUnfitError,
-    RecoveryAction.STOP_FATAL: KafkaFatalClientError,
+WAYS_OUT = {
+    RecoveryAction.RETRY: "Call it again",
+    RecoveryAction.ABORT_AND_CONTINUE: "Abort, rewind to the first uncommitted record and go on",
+    RecoveryAction.REBUILD_PRODUCER: "Call init_transactions() to build a new handle with the same id",
+    RecoveryAction.RESOLVE_UNKNOWN: "Do not abort and do not commit again: call init_transactions(), then compare the "
+    "group's committed offsets with those that were sent",
+    RecoveryAction.CORRECT_CALL: "Correct the order of the calls, of which init_transactions() is the first",
+    RecoveryAction.STOP_FENCED: "Stop this instance, or give each running instance a transactional.id of its own",
+    RecoveryAction.STOP_UNFIT: "Repair the cluster, the permissions or the name, then start again",
+    RecoveryAction.STOP_FATAL: "End the process and start it again",
 }
 
 HOW_TO_REACH_BROKERS = "Check the address, the network and the security settings, and that the brokers are up"
@@ -126,7 +88,6 @@ _GROUP_REMEDIES = {
     "group.max.session.timeout.ms",
 }
 """What helps a consumer that its group does not admit."""
-
 
 _TLS_REFUSAL = re.compile(r"certificate verify failed|SSL alert number \d")
 """librdkafka often tells of a certificate that either side refuses as of any other lost connection (_TRANSPORT)."""
@@ -166,10 +127,10 @@ def producer_error(
         return _refused_output(error)
     rule = recovery_for(failure)
     what = f"{request} of transactional.id {transactional_id!r} failed with {error.name()}: {error.str().rstrip('.')}"
-    message = f"{what}{clause}.{_open_for_too_long(failure)} {_way_out(rule)}"
+    message = f"{what}{clause}.{_open_for_too_long(failure)} {WAYS_OUT[rule.action]}: {rule.reason}."
     if rule.action is RecoveryAction.ABORT_AND_CONTINUE and failure.code in OFFSETS_REFUSED:
-        return KafkaCommitRefusedError(error, message)
-    return _CLASSES[rule.action](error, message)
+        return of_kafka(errors.CommitRefusedError, error, message)
+    return of_kafka(ERROR_CLASSES[rule.action], error, message)
 
 
 def _open_for_too_long(failure: ProducerFailure) -> str:
@@ -185,30 +146,20 @@ def _open_for_too_long(failure: ProducerFailure) -> str:
 def idempotent_error(request: TransactionalRequest, error: KafkaError) -> errors.EosError | None:
     """Name what a producer without a transactional.id raised; None where there is nothing to add to it."""
     if error.fatal():
-        return KafkaFatalClientError(
-            error, f"{request.value} failed with {error.name()}: {error.str()}. Build another producer."
-        )
+        message = f"{request.value} failed with {error.name()}: {error.str()}. Build another producer."
+        return of_kafka(errors.FatalClientError, error, message)
     if request is TransactionalRequest.PRODUCE:
         return _refused_output(error) if error.name() in RECORD_REFUSED else None
     return None if request is TransactionalRequest.FLUSH else not_transactional(request, error)
 
 
-def not_transactional(request: TransactionalRequest, error: KafkaError | None = None) -> KafkaTransactionStateError:
+def not_transactional(request: TransactionalRequest, error: KafkaError | None = None) -> errors.TransactionStateError:
     """Return the error for a transactional call of a producer that has no transactional.id yet."""
     message = (
         f"{request.value}() of a producer without a transactional.id. Call init_transactions() first, which gives the "
         "producer one, or set one."
     )
-    return KafkaTransactionStateError(error or KafkaError(KafkaError._NOT_CONFIGURED, message), message)  # noqa: SLF001
-
-
-def unflushed_error(left: int, limit_s: float) -> KafkaRetriableError:
-    """Return the error for records that keep a producer from becoming transactional."""
-    message = (
-        f"{left} records produced before init_transactions() were not acknowledged within {limit_s:g} s: the "
-        "producer has no transactional.id yet. Call init_transactions() again, or purge() the records first."
-    )
-    return KafkaRetriableError(KafkaError(KafkaError._TIMED_OUT, message, retriable=True), message)  # noqa: SLF001
+    return of_kafka(errors.TransactionStateError, error or KafkaError._NOT_CONFIGURED, message)  # noqa: SLF001
 
 
 def closed_error(transactional_id: str) -> errors.ClientClosedError:
@@ -233,10 +184,11 @@ def consumer_closed() -> errors.ClientClosedError:
 
 def committed_offsets_unknown(
     partitions: frozenset[InputPartition], timeout_s: float, exception: KafkaException
-) -> KafkaClusterUnavailableError:
+) -> errors.ClusterUnavailableError:
     """Return the error for committed offsets that the group does not tell, so that nothing may be based on them."""
     error = kafka_error(exception)
-    return KafkaClusterUnavailableError(
+    return of_kafka(
+        errors.ClusterUnavailableError,
         error,
         f"the committed offsets of {named(partitions)} could not be read within {timeout_s:g} s ({error.name()}: "
         f"{error.str()}). A transaction that the application has begun by itself may still be open: end it, then go "
@@ -246,28 +198,24 @@ def committed_offsets_unknown(
 
 def overdue_error(failure: ProducerFailure, budget_s: float, transactional_id: str) -> errors.EosError:
     """Name a call that did not return in time."""
-    error = KafkaError(
-        KafkaError._TIMED_OUT,  # noqa: SLF001  # confluent_kafka's public spelling of a local code
-        f"{failure.request.value} did not return within {budget_s:g} s",
-    )
+    message = f"{failure.request.value} did not return within {budget_s:g} s"
+    error = KafkaError(KafkaError._TIMED_OUT, message)  # noqa: SLF001  # a public local code
     return producer_error(failure, error, transactional_id)
 
 
-def commit_refused(message: str) -> KafkaCommitRefusedError:
+def commit_refused(message: str) -> errors.CommitRefusedError:
     """Return the refusal of a commit by our own gate; code that knows rebalances knows ILLEGAL_GENERATION."""
-    return KafkaCommitRefusedError(KafkaError(KafkaError.ILLEGAL_GENERATION, message), message)
+    return of_kafka(errors.CommitRefusedError, KafkaError.ILLEGAL_GENERATION, message)
 
 
-def must_abort(message: str) -> KafkaAbortableError:
+def must_abort(message: str) -> errors.AbortableError:
     """Return the error for a transaction that cannot be committed for a reason of our own."""
-    error = KafkaError(KafkaError._STATE, message, txn_requires_abort=True)  # noqa: SLF001  # a public local code
-    return KafkaAbortableError(error, message)
+    return of_kafka(errors.AbortableError, KafkaError._STATE, message, txn_requires_abort=True)  # noqa: SLF001
 
 
-def leave_block(message: str) -> KafkaLeaveBlockError:
+def leave_block(message: str) -> errors.LeaveBlockError:
     """Return the error that ends a block; code that knows rebalances knows REBALANCE_IN_PROGRESS."""
-    error = KafkaError(KafkaError.REBALANCE_IN_PROGRESS, message, txn_requires_abort=True)
-    return KafkaLeaveBlockError(error, message)
+    return of_kafka(errors.LeaveBlockError, KafkaError.REBALANCE_IN_PROGRESS, message, txn_requires_abort=True)
 
 
 _NOT_OF_THIS_PROTOCOL = "group id does not exist"
@@ -278,24 +226,25 @@ def input_error(error: KafkaError, *, is_fatal: bool, topic: str | None = None, 
     """Name an error event, of ``topic`` where it is about one, that a consumer of ``group_id`` cannot get over."""
     what = f"{error.name()}: {error.str().rstrip('.')}"
     if is_fatal and _NOT_OF_THIS_PROTOCOL in error.str():
-        return KafkaClusterUnfitError(
+        return of_kafka(
+            errors.ClusterUnfitError,
             error,
             f"group {group_id!r} does not admit this consumer: {what}. Members with group.protocol=classic are in it: "
             "set the same here, or stop them all first, or have the brokers' group.consumer.migration.policy let both "
             "in.",
         )
     if is_fatal:
-        return KafkaFatalClientError(error, f"the consumer cannot go on: {what}. End the process.")
+        return of_kafka(errors.FatalClientError, error, f"the consumer cannot go on: {what}. End the process.")
     remedy = _GROUP_REMEDIES.get(error.name(), "Repair it, start again")
     if error.name() in READING_FORBIDDEN:
         forbidden = f"topic {topic!r}" if topic and error.name().startswith("TOPIC") else f"group {group_id!r}"
         remedy = f"Allow this client to read {forbidden}, then start again"
-    return KafkaClusterUnfitError(error, f"the input cannot be read: {what}. {remedy}.")
+    return of_kafka(errors.ClusterUnfitError, error, f"the input cannot be read: {what}. {remedy}.")
 
 
-def misplaced_call(message: str) -> KafkaTransactionStateError:
+def misplaced_call(message: str) -> errors.TransactionStateError:
     """Return the error for a call at the wrong time."""
-    return KafkaTransactionStateError(KafkaError(KafkaError._STATE, message), message)  # noqa: SLF001
+    return of_kafka(errors.TransactionStateError, KafkaError._STATE, message)  # noqa: SLF001
 
 
 def refuse_error_event(message: Any) -> Any:
@@ -308,32 +257,22 @@ def refuse_error_event(message: Any) -> Any:
     return message
 
 
-def _refused_output(error: KafkaError) -> KafkaOutputRefusedError:
-    return KafkaOutputRefusedError(error, f"the output cannot be written: {error.str()} ({error.name()}). Correct it.")
+def _refused_output(error: KafkaError) -> errors.OutputRefusedError:
+    message = f"the output cannot be written: {error.str()} ({error.name()}). Correct it."
+    return of_kafka(errors.OutputRefusedError, error, message)
 
 
-def _way_out(rule: RecoveryRule) -> str:
-    return {
-        RecoveryAction.RETRY: "Call it again",
-        RecoveryAction.ABORT_AND_CONTINUE: "Abort, rewind to the first uncommitted record and go on",
-        RecoveryAction.REBUILD_PRODUCER: "Call init_transactions() to build a new handle with the same id",
-        RecoveryAction.RESOLVE_UNKNOWN: "Do not abort and do not commit again: call init_transactions(), then compare "
-        "the group's committed offsets with those that were sent",
-        RecoveryAction.CORRECT_CALL: "Correct the order of the calls, of which init_transactions() is the first",
-        RecoveryAction.STOP_FENCED: "Stop this instance, or give each running instance a transactional.id of its own",
-        RecoveryAction.STOP_UNFIT: "Repair the cluster, the permissions or the name, then start again",
-        RecoveryAction.STOP_FATAL: "End the process and start it again",
-    }[rule.action] + f": {rule.reason}."
-
-
-def configuration_refused(exception: KafkaException, client: str) -> KafkaConfigurationError:
+def configuration_refused(exception: KafkaException, client: str) -> errors.ConfigurationError:
     """Name what the constructor of ``client`` raised; it is the cause."""
-    error = kafka_error(exception)
-    refused = KafkaConfigurationError(
-        error, f"the {client} refuses its configuration: {error.str()}. Correct or remove the named property."
-    )
-    refused.__cause__ = exception
-    return refused
+    told = kafka_error(exception).str()
+    message = f"the {client} refuses its configuration: {told}. Correct or remove the named property."
+    return _caused_by(exception, errors.ConfigurationError, message)
+
+
+def _caused_by(exception: KafkaException, kind: type[E], message: str) -> E:
+    error = of_kafka(kind, kafka_error(exception), message)
+    error.__cause__ = exception
+    return error
 
 
 def is_fatal(error: KafkaError) -> bool:
@@ -343,51 +282,55 @@ def is_fatal(error: KafkaError) -> bool:
 
 def consumer_errors(call: str) -> Naming:
     """Name what a consumer's call raised; only fatal errors and failed commits change their class."""
-    return Naming(lambda exception: _consumer_error(call, kafka_error(exception)))
 
+    def name(exception: BaseException) -> errors.EosError | None:
+        if not isinstance(exception, KafkaException):
+            return None
+        error = kafka_error(exception)
+        told = f"with {error.name()}: {error.str()}"
+        if is_fatal(error):
+            message = f"the consumer cannot go on: {call} failed {told}. End the process."
+            return _caused_by(exception, errors.FatalClientError, message)
+        if error.name() in OFFSETS_REFUSED:
+            message = (
+                f"{call} was refused {told}. The records belong to another member or generation now: drop them, the "
+                "group delivers them again."
+            )
+            return _caused_by(exception, errors.CommitRefusedError, message)
+        return None
 
-def _consumer_error(call: str, error: KafkaError) -> errors.EosError | None:
-    failed = f"{call} failed with {error.name()}: {error.str()}"
-    if is_fatal(error):
-        return KafkaFatalClientError(error, f"the consumer cannot go on: {failed}. End the process.")
-    if error.name() in OFFSETS_REFUSED:
-        return KafkaCommitRefusedError(
-            error,
-            f"{call} was refused with {error.name()}: {error.str()}. The records belong to another member or "
-            "generation now: drop them, the group delivers them again.",
-        )
-    return None
+    return Naming(name)
 
 
 def last_commit_errors() -> Naming:
     """Turn whatever keeps a commit inside the revoke callback from succeeding into CommitRefusedError."""
-    return Naming(_last_commit_error)
 
+    def name(exception: BaseException) -> errors.EosError | None:
+        if isinstance(exception, errors.EosError) or not isinstance(exception, KafkaException):
+            return None
+        error = kafka_error(exception)
+        message = (
+            f"the last commit before the partitions left failed with {error.name()}: {error.str()}. The group may "
+            "deliver the records since the commit before it again."
+        )
+        return _caused_by(exception, errors.CommitRefusedError, message)
 
-def _last_commit_error(exception: KafkaException) -> errors.EosError | None:
-    if isinstance(exception, errors.EosError):
-        return None
-    error = kafka_error(exception)
-    return KafkaCommitRefusedError(
-        error,
-        f"the last commit before the partitions left failed with {error.name()}: {error.str()}. The group may "
-        "deliver the records since the commit before it again.",
-    )
+    return Naming(name)
 
 
 class Naming:
-    """Raises what ``name`` makes of a KafkaException that leaves the block, which becomes its cause.
+    """Raises what ``name`` makes of an exception that leaves the block; None leaves it as it is.
 
     No generator: an asynchronous exception may strike before one is entered, and leave it to be closed later.
     """
 
-    def __init__(self, name: Callable[[KafkaException], errors.EosError | None]) -> None:
+    def __init__(self, name: Callable[[BaseException], BaseException | None]) -> None:
         self._name = name
 
     def __enter__(self) -> None:
         return
 
     def __exit__(self, _kind: object, exception: BaseException | None, _trace: object) -> None:
-        error = self._name(exception) if isinstance(exception, KafkaException) else None
+        error = None if exception is None else self._name(exception)
         if error is not None:
-            raise error from exception
+            raise error

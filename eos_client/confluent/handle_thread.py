@@ -29,7 +29,7 @@ class OverdueError(Exception):
     """The call did not return within its budget. Its thread and its handle must not be used any more."""
 
 
-class HandleCall:
+class _Call:
     """One call: when it is ``done`` it has a ``result``, or the ``error`` that it raised."""
 
     __slots__ = ("budget_s", "done", "error", "function", "result")
@@ -42,7 +42,6 @@ class HandleCall:
         self.error: BaseException | None = None
 
     def run(self) -> None:
-        """Run it, in the handle's thread."""
         try:
             self.result = self.function()
         except BaseException as error:  # noqa: BLE001  # it is raised again in the caller's thread
@@ -82,12 +81,12 @@ class HandleThread:
     def __init__(self, name: str, clock: Clock = MONOTONIC_CLOCK) -> None:
         self.is_real = not getattr(clock, "is_simulated", False)
         _require_running_interpreter()
-        self._calls: queue.SimpleQueue[HandleCall | None] = queue.SimpleQueue()
-        self._last: HandleCall | None = None
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._last: _Call | None = None
         self._thread = threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
         self._thread.start()
 
-    def run(self, function: Callable[[], Any], budget_s: float) -> HandleCall:
+    def run(self, function: Callable[[], Any], budget_s: float) -> _Call:
         """Run ``function`` to its end, well or with an error; raises OverdueError after ``budget_s`` real seconds.
 
         Raises ClientClosedError while the interpreter shuts down: no thread runs any more then, and a start would wait
@@ -98,7 +97,7 @@ class HandleThread:
         _require_running_interpreter()
         before = self._last
         longest_s = budget_s if before is None or before.done.is_reached else budget_s + before.budget_s
-        call = HandleCall(function, budget_s)
+        call = _Call(function, budget_s)
         try:
             self._last = call
             self._calls.put(call)
@@ -114,7 +113,7 @@ class HandleThread:
 
     def _outlast(self) -> None:
         """Wait until the thread is free: two at work at once would make what happens next a matter of chance."""
-        behind = HandleCall(_nothing, 0.0)
+        behind = _Call(_nothing, 0.0)
         self._calls.put(behind)
         behind.done.wait()
         self._last = None
@@ -141,11 +140,11 @@ class HandleThread:
         is_free = self._last is None or self._last.done.is_reached
         if self.is_real and not is_free:
             left_behind = _LeftBehind(serve, last)
-            self._calls.put(HandleCall(left_behind.end, 0.0))
+            self._calls.put(_Call(left_behind.end, 0.0))
             name = f"{self._thread.name}, left behind"
             threading.Thread(target=left_behind.keep_serving, name=name, daemon=True).start()
         elif self.is_real or not is_free:
-            self._calls.put(HandleCall(last, 0.0))
+            self._calls.put(_Call(last, 0.0))
         else:
             with suppress(Exception):  # in the thread nobody would hear of it, either
                 last()
@@ -166,7 +165,6 @@ class _LeftBehind:
         self._is_over = threading.Event()
 
     def end(self) -> None:
-        """Run the last call, in the handle's thread, and serve no more."""
         with self._being_served:
             self._is_over.set()
         self._last()
@@ -175,10 +173,10 @@ class _LeftBehind:
         while not self._is_over.wait(_SERVED_EVERY_S):
             with self._being_served:
                 if not self._is_over.is_set():
-                    HandleCall(self._serve, 0.0).run()
+                    _Call(self._serve, 0.0).run()
 
 
-def _serve(calls: queue.SimpleQueue[HandleCall | None]) -> None:
+def _serve(calls: queue.SimpleQueue[_Call | None]) -> None:
     while (call := calls.get()) is not None:
         call.run()
         del call

@@ -49,16 +49,6 @@ class KafkaValueNotSerializedError(_Worded, ValueSerializationError, OutputNotSe
     """See OutputNotSerializedError."""
 
 
-_UNREADABLE: dict[MessageField, type[KafkaKeyUnreadableError | KafkaValueUnreadableError]] = {
-    MessageField.KEY: KafkaKeyUnreadableError,
-    MessageField.VALUE: KafkaValueUnreadableError,
-}
-_NOT_SERIALIZED: dict[MessageField, type[KafkaKeyNotSerializedError | KafkaValueNotSerializedError]] = {
-    MessageField.KEY: KafkaKeyNotSerializedError,
-    MessageField.VALUE: KafkaValueNotSerializedError,
-}
-
-
 class Serialized(bytes):
     """A key or a value that no serialiser is to touch."""
 
@@ -161,9 +151,9 @@ class Deserializers(Generic[K_co, V_co]):
     def _read(self, message: Any) -> tuple[Any, Any]:
         # One context, the key first: a key's deserialiser may leave something in it for the value's.
         context = SerializationContext(message.topic(), MessageField.KEY, message.headers())
-        key = _read_by(self.key, message.key(), context, message)
+        key = _read_by(self.key, message.key(), context, message, KafkaKeyUnreadableError)
         context.field = MessageField.VALUE
-        return key, _read_by(self.value, message.value(), context, message)
+        return key, _read_by(self.value, message.value(), context, message, KafkaValueUnreadableError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +178,9 @@ class Serializers:
         """
         own: Any = dict(headers) if isinstance(headers, Mapping) else list(headers or ())
         context = SerializationContext(topic, MessageField.KEY, own)
-        key = _written_by(self.key, key, context)
+        key = _written_by(self.key, key, context, KafkaKeyNotSerializedError)
         context.field = MessageField.VALUE
-        value = _written_by(self.value, value, context)
+        value = _written_by(self.value, value, context, KafkaValueNotSerializedError)
         return key, value, own or headers
 
     def output(self, output: Any, default_topic: str | None) -> Any:
@@ -219,13 +209,13 @@ def _taken(settings: dict[str, Any], *names: str) -> list[Any]:
     return [settings.pop(name, None) for name in names]
 
 
-def _read_by(call: Any, content: Any, context: SerializationContext, message: Any) -> Any:
+def _read_by(call: Any, content: Any, context: SerializationContext, message: Any, refused: Any) -> Any:
     if call is None:
         return content
     try:
         return call(content, context)
     except Exception as cause:
-        error = _UNREADABLE[context.field](cause, message)
+        error = refused(cause, message)
         error.topic, error.partition, error.offset = message.topic(), message.partition(), message.offset()
         error.message = (
             f"the {context.field} of {error.topic}[{error.partition}]@{error.offset} cannot be deserialised by "
@@ -234,13 +224,13 @@ def _read_by(call: Any, content: Any, context: SerializationContext, message: An
         raise error from cause
 
 
-def _written_by(call: Any, content: Any, context: SerializationContext) -> Any:
+def _written_by(call: Any, content: Any, context: SerializationContext, refused: Any) -> Any:
     if call is None or content is None or isinstance(content, Serialized):
         return content
     try:
         return call(content, context)
     except Exception as cause:
-        error = _NOT_SERIALIZED[context.field](cause)
+        error = refused(cause)
         error.message = (
             f"the {context.field} of an output for topic {context.topic!r} cannot be serialised by "
             f"{_name(call)}: {text_of(cause)}"

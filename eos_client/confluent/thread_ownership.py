@@ -71,7 +71,11 @@ class ThreadOwnership:
         Raises WrongThreadError, and ClientClosedError in a process that was forked later.
         """
         if self.is_a_parents:
-            raise self._forked(method)
+            raise ClientClosedError(
+                f"{self._client}.{method}() was called in process {os.getpid()}, which was forked after this "
+                f"{self._client} was built: its connections and the client library's threads are the parent's. Build "
+                "clients in the process that uses them, or start processes by multiprocessing's 'spawn'."
+            )
         if (other := self._other_owner) is not None:
             raise self._wrong_thread(method, f"belongs to thread {other.name!r}")
         if not self._in_call.acquire(blocking=False):
@@ -111,13 +115,6 @@ class ThreadOwnership:
             f"{self._client}.{method}() was called from thread {threading.current_thread().name!r}, but this "
             f"{self._client} {why}: such a call can hang the whole process. Call it from its owner, or hand over "
             "what you need through a queue."
-        )
-
-    def _forked(self, method: str) -> ClientClosedError:
-        return ClientClosedError(
-            f"{self._client}.{method}() was called in process {os.getpid()}, which was forked after this "
-            f"{self._client} was built: its connections and the client library's threads are the parent's. Build "
-            "clients in the process that uses them, or start processes by multiprocessing's 'spawn'."
         )
 
 
@@ -170,9 +167,6 @@ class NeverBuilt:
 
     def disown(self) -> None:
         """Nobody owns it."""
-
-    def end_sharing(self) -> None:
-        """Nobody shares it."""
 
 
 class _Owned(Protocol):

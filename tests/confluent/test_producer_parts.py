@@ -96,7 +96,7 @@ class Stage:
         self.library = LibraryProducer(settings, self._build, self.clock, 0.0, generate_id=False)
         self.calls = BoundedCalls(self.library, self.clock, takes_id_back=True)
         self.ownership = ThreadOwnership("EosProducer")
-        self.registration = Registration(self.calls, self.ownership, Counters(), self.events.append, self.clock, 1.0)
+        self.registration = Registration(self.calls, self.ownership, Counters(), self.events.append, 1.0)
 
     def _build(self, settings: dict[str, Any]) -> Raw:
         self.raws.append(Raw(settings, self.failing))

@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eos_client.config import CONSUMER_ONLY, Default
-from eos_client.confluent.failures import KafkaOutputRefusedError, kafka_error
+from eos_client.confluent.failures import kafka_error, of_kafka
 from eos_client.confluent.ledger.ledger_topic import partition_of_slot
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.batch_ledger import LedgerEntry
@@ -54,12 +54,7 @@ class SlotProducer(ConfluentProducer):
     name = ""
 
     def __init__(
-        self,
-        settings: Mapping[str, Any],
-        transactional_id: str,
-        *,
-        limits: ProducerLimits,
-        hook: EventHook = log_event,
+        self, settings: Mapping[str, Any], transactional_id: str, *, limits: ProducerLimits, hook: EventHook = log_event
     ) -> None:
         shared = {k: v for k, v in settings.items() if k not in CONSUMER_ONLY}
         defaults = {key: default.value for key, default in SLOT_DEFAULTS.items()}
@@ -91,13 +86,13 @@ class SlotProducer(ConfluentProducer):
         self.send_offsets_to_transaction([at], group_metadata, timeout_s)
 
 
-def _refused_row(error: KafkaError, topic: str, partition: int | None) -> KafkaOutputRefusedError:
+def _refused_row(error: KafkaError, topic: str, partition: int | None) -> OutputRefusedError:
     place = topic if partition is None else f"{topic}[{partition}]"
     remedy = "Correct that row"
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         remedy += ', or raise "message.max.bytes" in config and max.message.bytes of the topic'
-    return KafkaOutputRefusedError(
-        error, f"a row for {place} cannot be written: {error.str()} ({error.name()}). {remedy}."
+    return of_kafka(
+        OutputRefusedError, error, f"a row for {place} cannot be written: {error.str()} ({error.name()}). {remedy}."
     )
 
 

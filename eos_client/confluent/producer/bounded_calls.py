@@ -17,7 +17,7 @@ from eos_client.confluent import failures
 from eos_client.confluent.handle_thread import OverdueError
 from eos_client.confluent.producer.library_producer import LibraryProducer
 from eos_client.core.error_codes import OVERDUE, READING_FORBIDDEN
-from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest
+from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest
 from eos_client.ports import Clock
 
 # A call is given its own timeout first; only what outlives that by this much is left behind.
@@ -27,34 +27,16 @@ _REPORT_LIMIT_S, _REPORT_SLICE_S = 0.5, 0.05
 T = TypeVar("T")
 
 
-class NotInitialisedError(failures.KafkaRebuildProducerError):
+class NotInitialisedError(failures.FromKafka, errors.RebuildProducerError):
     """The handle serves what needs no transaction; the next init_transactions() continues or replaces it."""
 
-
-def not_initialised(transactional_id: str) -> NotInitialisedError:
-    """Return why a handle takes no transactional calls whose init has not succeeded."""
-    message = (
-        f"transactional.id {transactional_id!r} is not registered: the last init_transactions() or rebuild did not "
-        "succeed, or an exception from outside broke it off. Call init_transactions()."
-    )
-    conflict = KafkaError(KafkaError._CONFLICT, message, retriable=True)  # noqa: SLF001  # a public local code
-    return NotInitialisedError(conflict, message)
-
-
-def _why_broken_off(request: TransactionalRequest, transactional_id: str) -> errors.EosError:
-    """Return why no call is possible after one that an exception from outside broke off: nobody knows its outcome."""
-    is_commit = request is TransactionalRequest.COMMIT
-    what = f"{request.value}() of transactional.id {transactional_id!r} was broken off by an exception from outside"
-    way_out = (
-        "Do not abort and do not commit again: call init_transactions(), then compare the group's committed offsets "
-        "with those that were sent."
-        if is_commit
-        else "Call init_transactions() to build a new handle with the same id."
-    )
-    message = f"{what}. {way_out}"
-    error = KafkaError(KafkaError._INTR, message)  # noqa: SLF001  # a public local code
-    kind = failures.KafkaUnknownOutcomeError if is_commit else failures.KafkaRebuildProducerError
-    return kind(error, message)
+    def __init__(self, transactional_id: str) -> None:
+        message = (
+            f"transactional.id {transactional_id!r} is not registered: the last init_transactions() or rebuild did not "
+            "succeed, or an exception from outside broke it off. Call init_transactions()."
+        )
+        conflict = KafkaError(KafkaError._CONFLICT, message, retriable=True)  # noqa: SLF001  # a public local code
+        super().__init__(conflict, message)
 
 
 class BoundedCalls:
@@ -62,7 +44,7 @@ class BoundedCalls:
 
     def __init__(self, library: LibraryProducer, clock: Clock, *, takes_id_back: bool) -> None:
         self.library = library
-        self._clock = clock
+        self.clock = clock
         self.takes_id_back = takes_id_back
         self.finished: errors.EosError | None = None
         self.began_at: float | None = None
@@ -77,7 +59,7 @@ class BoundedCalls:
     @property
     def transaction_age_s(self) -> float:
         """Seconds since ``begin_transaction``; 0.0 when none is open."""
-        return 0.0 if self.began_at is None else self._clock() - self.began_at
+        return 0.0 if self.began_at is None else self.clock() - self.began_at
 
     @property
     def transaction_failure(self) -> errors.AbortableError | errors.RebuildProducerError | None:
@@ -106,7 +88,7 @@ class BoundedCalls:
 
     def begun(self) -> None:
         """Note that a transaction has begun."""
-        self.began_at = self._clock()
+        self.began_at = self.clock()
         self.finished = None
 
     def booked(self) -> None:
@@ -138,7 +120,7 @@ class BoundedCalls:
 
     def unregister(self) -> None:
         """Take no transactional calls until an init has succeeded, which the present handle may go on with."""
-        self.finished = not_initialised(self.library.transactional_id)
+        self.finished = NotInitialisedError(self.library.transactional_id)
 
     def require_usable(self) -> None:
         """Raise why the handle takes no calls."""
@@ -152,7 +134,14 @@ class BoundedCalls:
 
     def mark_broken_off(self, request: TransactionalRequest) -> None:
         """Say what has become of ``request`` should an exception from outside keep us from booking that."""
-        self.finished = self._broken_off = _why_broken_off(request, self.library.transactional_id)
+        is_commit = request is TransactionalRequest.COMMIT
+        action = RecoveryAction.RESOLVE_UNKNOWN if is_commit else RecoveryAction.REBUILD_PRODUCER
+        message = (
+            f"{request.value}() of transactional.id {self.library.transactional_id!r} was broken off by an exception "
+            f"from outside. {failures.WAYS_OUT[action]}."
+        )
+        kind, code = failures.ERROR_CLASSES[action], KafkaError._INTR  # noqa: SLF001  # a public local code
+        self.finished = self._broken_off = failures.of_kafka(kind, code, message)
 
     # -- making them -------------------------------------------------------------------------------------------------
 
@@ -189,7 +178,7 @@ class BoundedCalls:
         except KafkaException as exception:
             if isinstance(exception, errors.EosError):
                 raise
-            self.raise_named(request, exception)
+            self.raise_failure(request, exception)
 
     def serve(self, timeout_s: float) -> int:
         """Serve the client library's events; returns how many."""
@@ -204,31 +193,21 @@ class BoundedCalls:
     # -- failures ----------------------------------------------------------------------------------------------------
 
     def raise_failure(self, request: TransactionalRequest, error: BaseException, where: str = "") -> NoReturn:
-        """Raise ``error`` of a call that was marked as broken off, by its name; then it was not."""
-        marked = self.finished
-        named = self._name(request, error, where) if isinstance(error, KafkaException) else error
-        if self.finished is marked and request is not TransactionalRequest.INIT:
+        """Raise what ``error`` is named by the recovery table; if its call was marked as broken off, it was not."""
+        named: BaseException | None = None
+        if isinstance(error, KafkaException):
+            if self.library.transactional_id:
+                named = self.failed(request, error, where)
+            elif named := failures.idempotent_error(request, failures.kafka_error(error)):
+                self.remember(named)
+        if self.finished is self._broken_off:
             self.finished = None
         try:
-            if named is error:
+            if named is None:  # where nothing can be said that confluent_kafka's own exception does not say
                 raise error
             raise named from error
         finally:
             del error, named
-
-    def raise_named(self, request: TransactionalRequest, exception: KafkaException, where: str = "") -> NoReturn:
-        """Raise what ``exception`` is named by the recovery table; ``where`` ends its message."""
-        named = self._name(request, exception, where)
-        if named is exception:
-            raise exception
-        raise named from exception
-
-    def _name(self, request: TransactionalRequest, exception: KafkaException, where: str = "") -> Exception:
-        if self.library.transactional_id:
-            return self.failed(request, exception, where)
-        # Where nothing can be said that confluent_kafka's own exception does not say, it is that.
-        named = failures.idempotent_error(request, failures.kafka_error(exception))
-        return exception if named is None else self.remember(named)
 
     def failed(self, request: TransactionalRequest, exception: KafkaException, where: str = "") -> errors.EosError:
         """Return what the ``exception`` of a transactional producer is named; remembers what follows from it."""
@@ -248,20 +227,17 @@ class BoundedCalls:
 
     def _await_undelivered(self) -> None:
         """After a failed delivery librdkafka first takes no more outputs, and reports what failed a moment later."""
-        deadline = self._clock() + _REPORT_LIMIT_S
-        while self.library.last_errors.awaits_undelivered and self._clock() < deadline:
+        deadline = self.clock() + _REPORT_LIMIT_S
+        while self.library.last_errors.awaits_undelivered and self.clock() < deadline:
             heard = bool(self.library.log.failed)
             self.serve(_REPORT_SLICE_S)
             if heard:  # and no report beside it: the outputs are held back, to be sent again or purged
                 return
 
     def _why_failed(self, failure: ProducerFailure) -> str:
-        clause = self.library.last_errors.delivery_clause()
-        if not clause and failure.code == "_STATE" and self.library.log.failed:
-            return f"; {self.library.log.failed}"
-        if not clause and failure.code in READING_FORBIDDEN and self.library.log.not_added:
-            return f"; {self.library.log.not_added}"
-        return clause
+        log = self.library.log
+        why = log.failed if failure.code == "_STATE" else log.not_added if failure.code in READING_FORBIDDEN else ""
+        return self.library.last_errors.delivery_clause() or (f"; {why}" if why else "")
 
     def _failure(self, request: TransactionalRequest, error: KafkaError | None = None) -> ProducerFailure:
         library = self.library

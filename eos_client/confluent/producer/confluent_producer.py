@@ -84,9 +84,8 @@ class ConfluentProducer:
         )
         self.ownership = self._ownership = ThreadOwnership("EosProducer", shared=not self.library.transactional_id)
         self.calls = BoundedCalls(self.library, clock, takes_id_back=self.takes_id_back)
-        self.registration = Registration(
-            self.calls, self.ownership, counters or Counters(), self._hook, clock, self.init_attempt_s
-        )
+        kept = counters or Counters()
+        self.registration = Registration(self.calls, self.ownership, kept, self._hook, self.init_attempt_s)
 
     def limit_by(self, limits: ProducerLimits) -> None:
         """Let later calls take as long as ``limits`` say."""
@@ -203,7 +202,7 @@ class ConfluentProducer:
         try:
             library.raw.produce(topic, *args, **kwargs)
         except KafkaException as exception:
-            self.calls.raise_named(TransactionalRequest.PRODUCE, exception, f" (topic {topic!r})")
+            self.calls.raise_failure(TransactionalRequest.PRODUCE, exception, f" (topic {topic!r})")
 
     @property
     def raw_produce(self) -> Callable[..., None]:
@@ -217,8 +216,19 @@ class ConfluentProducer:
 
         Raises OutputRefusedError for what is no output, AbortableError when there is no room in time.
         """
-        if not self._queued(topic, record):
-            self._queue_with_patience(topic, record)
+        if self._queued(topic, record):
+            return
+        limit_s = self.limits.commit_timeout_s
+        deadline = self._clock() + limit_s
+        while not self._queued(topic, record):
+            if self._clock() > deadline:
+                raise self.calls.remember(
+                    must_abort(
+                        f"the local queue stayed full for {limit_s:g} s{self.library.last_errors.clause()}. Abort, "
+                        "rewind and go on."
+                    )
+                )
+            self.face.poll(_QUEUE_WAIT_S)
 
     def _queued(self, topic: str, record: OutputRecord) -> bool:
         try:
@@ -232,19 +242,6 @@ class ConfluentProducer:
                 f"the output for topic {topic!r} cannot be written: {text_of(error)}. Correct it."
             ) from error
         return True
-
-    def _queue_with_patience(self, topic: str, record: OutputRecord) -> None:
-        limit_s = self.limits.commit_timeout_s
-        deadline = self._clock() + limit_s
-        while not self._queued(topic, record):
-            if self._clock() > deadline:
-                raise self.calls.remember(
-                    must_abort(
-                        f"the local queue stayed full for {limit_s:g} s{self.library.last_errors.clause()}. Abort, "
-                        "rewind and go on."
-                    )
-                )
-            self.face.poll(_QUEUE_WAIT_S)
 
     @owned()
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:
@@ -329,8 +326,7 @@ class ConfluentProducer:
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Return the cluster's metadata."""
         self.calls.require_serving()
-        given: dict[str, Any] = {"timeout": timeout} if topic is None else {"topic": topic, "timeout": timeout}
-        return self.library.call(lambda: self.library.raw.list_topics(**given))
+        return self.library.call(lambda: self.library.raw.list_topics(topic, timeout))
 
     @owned()
     def close(self) -> bool:

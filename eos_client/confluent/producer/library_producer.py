@@ -18,12 +18,22 @@ from eos_client.confluent.client_log import ClientLog
 from eos_client.confluent.diagnosis import LastErrors
 from eos_client.confluent.handle_thread import HandleThread
 from eos_client.confluent.producer.handle_init import HandleInit, InitsLeftBehind
-from eos_client.confluent.producer.producer_identity import ProducerIdentity
 from eos_client.confluent.statistics import with_statistics_heard
 from eos_client.ports import Clock
 
 ProducerFactory = Callable[[dict[str, Any]], Any]
 T = TypeVar("T")
+
+
+class _Identity:
+    """``known`` is ``id/epoch`` as the last statistics told it, which alone tell it; None before."""
+
+    known: str | None = None
+
+    def hear(self, statistics: dict[str, Any]) -> None:
+        told = statistics.get("eos", {})
+        if told.get("producer_id", -1) >= 0:
+            self.known = f"{told['producer_id']}/{told['producer_epoch']}"
 
 
 def _destroy(raw: Any) -> None:
@@ -71,18 +81,19 @@ class LibraryProducer:
         """Build another one; the one before was left behind."""
         # One for each handle: what one that was left behind still says is nobody's business.
         self.guard = CallbackGuard(self.guard.error)
-        self._identity = ProducerIdentity()
+        self._identity = _Identity()
         self.log = ClientLog(self.settings)
-        # Without an id nothing hangs on the library's log and errors, and poll() returns for no event of ours.
-        settings = self._watched(dict(self.settings)) if self.transactional_id else dict(self.settings)
-        settings = self.guard.added_to(with_statistics_heard(settings, self._identity.hear))
+        settings = self.guard.added_to(with_statistics_heard(self._watched(), self._identity.hear))
         with self.guard.building("producer"):
             raw = self.factory(settings)
         self.thread = HandleThread(f"eos-producer-{self.transactional_id}", self._clock)
         self.raw = raw
         self.init = HandleInit()  # last: whatever is broken off before is done again
 
-    def _watched(self, settings: dict[str, Any]) -> dict[str, Any]:
+    def _watched(self) -> dict[str, Any]:
+        settings = dict(self.settings)
+        if not self.transactional_id:  # nothing hangs on its log and errors, and poll() returns for no event of ours
+            return settings
         # What the application gave and nobody can call is left there, for the client library to refuse.
         if settings.get("error_cb") is None or callable(settings["error_cb"]):
             settings["error_cb"] = self.last_errors

@@ -10,16 +10,15 @@ import weakref
 from contextlib import suppress
 
 import tenacity
-from confluent_kafka import KafkaException, Producer, libversion
+from confluent_kafka import KafkaError, KafkaException, Producer, libversion
 
 from eos_client import errors
 from eos_client.confluent.diagnosis import why_init_failed
-from eos_client.confluent.failures import kafka_error, unflushed_error
-from eos_client.confluent.producer.bounded_calls import BoundedCalls, not_initialised
+from eos_client.confluent.failures import kafka_error, of_kafka
+from eos_client.confluent.producer.bounded_calls import BoundedCalls, NotInitialisedError
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.observe import Counters, EventHook, ProducerRebuilt
-from eos_client.ports import Clock
 
 _INIT_ATTEMPT_MIN_S = 0.01
 _FLUSH_SLICE_S = 0.2
@@ -48,25 +47,19 @@ def _cause_of(finished: errors.EosError | None) -> str:
 class Registration:
     """Initialises the handle, and replaces it.
 
-    ``init_attempt_s``: how long one attempt of ``init_transactions`` takes at most before it is repeated.
+    ``attempt_s``: how long one attempt of ``init_transactions`` takes at most before it is repeated.
     """
 
     def __init__(
-        self,
-        calls: BoundedCalls,
-        ownership: ThreadOwnership,
-        counters: Counters,
-        hook: EventHook,
-        clock: Clock,
-        init_attempt_s: float,
+        self, calls: BoundedCalls, ownership: ThreadOwnership, counters: Counters, hook: EventHook, attempt_s: float
     ) -> None:
         self._library = calls.library
         self._calls = calls
         self._ownership = ownership
         self._counters = counters
         self._hook = hook
-        self._clock = clock
-        self._init_attempt_s = init_attempt_s
+        self._clock = calls.clock
+        self._attempt_s = attempt_s
         self._give_up_at = math.inf
 
     def init_transactions(self, limit_s: float) -> None:
@@ -85,9 +78,13 @@ class Registration:
 
     def _become_transactional(self, limit_s: float) -> None:
         if self._calls.finished is None and (left := self._flush_idempotent(limit_s)):
-            raise unflushed_error(left, limit_s)
+            message = (
+                f"{left} records produced before init_transactions() were not acknowledged within {limit_s:g} s: the "
+                "producer has no transactional.id yet. Call init_transactions() again, or purge() the records first."
+            )
+            raise of_kafka(errors.RetriableError, KafkaError._TIMED_OUT, message, retriable=True)  # noqa: SLF001
         settings = self._library.settings_with_id()
-        self._calls.finish(not_initialised(settings["transactional.id"]))
+        self._calls.finish(NotInitialisedError(settings["transactional.id"]))
         self._library.take_settings(settings)
         self._ownership.end_sharing()
         self._replace_handle()
@@ -103,7 +100,7 @@ class Registration:
 
     def _replace_handle(self) -> None:
         """Replace the handle, which takes no calls until its init has succeeded; what was broken off is done again."""
-        self._calls.finish(not_initialised(self._library.transactional_id))
+        self._calls.finish(NotInitialisedError(self._library.transactional_id))
         self._library.leave_behind()
         self._library.start()
         self._calls.forget_transaction()
@@ -140,7 +137,7 @@ class Registration:
         retrying(self._init_once, deadline)
 
     def _init_once(self, deadline: float) -> None:
-        attempt_s = min(self._init_attempt_s, max(_INIT_ATTEMPT_MIN_S, deadline - self._clock()))
+        attempt_s = min(self._attempt_s, max(_INIT_ATTEMPT_MIN_S, deadline - self._clock()))
         raw, init = self._library.raw, self._library.init
         init.asks()
         try:
@@ -179,7 +176,7 @@ class Registration:
         the producer.
         """
         if self._library.init.is_unanswered and not self._library.guard.is_running():
-            self._calls.finish(not_initialised(self._library.transactional_id))
+            self._calls.finish(NotInitialisedError(self._library.transactional_id))
             self._library.leave_behind()
 
     def rebuild(self, limit_s: float) -> None:
