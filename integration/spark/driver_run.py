@@ -126,7 +126,7 @@ class DriverRun:
         settings = self.settings
         if self._ledger_topic is None:
             raise LookupError("a run is prepared before it is started")
-        self._room = self._ledger_topic.ensure(settings.slots, timeout_s=settings.start_timeout_s)
+        self._room = self._ledger_topic.ensure(settings.slots)
         self._ledger_topic = None  # frees its admin client
         self._lease.acquire()
         plan = self._take_over(self._present_marker(), batch_id)

@@ -1,9 +1,12 @@
 """eos_client.confluent.admin.cluster_admin and topic_records against a real broker."""
 
-from typing import Any
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin, GroupDescription, TopicDescription
 from eos_client.confluent.admin.topic_records import GroupOffsets, TopicLoader, read_topic
@@ -166,42 +169,48 @@ def test_an_unseen_group_is_none(cluster: Any) -> None:
     assert cluster.admin.group(f"{cluster.prefix}-never-seen") is None
 
 
-class _NewCluster(ClusterAdmin):
-    """A cluster whose group coordinator answers with an error code until it is asked for the third time."""
+class _NewCluster:
+    """The client of a cluster whose coordinators and leaders answer with an error code until asked thrice."""
 
     def __init__(self, code: int) -> None:
-        super().__init__("127.0.0.1:1", timeout_s=5.0)
         self.code, self.asked = code, 0
+        self.admin = ClusterAdmin("127.0.0.1:1", timeout_s=5.0)
+        self.admin._client = cast("AdminClient", self)
 
-    def _group(self, group_id: str) -> GroupDescription | None:
+    def describe_consumer_groups(self, group_ids: list[str], **_: Any) -> dict[str, Any]:
+        return dict.fromkeys(group_ids, self._answer(SimpleNamespace(state=ConsumerGroupState.DEAD)))
+
+    def list_offsets(self, places: Any, **_: Any) -> dict[Any, Any]:
+        return dict.fromkeys(places, self._answer(SimpleNamespace(offset=7)))
+
+    def _answer(self, found: Any) -> Future[Any]:
         self.asked += 1
+        future = Future[Any]()
         if self.asked < 3:
-            raise ClusterUnfitError("not now") from KafkaException(KafkaError(self.code))
-        return None
-
-    def _end_offsets(self, topic: str, partition_count: int, *, committed_only: bool) -> dict[int, int]:
-        self._group(topic)
-        return dict.fromkeys(range(partition_count), int(committed_only))
+            future.set_exception(KafkaException(KafkaError(self.code)))
+        else:
+            future.set_result(found)
+        return future
 
 
 @pytest.mark.parametrize("name", ["NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE"])
 def test_a_leader_that_moves_is_waited_for(name: str) -> None:
     new = _NewCluster(getattr(KafkaError, name))
-    assert new.end_offsets("orders", 2) == {0: 0, 1: 0}
+    assert new.admin.end_offsets("orders", 2) == {0: 7, 1: 7}
     assert new.asked == 3
 
 
 @pytest.mark.parametrize("name", ["NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"])
 def test_a_coordinator_that_is_still_coming_is_waited_for(name: str) -> None:
     new = _NewCluster(getattr(KafkaError, name))
-    assert new.group("anyone") is None
+    assert new.admin.group("anyone") is None
     assert new.asked == 3
 
 
 def test_any_other_answer_about_a_group_is_given_at_once() -> None:
     forbidden = _NewCluster(KafkaError.GROUP_AUTHORIZATION_FAILED)
-    with pytest.raises(ClusterUnfitError, match="not now"):
-        forbidden.group("anyone")
+    with pytest.raises(ClusterUnfitError, match="would not describe group 'anyone'"):
+        forbidden.admin.group("anyone")
     assert forbidden.asked == 1
 
 

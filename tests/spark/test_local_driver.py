@@ -111,7 +111,7 @@ def test_a_driver_whose_ledger_topic_was_extended_takes_its_lease_again(local):
     """More partitions rebalance the group: a newcomer that ended after it had made them has taken nothing over."""
     ours = local.direct(config={"topic.metadata.refresh.interval.ms": 500})
     ours(local.numbers(0, 20), 0)
-    LedgerTopic(ClusterAdmin(local.servers), ours.settings.ledger_topic).ensure(5, timeout_s=60)
+    LedgerTopic(ClusterAdmin(local.servers, timeout_s=60), ours.settings.ledger_topic).ensure(5)
     run = driver_run.current_run(ours.settings)
     assert run is not None
     wait_for(lambda: run._lease.ended is not None, "the group revokes the lease")

@@ -11,16 +11,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar, cast
 
-from confluent_kafka import (
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-    TopicPartition,
-)
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by its documentation, not by __all__
     AdminClient,
     ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
@@ -29,6 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by i
     OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
     ResourceType,  # pyright: ignore[reportPrivateImportUsage]
 )
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from eos_client.confluent.callback_guard import built
 from eos_client.confluent.failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
@@ -37,11 +31,6 @@ from eos_client.errors import AuthenticationError, ClusterUnavailableError, Clus
 
 _T = TypeVar("_T")
 
-_FORBIDDEN = {
-    ResourceType.BROKER: "CLUSTER_AUTHORIZATION_FAILED",
-    ResourceType.TOPIC: "TOPIC_AUTHORIZATION_FAILED",
-}
-"""How a broker refuses to tell settings."""
 _NOT_THERE = frozenset({"UNKNOWN_TOPIC_OR_PART", "GROUP_ID_NOT_FOUND"})
 _ASK_AGAIN_S = 0.05
 LOG_LEVEL_CRITICAL = 2
@@ -120,7 +109,7 @@ class ClusterAdmin:
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
     def _topic(self, name: str, future: Future[Any]) -> TopicDescription | None:
-        described = self._answer_unless("UNKNOWN_TOPIC_OR_PART", future, f"describe topic {name!r}")
+        described = self._answer(future, f"describe topic {name!r}", tolerated="UNKNOWN_TOPIC_OR_PART")
         if described is None:
             return None
         partitions = described.partitions
@@ -134,27 +123,22 @@ class ClusterAdmin:
 
     def topic_operations(self, name: str) -> frozenset[str] | None:
         """Return what this client may do with a topic, by Kafka's names (``READ``); None where no broker tells."""
-        topics = TopicCollection([name])
-        ask = partial(self._client.describe_topics, include_authorized_operations=True, request_timeout=self._timeout_s)
-        intent = f"tell what is permitted on topic {name!r}"
-        return self._operations("TOPIC_AUTHORIZATION_FAILED", lambda: ask(topics)[name], intent)
+        return self._operations("topic", name, self._client.describe_topics, TopicCollection([name]))
 
     def group_operations(self, group_id: str) -> frozenset[str] | None:
         """Return what this client may do with a consumer group, by Kafka's names; None where no broker tells."""
-        ask = partial(
-            self._client.describe_consumer_groups,
-            include_authorized_operations=True,
-            request_timeout=self._timeout_s,
-        )
-        intent = f"tell what is permitted on group {group_id!r}"
-        return self._operations("GROUP_AUTHORIZATION_FAILED", lambda: ask([group_id])[group_id], intent)
+        return self._operations("group", group_id, self._client.describe_consumer_groups, [group_id])
 
-    def _operations(self, forbidden: str, ask: Callable[[], Future[Any]], intent: str) -> frozenset[str] | None:
+    def _operations(self, kind: str, name: str, ask: Callable[..., Any], asked: Any) -> frozenset[str] | None:
+        def answer() -> Any:
+            futures = ask(asked, include_authorized_operations=True, request_timeout=self._timeout_s)
+            return self._answer(futures[name], f"tell what is permitted on {kind} {name!r}")
+
         try:
-            described = self._asked_again(lambda: self._answer(ask(), intent))
+            described = self._asked_again(answer)
         except ClusterUnfitError as error:
             code = _code_behind(error)
-            if code == forbidden:  # whoever may do anything may describe it, too
+            if code == f"{kind.upper()}_AUTHORIZATION_FAILED":  # whoever may do anything may describe it, too
                 return frozenset()
             if code in _NOT_THERE:
                 return None
@@ -163,20 +147,20 @@ class ClusterAdmin:
 
     def topic_settings(self, name: str) -> dict[str, str]:
         """Return the effective settings of a topic, defaults included; none where this client may not read them."""
-        return self._settings(ResourceType.TOPIC, name)
+        return self._settings(ResourceType.TOPIC, name, "TOPIC_AUTHORIZATION_FAILED")
 
     def broker_settings(self, broker_id: int) -> dict[str, str]:
         """Return the effective settings of a broker, defaults included; secret ones read as ``""``.
 
         None where this client may not read them (DescribeConfigs), as on many managed clusters.
         """
-        return self._settings(ResourceType.BROKER, str(broker_id))
+        return self._settings(ResourceType.BROKER, str(broker_id), "CLUSTER_AUTHORIZATION_FAILED")
 
-    def _settings(self, kind: ResourceType, name: str) -> dict[str, str]:
+    def _settings(self, kind: ResourceType, name: str, forbidden: str) -> dict[str, str]:
         resource = ConfigResource(kind, name)
         futures = self._client.describe_configs([resource], request_timeout=self._timeout_s)
         intent = f"read the settings of {kind.name.lower()} {name}"
-        entries = self._answer_unless(_FORBIDDEN[kind], futures[resource], intent)
+        entries = self._answer(futures[resource], intent, tolerated=forbidden)
         return {key: entry.value or "" for key, entry in (entries or {}).items()}
 
     def create_topics(self, partitions: Mapping[str, int]) -> None:
@@ -187,7 +171,7 @@ class ClusterAdmin:
         topics = [NewTopic(name, num_partitions=count, replication_factor=-1) for name, count in partitions.items()]
         for name, future in self._client.create_topics(topics, request_timeout=self._timeout_s).items():
             self._answer(future, f"create topic {name!r}")
-        self._wait_for_leaders(list(partitions))
+        self.wait_for_leaders(partitions)
 
     def extend_topic(self, name: str, partitions: int) -> None:
         """Give a topic more partitions, ``partitions`` in all.
@@ -198,78 +182,73 @@ class ClusterAdmin:
         future = self._client.create_partitions(topics, request_timeout=self._timeout_s)[name]
         self._answer(future, f"give topic {name!r} {partitions} partitions")
 
-    def _wait_for_leaders(self, names: Sequence[str]) -> None:
+    def wait_for_leaders(self, partitions: Mapping[str, int]) -> None:
+        """Wait until each topic has as many ``partitions`` and all of their leaders.
+
+        :raises ClusterUnfitError: that takes longer than the time limit.
+        """
         deadline = time.monotonic() + self._timeout_s
-        while any(topic is None or topic.leaderless for topic in self.topics(names).values()):
+        while any(
+            found is None or found.partition_count < partitions[name] or found.leaderless
+            for name, found in self.topics(list(partitions)).items()
+        ):
             if time.monotonic() > deadline:
                 raise ClusterUnfitError(
-                    f"topics {', '.join(names)} were created but have no leader after {self._timeout_s:g} s: "
-                    "look at the brokers' logs"
+                    f"topics {', '.join(partitions)} were created or extended but have no leader after "
+                    f"{self._timeout_s:g} s: look at the brokers' logs"
                 )
             time.sleep(_ASK_AGAIN_S)
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics; one that is gone already is no error."""
         for name, future in self._client.delete_topics(list(names), request_timeout=self._timeout_s).items():
-            self._answer_unless("UNKNOWN_TOPIC_OR_PART", future, f"delete topic {name!r}")
+            self._answer(future, f"delete topic {name!r}", tolerated="UNKNOWN_TOPIC_OR_PART")
 
     def end_offsets(self, topic: str, partition_count: int, *, committed_only: bool = False) -> dict[int, int]:
         """Return the next offset of each partition; the question is repeated while a leader moves.
 
         :param committed_only: the last stable offset instead of the high watermark.
         """
-        return self._asked_again(lambda: self._end_offsets(topic, partition_count, committed_only=committed_only))
-
-    def _end_offsets(self, topic: str, partition_count: int, *, committed_only: bool) -> dict[int, int]:
         latest = cast("OffsetSpec", OffsetSpec.latest())  # type: ignore[no-untyped-call]
         isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
-        futures = self._client.list_offsets(
-            {TopicPartition(topic, partition): latest for partition in range(partition_count)},
-            isolation_level=isolation,
-            request_timeout=self._timeout_s,
-        )
-        return {at.partition: self._answer(future, f"read the end of {topic}").offset for at, future in futures.items()}
+        asked = {TopicPartition(topic, partition): latest for partition in range(partition_count)}
+        intent = f"read the end of {topic}"
+
+        def ends() -> dict[int, int]:
+            futures = self._client.list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout_s)
+            return {at.partition: self._answer(future, intent).offset for at, future in futures.items()}
+
+        return self._asked_again(ends)
 
     def group(self, group_id: str) -> GroupDescription | None:
         """Describe a consumer group; ``None`` when the cluster has never seen it.
 
         A new cluster makes its offsets topic for the first one who asks; the question is repeated until it is there.
         """
-        return self._asked_again(lambda: self._group(group_id))
+
+        def describe() -> GroupDescription | None:
+            future = self._client.describe_consumer_groups([group_id], request_timeout=self._timeout_s)[group_id]
+            group = self._answer(future, f"describe group {group_id!r}", tolerated="GROUP_ID_NOT_FOUND")
+            if group is None or group.state.name == "DEAD":  # before KIP-1043 an unknown group was described as dead
+                return None
+            return GroupDescription(group.state.name.lower(), group.type.name.lower(), len(group.members))
+
+        return self._asked_again(describe)
 
     def _asked_again(self, ask: Callable[[], _T]) -> _T:
-        deadline = time.monotonic() + self._timeout_s
-        while True:
-            try:
-                return ask()
-            except ClusterUnfitError as error:  # noqa: PERF203  twenty times a second
-                if _code_behind(error) not in COORDINATOR_OR_LEADER_MOVING or time.monotonic() > deadline:
-                    raise
-                time.sleep(_ASK_AGAIN_S)
-
-    def _group(self, group_id: str) -> GroupDescription | None:
-        future = self._client.describe_consumer_groups([group_id], request_timeout=self._timeout_s)[group_id]
-        group = self._answer_unless("GROUP_ID_NOT_FOUND", future, f"describe group {group_id!r}")
-        if group is None or group.state.name == "DEAD":  # before KIP-1043 an unknown group was described as dead
-            return None
-        return GroupDescription(group.state.name.lower(), group.type.name.lower(), len(group.members))
+        stop, wait = stop_after_delay(self._timeout_s), wait_fixed(_ASK_AGAIN_S)
+        return Retrying(retry=retry_if_exception(_is_moving), stop=stop, wait=wait, reraise=True)(ask)
 
     def _remember_error(self, error: KafkaError) -> None:
         if error.name() != ALL_BROKERS_DOWN:  # the errors before it say why
             self._connection_error = error
 
-    def _answer_unless(self, tolerated_code: str, future: Future[_T], intent: str) -> _T | None:
-        try:
-            return self._answer(future, intent)
-        except ClusterUnfitError as error:
-            if _code_behind(error) == tolerated_code:
-                return None
-            raise
-
-    def _answer(self, future: Future[_T], intent: str) -> _T:
+    def _answer(self, future: Future[Any], intent: str, *, tolerated: str = "") -> Any:
         try:
             return future.result(timeout=self._timeout_s + 5.0)
         except KafkaException as error:
+            if error.args[0].name() == tolerated:
+                return None
             raise self._refusal(error, intent) from error
 
     def _refusal(self, error: KafkaException, intent: str) -> EosError:
@@ -283,6 +262,10 @@ class ClusterAdmin:
         if lacks_credentials(reason):
             return AuthenticationError(f"{what}. {HOW_TO_AUTHENTICATE}")
         return ClusterUnavailableError(f"{what}. {HOW_TO_REACH_BROKERS}")
+
+
+def _is_moving(error: BaseException) -> bool:
+    return isinstance(error, ClusterUnfitError) and _code_behind(error) in COORDINATOR_OR_LEADER_MOVING
 
 
 def _code_behind(error: ClusterUnfitError) -> str | None:

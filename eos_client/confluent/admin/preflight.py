@@ -32,12 +32,12 @@ def require_topics(consumer: ConfluentConsumer, topics: Sequence[str], limit_s: 
     topic.
     """
     named = [t for t in topics if not is_pattern(t)]
+    ask = partial(consumer.list_topics, timeout=limit_s)
     try:
-        known = _known(lambda: consumer.list_topics(timeout=limit_s), named, min(limit_s, _SPREAD_WAIT_S), clock)
+        _require(ask, named, "input", min(limit_s, _SPREAD_WAIT_S), clock)
     except KafkaException as error:
         consumer.serve_errors()
         raise unreachable(consumer.settings, limit_s, consumer.library.last_errors) from error
-    _require(known, named, "input")
 
 
 def require_output_topics(producer: ConfluentProducer, topics: Iterable[str], limit_s: float, clock: Clock) -> None:
@@ -49,11 +49,10 @@ def require_output_topics(producer: ConfluentProducer, topics: Iterable[str], li
     for topic in topics:
         ask = partial(producer.list_topics, topic, limit_s)
         try:
-            known = _known(ask, [topic], min(limit_s, _CREATION_WAIT_S), clock)
+            _require(ask, [topic], "output", min(limit_s, _CREATION_WAIT_S), clock)
         except KafkaException as error:
             producer.calls.listen()
             raise unreachable(producer.library.settings, limit_s, producer.library.last_errors) from error
-        _require(known, [topic], "output")
 
 
 def has_an_answer(consumer: ConfluentConsumer, limit_s: float) -> bool:
@@ -65,26 +64,20 @@ def has_an_answer(consumer: ConfluentConsumer, limit_s: float) -> bool:
     return True
 
 
-def _known(ask: Callable[[], Any], topics: Sequence[str], wait_s: float, clock: Clock) -> Any:
-    """Return the topics that the cluster knows; asks again for a while when some of ``topics`` are not among them."""
+def _require(ask: Callable[[], Any], topics: Sequence[str], role: str, wait_s: float, clock: Clock) -> None:
+    """Check that the cluster knows ``topics``; it is asked again for a while when it does not."""
     deadline = clock() + wait_s
-    known = ask().topics
-    while not all(_exists(known, topic) for topic in topics) and clock() < deadline:
-        clock.sleep(_ASK_AGAIN_S)
+    while True:
         known = ask().topics
-    return known
-
-
-def _exists(known: Any, topic: str) -> bool:
-    return topic in known and known[topic].error is None
-
-
-def _require(known: Any, topics: Iterable[str], role: str) -> None:
-    for topic in topics:
-        if not _exists(known, topic):
-            alike = difflib.get_close_matches(topic, list(known), n=1)
-            hint = f"; did you mean {alike[0]!r}?" if alike and alike[0] != topic else "."
-            raise ClusterUnfitError(
-                f"the {role} topic {topic!r} does not exist on this cluster, or may not be seen. Create it, correct "
-                f"the name, or allow this client to describe it{hint}"
-            )
+        missing = next((topic for topic in topics if topic not in known or known[topic].error is not None), None)
+        if missing is None:
+            return
+        if clock() >= deadline:
+            break
+        clock.sleep(_ASK_AGAIN_S)
+    alike = difflib.get_close_matches(missing, list(known), n=1)
+    hint = f"; did you mean {alike[0]!r}?" if alike and alike[0] != missing else "."
+    raise ClusterUnfitError(
+        f"the {role} topic {missing!r} does not exist on this cluster, or may not be seen. Create it, correct the "
+        f"name, or allow this client to describe it{hint}"
+    )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -21,10 +22,8 @@ from confluent_kafka import (
 from eos_client.confluent.admin.cluster_admin import LOG_LEVEL_CRITICAL
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 _FLUSH_TIMEOUT_S = 60.0
+_READERS_GROUP = "eos-client-reader"  # librdkafka demands one; assign() never joins it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class StoredRecord:
     key: bytes | None = None
 
 
-class TopicLoader:
+class TopicLoader(AbstractContextManager["TopicLoader"]):
     """Writes records to one topic, each once (idempotent producer), and counts what the broker confirmed.
 
     Use it as a context manager: leaving it waits until every record is confirmed.
@@ -53,9 +52,6 @@ class TopicLoader:
         safe = {"enable.idempotence": True, "acks": "all", "max.in.flight": 1}
         self._producer = Producer({**settings, "bootstrap.servers": bootstrap_servers, **safe})
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.flush()
@@ -67,9 +63,7 @@ class TopicLoader:
         """
         while True:
             try:
-                self._producer.produce(
-                    self._topic, value=value, key=key, partition=partition, on_delivery=self._delivered
-                )
+                self._producer.produce(self._topic, value, key, partition, on_delivery=self._delivered)
                 break
             except BufferError:
                 self._producer.poll(0.1)
@@ -178,7 +172,7 @@ def tail_topic(
         consumer.close()
 
 
-class GroupOffsets:
+class GroupOffsets(AbstractContextManager["GroupOffsets"]):
     """Reads what a group has committed, as an outsider: it never joins.
 
     A consumer does the asking, because the admin client of librdkafka reads through a null pointer when the group's
@@ -191,9 +185,6 @@ class GroupOffsets:
         self, bootstrap_servers: str, group_id: str, config: Mapping[str, Any] | None = None, *, stable: bool
     ) -> None:
         self._consumer = _reader(bootstrap_servers, config, group_id=group_id, committed_only=stable)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
@@ -214,23 +205,16 @@ class GroupOffsets:
 
 
 def _reader(
-    bootstrap_servers: str,
-    config: Mapping[str, Any] | None,
-    *,
-    committed_only: bool,
-    group_id: str = "eos-client-reader",  # librdkafka demands one; assign() never joins it
+    bootstrap_servers: str, config: Mapping[str, Any] | None, *, committed_only: bool, group_id: str = _READERS_GROUP
 ) -> Consumer:
-    return Consumer(
-        {
-            "log_level": LOG_LEVEL_CRITICAL,
-            **(config or {}),
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": group_id,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,  # the end may be a control record, which is never delivered
-            "isolation.level": "read_committed" if committed_only else "read_uncommitted",
-        }
-    )
+    own = {
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": group_id,
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,  # the end may be a control record, which is never delivered
+        "isolation.level": "read_committed" if committed_only else "read_uncommitted",
+    }
+    return Consumer({"log_level": LOG_LEVEL_CRITICAL, **(config or {}), **own})
 
 
 def _consumed(consumer: Consumer) -> list[Message]:
@@ -240,9 +224,7 @@ def _consumed(consumer: Consumer) -> list[Message]:
 
 
 def _stored(message: Message, unfinished: set[int], end_offsets: Mapping[int, int]) -> StoredRecord | None:
-    error = message.error()
-    partition = message.partition()
-    offset = message.offset()
+    error, partition, offset = message.error(), message.partition(), message.offset()
     if partition is None or offset is None:
         raise ClusterUnfitError(f"a reader got an error: {error}")
     if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  librdkafka's public name

@@ -11,13 +11,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
-from eos_client.config import PRODUCER_ONLY
-from eos_client.confluent.callback_guard import built
 from eos_client.confluent.consumer.safe_close import serve_before_close, unsubscribe_when_lost
 from eos_client.confluent.failures import is_fatal, kafka_error
 from eos_client.confluent.group_metadata import GenerationReader
+from eos_client.confluent.ledger.ledger_reader import ledger_consumer
 from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.core.commit_gate import Assigned, CommitGate, Lost, RevocationEnded, RevocationStarted
 from eos_client.core.error_codes import LEASE_REFUSED, LEASE_SUPERSEDED, READING_FORBIDDEN
@@ -27,7 +26,6 @@ from eos_client.ports import MembershipSnapshot, keys_of
 
 _JOIN_SLICE_S = 0.05
 _COMMIT_PAUSE_S = 0.1
-_DEFAULTS: Mapping[str, Any] = {"reconnect.backoff.ms": 10, "retry.backoff.ms": 10}
 
 
 class LeaseMember:
@@ -45,19 +43,15 @@ class LeaseMember:
         self._last_error: KafkaError | None = None
         self.ended: str | None = None
         self.is_fenced = False
-        shared = {k: v for k, v in settings.items() if k not in PRODUCER_ONLY}
-        settings = {
-            **_DEFAULTS,
-            **shared,
+        own = {
             "group.id": group_id,
             "group.instance.id": instance_id,
             "group.protocol": "classic",
             "partition.assignment.strategy": "range",
-            "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "error_cb": self._on_error,
         }
-        self._raw = built("lease", Consumer, settings)
+        self._raw = ledger_consumer("lease", settings, own)
 
     def join(self, limit_s: float) -> None:
         """Take the lease: return once the ledger's partitions are assigned.

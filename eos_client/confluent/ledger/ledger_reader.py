@@ -24,6 +24,13 @@ _ATTEMPT_S = 5.0
 _PAUSE_S = 0.02
 
 
+def ledger_consumer(name: str, settings: Mapping[str, Any], own: Mapping[str, Any]) -> Consumer:
+    """Return a consumer that has the ``settings`` of a sink and its ``own``, and commits nothing by itself."""
+    shared = {k: v for k, v in settings.items() if k not in PRODUCER_ONLY}
+    quick = {"reconnect.backoff.ms": 10, "retry.backoff.ms": 10}
+    return built(name, Consumer, {**quick, **shared, "enable.auto.commit": False, **own})
+
+
 class LedgerReader:
     """Committed ledger entries of one sink. Belongs to one thread at a time.
 
@@ -32,16 +39,8 @@ class LedgerReader:
 
     def __init__(self, settings: Mapping[str, Any], group_id: str, topic: str, *, stable: bool = True) -> None:
         self._topic = topic
-        shared = {k: v for k, v in settings.items() if k not in PRODUCER_ONLY}
-        settings = {
-            "reconnect.backoff.ms": 10,
-            "retry.backoff.ms": 10,
-            **shared,
-            "group.id": group_id,
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed" if stable else "read_uncommitted",
-        }
-        self._raw = built("ledger reader", Consumer, settings)
+        own = {"group.id": group_id, "isolation.level": "read_committed" if stable else "read_uncommitted"}
+        self._raw = ledger_consumer("ledger reader", settings, own)
 
     def slots(self, slots: Iterable[int], timeout_s: float) -> dict[int, LedgerEntry]:
         """Return the entries of ``slots``; a slot without one is left out.
@@ -68,21 +67,18 @@ class LedgerReader:
                 answer = self._raw.committed([TopicPartition(self._topic, p) for p in partitions], left_s)
                 return {at.partition: decode_entry(at.offset, at.metadata) for at in answer if _found(at)}
             except KafkaException as exception:
-                self._may_repeat(exception, deadline, timeout_s)
+                error = kafka_error(exception)
+                told = f"{error.name()}: {error.str()}"
+                if error.name() in LEDGER_READ_REFUSED:
+                    raise ClusterUnfitError(
+                        f"the ledger in topic {self._topic!r} cannot be read: {told}. Let this client describe the "
+                        "topic and read the group."
+                    ) from exception
+                if time.monotonic() > deadline:
+                    raise ClusterUnavailableError(
+                        f"the ledger in topic {self._topic!r} could not be read within {timeout_s:g} s: {told}"
+                    ) from exception
             time.sleep(_PAUSE_S)
-
-    def _may_repeat(self, exception: KafkaException, deadline: float, timeout_s: float) -> None:
-        error = kafka_error(exception)
-        if error.name() in LEDGER_READ_REFUSED:
-            raise ClusterUnfitError(
-                f"the ledger in topic {self._topic!r} cannot be read: {error.name()}: {error.str()}. Let this client "
-                "describe the topic and read the group."
-            ) from exception
-        if time.monotonic() > deadline:
-            raise ClusterUnavailableError(
-                f"the ledger in topic {self._topic!r} could not be read within {timeout_s:g} s: {error.name()}: "
-                f"{error.str()}"
-            ) from exception
 
     def close(self) -> None:
         """Give up the connections."""

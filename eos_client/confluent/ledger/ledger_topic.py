@@ -6,13 +6,10 @@ slot. It only grows: partitions of slots that are no longer used keep their entr
 
 from __future__ import annotations
 
-import time
-
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin, TopicDescription
 from eos_client.errors import ClusterUnfitError
 
 MARKER_PARTITION = 0
-_ASK_AGAIN_S = 0.02
 
 
 def partition_of_slot(slot: int) -> int:
@@ -32,20 +29,19 @@ class LedgerTopic:
         found = self._described()
         return 0 if found is None else max(0, found.partition_count - 1)
 
-    def ensure(self, slots: int, *, timeout_s: float) -> int:
+    def ensure(self, slots: int) -> int:
         """Create or extend the topic for ``slots`` slots; returns how many it has room for.
 
-        Raises ClusterUnfitError when the cluster refuses, or shows no leaders within ``timeout_s`` seconds.
+        Raises ClusterUnfitError when the cluster refuses, or shows no leaders within the time limit of its admin.
         """
-        found = self._described()
-        if found is None:
+        if self._described() is None:
             self._create(slots + 1)
-            found = self._described()
-        count = 0 if found is None else found.partition_count
-        if count < slots + 1:
+        room = self.room()
+        if room < slots:
             self._extend(slots + 1)
-            count = self._await_partitions(slots + 1, timeout_s)
-        return count - 1
+            self._admin.wait_for_leaders({self._name: slots + 1})
+            room = max(slots, self.room())
+        return room
 
     def _described(self) -> TopicDescription | None:
         return self._admin.topics([self._name])[self._name]
@@ -64,16 +60,3 @@ class LedgerTopic:
             raise ClusterUnfitError(
                 f"{error}. Allow this client to alter the ledger topic, or extend it yourself."
             ) from error
-
-    def _await_partitions(self, count: int, timeout_s: float) -> int:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            found = self._described()
-            if found is not None and found.partition_count >= count and not found.leaderless:
-                return found.partition_count
-            if time.monotonic() > deadline:
-                raise ClusterUnfitError(
-                    f"the ledger topic {self._name!r} does not show {count} partitions with leaders after "
-                    f"{timeout_s:g} s: look at the brokers' logs."
-                )
-            time.sleep(_ASK_AGAIN_S)
