@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
 
 from kafka import TopicPartition
 from kafka.admin import AbortTransactionSpec, KafkaAdminClient
@@ -30,16 +31,13 @@ from eos_client.core.hanging_transactions import KnownTransaction, OpenTransacti
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 from eos_client.kafka_python.security import security_settings
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 _T = TypeVar("_T")
 _ASK_AGAIN_S = 0.1
 _NO_TRANSACTION = -1
 """What a partition says where a producer has no open transaction."""
 
 
-class TransactionsAdmin:
+class TransactionsAdmin(AbstractContextManager["TransactionsAdmin"]):
     """Asks one cluster about transactions, and ends one on one partition; a context manager.
 
     :param config: librdkafka settings, of which those about security count.
@@ -59,24 +57,22 @@ class TransactionsAdmin:
             "serve requests about transactions", lambda: KafkaAdminClient(bootstrap_servers=servers, **settings)
         )
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
     def known(self) -> list[KnownTransaction]:
         """Return every transactional id that this user may see, with its transaction where it has an open one."""
-        return self._asked_again("list transactions", self._known)
 
-    def _known(self) -> list[KnownTransaction]:
-        found = [
-            KnownTransaction(each.transactional_id, coordinator_id, each.producer_id, each.state.value)
-            for coordinator_id, listed in self._client.list_transactions().items()
-            for each in listed
-        ]
-        described = self._described([each.transactional_id for each in found if each.is_open])
-        return [described.get(each.transactional_id, each) for each in found]
+        def known() -> list[KnownTransaction]:
+            found = [
+                KnownTransaction(each.transactional_id, coordinator_id, each.producer_id, each.state.value)
+                for coordinator_id, listed in self._client.list_transactions().items()
+                for each in listed
+            ]
+            described = self._described([each.transactional_id for each in found if each.is_open])
+            return [described.get(each.transactional_id, each) for each in found]
+
+        return self._asked_again("list transactions", known)
 
     def describe(self, transactional_id: str) -> KnownTransaction | None:
         """Return what its coordinator knows of one transactional id; None where it knows none of that name."""
@@ -137,7 +133,21 @@ class TransactionsAdmin:
         places = [TopicPartition(topic, partition) for topic, n in partition_counts.items() for partition in range(n)]
         intent = f"tell which transactions are open on {', '.join(partition_counts)}"
         described = self._asked_again(intent, lambda: self._client.describe_producers(places))
-        return sorted(_open_transactions(described), key=lambda each: (each.topic, each.partition, each.start_offset))
+        found = [
+            OpenTransaction(
+                place.topic,
+                place.partition,
+                producer.producer_id,
+                producer.producer_epoch,
+                producer.coordinator_epoch,
+                producer.current_transaction_start_offset,
+                producer.last_timestamp,
+            )
+            for place, state in described.items()
+            for producer in state.active_producers
+            if producer.current_transaction_start_offset != _NO_TRANSACTION
+        ]
+        return sorted(found, key=lambda each: (each.topic, each.partition, each.start_offset))
 
     def abort_on_partition(self, transaction: OpenTransaction) -> None:
         """Write the marker that ends ``transaction`` on its partition; what it wrote there stays invisible.
@@ -153,10 +163,8 @@ class TransactionsAdmin:
         self._answer(intent, lambda: self._client.abort_transaction(marker))
 
     def _asked_again(self, intent: str, ask: Callable[[], _T]) -> _T:
-        moving = retry_if_exception_type(RetriableError)
-        attempts = Retrying(
-            retry=moving, stop=stop_after_delay(self._timeout_s), wait=wait_fixed(_ASK_AGAIN_S), reraise=True
-        )
+        stop, wait = stop_after_delay(self._timeout_s), wait_fixed(_ASK_AGAIN_S)
+        attempts = Retrying(retry=retry_if_exception_type(RetriableError), stop=stop, wait=wait, reraise=True)
         return self._answer(intent, lambda: attempts(ask))
 
     def _answer(self, intent: str, ask: Callable[[], _T]) -> _T:
@@ -167,21 +175,5 @@ class TransactionsAdmin:
         except UnknownBrokerIdError as error:
             raise ClusterUnfitError(f"the cluster cannot {intent}: a partition has no leader") from error
         except KafkaError as error:
-            raise ClusterUnavailableError(
-                f"the brokers did not {intent} within {self._timeout_s:g} s: {error}"
-            ) from error
-
-
-def _open_transactions(described: Mapping[Any, Any]) -> Iterable[OpenTransaction]:
-    for place, state in described.items():
-        for producer in state.active_producers:
-            if producer.current_transaction_start_offset != _NO_TRANSACTION:
-                yield OpenTransaction(
-                    place.topic,
-                    place.partition,
-                    producer.producer_id,
-                    producer.producer_epoch,
-                    producer.coordinator_epoch,
-                    producer.current_transaction_start_offset,
-                    producer.last_timestamp,
-                )
+            told = f"the brokers did not {intent} within {self._timeout_s:g} s: {error}"
+            raise ClusterUnavailableError(told) from error
