@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from confluent_kafka import KafkaException
 
@@ -19,8 +19,6 @@ from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.completion import Completion
 from eos_client.errors import ClientClosedError
 from eos_client.ports import Clock
-
-T = TypeVar("T")
 
 _SERVED_EVERY_S = 0.2
 
@@ -30,20 +28,19 @@ class OverdueError(Exception):
 
 
 class _Call:
-    """One call: when it is ``done`` it has a ``result``, or the ``error`` that it raised."""
+    """One call: when it is ``done`` it has the ``error`` that it raised, if any."""
 
-    __slots__ = ("budget_s", "done", "error", "function", "result")
+    __slots__ = ("budget_s", "done", "error", "function")
 
     def __init__(self, function: Callable[[], Any], budget_s: float) -> None:
         self.function = function
         self.budget_s = budget_s
         self.done = Completion()
-        self.result: Any = None
         self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
-            self.result = self.function()
+            self.function()
         except BaseException as error:  # noqa: BLE001  # it is raised again in the caller's thread
             self.error = error
         except:  # noqa: E722  # the binding raises a fatal error as a KafkaError, which is no exception to Python
@@ -51,11 +48,6 @@ class _Call:
         finally:
             self.function = _nothing
             self.done.reach()
-
-    def take_error(self) -> BaseException | None:
-        """Return the error, which is not kept: its traceback would keep the handle alive."""
-        error, self.error = self.error, None
-        return error
 
 
 def _require_running_interpreter() -> None:
@@ -86,8 +78,8 @@ class HandleThread:
         self._thread = threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
         self._thread.start()
 
-    def run(self, function: Callable[[], Any], budget_s: float) -> _Call:
-        """Run ``function`` to its end, well or with an error; raises OverdueError after ``budget_s`` real seconds.
+    def run(self, function: Callable[[], Any], budget_s: float) -> BaseException | None:
+        """Run ``function`` and return its error, if it raised one; raises OverdueError after ``budget_s`` real seconds.
 
         Raises ClientClosedError while the interpreter shuts down: no thread runs any more then, and a start would wait
         for ever.
@@ -109,7 +101,8 @@ class HandleThread:
         if not is_done:
             raise OverdueError(f"no answer within {longest_s:g} s")
         self._last = None
-        return call
+        error, call.error = call.error, None  # not kept: its traceback would keep the handle alive
+        return error
 
     def _outlast(self) -> None:
         """Wait until the thread is free: two at work at once would make what happens next a matter of chance."""
@@ -118,17 +111,14 @@ class HandleThread:
         behind.done.wait()
         self._last = None
 
-    def call(self, function: Callable[[], T], budget_s: float) -> T:
-        """Run ``function`` and return its result or raise its error; otherwise as `run`."""
-        call = self.run(function, budget_s)
-        error = call.take_error()
+    def call(self, function: Callable[[], Any], budget_s: float) -> None:
+        """Run ``function`` and raise its error; otherwise as `run`."""
+        error = self.run(function, budget_s)
         if error is not None:
             try:
                 raise error
             finally:
                 del error  # or the traceback and this frame would keep each other, and the handle, alive
-        result: T = call.result
-        return result
 
     def abandon(self, last: Callable[[], Any], serve: Callable[[], Any] = _nothing) -> None:
         """Let the thread run ``last`` once it is free and then end; never waits.

@@ -30,7 +30,7 @@ _TRANSLATED = frozenset(
         "enable.ssl.certificate.verification",
     }
 )
-_OF_MECHANISMS = frozenset({"sasl.kerberos", "sasl.oauthbearer", "enable.sasl.oauthbearer"})
+_OF_MECHANISMS = ("sasl.kerberos", "sasl.oauthbearer", "enable.sasl.oauthbearer")
 """Settings that say nothing where another mechanism is chosen."""
 _NO = frozenset({"false", "f", "0"})
 _WAY_OUT = (
@@ -44,7 +44,10 @@ def security_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     :raises ConfigurationError: a security setting has no translation, or names a file that cannot be used.
     """
-    _refuse_untranslated(settings)
+    for key in settings:
+        is_security = key.startswith(("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl."))
+        if is_security and key not in _TRANSLATED and not key.startswith(_OF_MECHANISMS):
+            raise ConfigurationError(f"{key} is not supported by the commands on transactions. {_WAY_OUT}")
     protocol = str(settings.get("security.protocol", "plaintext")).upper()
     translated: dict[str, Any] = {"security_protocol": protocol}
     if protocol.startswith("SASL_"):
@@ -52,13 +55,6 @@ def security_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     if protocol.endswith("SSL"):
         translated["ssl_context"] = _tls(settings)
     return translated
-
-
-def _refuse_untranslated(settings: Mapping[str, Any]) -> None:
-    for key in settings:
-        is_security = key.startswith(("security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl."))
-        if is_security and key not in _TRANSLATED and not any(key.startswith(part) for part in _OF_MECHANISMS):
-            raise ConfigurationError(f"{key} is not supported by the commands on transactions. {_WAY_OUT}")
 
 
 def _credentials(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -118,9 +118,8 @@ def read_topic(
     :param committed_only: leave out records of aborted transactions (``read_committed``).
     :raises ClusterUnavailableError: nothing came for ``idle_limit_s``; an open transaction holds readers back.
     """
-    consumer = _reader(bootstrap_servers, config, committed_only=committed_only)
     unfinished = {partition for partition, end in end_offsets.items() if end > 0}
-    try:
+    with closing(_reader(bootstrap_servers, config, committed_only=committed_only)) as consumer:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in sorted(unfinished)])
         heard_at = time.monotonic()
         while unfinished:
@@ -134,8 +133,6 @@ def read_topic(
                     f"nothing came from {topic} for {idle_limit_s:g} s while partitions {sorted(unfinished)} are "
                     "unread: an open transaction or an absent leader holds them back"
                 )
-    finally:
-        consumer.close()
 
 
 def tail_topic(
@@ -154,10 +151,9 @@ def tail_topic(
     :param follow: go on after the end, else stop where every partition ends now.
     :raises ClusterUnfitError: the topic may not be read, or is no longer there.
     """
-    consumer = _reader(bootstrap_servers, config, committed_only=committed_only)
     start = OFFSET_BEGINNING if from_start else OFFSET_END
     unread = set(range(partition_count))
-    try:
+    with closing(_reader(bootstrap_servers, config, committed_only=committed_only)) as consumer:
         consumer.assign([TopicPartition(topic, partition, start) for partition in sorted(unread)])
         while follow or unread:
             for message in _consumed(consumer):
@@ -168,8 +164,6 @@ def tail_topic(
                     unread.discard(cast("int", message.partition()))
                 elif not error.retriable():
                     raise ClusterUnfitError(f"{topic} cannot be read: {error.str()}")
-    finally:
-        consumer.close()
 
 
 class GroupOffsets(AbstractContextManager["GroupOffsets"]):

@@ -41,7 +41,7 @@ class LeaseMember:
         self._assigned = False
         self._leaving = False
         self._last_error: KafkaError | None = None
-        self.ended: str | None = None
+        self.ended: str | None = None  # then nothing is asked of the group any more
         self.is_fenced = False
         own = {
             "group.id": group_id,
@@ -78,10 +78,9 @@ class LeaseMember:
             return
         try:
             message = self._raw.poll(timeout_s)
+            error = None if message is None else message.error()
         except KafkaException as exception:
-            self._on_error(kafka_error(exception))
-            return
-        error = None if message is None else message.error()
+            error = kafka_error(exception)
         if error is not None:
             self._on_error(error)
 
@@ -104,7 +103,7 @@ class LeaseMember:
         while (error := self._commit_once(offsets)) is not None:
             self.is_fenced = self.is_fenced or _tells_of_a_newer_one(error)
             if self.is_fenced or error.name() in LEASE_REFUSED:
-                self.end(f"the group refused this driver's commit with {error.name()}")
+                self._end(f"the group refused this driver's commit with {error.name()}")
                 raise RunFencedError(f"{self.ended}: a newer driver runs this sink. Let this query end.")
             self._refuse_forbidden(error)
             self.serve()
@@ -124,8 +123,7 @@ class LeaseMember:
             return kafka_error(exception)
         return next((at.error for at in answer or [] if at.error is not None), None)
 
-    def end(self, reason: str) -> None:
-        """End the lease for good: nothing is asked of the group any more."""
+    def _end(self, reason: str) -> None:
         if self.ended is None:
             self.ended = reason
 
@@ -162,7 +160,7 @@ class LeaseMember:
         self._leave("the lease was lost (no contact with the group for longer than its session)")
 
     def _leave(self, reason: str) -> None:
-        self.end(reason)
+        self._end(reason)
         unsubscribe_when_lost(self._raw)
 
     def _refuse_forbidden(self, error: KafkaError | None) -> None:
@@ -176,7 +174,7 @@ class LeaseMember:
         self._last_error = error
         if _tells_of_a_newer_one(error):
             self.is_fenced = True
-            self.end(f"the group fenced this driver: {error.str()}")
+            self._end(f"the group fenced this driver: {error.str()}")
 
 
 def _tells_of_a_newer_one(error: KafkaError) -> bool:

@@ -157,7 +157,7 @@ class BoundedCalls:
             self.mark_broken_off(request)
         self._losses_before_call = self.library.log.losses
         try:
-            error = self.library.thread.run(call, timeout_s + _GRACE_S).take_error()
+            error = self.library.thread.run(call, timeout_s + _GRACE_S)
         except OverdueError as exception:
             name = self.library.transactional_id
             raise self.remember(failures.overdue_error(self._failure(request), timeout_s, name)) from exception

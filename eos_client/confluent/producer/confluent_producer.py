@@ -17,12 +17,7 @@ from eos_client.confluent.failures import closed_error, must_abort, not_transact
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.producer.library_producer import LibraryProducer, ProducerFactory
-from eos_client.confluent.producer.output_arguments import (
-    guard_arguments,
-    guard_messages,
-    guard_options,
-    produce_options,
-)
+from eos_client.confluent.producer.output_arguments import guard_call, guard_messages, produce_options
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.model import InputPositions, ProducerLimits
@@ -198,7 +193,7 @@ class ConfluentProducer:
             raise self.calls.finished
         library = self.library
         if kwargs or len(args) > _BEFORE_CALLBACK:
-            args, kwargs = guard_arguments(library.guard, args), guard_options(library.guard, kwargs)
+            args, kwargs = guard_call(library.guard, args, kwargs)
         try:
             library.raw.produce(topic, *args, **kwargs)
         except KafkaException as exception:
@@ -247,8 +242,8 @@ class ConfluentProducer:
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:
         """Queue many records at once; returns how many were queued."""
         library = self.library
-        guarded, options = guard_messages(library.guard, messages), guard_options(library.guard, kwargs)
-        arguments = guard_arguments(library.guard, args)
+        guarded = guard_messages(library.guard, messages)
+        arguments, options = guard_call(library.guard, args, kwargs)
         queued = int(
             self.calls.direct(
                 TransactionalRequest.PRODUCE, lambda: library.raw.produce_batch(topic, guarded, *arguments, **options)

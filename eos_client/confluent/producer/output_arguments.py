@@ -17,7 +17,6 @@ from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.ports import OutputRecord
 
 _ANY_PARTITION = -1  # the producer's partitioner chooses, as with None
-_CALLBACKS = ("callback", "on_delivery")
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -105,17 +104,14 @@ def named_arguments(  # confluent_kafka's own
     return given | {"callback": callback, "on_delivery": on_delivery}
 
 
-def guard_options(guard: CallbackGuard, options: dict[str, Any]) -> dict[str, Any]:
-    """Guard the callback among a call's named arguments, if there is one."""
-    for name in _CALLBACKS:
+def guard_call(
+    guard: CallbackGuard, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Guard the callback among a call's arguments and options; nothing else there can be called."""
+    for name in ("callback", "on_delivery"):
         if options.get(name) is not None:
             options[name] = guard.guarded(options[name])
-    return options
-
-
-def guard_arguments(guard: CallbackGuard, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Guard the callback among a call's unnamed arguments; nothing else there can be called."""
-    return tuple(guard.guarded(each) if callable(each) else each for each in arguments)
+    return tuple(guard.guarded(each) if callable(each) else each for each in arguments), options
 
 
 def guard_messages(guard: CallbackGuard, messages: Any) -> Any:
@@ -126,5 +122,6 @@ def guard_messages(guard: CallbackGuard, messages: Any) -> Any:
     if not isinstance(messages, list):
         return messages
     return [
-        guard_options(guard, dict(m)) if isinstance(m, dict) and m.get("callback") is not None else m for m in messages
+        {**m, "callback": guard.guarded(m["callback"])} if isinstance(m, dict) and m.get("callback") is not None else m
+        for m in messages
     ]
