@@ -42,8 +42,7 @@ class LastErrors:
         self._theirs = theirs
         self.last: KafkaError | None = None
         self._watches = False
-        self._undelivered = ""
-        self._refused = ""
+        self._undelivered = self._refused = ""
 
     def begin_transaction(self) -> None:
         """Forget the failed deliveries of the last transaction."""

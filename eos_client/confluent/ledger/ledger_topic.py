@@ -34,29 +34,24 @@ class LedgerTopic:
 
         Raises ClusterUnfitError when the cluster refuses, or shows no leaders within the time limit of its admin.
         """
-        if self._described() is None:
-            self._create(slots + 1)
+        count = slots + 1
+        try:
+            if self._described() is None:
+                self._admin.create_topics({self._name: count})
+        except ClusterUnfitError:
+            if self._described() is None:  # else another driver was quicker
+                raise
         room = self.room()
         if room < slots:
-            self._extend(slots + 1)
-            self._admin.wait_for_leaders({self._name: slots + 1})
+            try:
+                self._admin.extend_topic(self._name, count)
+            except ClusterUnfitError as error:
+                raise ClusterUnfitError(
+                    f"{error}. Allow this client to alter the ledger topic, or extend it yourself."
+                ) from error
+            self._admin.wait_for_leaders({self._name: count})
             room = max(slots, self.room())
         return room
 
     def _described(self) -> TopicDescription | None:
         return self._admin.topics([self._name])[self._name]
-
-    def _create(self, count: int) -> None:
-        try:
-            self._admin.create_topics({self._name: count})
-        except ClusterUnfitError:
-            if self._described() is None:  # else another driver was quicker
-                raise
-
-    def _extend(self, count: int) -> None:
-        try:
-            self._admin.extend_topic(self._name, count)
-        except ClusterUnfitError as error:
-            raise ClusterUnfitError(
-                f"{error}. Allow this client to alter the ledger topic, or extend it yourself."
-            ) from error

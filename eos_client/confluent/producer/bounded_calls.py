@@ -264,6 +264,10 @@ class BoundedCalls:
             library.call(lambda: library.raw.poll(0))
         return library.log.losses > self._losses_before_call or not library.log.understood
 
+    def must_abort(self, message: str) -> errors.EosError:
+        """Return the error for a transaction that cannot be committed for a reason of our own, and remember it."""
+        return self.remember(failures.must_abort(message))
+
     def remember(self, error: errors.EosError) -> errors.EosError:
         """Return ``error``, and let later calls fail as it wants."""
         if isinstance(error, (errors.RebuildProducerError, errors.ProducerFencedError, errors.FatalClientError)):

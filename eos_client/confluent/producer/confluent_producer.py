@@ -35,10 +35,8 @@ _BEFORE_CALLBACK = 3  # of the unnamed arguments of produce(), after the topic: 
 def offsets_to_send(positions: InputPositions, metadata: str) -> list[TopicPartition]:
     """Return the next offsets of ``positions``, each with ``metadata``, for ``send_offsets_to_transaction``."""
     return [
-        TopicPartition(p.topic, p.partition, position.next_offset, metadata, position.leader_epoch)
-        if position.leader_epoch is not None
-        else TopicPartition(p.topic, p.partition, position.next_offset, metadata)
-        for p, position in positions.items()
+        TopicPartition(*p, at.next_offset, metadata, -1 if at.leader_epoch is None else at.leader_epoch)
+        for p, at in positions.items()
     ]
 
 
@@ -217,11 +215,9 @@ class ConfluentProducer:
         deadline = self._clock() + limit_s
         while not self._queued(topic, record):
             if self._clock() > deadline:
-                raise self.calls.remember(
-                    must_abort(
-                        f"the local queue stayed full for {limit_s:g} s{self.library.last_errors.clause()}. Abort, "
-                        "rewind and go on."
-                    )
+                raise self.calls.must_abort(
+                    f"the local queue stayed full for {limit_s:g} s{self.library.last_errors.clause()}. Abort, "
+                    "rewind and go on."
                 )
             self.face.poll(_QUEUE_WAIT_S)
 
@@ -261,11 +257,9 @@ class ConfluentProducer:
         """
         left = self._flush(timeout_s, _WORKING_SLICE_S if meanwhile else _SLICE_S, meanwhile)
         if left:
-            raise self.calls.remember(
-                must_abort(
-                    f"{left} outputs of transactional.id {self.library.transactional_id!r} were not acknowledged "
-                    f"within {timeout_s:g} s{self.library.last_errors.clause()}. Abort, rewind and go on."
-                )
+            raise self.calls.must_abort(
+                f"{left} outputs of transactional.id {self.library.transactional_id!r} were not acknowledged "
+                f"within {timeout_s:g} s{self.library.last_errors.clause()}. Abort, rewind and go on."
             )
 
     @owned(alone=True, but_for_callbacks=True)
@@ -300,12 +294,10 @@ class ConfluentProducer:
         self.calls.serve(0)  # the client library's log
         library = self.library
         if library.log.implied and self.calls.began_at is not None:
-            raise self.calls.remember(
-                must_abort(
-                    f"outputs of transactional.id {library.transactional_id!r} are taken for written although the "
-                    f"broker may have refused them (confluent-kafka-go #921): {library.log.implied}. Abort, rewind "
-                    "and go on."
-                )
+            raise self.calls.must_abort(
+                f"outputs of transactional.id {library.transactional_id!r} are taken for written although the "
+                f"broker may have refused them (confluent-kafka-go #921): {library.log.implied}. Abort, rewind "
+                "and go on."
             )
 
     @owned(alone=True, but_for_callbacks=True)
