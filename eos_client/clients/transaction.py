@@ -148,7 +148,7 @@ class TransactionSession:
         if ended is not None and ended.outcome is Outcome.ABORTED:
             raise errors.AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
         if not self.is_open:
-            self.step_of_a_block(lambda: self._working(self._steps.begin))
+            self.step_of_a_block(lambda: self._working(lambda: self._steps.ask(Event.BEGIN)))
 
     def processed(self) -> None:
         """Note that everything handed over so far was processed, and that all its outputs were written."""
@@ -269,7 +269,7 @@ class TransactionSession:
             return self._steps.note(Ending(Outcome.COMMITTED, "nothing to do"))
         if (failed := self._producer.calls.transaction_failure) is not None:
             return self.recover(failed)
-        return self._working(self._steps.end)
+        return self._working(lambda: self._steps.ask(Event.END))
 
     def _told(self, outcome: Outcome | None, reason: str) -> None:
         """Tell the block that is being left how its transaction has ended; None: nobody can know."""
@@ -290,7 +290,7 @@ class TransactionSession:
             return False
         try:
             with self._producer.library.callback_errors.deferred(beyond=True):
-                self._working(lambda: self._steps.commit_starts(starts))
+                self._working(lambda: self._steps.ask(Event.COMMIT_STARTS, starts=starts))
         except _TO_BE_REPEATED:
             return False
         return True
@@ -487,7 +487,7 @@ class TransactionSession:
         if self.handle_in_doubt:
             self._keeping_failure(lambda: self._resume(inside_revoke=True))
         elif not self.in_hand:
-            ending = self._keeping_failure(self._steps.end_inside_revoke)
+            ending = self._keeping_failure(lambda: self._steps.ask(Event.REVOKED, inside_revoke=True))
             if ending is not None and ending.outcome is Outcome.ABORTED:
                 self._fail_block(f"the held transaction was aborted in a rebalance: {ending.reason}")
         elif self.has_open_work:

@@ -14,8 +14,7 @@ from typing import Any, Literal, TypeVar
 from eos_client import errors
 from eos_client.clients.block_state import TellOutcome
 from eos_client.clients.gate_attempts import GateAttempts
-from eos_client.clients.recovery_trace import RecoveryTrace
-from eos_client.clients.unknown_outcome import ask_the_log
+from eos_client.clients.recovery import Recovery
 from eos_client.confluent.call_stack import Calls, comes_from
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
@@ -75,7 +74,6 @@ class _Attempt:
     token: AttemptToken | None = None
     was_sent_inside_revoke: bool = False
     unanswered: errors.UnknownOutcomeError | None = None
-    starts: InputPositions | None = None
     is_log_asked: bool = False
     is_left_unknown: bool = False
 
@@ -114,7 +112,7 @@ class TransactionSteps:
         self.last = Ending(Outcome.COMMITTED, "nothing was done yet")
         self.outputs_in_hand = False
         self.records_out = 0
-        self._trace = RecoveryTrace(producer, hook, counters, clock)
+        self._recovery = Recovery(consumer, producer, hook, counters, clock)
         self._attempt = _Attempt(clock())
         self._call_under_way: _OwnCall = "begin_transaction"
         self._token = AttemptToken(secrets.token_hex(6))
@@ -140,17 +138,9 @@ class TransactionSteps:
 
     # -- what is asked for -----------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Begin a transaction."""
-        self._run(Event.BEGIN, _Attempt(self._clock()))
-
-    def end(self) -> Ending:
-        """Commit, hold or abort, as the gate decides."""
-        return self._run(Event.END, _Attempt(self._clock()))
-
-    def end_inside_revoke(self) -> Ending:
-        """Commit inside the revoke callback, or abort."""
-        return self._run(Event.REVOKED, _Attempt(self._clock(), inside_revoke=True))
+    def ask(self, event: Event, *, inside_revoke: bool = False, starts: InputPositions | None = None) -> Ending:
+        """Do what ``event`` asks for: to begin, to end as the gate decides, or to commit ``starts`` by themselves."""
+        return self._run(event, _Attempt(self._clock(), inside_revoke=inside_revoke, positions=starts))
 
     def abort(self, reason: str, *, inside_revoke: bool = False) -> Ending:
         """Abort because of ``reason``, and go back to the first uncommitted record."""
@@ -168,10 +158,6 @@ class TransactionSteps:
         if self.lifecycle.phase in OWED_A_REBUILD:
             attempt.failure, attempt.reason, attempt.rule = None, self._why(attempt), None
         return self._run(Event.RESUME, attempt)
-
-    def commit_starts(self, starts: InputPositions) -> None:
-        """Commit where partitions start, in a transaction of its own."""
-        self._run(Event.COMMIT_STARTS, _Attempt(self._clock(), starts=starts))
 
     def abort_failed(self, ending: Ending | None, *, inside_revoke: bool) -> None:
         """Note that an abort has failed: its records are read again, and the handle is replaced before its next use."""
@@ -337,23 +323,15 @@ class TransactionSteps:
         if not attempt.is_log_asked:
             attempt.is_log_asked = True
             self._counters.outcomes_resolved += 1
-            self._trace.failed(cause)
+            self._recovery.failed(cause)
         try:
-            outcome = ask_the_log(
-                self._consumer,
-                self._producer,
-                _given(attempt.positions),
-                _given(attempt.token),
-                cause,
-                self._hook,
-                self._clock,
-            )
+            outcome = self._recovery.ask_the_log(_given(attempt.positions), _given(attempt.token), cause)
         except errors.UnknownOutcomeError as error:
             self.lifecycle.on(Event.NOT_FOUND)
             self.go_back(inside_revoke=attempt.inside_revoke)
             self._told(None, str(error))
             raise
-        if self._trace.resolved(outcome) is Outcome.ABORTED:
+        if outcome is Outcome.ABORTED:
             attempt.reason, attempt.rule = str(cause), None
             return Event.FOUND_ABORTED
         return Event.FOUND_COMMITTED
@@ -362,7 +340,7 @@ class TransactionSteps:
         timeout_s = self._producer.limits.commit_timeout_s
         self._token = self._token.next()
         self.own_call("begin_transaction")
-        self._send_offsets(_given(attempt.starts), self._consumer.snapshot(), self._token)
+        self._send_offsets(_given(attempt.positions), self._consumer.snapshot(), self._token)
         self.own_call("commit_transaction", timeout_s)
         return Event.STARTS_COMMITTED
 
@@ -388,7 +366,7 @@ class TransactionSteps:
     def _trace_failure(self, attempt: _Attempt) -> None:
         failure, attempt.failure = attempt.failure, None
         if failure is not None:
-            self._trace.failed(failure)
+            self._recovery.failed(failure)
 
     # -- how it ended ------------------------------------------------------------------------------------------------
 
@@ -418,7 +396,7 @@ class TransactionSteps:
         self._counters.records_out += committed.records_out
         self._counters.generation_id = generation.generation_id
         self._hook(committed)
-        self._trace.committed()
+        self._recovery.committed()
 
     def _note_aborted(self, attempt: _Attempt) -> None:
         aborted = self.aborted(attempt.reason, attempt.rule, inside_revoke=attempt.inside_revoke)

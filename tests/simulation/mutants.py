@@ -18,7 +18,8 @@ from unittest import mock
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from eos_client.clients import transaction_steps, unknown_outcome
+from eos_client.clients import transaction_steps
+from eos_client.clients.recovery import Recovery
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.consumer import (
     confluent_consumer,
@@ -108,25 +109,26 @@ def _rewinds_too_far() -> Patch:
 
 
 def _aborts_unanswered_commit() -> Patch:
-    def ask(_consumer: Any, handle: Any, *_: Any) -> Outcome:
+    def ask(self: Any, *_: Any) -> Outcome:
+        handle = self._producer
         with contextlib.suppress(EosError):
             handle.calls.booked()
             handle.abort_transaction(2.0)
         handle.calls.booked()
         return Outcome.ABORTED
 
-    return mock.patch.object(transaction_steps, "ask_the_log", ask)
+    return mock.patch.object(Recovery, "ask_the_log", ask)
 
 
 def _unknown_is_aborted() -> Patch:
-    ask = unknown_outcome.ask_the_log
+    ask = Recovery.ask_the_log
 
     def asked(*arguments: Any) -> Outcome:
         with contextlib.suppress(EosError):
             ask(*arguments)
         return Outcome.ABORTED
 
-    return mock.patch.object(transaction_steps, "ask_the_log", asked)
+    return mock.patch.object(Recovery, "ask_the_log", asked)
 
 
 def _off_by(distance: int) -> Patch:

@@ -1,0 +1,136 @@
+"""From the first failure of a producer to the first commit after it: finds out what became of commits, and tells it.
+
+A commit without an answer: never abort, never reuse the handle, ask the log (KAFKA-17754). Initialising the same
+transactional.id ends the old transaction one way or the other and fences a late EndTxn; then the token in the group's
+stable committed offsets tells which way it was. librdkafka has no KIP-890 part 2, so nothing else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import tenacity
+
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
+from eos_client.confluent.diagnosis import outcome_stays_unknown
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
+from eos_client.core.model import CommittedOffset, InputPartition, InputPositions, Outcome
+from eos_client.core.outcome_resolution import AttemptToken, resolve_outcome
+from eos_client.core.producer_recovery import RecoveryAction
+from eos_client.errors import ClusterUnavailableError, EosError, RebuildProducerError, UnknownOutcomeError
+from eos_client.observe import Counters, EventHook, OutcomeResolved, ProducerRecovered
+from eos_client.ports import Clock
+
+_READ_TIMEOUT_S = 5.0
+_UNKNOWN = "unknown"
+
+
+class Recovery:
+    """Takes note of failures, and reports them in one event once a commit has got through again."""
+
+    def __init__(
+        self,
+        consumer: ConfluentConsumer,
+        producer: ConfluentProducer,
+        hook: EventHook,
+        counters: Counters,
+        clock: Clock,
+    ) -> None:
+        self._consumer = consumer
+        self._producer = producer
+        self._hook = hook
+        self._counters = counters
+        self._clock = clock
+        self._first: Callable[..., ProducerRecovered] | None = None
+        self._failed_at = 0.0
+        self._failures = 0
+        self._outcome = ""
+
+    def failed(self, error: EosError) -> None:
+        """Note a failure before anything is done about it."""
+        self._counters.recoveries += 1
+        self._failures += 1
+        if self._first is None:
+            self._outcome = _UNKNOWN if isinstance(error, UnknownOutcomeError) else Outcome.ABORTED.value
+            self._failed_at = self._clock()
+            self._first = partial(
+                ProducerRecovered,
+                action=_action(error).value,
+                reason=str(error),
+                transaction_age_s=self._producer.calls.transaction_age_s,
+                old_producer=self._producer.library.identity,
+            )
+
+    def committed(self) -> None:
+        """Report what lies behind, now that a commit is confirmed."""
+        first, failures = self._first, self._failures
+        if first is None:
+            return
+        self._first, self._failures = None, 0
+        self._hook(
+            first(
+                transactional_id=self._producer.library.transactional_id,
+                outcome=self._outcome,
+                failures=failures,
+                to_commit_s=self._clock() - self._failed_at,
+                new_producer=self._producer.library.identity,
+            )
+        )
+
+    def ask_the_log(self, attempted: InputPositions, token: AttemptToken, cause: UnknownOutcomeError) -> Outcome:
+        """Return what became of the commit of ``attempted``, sent with ``token``; rebuilds the producer.
+
+        Raises UnknownOutcomeError when the log cannot tell: nothing was consumed, or all its offsets are somebody
+        else's. Raises ClusterUnavailableError when the producer could not be rebuilt, or the offsets could not be read,
+        within ``recovery_timeout_s``; then this may be called again.
+        """
+        try:
+            self._producer.rebuild()
+            committed = self._committed(attempted) if attempted else {}
+        except ClusterUnavailableError as error:
+            raise outcome_stays_unknown(error) from error
+        outcome = resolve_outcome(attempted, committed, token) if attempted else None
+        self._hook(OutcomeResolved(outcome=outcome.value if outcome else _UNKNOWN, reason=str(cause)))
+        if outcome is None:
+            raise UnknownOutcomeError(_no_way_to_tell(attempted)) from cause
+        if self._failures == 1:
+            self._outcome = outcome.value
+        return outcome
+
+    def _committed(self, attempted: InputPositions) -> Mapping[InputPartition, CommittedOffset]:
+        limit_s = self._producer.limits.recovery_timeout_s
+        deadline = self._clock() + limit_s
+        retrying = tenacity.Retrying(
+            sleep=self._clock.sleep,
+            stop=lambda _: self._producer.registration.gives_up or self._clock() >= deadline,
+            wait=tenacity.wait_exponential(multiplier=0.1, max=2.0),
+            retry=tenacity.retry_if_not_exception_type(EosError),
+        )
+        try:
+            return retrying(self._consumer.committed_entries, list(attempted), _READ_TIMEOUT_S)
+        except tenacity.RetryError as error:
+            raise ClusterUnavailableError(
+                f"the committed offsets of {', '.join(map(str, attempted))} could not be read within {limit_s:g} s."
+            ) from error
+
+
+def _no_way_to_tell(attempted: InputPositions) -> str:
+    unknown = "a commit was not answered, and the group's offsets cannot tell what became of it"
+    if attempted:
+        return (
+            f"{unknown}: they are not below it, and not this producer's, so its records belong to another member. It "
+            "took effect whole or not at all. Go on: this consumer has gone back to the group's offsets."
+        )
+    return (
+        f"{unknown}: the transaction consumed nothing. Read the output topics before you write its outputs again; the "
+        "producer can be used as it is."
+    )
+
+
+def _action(error: EosError) -> RecoveryAction:
+    if isinstance(error, UnknownOutcomeError):
+        return RecoveryAction.RESOLVE_UNKNOWN
+    if isinstance(error, RebuildProducerError):
+        return RecoveryAction.REBUILD_PRODUCER
+    return RecoveryAction.ABORT_AND_CONTINUE
