@@ -7,7 +7,6 @@ working, but nothing of what it does there is committed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 
 from eos_client.core.model import Outcome
 from eos_client.errors import AbortableError, LeaveBlockError, OutputRefusedError, RebuildProducerError
@@ -24,10 +23,6 @@ def _never() -> bool:
     return False
 
 
-def _to_nobody(_outcome: Outcome | None, _reason: str) -> None:
-    return None
-
-
 class BlockState:
     """The state of the block that is open, or of the next one."""
 
@@ -39,13 +34,15 @@ class BlockState:
         self.ends_quietly = False
         """Whether the failure means no more than that the block's work is done again."""
         self.is_left: Callable[[], bool] = _never
-        self.tell: TellOutcome = _to_nobody
+        self.tell: TellOutcome = lambda *_: None
         """Tells the block that is open, or the last one, how it ended."""
         self._inner_refused = False
-        self._reading = _Call(self, (LeaveBlockError,), harmless=())
-        self._writing = _Call(self, (AbortableError, RebuildProducerError), harmless=_NOTHING_WAS_QUEUED)
+        self.reading = _Call(self, (LeaveBlockError,), harmless=())
+        """While records are asked for: whatever is raised, the application may not know which it was given."""
+        self.writing = _Call(self, (AbortableError, RebuildProducerError), harmless=_NOTHING_WAS_QUEUED)
+        """While an output is queued: without it the block cannot be committed, unless it was refused by itself."""
 
-    def open(self, is_left: Callable[[], bool], tell: TellOutcome = _to_nobody) -> None:
+    def open(self, is_left: Callable[[], bool], tell: TellOutcome) -> None:
         """Note that a block was entered; a failure from before it is its own.
 
         ``is_left``: whether it is known that the block began to end, or that nobody can end it any more.
@@ -84,14 +81,6 @@ class BlockState:
         """Note that the application uses the block; raises the failure, if there is one."""
         self._inner_refused = False
         self.check()
-
-    def reading(self) -> AbstractContextManager[None]:
-        """While records are asked for: whatever is raised, the application may not know which it was given."""
-        return self._reading
-
-    def writing(self) -> AbstractContextManager[None]:
-        """While an output is queued: without it the block cannot be committed, unless it was refused by itself."""
-        return self._writing
 
     def close(self) -> None:
         """Note that the block has ended."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 from eos_client.clients.input_events import InputEvents, MissingTopics
-from eos_client.clients.input_lag import InputLag
 from eos_client.clients.open_work import OpenWork
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.settings import merged_settings
@@ -27,10 +26,10 @@ from eos_client.confluent.thread_ownership import (
     whole_call,
 )
 from eos_client.core.commit_gate import CommitGate, GateSettings
-from eos_client.core.model import InputPositions
+from eos_client.core.model import InputPartition, InputPositions
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from eos_client.listeners.compose import RebalanceCallback
-from eos_client.observe import ClientReported, Counters, EventHook, log_event, safe_hook
+from eos_client.observe import ClientReported, Counters, EventHook, LagMeasured, log_event, safe_hook
 from eos_client.ports import Clock
 
 if TYPE_CHECKING:
@@ -85,7 +84,13 @@ class EosConsumer:
         self._hook = hook = safe_hook(hook)
         ownership = ThreadOwnership("EosConsumer")
         self.member = ConfluentConsumer(
-            merged, ownership, self._gate, self._commit_starts, self._report, clock=clock, **chosen
+            merged,
+            ownership,
+            self._gate,
+            self._commit_starts,
+            lambda what: hook(ClientReported(client="consumer", error=what)),
+            clock=clock,
+            **chosen,
         )
         self._library = self.member.library
         self._membership = self.member.membership
@@ -94,7 +99,7 @@ class EosConsumer:
         self._plain = PlainCommits(self.member, hook, clock, application_on_commit)
         self._events = InputEvents(hook, self._library.settings["group.id"])
         self._missing = MissingTopics(self.member, (), clock)
-        self._lag = InputLag(self.member, hook)
+        self._lag_told: dict[InputPartition, int] = {}
         self.open_work = OpenWork(self.member, self._plain, hook, clock)
         self._ownership = ownership
 
@@ -116,10 +121,6 @@ class EosConsumer:
     def settings(self) -> Mapping[str, Any]:
         """The librdkafka settings in force, the defaults of this package included."""
         return self.member.settings
-
-    def _report(self, what: str) -> None:
-        """Tell the hook what ``close`` could not do or does not raise, and what keeps records waiting."""
-        self._hook(ClientReported(client="consumer", error=what))
 
     def _commit_starts(self, starts: InputPositions) -> bool:
         return self.open_work.commit_starts(starts)
@@ -164,8 +165,8 @@ class EosConsumer:
 
     def _next(self, count: int, timeout: float) -> list[Any]:
         self.open_work.conclude()
-        self._lag.tell_if_known()
-        self._handing_over.begin()
+        self._tell_lag()
+        self.member.fetching.begin()
         if (session := self.open_work.session_with_block) is not None:
             return self._deserializers.records(self._next_in_block(session, count, timeout))
         session = self.open_work.session
@@ -174,9 +175,16 @@ class EosConsumer:
             session.raise_failure()
         return self._deserializers.records(batch)
 
+    def _tell_lag(self) -> None:
+        """Report how far the group's offsets are behind the input, if statistics have come since the last call."""
+        ends = self._library.take_stable_ends()
+        if ends is not None and (lag := self.member.lag(ends)) and lag != self._lag_told:
+            self._lag_told = lag
+            self._hook(LagMeasured(records=lag))
+
     def _next_in_block(self, session: TransactionSession, count: int, timeout: float) -> list[Any]:
         deadline = math.inf if timeout < 0 else self._clock() + timeout
-        with session.block.reading():
+        with session.block.reading:
             self._missing.require()
             while True:
                 batch = self._handing_over.next_batch(count, timeout)
@@ -290,7 +298,7 @@ class EosConsumer:
         inside a block, and while one that was skipped keeps its transaction open.
         """
         self.open_work.refuse_metadata_beside_open_work()
-        self._plain.drop_pending()
+        self.member.plain.pending.clear()
         return self.member.consumer_group_metadata()
 
     # -- commits outside transactions --------------------------------------------------------------------------------
@@ -310,11 +318,12 @@ class EosConsumer:
         """
         self.open_work.refuse_commit_beside_open_work()
         requested = self._plain.requested(message, offsets)
-        if not self.open_work.is_fenced_by_group:
-            return self._plain.commit_by_hand(requested, asynchronous=asynchronous)
-        if not requested and not self.member.plain.pending:
+        is_by_hand = not self.open_work.is_fenced_by_group
+        if not requested and (is_by_hand or not self.member.plain.pending):
             self.member.nothing_to_commit(asynchronous=asynchronous)
             return None
+        if is_by_hand:
+            return self._plain.send(requested, asynchronous=asynchronous)
         if self.open_work.committing_session is not None:
             raise misplaced_call(
                 "commit() of a consumer whose blocks commit its offsets: where the client library sends it twice, "

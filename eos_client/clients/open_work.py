@@ -38,7 +38,6 @@ class OpenWork:
                 "block of that producer, or by its close(), after which the records are consumed again",
             )
         self.session = session
-        self._plain.leave_work_to_a_session()
         return session
 
     @property
@@ -148,33 +147,34 @@ class OpenWork:
 
     # -- RevocationWork: the open transaction, and plain offsets that are pending beside it ---------------------------
 
-    @property
-    def _both(self) -> list[TransactionSession | PlainCommits]:
-        return [self._plain] if self.session is None else [self.session, self._plain]
-
     def snapshot(self) -> MembershipSnapshot:
         """Read the group metadata now."""
         return self._consumer.snapshot()
 
     def uncommitted(self) -> frozenset[InputPartition]:
-        """Return the partitions whose consumed records are in the open work and not committed."""
-        return frozenset().union(*(work.uncommitted() for work in self._both))
+        """Return the partitions whose records a session has to commit; plain offsets can be committed one by one."""
+        return frozenset() if self.session is None else frozenset(self._consumer.positions)
 
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
         """Commit open work that covers any of ``partitions``; on failure, abort it."""
-        for work in self._both:
-            work.commit_before_revoke(partitions)
+        if self.session is not None:
+            self.session.commit_before_revoke(partitions)
+        self._plain.commit_before_revoke(partitions)
 
     def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
-        """Abort open work that covers any of ``partitions``."""
-        for work in self._both:
-            work.on_callback_failed(partitions, reason)
+        """Abort the transaction if it covers any of ``partitions``; plain offsets were processed before."""
+        if self.session is not None:
+            self.session.on_callback_failed(partitions, reason)
+        self._plain.commit_before_revoke(partitions)
 
     def departed(self, partitions: frozenset[InputPartition]) -> None:
         """``partitions`` have left: what the gate keeps back from now on, it keeps back since then."""
         self._starts.ended()
-        for work in self._both:
-            work.departed(partitions)
+        if self.session is None:
+            self._consumer.handed.work.forget(partitions)
+        else:
+            self.session.departed(partitions)
+        self._plain.departed(partitions)
 
 
 def _refuse_open_work(session: TransactionSession | None, why: str) -> None:

@@ -6,18 +6,18 @@ The next allowed commit covers the pending offsets, or the one inside the revoke
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from collections.abc import Set as AbstractSet
 from typing import Any
 
 from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
+from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.plain_offsets import Offsets
-from eos_client.confluent.failures import commit_refused, last_commit_errors, refuse_error_event
+from eos_client.confluent.failures import commit_refused, consumer_errors, last_commit_errors, refuse_error_event
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, GateRule
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
 from eos_client.errors import EosError
 from eos_client.observe import CommitRefused, EventHook
-from eos_client.ports import Clock, MembershipSnapshot
+from eos_client.ports import Clock
 
 _LEFT_MEANWHILE = CommitRuling(
     CommitDecision.ABORT,
@@ -41,15 +41,6 @@ class PlainCommits:
         self._application_on_commit = on_commit
         self._attempts = GateAttempts(consumer, hook, clock)
         self._asking: list[set[InputPartition]] = []
-        self._has_session = False
-
-    def leave_work_to_a_session(self) -> None:
-        """From now on a session settles the uncommitted work of the consumer."""
-        self._has_session = True
-
-    def drop_pending(self) -> None:
-        """Drop what is pending: sent after a transaction of the application's own, it would take the group back."""
-        self._offsets.pending.clear()
 
     # -- what the application commits --------------------------------------------------------------------------------
 
@@ -64,13 +55,18 @@ class PlainCommits:
             return {InputPartition(p.topic, p.partition): p for p in offsets}
         if str(self._consumer.settings.get("enable.auto.offset.store", "true")).lower() == "false":
             return dict(self._offsets.stored)
-        return dict(self._consumer.handed_over_offsets())
+        ours = self._consumer.handed.work.ours  # what was handed over, not what the library has counted as that
+        return {p: TopicPartition(*p, position.next_offset) for p, position in ours.items()}
 
     def commit(self, requested: Offsets, *, asynchronous: bool) -> list[Any] | None:
         """Commit what is ``requested`` and pending, if the gate lets it pass; see ``EosConsumer.commit``."""
         ruling, asked = self._decide(requested)
         if ruling.decision is CommitDecision.COMMIT:
-            return self._send_beside(requested, asked, asynchronous=asynchronous)
+            sent = self.send(asked, asynchronous=asynchronous) if asked else []
+            if asynchronous or sent is None:
+                return None
+            # The rest was committed by a revocation that came first.
+            return sent + [place for partition, place in requested.items() if partition not in asked]
         if ruling.decision is CommitDecision.ABORT and not asynchronous:
             refused = sorted(requested.keys() & asked.keys())
             raise commit_refused(
@@ -78,25 +74,14 @@ class PlainCommits:
             )
         return None if asynchronous else []
 
-    def commit_by_hand(self, requested: Offsets, *, asynchronous: bool) -> list[Any] | None:
-        """Commit what was assigned by hand: what was handed over, not what the library has counted as that."""
-        if not requested:
-            self._consumer.nothing_to_commit(asynchronous=asynchronous)
-            return None
-        return self._send(requested, asynchronous=asynchronous)
-
-    def _send_beside(self, requested: Offsets, due: Offsets, *, asynchronous: bool) -> list[Any] | None:
-        """Send what is still ``due``; the rest of ``requested`` was committed by a revocation that came first."""
-        sent = self._send(due, asynchronous=asynchronous) if due else []
-        if asynchronous or sent is None:
-            return None
-        return sent + [place for partition, place in requested.items() if partition not in due]
-
-    def _send(self, offsets: Offsets, *, asynchronous: bool) -> list[Any] | None:
+    def send(self, offsets: Offsets, *, asynchronous: bool) -> list[Any] | None:
+        """Commit ``offsets`` without asking the gate."""
         self._offsets.sends(offsets)
         if asynchronous:
             self._offsets.pending.update(offsets)  # until on_commit has confirmed them
-        sent = self._consumer.offsets.commit(list(offsets.values()), asynchronous=asynchronous)
+        raw, places = self._consumer.library.raw, list(offsets.values())
+        with consumer_errors("commit()"):
+            sent: list[Any] | None = raw.commit(offsets=places, asynchronous=asynchronous)
         if asynchronous:
             self._offsets.sent(offsets)
         self._offsets.drop_stored({partition: place.offset for partition, place in offsets.items()})
@@ -154,7 +139,10 @@ class PlainCommits:
                 self._take_back(requested, before)
             elif decision is CommitDecision.COMMIT:
                 self._take_back(requested, {})  # what was pending of them, sent later, would take the group back
-        self._note(ruling, snapshot, requested.keys() & asked.keys() - left)
+        self._attempts.record(ruling, snapshot)
+        refused = frozenset(requested.keys() & asked.keys() - left)
+        if ruling.decision is CommitDecision.ABORT and refused:
+            self._hook(CommitRefused(partitions=refused, rule=ruling.rule, reason=ruling.reason))
         return ruling, asked
 
     def _take_back(self, requested: Offsets, before: Offsets) -> None:
@@ -163,20 +151,11 @@ class PlainCommits:
             if self._offsets.pending.pop(partition, None) is not None and partition in before:
                 self._offsets.pending[partition] = before[partition]
 
-    def _note(self, ruling: CommitRuling, snapshot: MembershipSnapshot, refused: AbstractSet[InputPartition]) -> None:
-        self._attempts.record(ruling, snapshot)
-        if ruling.decision is CommitDecision.ABORT and refused:
-            self._hook(CommitRefused(partitions=frozenset(refused), rule=ruling.rule, reason=ruling.reason))
-
     def _positions(self, offsets: Offsets) -> InputPositions:
         known, synced = self._consumer.handed.work.ours, self._consumer.membership.synced_generation
         return {p: known.get(p) or InputPosition(place.offset, place.offset, synced) for p, place in offsets.items()}
 
     # -- its part of RevocationWork ------------------------------------------------------------------------------------
-
-    def uncommitted(self) -> frozenset[InputPartition]:
-        """Return nothing: plain offsets can be committed one partition without the other."""
-        return frozenset()
 
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
         """Commit what is pending for the departing partitions."""
@@ -185,14 +164,9 @@ class PlainCommits:
             return
         try:
             with last_commit_errors():
-                self._send(due, asynchronous=False)
+                self.send(due, asynchronous=False)
         except EosError as error:
             self._hook(CommitRefused(partitions=frozenset(due), rule=None, reason=str(error)))
-
-    def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
-        """Commit what is pending: it was processed before the application's callback failed."""
-        del reason
-        self.commit_before_revoke(partitions)
 
     def departed(self, partitions: frozenset[InputPartition]) -> None:
         """Drop what is still pending for them: the next owner starts from the committed offset."""
@@ -200,8 +174,6 @@ class PlainCommits:
         for left_meanwhile in self._asking:
             left_meanwhile.update(left)
         self._offsets.departed(partitions)
-        if not self._has_session:
-            self._consumer.handed.work.forget(partitions)
         if left:
             self._hook(
                 CommitRefused(partitions=left, rule=None, reason="the partitions left before a commit was confirmed")

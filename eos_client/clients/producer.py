@@ -230,7 +230,7 @@ class EosProducer:
         if session is None:
             self.adapter.produce(topic, *args, **kwargs)
             return
-        with session.block.writing():
+        with session.block.writing:
             session.begin()
             self.adapter.produce(topic, *args, **kwargs)
             session.count_outputs(1)
@@ -256,7 +256,7 @@ class EosProducer:
         session = self._session_in_block()
         if session is None:
             return self.adapter.produce_batch(topic, messages, *args, **kwargs)
-        with session.block.writing():
+        with session.block.writing:
             session.begin()
             queued = self.adapter.produce_batch(topic, messages, *args, **kwargs)
             session.count_outputs(queued)

@@ -471,10 +471,6 @@ class TransactionSession:
 
     # -- inside the rebalance callbacks (a part of RevocationWork); nothing here raises --------------------------------
 
-    def uncommitted(self) -> frozenset[InputPartition]:
-        """Return the partitions whose consumed records are not committed."""
-        return frozenset(self._consumer.positions)
-
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
         """Commit the whole transaction if it covers a departing partition: one transaction cannot be split.
 

@@ -155,7 +155,7 @@ class Transaction:
             )
         if session.block.number != self._number or not session.block.is_open:
             raise _given_up()
-        with session.block.writing():
+        with session.block.writing:
             session.enqueue(topic, output)
 
     @_WayOut

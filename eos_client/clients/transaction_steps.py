@@ -289,7 +289,7 @@ class TransactionSteps:
                 f"an asynchronous commit() of {named(late)} was not answered in time: served after this transaction, "
                 "it would take the group back"
             )
-        if late := self._consumer.unfenced_commits & ours:
+        if late := frozenset(ours & self._consumer.plain.unfenced):
             return (
                 f"a commit() of {named(late)} was not answered before this block: a copy of it, served after this "
                 "transaction, would take the group back"

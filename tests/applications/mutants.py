@@ -110,7 +110,7 @@ def _commits_after_a_failure() -> Iterator[None]:
 def _nested_blocks() -> Patch:
     def enter(self: Any) -> Any:
         self._session = self._join()
-        self._session.block.open(lambda: False)
+        self._session.block.open(lambda: False, self._told)
         self._number = self._session.block.number
         return self
 
@@ -187,19 +187,20 @@ def _library_chooses_a_start() -> Patch:
 
 
 def _asynchronous_commits_count_at_once() -> Patch:
-    send = PlainCommits._send
+    send = PlainCommits.send
 
     def sent(self: Any, offsets: Any, *, asynchronous: bool) -> Any:
         answer = send(self, offsets, asynchronous=asynchronous)
         self._note_committed(offsets.values() if asynchronous else ())
         return answer
 
-    return mock.patch.object(PlainCommits, "_send", sent)
+    return mock.patch.object(PlainCommits, "send", sent)
 
 
 @contextlib.contextmanager
 def _commits_from_before_blocks_are_not_fenced() -> Iterator[None]:
-    unnoticed = mock.patch.object(ConfluentConsumer, "unfenced_commits", property(lambda _: frozenset()))
+    nothing = property(lambda _: set(), lambda *_: None)
+    unnoticed = mock.patch.object(PlainOffsets, "unfenced", nothing, create=True)
     with unnoticed, mock.patch.object(ConfluentConsumer, "fence_commits", return_value=None):
         yield
 

@@ -4,8 +4,8 @@ import json
 
 from confluent_kafka import Consumer
 
-from eos_client.confluent.consumer.stable_ends import StableEnds
-from eos_client.confluent.statistics import with_statistics_heard
+from eos_client.clock import MONOTONIC_CLOCK
+from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.core.model import InputPartition
 from tests.support.waiting import wait_for
 
@@ -23,19 +23,25 @@ TOLD = json.dumps(
     }
 )
 
+SETTINGS = {
+    "bootstrap.servers": "127.0.0.1:1",
+    "group.id": "g",
+    "auto.offset.reset": "earliest",
+    "statistics.interval.ms": 20,
+    "log_level": 0,
+}
+
 
 def test_what_the_statistics_tell_is_taken_once_without_partitions_of_which_nothing_is_known():
-    ends = StableEnds()
-    assert ends.take() is None
-    ends.hear(json.loads(TOLD))
-    assert ends.take() == {InputPartition("orders", 0): 7}
-    assert ends.take() is None
+    library = LibraryConsumer(SETTINGS, lambda settings: settings["stats_cb"], MONOTONIC_CLOCK)
+    assert library.take_stable_ends() is None
+    library.raw(TOLD)
+    assert library.take_stable_ends() == {InputPartition("orders", 0): 7}
+    assert library.take_stable_ends() is None
 
 
 def test_the_statistics_of_the_real_library_can_be_read():
-    settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "statistics.interval.ms": 20, "log_level": 0}
-    ends = StableEnds()
-    consumer = Consumer(with_statistics_heard(settings, ends.hear))
-    consumer.subscribe(["orders"])
-    assert wait_for(lambda: ends.take() == {}, "statistics", lambda: consumer.poll(0.05))
-    consumer.close()
+    library = LibraryConsumer(SETTINGS, Consumer, MONOTONIC_CLOCK)
+    library.raw.subscribe(["orders"])
+    assert wait_for(lambda: library.take_stable_ends() == {}, "statistics", lambda: library.raw.poll(0.05))
+    library.raw.close()

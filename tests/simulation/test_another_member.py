@@ -115,7 +115,7 @@ def test_a_client_that_has_failed_for_good_has_no_successor(at: int) -> None:
     build = intercepting(remembered(stage, clients), commit=commit)
     consumer, producer = stage.subscribed(factory=build), stage.producer()
     stage.collect(consumer, 1)
-    consumer.commit(offsets=list(consumer.member.handed_over_offsets().values()), asynchronous=False)
+    consumer.commit(asynchronous=False)
     for _ in range(2):
         with pytest.raises(FatalClientError), producer.transaction(consumer):
             pytest.fail("the block was entered")

@@ -12,24 +12,15 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from eos_client.config import safe_consumer_settings
-from eos_client.confluent.consumer.chosen_positions import ChosenPositions
-from eos_client.confluent.consumer.fetched_records import FetchedRecords
 from eos_client.confluent.consumer.fetching import Fetching
-from eos_client.confluent.consumer.group_offsets import GroupOffsets
 from eos_client.confluent.consumer.handing_over import HandingOver
 from eos_client.confluent.consumer.library_consumer import ConsumerFactory, LibraryConsumer, ResetPolicy
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
-from eos_client.confluent.consumer.paused_partitions import PausedPartitions
-from eos_client.confluent.consumer.plain_offsets import PlainOffsets
-from eos_client.confluent.consumer.read_positions import ReadPositions
-from eos_client.confluent.consumer.rewinding import Rewinding, Seeks
 from eos_client.confluent.consumer.safe_close import close_in_time
-from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.confluent.failures import consumer_closed, consumer_errors
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.commit_gate import CommitGate
-from eos_client.core.hand_over import HandOver
 from eos_client.core.model import CommittedOffset, InputPartition, InputPosition, InputPositions
 from eos_client.ports import Clock, MembershipSnapshot, keys_of
 
@@ -60,33 +51,12 @@ class ConfluentConsumer:
         self._may_commit_by_hand = False
         self.gate = gate
         self.library = LibraryConsumer(safe_consumer_settings(settings), factory, clock)
-        self.offsets = GroupOffsets(self.library)
-        self.plain = PlainOffsets(clock)
-        self.handed = HandOver()
-        self._reset_policy = ResetPolicy.of(self.library.settings)
-        self._parts = self._new_parts()
-        self.membership = Membership(self.library, ownership, self._parts)
-        self.fetching = Fetching(self.library, self.membership, ownership, self._parts, self.offsets, report, clock)
-        self.handing_over = HandingOver(self.library, self.membership, self._parts, self.fetching, self.offsets, clock)
+        self._parts = parts = PartitionParts(self.library, self._commit_starts, report, clock)
+        self.handed, self.offsets, self.plain = parts.handed, parts.offsets, parts.plain
+        self.membership = Membership(self.library, ownership, parts)
+        self.fetching = Fetching(self.library, self.membership, ownership, parts, report, clock)
+        self.handing_over = HandingOver(self.library, self.membership, parts, self.fetching, clock)
         self.was_left_behind = False
-
-    def _new_parts(self) -> PartitionParts:
-        reads = ReadPositions()
-        paused = PausedPartitions(self.library)
-        seeks = Seeks(self.library, self.handed, reads, self._clock)
-        return PartitionParts(
-            handed=self.handed,
-            records=FetchedRecords(),
-            paused=paused,
-            reads=reads,
-            seeks=seeks,
-            rewinding=Rewinding(seeks),
-            chosen=ChosenPositions(),
-            starts=StartOffsets(
-                self._reset_policy, self.offsets, self._commit_starts, seeks, paused, self._report, self._clock
-            ),
-            plain=self.plain,
-        )
 
     # -- what is known -----------------------------------------------------------------------------------------------
 
@@ -173,11 +143,6 @@ class ConfluentConsumer:
         """Read the group's stable committed offsets with their metadata; partitions without one are left out."""
         return self.offsets.entries(partitions, timeout_s)
 
-    def handed_over_offsets(self) -> dict[InputPartition, TopicPartition]:
-        """Return the offsets that say everything handed over was processed, of partitions that are ours."""
-        ours = self.handed.work.ours
-        return {p: TopicPartition(p.topic, p.partition, position.next_offset) for p, position in ours.items()}
-
     @staticmethod
     def offset_after(message: Any) -> TopicPartition:
         """Return the offset that says ``message`` was processed."""
@@ -203,18 +168,13 @@ class ConfluentConsumer:
         if not asynchronous:
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET))  # noqa: SLF001  # a public local code
 
-    @property
-    def unfenced_commits(self) -> frozenset[InputPartition]:
-        """The partitions for which a plain commit may still be served after whatever is sent now."""
-        return frozenset(self.plain.unfenced)
-
     def fence_commits(self) -> None:
         """Become another member of the group where a plain commit could be served after the next transaction.
 
         Nothing else has the broker refuse an OffsetCommit within one generation. Offsets that are pending are committed
         on the way out. The group is not left while a commit is not answered, or nobody would hear how it ended.
         """
-        is_due = not self.unfenced_commits.isdisjoint(self.membership.assigned) or self.plain.pending
+        is_due = self.plain.unfenced & self.membership.assigned or self.plain.pending
         if not is_due or self.plain.unanswered():
             return
         self.rejoin()
@@ -283,7 +243,7 @@ class ConfluentConsumer:
 
     def _await_own_start(self, partitions: Sequence[TopicPartition]) -> None:
         """Without a group nobody else looks up where ``latest`` lets ``partitions`` start."""
-        if not self.membership.is_subscribed and self._reset_policy is ResetPolicy.LATEST:
+        if not self.membership.is_subscribed and self.library.reset_policy is ResetPolicy.LATEST:
             self._parts.starts.forget(self._parts.starts.waiting)
             self._parts.starts.expect(keys_of(partitions))
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eos_client.confluent.consumer.fetched_records import Batch
-from eos_client.confluent.consumer.group_offsets import GroupOffsets
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
@@ -46,7 +45,6 @@ class Fetching:
     _membership: Membership
     _ownership: ThreadOwnership
     _parts: PartitionParts
-    _offsets: GroupOffsets
     _report: Callable[[str], None]
     _clock: Clock
     _queue_was_emptied: bool = field(default=False, init=False)
@@ -83,7 +81,7 @@ class Fetching:
             batch = self._without_paused(batch)
         if guard.error is not None:
             parts.records.add(batch.messages)
-            self._close_journal()
+            self._parts.handed.journal = None
             guard.raise_kept()
         self._withheld_all = bool(messages) and not batch and not goes_back
         return batch
@@ -93,7 +91,7 @@ class Fetching:
             with consumer_errors("consume()"):
                 return self._library.ask(count, timeout)
         except FatalClientError:
-            self._close_journal()  # such a client hands over nothing any more
+            self._parts.handed.journal = None  # such a client hands over nothing any more
             raise
         finally:
             self._membership.end_call()
@@ -175,7 +173,7 @@ class Fetching:
             self.drain()
         else:
             self.fetch_for_later(1, 0)
-        self._close_journal()
+        self._parts.handed.journal = None
 
     def drain(self) -> None:
         """Empty the queue of the library, which a pause makes void, so that every callback in it is served."""
@@ -200,7 +198,7 @@ class Fetching:
             self.fetch_for_later(1, limit_s)
         finally:
             self._resume_after(pausing)
-        self._close_journal()
+        self._parts.handed.journal = None
 
     @owned(claims=True)
     def prefetch(self) -> None:
@@ -208,7 +206,7 @@ class Fetching:
         if len(self._parts.records) < _PREFETCH_MAX:
             self.begin()
             self.fetch_for_later(_PREFETCH_STEP, 0)
-            self._close_journal()
+            self._parts.handed.journal = None
 
     def _pause_for_a_while(self) -> Partitions:
         parts = self._parts
@@ -237,13 +235,10 @@ class Fetching:
         if membership.rejoins and may_go_back and not membership.is_closed:
             self._join_again()
 
-    def _close_journal(self) -> None:
-        self._parts.handed.journal = None
-
     def require_not_given_up(self) -> None:
         """Raise FatalClientError where librdkafka is known to have given the client up."""
         if self._library.fatal is not None:
-            self._close_journal()
+            self._parts.handed.journal = None
             raise input_error(self._library.fatal, is_fatal=True)
 
     def _go_back_to_next(self) -> None:
@@ -286,7 +281,7 @@ class Fetching:
         """
         self.begin()
         self._rewind()
-        self._close_journal()
+        self._parts.handed.journal = None
 
     def rewind_soon(self) -> None:
         """Rewind as soon as the running call has returned from the library, or in the next one."""
@@ -318,7 +313,7 @@ class Fetching:
         self.begin()
         self._membership.begin_rejoin()
         self._join_again()
-        self._close_journal()
+        self._parts.handed.journal = None
 
     def _join_again(self) -> None:
         """Leave the group, and join it by a client library of its own: its member id is another one.
@@ -336,7 +331,7 @@ class Fetching:
             self.fetch_for_later(1, LEAVING_STEP_S)
         self._require_library()
         self._membership.hear_of(frozenset())
-        committed = self._offsets.for_sure(chosen.kept, _REJOIN_ASK_S) if chosen.kept else {}
+        committed = self._parts.offsets.for_sure(chosen.kept, _REJOIN_ASK_S) if chosen.kept else {}
         if report := library.let_go(library.replace()):
             self._report(report)
         self._parts.starts.go_on_at({p: (committed.get(p), offset) for p, offset in chosen.kept.items()})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -68,12 +67,6 @@ class GroupOffsets:
         except KafkaException:
             return None
         return None if watermarks is None else int(watermarks[1])
-
-    def commit(self, offsets: list[TopicPartition], *, asynchronous: bool) -> list[Any] | None:
-        """Commit as confluent_kafka does."""
-        with consumer_errors("commit()"):
-            sent: list[Any] | None = self._library.raw.commit(offsets=offsets, asynchronous=asynchronous)
-        return sent
 
     def commit_starts(self, starts: InputPositions) -> bool:
         """Commit where partitions start; returns whether later owners will find it."""

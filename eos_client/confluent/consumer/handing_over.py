@@ -15,7 +15,6 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, Kaf
 
 from eos_client.confluent.consumer.fetched_records import Batch, RecordRun, last_good, without
 from eos_client.confluent.consumer.fetching import Fetching
-from eos_client.confluent.consumer.group_offsets import GroupOffsets
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
@@ -38,13 +37,8 @@ class HandingOver:
     _membership: Membership
     _parts: PartitionParts
     _fetching: Fetching
-    _offsets: GroupOffsets
     _clock: Clock
     work_since: float = field(default=0.0, init=False)
-
-    def begin(self) -> None:
-        """Begin a call that hands records over; the caller closes the journal of ``handed`` as its last step."""
-        self._fetching.begin()
 
     def next_batch(self, count: int, timeout: float) -> list[Any]:
         """Return up to ``count`` messages within ``timeout`` seconds, and count them as handed over."""
@@ -96,7 +90,7 @@ class HandingOver:
     def _stop_at_misplaced(self, batch: Batch, run: RecordRun) -> list[Any]:
         """Seek again where the log has the position that the library has left, else find out who may go on."""
         parts, partition = self._parts, run.partition
-        expected, end = parts.reads.expected(partition), self._offsets.end_of(partition)
+        expected, end = parts.reads.expected(partition), self._parts.offsets.end_of(partition)
         if (end is None or end >= expected) and parts.reads.may_seek_again(partition):
             parts.seeks.seek(partition, expected)
             self._keep_others(batch, run)

@@ -14,7 +14,6 @@ from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer import safe_close
 from eos_client.confluent.consumer.safe_close import close_in_time
-from eos_client.confluent.consumer.stable_ends import StableEnds
 from eos_client.confluent.consumer.topic_identities import TopicIdentities
 from eos_client.confluent.diagnosis import LastErrors
 from eos_client.confluent.failures import is_fatal, kafka_error
@@ -69,8 +68,9 @@ class LibraryConsumer:
     def __init__(self, settings: dict[str, Any], factory: ConsumerFactory, clock: Clock) -> None:
         self.last_errors = LastErrors(settings.get("error_cb"))
         self.settings: dict[str, Any] = {**settings, "error_cb": self.last_errors}
+        self.reset_policy = ResetPolicy.of(self.settings)
         self.topics = TopicIdentities(self.settings)
-        self.ends = StableEnds()
+        self._stable_ends: dict[InputPartition, int] | None = None
         self.fatal: KafkaError | None = None
         self._factory = factory
         self._clock = clock
@@ -82,7 +82,23 @@ class LibraryConsumer:
     def _new(self, guard: CallbackGuard) -> Any:
         with guard.building("consumer"):
             settings = self.topics.added_to(library_settings(self.settings))
-            return self._factory(guard.added_to(with_statistics_heard(settings, self.ends.hear)))
+            return self._factory(guard.added_to(with_statistics_heard(settings, self._hear_statistics)))
+
+    def _hear_statistics(self, statistics: dict[str, Any]) -> None:
+        self._stable_ends = {
+            InputPartition(topic, int(number)): partition["ls_offset"]
+            for topic, known in statistics.get("topics", {}).items()
+            for number, partition in known["partitions"].items()
+            if partition["ls_offset"] >= 0
+        }
+
+    def take_stable_ends(self) -> dict[InputPartition, int] | None:
+        """Return the last stable offsets that statistics have told since the last call; None where there were none.
+
+        ``get_watermark_offsets(cached=True)`` does not do: it gives the high watermark, also to a read_committed one.
+        """
+        new, self._stable_ends = self._stable_ends, None
+        return new
 
     @property
     def is_real(self) -> bool:

@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.confluent.consumer.chosen_positions import ChosenPositions
 from eos_client.confluent.consumer.fetched_records import FetchedRecords
+from eos_client.confluent.consumer.group_offsets import GroupOffsets
+from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.paused_partitions import PausedPartitions
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.read_positions import ReadPositions
 from eos_client.confluent.consumer.rewinding import Rewinding, Seeks
 from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.core.hand_over import HandOver
-from eos_client.core.model import Partitions
-from eos_client.ports import keys_of
+from eos_client.core.model import InputPartition, Partitions
+from eos_client.ports import Clock, keys_of
 
 _UNTOLD = (RuntimeError, KafkaException)
 
 
-@dataclass(frozen=True, slots=True)
 class PartitionParts:
     """What a consumer keeps by partition, each part owning its own; they leave together with their partitions."""
 
-    handed: HandOver
-    records: FetchedRecords
-    paused: PausedPartitions
-    reads: ReadPositions
-    seeks: Seeks
-    rewinding: Rewinding
-    chosen: ChosenPositions
-    starts: StartOffsets
-    plain: PlainOffsets
+    def __init__(
+        self,
+        library: LibraryConsumer,
+        commit_starts: Callable[[Mapping[InputPartition, int]], bool],
+        report: Callable[[str], None],
+        clock: Clock,
+    ) -> None:
+        self.handed = HandOver()
+        self.offsets = GroupOffsets(library)
+        self.plain = PlainOffsets(clock)
+        self.records = FetchedRecords()
+        self.paused = PausedPartitions(library)
+        self.reads = ReadPositions()
+        self.seeks = Seeks(library, self.handed, self.reads, clock)
+        self.rewinding = Rewinding(self.seeks)
+        self.chosen = ChosenPositions()
+        self.starts = StartOffsets(
+            library.reset_policy, self.offsets, commit_starts, self.seeks, self.paused, report, clock
+        )
 
     def fix_starts(self) -> None:
         """Let later owners start where this assignment does, also when nothing is committed before it ends.
