@@ -215,12 +215,13 @@ class EosConsumer:
     @owned()
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Stop fetching ``partitions``; ends when they are revoked, as in the Java client."""
-        self.member.pause(partitions)
+        self.member.parts.paused.pause_for_application(partitions)
 
     @owned()
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Fetch ``partitions`` again, each as soon as it is known where it goes on."""
-        self.member.resume(partitions)
+        parts = self.member.parts
+        parts.paused.resume_for_application(partitions, parts.starts.held)
 
     # -- the group and the assignment --------------------------------------------------------------------------------
 
@@ -269,7 +270,7 @@ class EosConsumer:
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add to the assignment, inside ``on_assign`` of a cooperative group, or by hand as ``assign`` does."""
         self.open_work.assigned_by("incremental_assign()")
-        self.member.incremental_assign(partitions)
+        self.member.assign(partitions, incrementally=True)
 
     @owned(alone=True, but_for_callbacks=True)
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:

@@ -242,7 +242,7 @@ def test_a_rewind_goes_back_to_the_first_record_that_waits_or_is_not_committed(l
 def test_a_plan_that_is_due_stands_until_it_is_carried_out_or_its_partition_leaves(library):
     rewinding = Rewinding(seeks_of(library))
     rewinding.plan({}, {ZERO: position(3, 5), ONE: position(1, 2)})
-    rewinding.forget(ONE)
+    rewinding.forget(frozenset({ONE}))
     assert rewinding.plan({ZERO: (8, 9)}, {}) == {ZERO: (3, 5)}
     assert rewinding.take_plan() == {ZERO: (3, 5)}
     assert not rewinding.is_due

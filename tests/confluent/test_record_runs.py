@@ -76,7 +76,7 @@ def test_the_end_of_a_partition_behind_a_record_does_not_move_the_position():
     batch = [Message(0, 7), Message(0, 8, EOF)]
     (only,) = found(batch)
     assert only == run(0, 0, 2, 7, 8)
-    assert last_good(batch, only) is batch[0]
+    assert last_good(batch, only.start, only.stop) is batch[0]
 
 
 def test_an_error_event_before_the_first_record_is_not_the_first_offset():
@@ -100,7 +100,7 @@ def test_an_error_of_the_whole_client_belongs_to_no_partition_and_ends_a_run():
 
 def test_the_last_record_of_each_run_is_its_own():
     batch = [Message(0, 7), Message(0, 8), Message(0, 9, EOF), Message(1, 3), Message(1, 4, EOF)]
-    assert [last_good(batch, each) for each in found(batch)] == [batch[1], batch[3]]
+    assert [last_good(batch, each.start, each.stop) for each in found(batch)] == [batch[1], batch[3]]
 
 
 MESSAGES = st.lists(
@@ -129,4 +129,4 @@ def test_runs_cover_every_batch_once_in_order_and_name_its_records(batch):
         assert each.is_error is (not good)
         if good:
             assert (each.first_offset, each.next_offset) == (good[0].at, good[-1].at + 1)
-            assert last_good(batch, each) is good[-1]
+            assert last_good(batch, each.start, each.stop) is good[-1]

@@ -28,13 +28,12 @@ def test_the_first_topic_id_is_no_replacement():
     identities = TopicIdentities({})
     hears(identities, NONE, FIRST)
     assert identities._ids == {"orders": [FIRST]}
-    assert not identities.replaced
+    assert not identities.take_replaced()
 
 
 def test_a_replaced_topic_id_is_reported_once():
     identities = TopicIdentities({})
     hears(identities, NONE, FIRST, SECOND)
-    assert identities.replaced
     assert identities.take_replaced() == {"orders"}
     assert identities.take_replaced() == frozenset()
 
@@ -52,7 +51,7 @@ def test_an_id_that_a_broker_does_not_know_or_remembers_too_long_is_no_change(id
     hears(identities, NONE, *ids[:2])
     identities.take_replaced()
     hears(identities, *ids[1:])
-    assert not identities.replaced
+    assert not identities.take_replaced()
 
 
 @pytest.mark.parametrize(("debug", "passed_on"), [(None, 0), ("cgrp", 1)])

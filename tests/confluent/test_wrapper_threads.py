@@ -54,12 +54,12 @@ MEMBER_CALLS: dict[str, tuple[Any, ...]] = {
     "committed_entries": ([], 0.01),
     "list_topics": (None, 0.01),
     "put_back": ([],),
-    "rejoin": (),
     "serve_errors": (),
     "snapshot": (),
 }
 FETCHING_CALLS: dict[str, tuple[Any, ...]] = {
     "prefetch": (),
+    "rejoin": (),
     "rewind": (),
     "serve_callbacks": (),
     "wait_while_paused": (0.01,),

@@ -159,7 +159,7 @@ def test_records_that_wait_to_be_handed_over_leave_with_their_partition(stage):
     written = stage.load(10)
     consumer = stage.subscribed()
     wait_for(
-        lambda: len(consumer.member._parts.records) == len(written),
+        lambda: len(consumer.member.parts.records) == len(written),
         "the records to wait",
         consumer.member.fetching.prefetch,
     )

@@ -94,7 +94,7 @@ def test_init_transactions_is_repeated_for_its_limit_on_the_given_clock(clock, p
 def test_a_seek_is_repeated_on_the_given_clock(clock, passed):
     consumer = make_consumer(clock, Handle(seek=failing))
     with pytest.raises(FatalClientError, match="could not be rewound"):
-        consumer.member._parts.seeks.seek(PLACE, 7)
+        consumer.member.parts.seeks.seek(PLACE, 7)
     assert 5 <= passed() < 6
 
 

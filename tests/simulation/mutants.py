@@ -98,7 +98,7 @@ def _offsets_outside() -> Patch:
 def _no_rewind() -> Patch:
     def stay(self: Any) -> None:
         self._parts.handed.work.clear()
-        self._parts.rewinding.finish()
+        self._parts.rewinding.take_plan()
 
     return mock.patch.object(fetching.Fetching, "_rewind", stay)
 

@@ -31,7 +31,7 @@ def waiting(stage: SimulatedStage) -> tuple[Any, Any]:
     """Clients after a block: its end has served callbacks, which leaves a record behind."""
     producer, consumer = stage.producer(), stage.subscribed()
     stage.wait_for(lambda: stage.cluster.committed(GROUP), lambda: block(stage, producer, consumer))
-    assert consumer.member._parts.records
+    assert consumer.member.parts.records
     return producer, consumer
 
 
@@ -63,7 +63,7 @@ def test_what_waits_of_another_partition_comes_while_one_is_paused(stage: Simula
     consumer = stage.consumer()
     consumer.subscribe([SOURCE, "others"])
     stage.wait_for(
-        lambda: len(consumer.member._parts.records) > 1,
+        lambda: len(consumer.member.parts.records) > 1,
         lambda: (consumer.member.fetching.prefetch(), consumer.member.fetching.serve_callbacks()),
     )
     consumer.pause([PLACE])

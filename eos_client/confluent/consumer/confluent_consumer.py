@@ -51,7 +51,7 @@ class ConfluentConsumer:
         self._may_commit_by_hand = False
         self.gate = gate
         self.library = LibraryConsumer(safe_consumer_settings(settings), factory, clock)
-        self._parts = parts = PartitionParts(self.library, self._commit_starts, report, clock)
+        self.parts = parts = PartitionParts(self.library, self._commit_starts, report, clock)
         self.handed, self.offsets, self.plain = parts.handed, parts.offsets, parts.plain
         self.membership = Membership(self.library, ownership, parts)
         self.fetching = Fetching(self.library, self.membership, ownership, parts, report, clock)
@@ -177,7 +177,8 @@ class ConfluentConsumer:
         is_due = self.plain.unfenced & self.membership.assigned or self.plain.pending
         if not is_due or self.plain.unanswered():
             return
-        self.rejoin()
+        self._sync_before_leaving()
+        self.fetching.rejoin()
 
     def _commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
         """Commit ``starts`` under our membership; a consumer that assigns by hand has none, and commits nothing."""
@@ -193,17 +194,7 @@ class ConfluentConsumer:
         """Leave the subscription; the revoke callback runs in a later call that fetches, or in ``close``."""
         self._sync_before_leaving()
         self.membership.unsubscribe()
-        self._parts.records.drop_records()
-
-    @owned(claims=True)
-    def rejoin(self) -> None:
-        """Leave the group and join it as another member: what the old one has sent is refused once its partitions left.
-
-        Runs the revoke callback; the new assignment comes with a later call that fetches. Where this is broken off,
-        the next such call goes on with it. Raises ConfigurationError where no other client can be built.
-        """
-        self._sync_before_leaving()
-        self.fetching.rejoin()
+        self.parts.records.drop_records()
 
     def _sync_before_leaving(self) -> None:
         # The revoke callback commits open work only under a synced epoch (EPOCH_MOVED_BEFORE_REVOKE).
@@ -212,52 +203,33 @@ class ConfluentConsumer:
 
     # -- the assignment, as the application changes it ---------------------------------------------------------------
 
-    def assign(self, partitions: list[TopicPartition]) -> None:
-        """Set the assignment by hand; offsets of such a consumer carry no group fence."""
+    def assign(self, partitions: list[TopicPartition], *, incrementally: bool = False) -> None:
+        """Set the assignment by hand, or add to it; offsets of such a consumer carry no group fence."""
+        by_hand, raw, parts = not self.membership.is_subscribed, self.library.raw, self.parts
         self.handed.undo()
-        self._await_own_start(partitions)
-        self.library.raw.assign(partitions)
-        self._parts.records.drop_records()
-        self.handed.forget_next(list(self.handed.next_offsets))
-        self._parts.go_on_at(partitions)
-        self._fix_own_start()
-
-    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Add to the assignment, from an ``on_assign`` callback of a cooperative group."""
-        self.handed.undo()
-        self._await_own_start(partitions)
-        self.library.raw.incremental_assign(partitions)
-        self.handed.forget_next(keys_of(partitions))
-        self._parts.go_on_at(partitions)
-        self._fix_own_start()
+        if by_hand and self.library.reset_policy is ResetPolicy.LATEST:  # nobody else looks up where they start
+            parts.starts.forget(parts.starts.waiting)
+            parts.starts.expect(keys_of(partitions))
+        if incrementally:
+            raw.incremental_assign(partitions)
+            self.handed.forget_next(keys_of(partitions))
+        else:
+            raw.assign(partitions)
+            parts.records.drop_records()
+            self.handed.forget_next(list(self.handed.next_offsets))
+        parts.go_on_at(partitions)
+        if by_hand:
+            parts.fix_starts()
 
     def unassign(self) -> None:
         """Drop the assignment."""
         self.library.raw.unassign()
-        self._parts.records.drop_records()
+        self.parts.records.drop_records()
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Take from the assignment, from an ``on_revoke`` callback of a cooperative group."""
         self.library.raw.incremental_unassign(partitions)
-        self._parts.records.drop_of(keys_of(partitions))
-
-    def _await_own_start(self, partitions: Sequence[TopicPartition]) -> None:
-        """Without a group nobody else looks up where ``latest`` lets ``partitions`` start."""
-        if not self.membership.is_subscribed and self.library.reset_policy is ResetPolicy.LATEST:
-            self._parts.starts.forget(self._parts.starts.waiting)
-            self._parts.starts.expect(keys_of(partitions))
-
-    def _fix_own_start(self) -> None:
-        if not self.membership.is_subscribed:
-            self._parts.fix_starts()
-
-    def pause(self, partitions: list[TopicPartition]) -> None:
-        """Stop fetching ``partitions``; ends when they are revoked, as in the Java client."""
-        self._parts.paused.pause_for_application(partitions)
-
-    def resume(self, partitions: list[TopicPartition]) -> None:
-        """Fetch ``partitions`` again, each as soon as it is known where it goes on."""
-        self._parts.paused.resume_for_application(partitions, self._parts.starts.held)
+        self.parts.records.drop_of(keys_of(partitions))
 
     @owned()
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
@@ -290,7 +262,7 @@ class ConfluentConsumer:
         except BaseException as error:  # noqa: BLE001  # raised again at the end: whatever it is, the group is left
             self.library.guard.keep(error)
         self.membership.leave_before_close()
-        self._parts.records.clear()
+        self.parts.records.clear()
 
     def _close_library_in_time(self) -> None:
         limit_s = self.library.close_limit_s

@@ -44,17 +44,11 @@ def _run(batch: Sequence[Any], start: int, stop: int) -> RecordRun:
         first = next((m for m in batch[start:stop] if m.error() is None), None)
     if first is None:
         return RecordRun(partition, start, stop, -1, -1, is_error=True)
-    return RecordRun(
-        partition, start, stop, first.offset(), _last_good(batch, start, stop).offset() + 1, is_error=False
-    )
+    return RecordRun(partition, start, stop, first.offset(), last_good(batch, start, stop).offset() + 1, is_error=False)
 
 
-def last_good(batch: Sequence[Any], run: RecordRun) -> Any:
-    """Return the run's last message that is a record; end-of-partition events may stand behind it."""
-    return _last_good(batch, run.start, run.stop)
-
-
-def _last_good(batch: Sequence[Any], start: int, stop: int) -> Any:
+def last_good(batch: Sequence[Any], start: int, stop: int) -> Any:
+    """Return the last message of a run that is a record; end-of-partition events may stand behind it."""
     last = batch[stop - 1]
     if last.error() is None:
         return last

@@ -63,8 +63,8 @@ class Fetching:
             guard.raise_kept()  # with an open journal: the next call fetches all this again
         self._queue_was_emptied = len(messages) < count
         batch = Batch(messages, one_topic=membership.is_of_one_topic)
-        if self._library.topics.replaced:
-            batch = self._without_replaced(batch)
+        if replaced := self._library.topics.take_replaced():
+            batch = self._without_replaced(batch, replaced)
         if before is not None and self._queue_was_emptied:
             membership.note_synced(before)
         if membership.left_in_call:
@@ -130,9 +130,9 @@ class Fetching:
             self._parts.handed.forget_next(rest)
             self._parts.starts.await_committed(rest)
 
-    def _without_replaced(self, batch: Batch) -> Batch:
+    def _without_replaced(self, batch: Batch, replaced: frozenset[str]) -> Batch:
         """Hand over nothing of a topic that was replaced by another, and commit nothing of the old one for the new."""
-        for topic in self._library.topics.take_replaced():
+        for topic in replaced:
             partitions = frozenset(p for p in keys_of(self._library.raw.assignment()) if p.topic == topic)
             if not partitions and not self._membership.names(topic):
                 continue
@@ -299,7 +299,7 @@ class Fetching:
         for partition, (offset, reached) in goals.items():
             if partition in self._membership.assigned and not self._membership.is_closed:
                 self._parts.rewinding.go_back(partition, offset, reached)
-        self._parts.rewinding.finish()
+        self._parts.rewinding.take_plan()
 
     def _book_rewind(self, goals: Goals) -> None:
         for partition in goals.keys() & self._membership.assigned:
@@ -308,8 +308,13 @@ class Fetching:
 
     # -- another membership ------------------------------------------------------------------------------------------
 
+    @owned(claims=True)
     def rejoin(self) -> None:
-        """Leave the group and join it as another member; see `ConfluentConsumer.rejoin`."""
+        """Leave the group and join it as another member: what the old one has sent is refused once its partitions left.
+
+        Runs the revoke callback; the new assignment comes with a later call that fetches. Where this is broken off,
+        the next such call goes on with it. Raises ConfigurationError where no other client can be built.
+        """
         self.begin()
         self._membership.begin_rejoin()
         self._join_again()
@@ -332,7 +337,7 @@ class Fetching:
         self._require_library()
         self._membership.hear_of(frozenset())
         committed = self._parts.offsets.for_sure(chosen.kept, _REJOIN_ASK_S) if chosen.kept else {}
-        if report := library.let_go(library.replace()):
+        if report := library.replace():
             self._report(report)
         self._parts.starts.go_on_at({p: (committed.get(p), offset) for p, offset in chosen.kept.items()})
         self._membership.join_again()

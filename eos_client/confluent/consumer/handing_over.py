@@ -70,7 +70,10 @@ class HandingOver:
                 if reads.misses(run):
                     return self._stop_at_misplaced(batch, run)
                 reads.read(run)
-                generation, epoch = self._membership.synced_generation, last_good(messages, run).leader_epoch()
+                generation, epoch = (
+                    self._membership.synced_generation,
+                    last_good(messages, run.start, run.stop).leader_epoch(),
+                )
                 handed.handed_over(run.partition, run.first_offset, run.next_offset, generation, epoch)
             else:
                 self._library.note_fatal(messages[run.start : run.stop])
@@ -127,7 +130,7 @@ class HandingOver:
             self._parts.handed.sought(key, partition.offset)
         self._parts.go_on_at([partition])
         self._parts.records.drop_of(frozenset({key}))
-        self._parts.rewinding.forget(key)
+        self._parts.rewinding.forget(frozenset({key}))
         self._parts.handed.end_change(is_outermost=is_outermost)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:

@@ -155,28 +155,21 @@ class LibraryConsumer:
 
     def ask_whether_fatal(self) -> None:
         """Find out whether librdkafka has given the consumer up."""
-        self.fatal = self.fatal or self._why_given_up()
-
-    def _why_given_up(self) -> KafkaError | None:
-        try:
-            self.raw.commit(offsets=[], asynchronous=False)  # looks at that before it looks at the offsets
-        except KafkaException as exception:
-            error = kafka_error(exception)
-            return error if is_fatal(error) else None
-        return None
+        if self.fatal is None:
+            try:
+                self.raw.commit(offsets=[], asynchronous=False)  # looks at that before it looks at the offsets
+            except KafkaException as exception:
+                error = kafka_error(exception)
+                self.fatal = error if is_fatal(error) else None
 
     # -- another one, or none ----------------------------------------------------------------------------------------
 
-    def replace(self) -> Any:
-        """Be another member from now on, of no group yet; returns the library's consumer that was left."""
+    def replace(self) -> str:
+        """Be another member from now on, of no group yet, and close the old one; returns what is to be reported."""
         guard = CallbackGuard(self.guard.error)
         new, left = self._new(guard), self.raw
         self.guard.retire()
         self.guard, self.raw = guard, new
-        return left
-
-    def let_go(self, left: Any) -> str:
-        """Close what was ``left`` by `replace`; returns what is to be reported, or nothing."""
         limit_s, self.may_keep_a_record = self.close_limit_s, False
         if close_in_time(left.close, limit_s, self._clock):
             return ""

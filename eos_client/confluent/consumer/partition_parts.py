@@ -64,8 +64,7 @@ class PartitionParts:
         self.handed.forget_next(partitions)
         self.plain.forget_stored(partitions)
         self.chosen.departed(partitions)
-        for partition in partitions:
-            self.rewinding.forget(partition)
+        self.rewinding.forget(partitions)
 
     def go_on_at(self, partitions: Sequence[TopicPartition]) -> None:
         """Take down where the application lets ``partitions`` go on."""
@@ -80,6 +79,5 @@ class PartitionParts:
         read = frozenset(p for p in partitions if self.reads.has_read(p))
         self.handed.work.forget(partitions)
         self.handed.forget_next(partitions)
-        for partition in partitions:
-            self.rewinding.forget(partition)
+        self.rewinding.forget(partitions)
         self.starts.begin_anew(partitions, read)

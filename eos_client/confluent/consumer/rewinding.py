@@ -15,7 +15,7 @@ from eos_client.confluent.consumer.fetched_records import Batch
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.read_positions import ReadPositions
 from eos_client.core.hand_over import HandOver
-from eos_client.core.model import InputPartition, InputPositions
+from eos_client.core.model import InputPartition, InputPositions, Partitions
 from eos_client.errors import FatalClientError
 from eos_client.ports import Clock
 
@@ -32,7 +32,7 @@ class Seeks:
 
     def __init__(self, library: LibraryConsumer, handed: HandOver, reads: ReadPositions, clock: Clock) -> None:
         self._library = library
-        self._handed = handed
+        self.handed = handed
         self._reads = reads
         self._clock = clock
 
@@ -42,7 +42,7 @@ class Seeks:
         A rebalance that begins meanwhile pauses partitions inside the library, which makes a seek outdated: it is
         repeated. Raises FatalClientError when that does not help.
         """
-        self._handed.continues_at(partition, offset)
+        self.handed.continues_at(partition, offset)
         place = TopicPartition(partition.topic, partition.partition, offset)
         deadline = self._clock() + _SEEK_LIMIT_S
         retrying = tenacity.Retrying(
@@ -60,13 +60,6 @@ class Seeks:
                 f"{partition} could not be rewound to {offset} ({error}): its next records would be lost to this "
                 "process. End it; nothing uncommitted is lost, the group reads it again."
             ) from error
-
-    def starts_at(self, partition: InputPartition, offset: int) -> None:
-        """``partition`` is about to be handed over from ``offset`` on, without a seek.
-
-        Should the call that hands it over be broken off, the next one goes back to there.
-        """
-        self._handed.continues_at(partition, offset)
 
 
 class Rewinding:
@@ -92,13 +85,9 @@ class Rewinding:
         return planned
 
     def take_plan(self) -> Goals | None:
-        """Return the plan that is due, if any, which the caller carries out."""
+        """Return the plan that is due, if any, which the caller carries out, or has carried out."""
         goals, self._goals = self._goals, None
         return goals
-
-    def finish(self) -> None:
-        """Note that every partition that is still ours has gone back."""
-        self._goals = None
 
     def go_back(self, partition: InputPartition, offset: int, reached: int) -> None:
         """Continue ``partition`` at ``offset``; ``reached``: the library may have fetched it up to there."""
@@ -107,11 +96,12 @@ class Rewinding:
         if 0 <= offset < reached:
             self._rewound[partition] = (offset, reached, 0)
 
-    def forget(self, partition: InputPartition) -> None:
-        """Note that ``partition`` goes on elsewhere than where a rewind would continue it."""
-        self._rewound.pop(partition, None)
-        if self._goals is not None:
-            self._goals.pop(partition, None)
+    def forget(self, partitions: Partitions) -> None:
+        """Note that ``partitions`` go on elsewhere than where a rewind would continue them."""
+        for partition in partitions:
+            self._rewound.pop(partition, None)
+            if self._goals is not None:
+                self._goals.pop(partition, None)
 
     def filter_batch(self, batch: Batch) -> Batch:
         """Drop the records that were fetched before a rewind, and seek their partition again."""

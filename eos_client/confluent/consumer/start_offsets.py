@@ -25,8 +25,6 @@ from eos_client.core.model import InputPartition, named
 _ASK_AGAIN_S = 0.5
 _TELL_AFTER_S = 30.0
 
-Known = Mapping[InputPartition, int]
-
 
 @dataclass(slots=True)
 class _Start:
@@ -80,7 +78,7 @@ class StartOffsets:
 
     _policy: ResetPolicy
     _offsets: GroupOffsets
-    _commit: Callable[[Known], bool]
+    _commit: Callable[[Mapping[InputPartition, int]], bool]
     _seeks: Seeks
     _paused: PausedPartitions
     _report: Callable[[str], None]
@@ -238,9 +236,11 @@ class StartOffsets:
         if self._policy is ResetPolicy.LATEST:
             self._look_up_ends(asked - known.keys())
         if answer is not None:
-            known.update(self._committed_ends(partitions - known.keys()))
-        if self._policy is not ResetPolicy.LATEST and answer is not None:
-            known.update(dict.fromkeys(asked - known.keys()))
+            ends = {p: end for p in partitions - known.keys() if (end := self._starts[p].end) is not None}
+            if ends and self._commit(ends):
+                known.update(ends)
+            if self._policy is not ResetPolicy.LATEST:
+                known.update(dict.fromkeys(asked - known.keys()))
         for partition, offset in known.items():
             self._starts[partition].learn(self._place_of(partition, offset))
         return answer is not None
@@ -252,11 +252,6 @@ class StartOffsets:
             if end is None:
                 return
             self._starts[partition].end = end
-
-    def _committed_ends(self, partitions: Iterable[InputPartition]) -> Known:
-        """Commit the ends that are known and return them; nothing when that was refused."""
-        ends = {p: end for p in partitions if (end := self._starts[p].end) is not None}
-        return ends if ends and self._commit(ends) else {}
 
     def _position(self, arrived: Mapping[InputPartition, int]) -> set[InputPartition]:
         """Seek the partitions whose start is known where that is needed, and return those."""
@@ -271,7 +266,8 @@ class StartOffsets:
                 self._seeks.seek(partition, start.goal)
                 sought.add(partition)
             else:
-                self._seeks.starts_at(partition, start.goal)
+                # Should the call that hands it over be broken off, the next one goes back to there.
+                self._seeks.handed.continues_at(partition, start.goal)
             del self._starts[partition]
             if start.is_held:
                 self._paused.resume(frozenset({partition}))

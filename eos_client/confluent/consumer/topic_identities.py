@@ -32,11 +32,6 @@ class TopicIdentities:
         """Return ``settings`` with this log in them, and with what it needs to hear."""
         return {**settings, "logger": self, "debug": ",".join(filter(None, (self._debug, _CONTEXT)))}
 
-    @property
-    def replaced(self) -> bool:
-        """Whether ``take_replaced`` has anything to return."""
-        return bool(self._replaced)
-
     def take_replaced(self) -> frozenset[str]:
         """Return, once, the topics that are others than they were."""
         taken, self._replaced = frozenset(self._replaced), set()
