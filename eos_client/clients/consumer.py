@@ -30,7 +30,7 @@ from eos_client.core.model import InputPartition, InputPositions
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from eos_client.listeners.compose import RebalanceCallback
 from eos_client.observe import ClientReported, Counters, EventHook, LagMeasured, log_event, safe_hook
-from eos_client.ports import Clock
+from eos_client.ports import Clock, keys_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -167,9 +167,9 @@ class EosConsumer:
         self.open_work.conclude()
         self._tell_lag()
         self.member.fetching.begin()
-        if (session := self.open_work.session_with_block) is not None:
-            return self._deserializers.records(self._next_in_block(session, count, timeout))
         session = self.open_work.session
+        if session is not None and session.block.is_open:
+            return self._deserializers.records(self._next_in_block(session, count, timeout))
         batch = self._handing_over.next_batch(count, timeout)
         if session is not None and session.is_unresolved:  # a commit inside the revoke callback of this very call
             session.raise_failure()
@@ -215,13 +215,12 @@ class EosConsumer:
     @owned()
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Stop fetching ``partitions``; ends when they are revoked, as in the Java client."""
-        self.member.parts.paused.pause_for_application(partitions)
+        self._library.pause_for_application(partitions)
 
     @owned()
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Fetch ``partitions`` again, each as soon as it is known where it goes on."""
-        parts = self.member.parts
-        parts.paused.resume_for_application(partitions, parts.starts.held)
+        self._library.resume_for_application(partitions, self.member.parts.starts.held)
 
     # -- the group and the assignment --------------------------------------------------------------------------------
 
@@ -264,7 +263,8 @@ class EosConsumer:
     def unassign(self) -> None:
         """Drop the assignment. Raises TransactionStateError inside a block and while its transaction is held."""
         self.open_work.assigned_by("unassign()")
-        self.member.unassign()
+        self._library.raw.unassign()
+        self.member.parts.records.drop_records()
 
     @owned(alone=True, but_for_callbacks=True)
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
@@ -276,7 +276,8 @@ class EosConsumer:
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Take from the assignment, inside ``on_revoke`` of a cooperative group, or by hand as ``unassign`` does."""
         self.open_work.assigned_by("incremental_unassign()")
-        self.member.incremental_unassign(partitions)
+        self._library.raw.incremental_unassign(partitions)
+        self.member.parts.records.drop_of(keys_of(partitions))
 
     @owned()
     def assignment(self) -> list[TopicPartition]:
@@ -336,12 +337,18 @@ class EosConsumer:
     @owned(alone=True, but_for_callbacks=True)
     def store_offsets(self, message: Any = None, offsets: list[TopicPartition] | None = None) -> None:
         """Store offsets for the next ``commit()`` without arguments (``enable.auto.offset.store=false``)."""
-        self.member.store_offsets(raw_record(message), offsets)
+        if message is not None:
+            message = raw_record(message)
+            self._library.raw.store_offsets(message=message)
+            self.member.plain.store([self.member.offset_after(message)])
+        else:
+            self._library.raw.store_offsets(offsets=offsets)
+            self.member.plain.store(offsets or ())
 
     @owned()
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Read committed offsets; waits for pending transactional ones (KIP-447). ``timeout`` in seconds."""
-        return self.member.offsets.committed(partitions, timeout)
+        return self._library.committed(partitions, timeout)
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 

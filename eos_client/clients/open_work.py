@@ -45,11 +45,6 @@ class OpenWork:
         """The session whose transactions carry all offsets of the consumer."""
         return None if self.session is None or self.session.is_over else self.session
 
-    @property
-    def session_with_block(self) -> TransactionSession | None:
-        """The session, while a block of it is open."""
-        return self.session if self.session is not None and self.session.block.is_open else None
-
     def conclude(self) -> None:
         """Find out what became of the last block before more is handed over."""
         if (session := self.session) is None:
@@ -143,7 +138,7 @@ class OpenWork:
         if (session := self.committing_session) is not None:
             return session.commit_starts(starts)
         self._consumer.plain.sends(starts)
-        return self._consumer.offsets.commit_starts(starts)
+        return self._consumer.library.commit_starts(starts)
 
     # -- RevocationWork: the open transaction, and plain offsets that are pending beside it ---------------------------
 

@@ -90,11 +90,6 @@ class TransactionSession:
         return self._consumer is consumer
 
     @property
-    def last(self) -> Ending:
-        """How the last attempt to end a transaction came out."""
-        return self._steps.last
-
-    @property
     def is_open(self) -> bool:
         """Whether a transaction has begun and not ended."""
         return self._steps.lifecycle.has_begun
@@ -154,11 +149,6 @@ class TransactionSession:
         """Note that everything handed over so far was processed, and that all its outputs were written."""
         self._consumer.handed.work.processed()
         self._steps.outputs_in_hand = False
-
-    @property
-    def is_at_work(self) -> bool:
-        """Whether the session itself is using its clients."""
-        return self._calls_at_work > 0
 
     def _working(self, act: Callable[[], _Result]) -> _Result:
         # Not a context manager: where its exit is struck by an exception from outside, the session would stay at work.
@@ -255,21 +245,18 @@ class TransactionSession:
         raised meanwhile is raised when the outcome is in ``last``.
         """
         with self._producer.library.callback_errors.deferred():
-            return self._end_what_is_open()
-
-    def _end_what_is_open(self) -> Ending:
-        ended = self._resume()
-        if ended is not None and (ended.outcome is Outcome.ABORTED or self._steps.is_idle):
-            return ended
-        self.processed()
-        self.raise_failure()
-        if self._steps.is_idle:
-            self._steps.attempts.ended()
-            self._working(self._producer.calls.listen)
-            return self._steps.note(Ending(Outcome.COMMITTED, "nothing to do"))
-        if (failed := self._producer.calls.transaction_failure) is not None:
-            return self.recover(failed)
-        return self._working(lambda: self._steps.ask(Event.END))
+            ended = self._resume()
+            if ended is not None and (ended.outcome is Outcome.ABORTED or self._steps.is_idle):
+                return ended
+            self.processed()
+            self.raise_failure()
+            if self._steps.is_idle:
+                self._steps.attempts.ended()
+                self._working(self._producer.calls.listen)
+                return self._steps.note(Ending(Outcome.COMMITTED, "nothing to do"))
+            if (failed := self._producer.calls.transaction_failure) is not None:
+                return self.recover(failed)
+            return self._working(lambda: self._steps.ask(Event.END))
 
     def _told(self, outcome: Outcome | None, reason: str) -> None:
         """Tell the block that is being left how its transaction has ended; None: nobody can know."""
@@ -286,7 +273,7 @@ class TransactionSession:
         None is possible while another is open. Where it fails, what was handed over goes the way of an abort: whether
         it took effect is told by the group's offsets, which are asked for again. Raises what cannot be repeated.
         """
-        if self.is_open or self.is_in_doubt or self.is_at_work or self._given_up:
+        if self.is_open or self.is_in_doubt or self._calls_at_work or self._given_up:
             return False
         try:
             with self._producer.library.callback_errors.deferred(beyond=True):
@@ -334,7 +321,7 @@ class TransactionSession:
             self._tell_leaving(self._leaving)
 
     def _tell_leaving(self, leaving: _Leaving) -> None:
-        leaving.tell(self.last.outcome, self.last.reason)
+        leaving.tell(self._steps.last.outcome, self._steps.last.reason)
         self._leaving = None
 
     def conclude(self) -> None:
@@ -443,14 +430,12 @@ class TransactionSession:
             self._steps.note(Ending(Outcome.ABORTED, f"{_BROKEN_OFF}, and the producer was closed"))
             self._tell_leaving(leaving)
         elif self.is_open and not (self.block.is_open or self._given_up):
-            self._end_held("the producer was closed while the gate held the transaction")
-
-    def _end_held(self, reason: str) -> None:
-        try:
-            self._abort_on_the_way_out()
-        except errors.EosError as error:
-            reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
-        self._steps.count_aborted(self._steps.aborted(reason, inside_revoke=True))
+            reason = "the producer was closed while the gate held the transaction"
+            try:
+                self._abort_on_the_way_out()
+            except errors.EosError as error:
+                reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
+            self._steps.count_aborted(self._steps.aborted(reason, inside_revoke=True))
 
     def _leave_unknown(self, reason: str) -> None:
         if why := self._steps.leave_unknown(reason):
@@ -510,7 +495,7 @@ class TransactionSession:
         self._fail_block(reason)
 
     def _fail_block(self, reason: str) -> None:
-        if self.is_at_work:  # the end of a block, which tells what became of its own work
+        if self._calls_at_work:  # the end of a block, which tells what became of its own work
             return
         self.block.fail(
             leave_block(

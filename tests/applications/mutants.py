@@ -21,7 +21,7 @@ from eos_client.clients.input_events import InputEvents
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.callback_guard import CallbackGuard
-from eos_client.confluent.consumer import chosen_positions, handing_over, library_consumer
+from eos_client.confluent.consumer import handing_over, library_consumer, partition_parts
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.fetched_records import FetchedRecords
 from eos_client.confluent.consumer.fetching import Fetching
@@ -254,7 +254,7 @@ def _stored_offsets_outlive_their_partition() -> Patch:
 
 
 def _every_assign_chooses_a_start() -> Patch:
-    return mock.patch.object(chosen_positions, "_GROUP_DECIDES", ())
+    return mock.patch.object(partition_parts, "_GROUP_DECIDES", ())
 
 
 def _every_id_is_pinned() -> Patch:
@@ -273,11 +273,11 @@ def _broken_blocks_are_told_the_last_outcome() -> Iterator[None]:
     before: dict[int, Any] = {}
 
     def left(self: Any) -> None:
-        before[id(self)] = self.last
+        before[id(self)] = self._steps.last
         leave_block(self)
 
     def told(self: Any, leaving: Any) -> None:
-        if self.last.reason.startswith(transaction._BROKEN_OFF):
+        if self._steps.last.reason.startswith(transaction._BROKEN_OFF):
             self._steps.last = before[id(self)]
         tell_leaving(self, leaving)
 

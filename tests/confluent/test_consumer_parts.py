@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 
 import eos_client
-from eos_client.confluent.consumer.chosen_positions import ChosenPositions
 from eos_client.confluent.consumer.fetched_records import Batch, FetchedRecords
+from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.membership import Membership
-from eos_client.confluent.consumer.paused_partitions import PausedPartitions
+from eos_client.confluent.consumer.partition_parts import ChosenPositions
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.read_positions import ReadPositions
 from eos_client.confluent.consumer.rewinding import Rewinding, Seeks
@@ -170,29 +170,31 @@ def test_records_leave_with_their_partition():
 # -- pauses ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_pause_of_ours_leaves_the_applications_alone(library):
-    paused = PausedPartitions(library)
-    paused.pause_for_application([TopicPartition("orders", 0)])
-    paused.pause(frozenset({ZERO}))
-    paused.resume(frozenset({ZERO}))
-    assert library.raw.asked[-1] == ("resume", [])
-    assert paused.by_application == {ZERO}
+@pytest.fixture
+def pausing() -> Any:
+    return LibraryConsumer({"auto.offset.reset": "earliest"}, lambda _: Raw(), FakeClock())
 
 
-def test_the_applications_pause_ends_when_its_partition_leaves(library):
-    paused = PausedPartitions(library)
-    paused.pause_for_application([TopicPartition("orders", 0)])
-    paused.departed(frozenset({ZERO, ONE}))
-    assert library.raw.asked[-1] == ("resume", [0])
-    assert not paused.by_application
+def test_a_pause_of_ours_leaves_the_applications_alone(pausing):
+    pausing.pause_for_application([TopicPartition("orders", 0)])
+    pausing.pause(frozenset({ZERO}))
+    pausing.resume(frozenset({ZERO}))
+    assert pausing.raw.asked[-1] == ("resume", [])
+    assert pausing.paused_by_application == {ZERO}
 
 
-def test_what_waits_for_its_start_is_resumed_in_name_only(library):
-    paused = PausedPartitions(library)
-    paused.pause_for_application([TopicPartition("orders", 0)])
-    paused.resume_for_application([TopicPartition("orders", 0)], frozenset({ZERO}))
-    assert library.raw.asked[-1] == ("resume", [])
-    assert not paused.by_application
+def test_the_applications_pause_ends_when_its_partition_leaves(pausing):
+    pausing.pause_for_application([TopicPartition("orders", 0)])
+    pausing.departed(frozenset({ZERO, ONE}))
+    assert pausing.raw.asked[-1] == ("resume", [0])
+    assert not pausing.paused_by_application
+
+
+def test_what_waits_for_its_start_is_resumed_in_name_only(pausing):
+    pausing.pause_for_application([TopicPartition("orders", 0)])
+    pausing.resume_for_application([TopicPartition("orders", 0)], frozenset({ZERO}))
+    assert pausing.raw.asked[-1] == ("resume", [])
+    assert not pausing.paused_by_application
 
 
 # -- seeks and rewinding -----------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_a_commit_of_a_fatally_failed_client_raises_its_fatal_error(stage, refus
     consumer = refused()
     stage.collect(consumer, 1)
     with pytest.raises(FatalClientError, match=GIVEN_UP):
-        consumer.member.offsets.commit([], asynchronous=False)
+        consumer._plain.send({}, asynchronous=False)
 
 
 def test_a_loop_ends_with_the_fatal_error(stage, refused):

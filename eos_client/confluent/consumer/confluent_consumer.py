@@ -30,6 +30,7 @@ class ConfluentConsumer:
 
     ``commit_starts`` is asked to commit where newly assigned partitions start; it returns whether later owners will
     find it. ``report`` is told what ``close`` could not do or does not raise, and what keeps records waiting.
+    ``settings`` are librdkafka's, with the defaults of this package.
     ``was_left_behind``: the client library did not let go in time, so leaving the group was not confirmed.
     """
 
@@ -51,19 +52,15 @@ class ConfluentConsumer:
         self._may_commit_by_hand = False
         self.gate = gate
         self.library = LibraryConsumer(safe_consumer_settings(settings), factory, clock)
+        self.settings: Mapping[str, Any] = self.library.settings
         self.parts = parts = PartitionParts(self.library, self._commit_starts, report, clock)
-        self.handed, self.offsets, self.plain = parts.handed, parts.offsets, parts.plain
+        self.handed, self.plain = parts.handed, parts.plain
         self.membership = Membership(self.library, ownership, parts)
         self.fetching = Fetching(self.library, self.membership, ownership, parts, report, clock)
         self.handing_over = HandingOver(self.library, self.membership, parts, self.fetching, clock)
         self.was_left_behind = False
 
     # -- what is known -----------------------------------------------------------------------------------------------
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """The librdkafka settings in force, the defaults of this package included."""
-        return self.library.settings
 
     @property
     def positions(self) -> InputPositions:
@@ -134,14 +131,14 @@ class ConfluentConsumer:
 
     @owned()
     def _for_sure(self, partitions: frozenset[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
-        return self.offsets.for_sure(partitions, timeout_s)
+        return self.library.for_sure(partitions, timeout_s)
 
     @owned()
     def committed_entries(
         self, partitions: Iterable[InputPartition], timeout_s: float
     ) -> dict[InputPartition, CommittedOffset]:
         """Read the group's stable committed offsets with their metadata; partitions without one are left out."""
-        return self.offsets.entries(partitions, timeout_s)
+        return self.library.entries(partitions, timeout_s)
 
     @staticmethod
     def offset_after(message: Any) -> TopicPartition:
@@ -151,15 +148,6 @@ class ConfluentConsumer:
         return TopicPartition(*place) if epoch is None else TopicPartition(*place, leader_epoch=epoch)
 
     # -- plain commits -----------------------------------------------------------------------------------------------
-
-    def store_offsets(self, message: Any, offsets: list[TopicPartition] | None) -> None:
-        """Store offsets for the next ``commit()`` without arguments."""
-        if message is not None:
-            self.library.raw.store_offsets(message=message)
-            self.plain.store([self.offset_after(message)])
-        else:
-            self.library.raw.store_offsets(offsets=offsets)
-            self.plain.store(offsets or ())
 
     def nothing_to_commit(self, *, asynchronous: bool) -> None:
         """Say so as confluent_kafka does: it raises for a synchronous call only."""
@@ -220,16 +208,6 @@ class ConfluentConsumer:
         parts.go_on_at(partitions)
         if by_hand:
             parts.fix_starts()
-
-    def unassign(self) -> None:
-        """Drop the assignment."""
-        self.library.raw.unassign()
-        self.parts.records.drop_records()
-
-    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Take from the assignment, from an ``on_revoke`` callback of a cooperative group."""
-        self.library.raw.incremental_unassign(partitions)
-        self.parts.records.drop_of(keys_of(partitions))
 
     @owned()
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:

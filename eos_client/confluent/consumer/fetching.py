@@ -77,7 +77,7 @@ class Fetching:
             self._rewind()
         else:
             batch = parts.starts.filter_batch(parts.rewinding.filter_batch(batch))
-        if parts.paused.by_application and batch:
+        if self._library.paused_by_application and batch:
             batch = self._without_paused(batch)
         if guard.error is not None:
             parts.records.add(batch.messages)
@@ -143,7 +143,7 @@ class Fetching:
             else:
                 self._parts.handed.work.forget(partitions)
                 if partitions:
-                    self._parts.paused.pause(partitions)
+                    self._library.pause(partitions)
                 self.replaced_topics |= {topic}
         return batch
 
@@ -152,10 +152,10 @@ class Fetching:
 
         Handed over, such records would overtake those of their partition that wait.
         """
-        coming = self._parts.paused.by_application & batch.partitions
+        coming = self._library.paused_by_application & batch.partitions
         if not coming:
             return batch
-        self._parts.paused.pause(coming)
+        self._library.pause(coming)
         self._parts.records.add(batch.only(coming).messages)
         return batch.without(coming)
 
@@ -177,8 +177,7 @@ class Fetching:
 
     def drain(self) -> None:
         """Empty the queue of the library, which a pause makes void, so that every callback in it is served."""
-        before = self._membership.snapshot().generation
-        self._membership.begin_sync()
+        before = self._membership.begin_sync()
         pausing = self._pause_for_a_while()
         try:
             for _ in range(_DRAIN_ROUNDS_MAX):
@@ -210,14 +209,14 @@ class Fetching:
 
     def _pause_for_a_while(self) -> Partitions:
         parts = self._parts
-        pausing = self._membership.assigned - parts.paused.by_application - parts.starts.waiting
-        parts.paused.pause(pausing)
+        pausing = self._membership.assigned - self._library.paused_by_application - parts.starts.waiting
+        self._library.pause(pausing)
         return pausing
 
     def _resume_after(self, pausing: Partitions) -> None:
         # A pause outlives revocation: resume what was paused, also what has left by now, but for what the application
         # has paused in a callback meanwhile.
-        self._parts.paused.resume(pausing - self._parts.starts.waiting)
+        self._library.resume(pausing - self._parts.starts.waiting)
 
     # -- calls that are broken off -----------------------------------------------------------------------------------
 
@@ -336,7 +335,7 @@ class Fetching:
             self.fetch_for_later(1, LEAVING_STEP_S)
         self._require_library()
         self._membership.hear_of(frozenset())
-        committed = self._parts.offsets.for_sure(chosen.kept, _REJOIN_ASK_S) if chosen.kept else {}
+        committed = self._library.for_sure(chosen.kept, _REJOIN_ASK_S) if chosen.kept else {}
         if report := library.replace():
             self._report(report)
         self._parts.starts.go_on_at({p: (committed.get(p), offset) for p, offset in chosen.kept.items()})

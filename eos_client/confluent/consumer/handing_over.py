@@ -52,10 +52,10 @@ class HandingOver:
 
     def _take(self, count: int) -> Batch:
         """Take what waits and is ready; what serving callbacks has left, single records, is no batch by itself."""
-        records, paused = self._parts.records, self._parts.paused
-        if 0 < (ready := len(records.ready(paused.by_application))) < count:
+        records, paused = self._parts.records, self._library.paused_by_application
+        if 0 < (ready := len(records.ready(paused))) < count:
             self._fetching.fetch_for_later(count - ready, 0)
-        messages = records.take(count, paused.by_application) if count > 0 else []
+        messages = records.take(count, self._library.paused_by_application) if count > 0 else []
         return Batch(messages, one_topic=self._membership.is_of_one_topic)
 
     def _hand_over(self, batch: Batch) -> list[Any]:
@@ -93,7 +93,7 @@ class HandingOver:
     def _stop_at_misplaced(self, batch: Batch, run: RecordRun) -> list[Any]:
         """Seek again where the log has the position that the library has left, else find out who may go on."""
         parts, partition = self._parts, run.partition
-        expected, end = parts.reads.expected(partition), self._parts.offsets.end_of(partition)
+        expected, end = parts.reads.expected(partition), self._library.end_of(partition)
         if (end is None or end >= expected) and parts.reads.may_seek_again(partition):
             parts.seeks.seek(partition, expected)
             self._keep_others(batch, run)

@@ -1,4 +1,4 @@
-"""The client library's consumer: asks it for records, replaces it for a new membership, and closes it in time."""
+"""The client library's consumer: asks it for records and offsets, replaces it, and closes it in time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from eos_client.confluent.consumer import safe_close
 from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.consumer.topic_identities import TopicIdentities
 from eos_client.confluent.diagnosis import LastErrors
-from eos_client.confluent.failures import is_fatal, kafka_error
+from eos_client.confluent.failures import committed_offsets_unknown, consumer_errors, is_fatal, kafka_error
 from eos_client.confluent.statistics import with_statistics_heard
-from eos_client.core.model import InputPartition
-from eos_client.ports import Clock
+from eos_client.core.model import CommittedOffset, InputPartition, InputPositions, Partitions
+from eos_client.errors import CommitRefusedError, EosError, FatalClientError
+from eos_client.ports import Clock, keys_of
 
 __all__ = ["LibraryConsumer", "ResetPolicy", "TopicPartition", "to_kafka"]
 
@@ -27,6 +28,7 @@ ConsumerFactory = Callable[[dict[str, Any]], Any]
 T = TypeVar("T")
 
 _RESET = "auto.offset.reset"
+_STABLE_TIMEOUT_S = 0.5
 _SLICE_S = 1.0
 """How much later than raised an exception of a callback comes out of a call that has nothing to return."""
 
@@ -62,7 +64,9 @@ class LibraryConsumer:
 
     ``settings`` are the librdkafka settings in force, the defaults of this package included. ``fatal`` is the error for
     which librdkafka has given the consumer up, once that is known. ``may_keep_a_record``: the library may keep a record
-    that nobody was given, and its ``close()`` wait for it for ever.
+    that nobody was given, and its ``close()`` wait for it for ever. ``paused_by_application``: without what this
+    package pauses for a while. A pause of the library outlives a revocation; the application's ends with it, as in the
+    Java client.
     """
 
     def __init__(self, settings: dict[str, Any], factory: ConsumerFactory, clock: Clock) -> None:
@@ -70,6 +74,7 @@ class LibraryConsumer:
         self.settings: dict[str, Any] = {**settings, "error_cb": self.last_errors}
         self.reset_policy = ResetPolicy.of(self.settings)
         self.topics = TopicIdentities(self.settings)
+        self.paused_by_application: Partitions = frozenset()
         self._stable_ends: dict[InputPartition, int] | None = None
         self.fatal: KafkaError | None = None
         self._factory = factory
@@ -145,6 +150,91 @@ class LibraryConsumer:
             self.may_keep_a_record = True
             raise
         return batch
+
+    # -- pauses ----------------------------------------------------------------------------------------------------
+
+    def pause_for_application(self, partitions: list[TopicPartition]) -> None:
+        """Stop fetching ``partitions`` until the application resumes them or they leave."""
+        self.raw.pause(partitions)
+        self.paused_by_application |= keys_of(partitions)
+
+    def resume_for_application(self, partitions: list[TopicPartition], held: Partitions) -> None:
+        """Fetch ``partitions`` again; those that are ``held`` are resumed when their start offset is known."""
+        self.raw.resume(to_kafka(keys_of(partitions) - held) if held else partitions)
+        self.paused_by_application -= keys_of(partitions)
+
+    def pause(self, partitions: Partitions) -> None:
+        """Stop fetching ``partitions``, which the application may have paused too."""
+        self.raw.pause(to_kafka(partitions))
+
+    def resume(self, partitions: Partitions) -> None:
+        """Fetch ``partitions`` again, unless the application has paused them."""
+        self.raw.resume(to_kafka(partitions - self.paused_by_application))
+
+    def departed(self, partitions: Partitions) -> None:
+        """``partitions`` have left, and the application's pause with them."""
+        if departing := self.paused_by_application & partitions:
+            self.paused_by_application -= departing
+            self.raw.resume(to_kafka(departing))
+
+    # -- the group's offsets, and the ends of logs -------------------------------------------------------------------
+
+    def committed(self, partitions: list[TopicPartition], timeout_s: float) -> list[TopicPartition]:
+        """Read committed offsets as confluent_kafka does; waits for pending transactional ones (KIP-447)."""
+        with consumer_errors("committed()"):
+            committed: list[TopicPartition] = self.raw.committed(partitions, timeout_s)
+        return committed
+
+    def entries(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, CommittedOffset]:
+        """Read the stable committed offsets with their metadata; partitions without one are left out."""
+        answer = self.committed(to_kafka(partitions), timeout_s)
+        for p in answer:
+            if p.error is not None:
+                raise KafkaException(p.error)
+        return {
+            InputPartition(p.topic, p.partition): CommittedOffset(p.offset, p.metadata or "")
+            for p in answer
+            if p.offset >= 0
+        }
+
+    def stable(self, partitions: Iterable[InputPartition]) -> Mapping[InputPartition, int] | None:
+        """Return the committed offsets; None while any of them is pending or cannot be read."""
+        try:
+            return self._offsets(partitions, _STABLE_TIMEOUT_S)
+        except KafkaException as error:
+            if isinstance(error, EosError) and not isinstance(error, CommitRefusedError):
+                raise
+            return None
+
+    def for_sure(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
+        """Read the stable committed offsets; raises ClusterUnavailableError where they cannot be had."""
+        asked = frozenset(partitions)
+        try:
+            return self._offsets(asked, timeout_s)
+        except FatalClientError:
+            raise
+        except KafkaException as error:
+            raise committed_offsets_unknown(asked, timeout_s, error) from error
+
+    def _offsets(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
+        return {partition: entry.offset for partition, entry in self.entries(partitions, timeout_s).items()}
+
+    def end_of(self, partition: InputPartition) -> int | None:
+        """Return the offset behind the last record that may be read now; None when nobody answers."""
+        try:
+            watermarks = self.raw.get_watermark_offsets(TopicPartition(*partition), _STABLE_TIMEOUT_S)
+        except KafkaException:
+            return None
+        return None if watermarks is None else int(watermarks[1])
+
+    def commit_starts(self, starts: InputPositions) -> bool:
+        """Commit where partitions start; returns whether later owners will find it."""
+        offsets = [TopicPartition(*p, position.next_offset) for p, position in starts.items()]
+        try:
+            answer = self.raw.commit(offsets=offsets, asynchronous=False)
+        except KafkaException:
+            return False
+        return all(place.error is None for place in answer)
 
     # -- failed for good ---------------------------------------------------------------------------------------------
 

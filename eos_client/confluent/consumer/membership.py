@@ -13,10 +13,9 @@ from typing import Any
 from confluent_kafka import TopicPartition
 
 from eos_client.completion import Completion
-from eos_client.confluent.consumer.dropped_members import MEMBERS, in_background
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer, to_kafka
 from eos_client.confluent.consumer.partition_parts import PartitionParts
-from eos_client.confluent.consumer.safe_close import serve_before_close, unsubscribe_when_lost
+from eos_client.confluent.consumer.safe_close import MEMBERS, in_background, serve_before_close, unsubscribe_when_lost
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.model import UNJOINED, GroupGeneration, Partitions, is_pattern
@@ -188,9 +187,11 @@ class Membership:
         """Note that the queue was emptied since ``generation`` was read: no callback from before it can be waiting."""
         self.synced_generation = generation
 
-    def begin_sync(self) -> None:
-        """Note that the queue is about to be emptied."""
+    def begin_sync(self) -> GroupGeneration:
+        """Note that the queue is about to be emptied; returns the generation that is synced by it."""
+        generation = self.snapshot().generation
         self.needs_sync = False
+        return generation
 
     def sync_after_break(self) -> None:
         """Note that a call was broken off, so that an epoch has to be synced anew."""

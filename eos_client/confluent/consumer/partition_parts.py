@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
 
-from eos_client.confluent.consumer.chosen_positions import ChosenPositions
 from eos_client.confluent.consumer.fetched_records import FetchedRecords
-from eos_client.confluent.consumer.group_offsets import GroupOffsets
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
-from eos_client.confluent.consumer.paused_partitions import PausedPartitions
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.read_positions import ReadPositions
 from eos_client.confluent.consumer.rewinding import Rewinding, Seeks
@@ -21,6 +18,51 @@ from eos_client.core.model import InputPartition, Partitions
 from eos_client.ports import Clock, keys_of
 
 _UNTOLD = (RuntimeError, KafkaException)
+_GROUP_DECIDES = (OFFSET_INVALID, OFFSET_STORED)
+
+
+class ChosenPositions:
+    """Where the application lets partitions go on, by ``seek`` or ``assign``: in this call, and whether it ever has.
+
+    ``kept`` is where it wants to go on once a group that was left is joined again.
+    """
+
+    def __init__(self) -> None:
+        self._in_call: dict[InputPartition, int] = {}
+        self._ever: set[InputPartition] = set()
+        self.kept: dict[InputPartition, int] = {}
+
+    def begin_call(self) -> None:
+        """Note that a call into the client library begins."""
+        self._in_call = {}
+
+    def note(self, partitions: Sequence[TopicPartition]) -> Mapping[InputPartition, int]:
+        """Take down where ``partitions`` go on, and return it; without an offset the choice is left to the group."""
+        chosen = {InputPartition(p.topic, p.partition): p.offset for p in partitions if p.offset not in _GROUP_DECIDES}
+        self._in_call.update(chosen)
+        self._ever.update(chosen)
+        return chosen
+
+    def in_call(self, partitions: Partitions) -> Mapping[InputPartition, int]:
+        """Return where those of ``partitions`` go on that were chosen in this call."""
+        return {partition: self._in_call[partition] for partition in partitions & self._in_call.keys()}
+
+    def departed(self, partitions: Partitions) -> None:
+        """``partitions`` have left."""
+        for partition in partitions:
+            self._in_call.pop(partition, None)
+
+    def keep(self, partitions: Partitions, handed: HandOver) -> None:
+        """``partitions`` leave only to come back: a seek of the application's must not be lost."""
+        for partition in partitions & self._ever:
+            position = handed.work.ours.get(partition)
+            offset = handed.next_offsets.get(partition) if position is None else position.first_offset
+            if offset is not None:
+                self.kept[partition] = offset
+
+    def forget_kept(self) -> None:
+        """Note that the group was joined again."""
+        self.kept = {}
 
 
 class PartitionParts:
@@ -33,18 +75,15 @@ class PartitionParts:
         report: Callable[[str], None],
         clock: Clock,
     ) -> None:
+        self._library = library
         self.handed = HandOver()
-        self.offsets = GroupOffsets(library)
         self.plain = PlainOffsets(clock)
         self.records = FetchedRecords()
-        self.paused = PausedPartitions(library)
         self.reads = ReadPositions()
         self.seeks = Seeks(library, self.handed, self.reads, clock)
         self.rewinding = Rewinding(self.seeks)
         self.chosen = ChosenPositions()
-        self.starts = StartOffsets(
-            library.reset_policy, self.offsets, commit_starts, self.seeks, self.paused, report, clock
-        )
+        self.starts = StartOffsets(library, commit_starts, self.seeks, report, clock)
 
     def fix_starts(self) -> None:
         """Let later owners start where this assignment does, also when nothing is committed before it ends.
@@ -57,7 +96,7 @@ class PartitionParts:
     def departed(self, partitions: Partitions) -> None:
         """Forget ``partitions``, but for the work in them, which the gate needs to abort its transaction."""
         self.records.drop_of(partitions)
-        self.paused.departed(partitions)
+        self._library.departed(partitions)
         self.starts.forget(partitions)
         self.reads.forget(partitions)
         self.handed.work.departed(partitions)

@@ -8,12 +8,18 @@ an assignment that the application was not told of before ``close()``. So whatev
 
 from __future__ import annotations
 
+import _thread
+import atexit
+import gc
+import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaException
 
+from eos_client.completion import Completion
 from eos_client.confluent.handle_thread import HandleThread, OverdueError
 from eos_client.ports import Clock
 
@@ -25,6 +31,12 @@ CLOSE_LIMIT_S = 30.0
 
 CLOSE_LIMIT_AFTER_AN_EXCEPTION_S = 5.0
 """The same after an exception out of the library's ``consume``: its close() may have to wait for ever then."""
+
+EXIT_LIMIT_S = 10.0
+"""How long the end of the process waits for its consumers to leave their groups, all together."""
+
+Leave = Callable[[], "Completion | None"]
+"""Begins to leave the group; returns what says that it is through, None where another thread may be inside."""
 
 
 def unsubscribe_when_lost(raw: Any) -> None:
@@ -64,3 +76,62 @@ def close_in_time(close: Callable[[], None], limit_s: float, clock: Clock) -> bo
     finally:
         closer.end()
     return True
+
+
+def in_background(leave: Callable[[], None]) -> Completion:
+    """Let a new thread ``leave``. Never waits: it may be called while garbage is collected, by any thread."""
+    done = Completion()
+
+    def run() -> None:
+        try:
+            with suppress(Exception):  # nobody is left to hear of it
+                leave()
+        finally:
+            done.reach()
+
+    try:
+        _thread.start_new_thread(run, ())
+    except RuntimeError:  # the interpreter shuts down, and takes no new thread
+        run()
+    return done
+
+
+class Members:
+    """The members of groups that this process has built and not closed; each is known by a part that lives as long.
+
+    librdkafka frees a member by leaving its group, and can stop the whole process by that, as its ``close()`` can: a
+    KIP-848 member that has an assignment to be told of does it often. So a thread of its own leaves the group first.
+    A consumer and its callbacks refer to each other, so only Python's cyclic collector frees it, which a program that
+    does nothing but poll may never run: the partitions would wait for ``max.poll.interval.ms``.
+    """
+
+    def __init__(self) -> None:
+        self._members: dict[weakref.ref[object], tuple[object, weakref.WeakMethod[Leave]]] = {}
+
+    def joins(self, member: object, group: object, leave: Leave) -> None:
+        """Note that ``member`` is about to join ``group``, after freeing dropped members of it."""
+        if self._has_another(member, group):
+            gc.collect()
+        self._members[weakref.ref(member, self._forget)] = group, weakref.WeakMethod(leave)
+
+    def leaves(self, member: object) -> None:
+        """Note that ``member`` is closed."""
+        self._forget(weakref.ref(member))
+
+    def leave_at_exit(self) -> None:
+        """Let all members leave that no other thread may be using, and wait EXIT_LIMIT_S seconds for it."""
+        deadline = time.monotonic() + EXIT_LIMIT_S
+        leaves = [leave() for _, leave in self._members.copy().values()]
+        for done in [leave() for leave in leaves if leave is not None]:  # all of them, before any is waited for
+            if done is not None:
+                done.wait(max(0.0, deadline - time.monotonic()))
+
+    def _forget(self, known: weakref.ref[object]) -> None:
+        self._members.pop(known, None)
+
+    def _has_another(self, member: object, group: object) -> bool:
+        return any(known() is not member for known, (its, _) in self._members.copy().items() if its == group)
+
+
+MEMBERS = Members()
+atexit.register(MEMBERS.leave_at_exit)

@@ -15,9 +15,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import OFFSET_BEGINNING
 
 from eos_client.confluent.consumer.fetched_records import Batch
-from eos_client.confluent.consumer.group_offsets import GroupOffsets
-from eos_client.confluent.consumer.library_consumer import ResetPolicy
-from eos_client.confluent.consumer.paused_partitions import PausedPartitions
+from eos_client.confluent.consumer.library_consumer import LibraryConsumer, ResetPolicy
 from eos_client.confluent.consumer.read_positions import no_offset
 from eos_client.confluent.consumer.rewinding import Seeks
 from eos_client.core.model import InputPartition, named
@@ -76,11 +74,9 @@ class StartOffsets:
     ``_commit`` commits where partitions start, if that is allowed now; it returns whether later owners find it.
     """
 
-    _policy: ResetPolicy
-    _offsets: GroupOffsets
+    _library: LibraryConsumer
     _commit: Callable[[Mapping[InputPartition, int]], bool]
     _seeks: Seeks
-    _paused: PausedPartitions
     _report: Callable[[str], None]
     _clock: Callable[[], float]
     _starts: dict[InputPartition, _Start] = field(default_factory=dict, init=False)
@@ -103,9 +99,9 @@ class StartOffsets:
         started = frozenset(partitions)
         for partition in started:
             start = self._start_of(partition)
-            start.is_unfixed = self._policy is ResetPolicy.LATEST
+            start.is_unfixed = self._library.reset_policy is ResetPolicy.LATEST
             start.is_held = start.is_held or partition in self._places
-        self._paused.resume(started)  # a drain's pause outlives the revocation that came in the midst of it
+        self._library.resume(started)  # a drain's pause outlives the revocation that came in the midst of it
 
     def go_on_at(self, places: Mapping[InputPartition, tuple[int | None, int]]) -> None:
         """Let partitions start where the application has sought, once they are assigned again.
@@ -126,7 +122,6 @@ class StartOffsets:
         """
         if unfixed := {p for p, start in self._starts.items() if start.is_unfixed}:
             self._resolve(unfixed)
-            self._ask_at = self._clock() + _ASK_AGAIN_S
 
     def await_committed(self, partitions: frozenset[InputPartition]) -> None:
         """``partitions`` were read too early: fetch nothing of them until it is known where they go on."""
@@ -135,7 +130,6 @@ class StartOffsets:
         for start in starts:
             start.is_held, start.is_nowhere = True, False
         self._resolve({p for p in partitions if not self._starts[p].is_known})
-        self._ask_at = self._clock() + _ASK_AGAIN_S
         self._position({})
 
     def doubt(self, partitions: frozenset[InputPartition]) -> None:
@@ -144,7 +138,7 @@ class StartOffsets:
         A seek would end its own look-up of where they start, so what arrives is compared first. With ``error`` nothing
         arrives after an error event that was dropped.
         """
-        if self._policy is ResetPolicy.ERROR:
+        if self._library.reset_policy is ResetPolicy.ERROR:
             self.await_committed(partitions)
             return
         for partition in partitions:
@@ -160,7 +154,7 @@ class StartOffsets:
             start = self._start_of(partition)
             start.forget()
             start.is_anew = start.is_anew or partition in read
-            if partition in read or self._policy is ResetPolicy.LATEST:
+            if partition in read or self._library.reset_policy is ResetPolicy.LATEST:
                 start.end = 0
         self.await_committed(partitions)
 
@@ -171,7 +165,7 @@ class StartOffsets:
             self._starts.pop(partition, None)
             self._places.pop(partition, None)
         if held:
-            self._paused.resume(held)
+            self._library.resume(held)
 
     def filter_batch(self, batch: Batch) -> Batch:
         """Return the records that may be handed over; seeks the partitions that started elsewhere than they should."""
@@ -194,7 +188,7 @@ class StartOffsets:
 
     def _pause(self, partitions: frozenset[InputPartition]) -> None:
         if partitions:
-            self._paused.pause(partitions)
+            self._library.pause(partitions)
 
     def _start_of(self, partition: InputPartition) -> _Start:
         return self._starts.setdefault(partition, _Start())
@@ -211,7 +205,6 @@ class StartOffsets:
         if not has_answered and len(self.waiting) > 1:
             for partition in needed:
                 self._resolve({partition})
-        self._ask_at = self._clock() + _ASK_AGAIN_S
 
     def _note_answer(self, has_answered: bool, needed: list[InputPartition]) -> None:
         """Report every _TELL_AFTER_S seconds that the group does not say where ``needed`` start."""
@@ -231,24 +224,25 @@ class StartOffsets:
     def _resolve(self, partitions: set[InputPartition]) -> bool:
         """Find out where ``partitions`` start, and fix it with ``latest``; returns whether the group has answered."""
         asked = {p for p in partitions if not self._starts[p].is_anew}
-        answer = self._offsets.stable(asked) if asked else {}
+        answer = self._library.stable(asked) if asked else {}
         known: dict[InputPartition, int | None] = dict(answer or {})
-        if self._policy is ResetPolicy.LATEST:
+        if self._library.reset_policy is ResetPolicy.LATEST:
             self._look_up_ends(asked - known.keys())
         if answer is not None:
             ends = {p: end for p in partitions - known.keys() if (end := self._starts[p].end) is not None}
             if ends and self._commit(ends):
                 known.update(ends)
-            if self._policy is not ResetPolicy.LATEST:
+            if self._library.reset_policy is not ResetPolicy.LATEST:
                 known.update(dict.fromkeys(asked - known.keys()))
         for partition, offset in known.items():
             self._starts[partition].learn(self._place_of(partition, offset))
+        self._ask_at = self._clock() + _ASK_AGAIN_S
         return answer is not None
 
     def _look_up_ends(self, partitions: Iterable[InputPartition]) -> None:
         """Take down each partition's end once: it counts as of now, whenever it can be committed."""
         for partition in sorted(p for p in partitions if self._starts[p].end is None):
-            end = self._offsets.end_of(partition)
+            end = self._library.end_of(partition)
             if end is None:
                 return
             self._starts[partition].end = end
@@ -258,7 +252,7 @@ class StartOffsets:
         sought: set[InputPartition] = set()
         decided = {p: s for p, s in self._starts.items() if s.is_known and (s.is_held or p in arrived)}
         for partition, start in decided.items():
-            if start.is_held and start.offset is None and self._policy is ResetPolicy.ERROR:
+            if start.is_held and start.offset is None and self._library.reset_policy is ResetPolicy.ERROR:
                 start.forget()
                 start.is_held, start.is_nowhere = False, True
                 continue
@@ -270,7 +264,7 @@ class StartOffsets:
                 self._seeks.handed.continues_at(partition, start.goal)
             del self._starts[partition]
             if start.is_held:
-                self._paused.resume(frozenset({partition}))
+                self._library.resume(frozenset({partition}))
         return sought
 
     def require_starts(self) -> None:
