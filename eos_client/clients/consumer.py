@@ -72,7 +72,6 @@ class EosConsumer:
         clock: Clock = MONOTONIC_CLOCK,
         **settings: Any,
     ) -> None:
-        chosen: dict[str, Any] = {} if factory is None else {"factory": factory}
         merged = merged_settings("EosConsumer", config, settings)
         self._deserializers = Deserializers.taken_from(merged)
         application_on_commit = merged.get("on_commit")
@@ -84,18 +83,11 @@ class EosConsumer:
         self._hook = hook = safe_hook(hook)
         ownership = ThreadOwnership("EosConsumer")
         self.member = ConfluentConsumer(
-            merged,
-            ownership,
-            self._gate,
-            self._commit_starts,
-            lambda what: hook(ClientReported(client="consumer", error=what)),
-            clock=clock,
-            **chosen,
+            merged, ownership, self._gate, self._commit_starts, self._report, clock, factory
         )
         self._library = self.member.library
         self._membership = self.member.membership
         self._handed = self.member.handed
-        self._handing_over = self.member.handing_over
         self._plain = PlainCommits(self.member, hook, clock, application_on_commit)
         self._events = InputEvents(hook, self._library.settings["group.id"])
         self._missing = MissingTopics(self.member, (), clock)
@@ -121,6 +113,9 @@ class EosConsumer:
     def settings(self) -> Mapping[str, Any]:
         """The librdkafka settings in force, the defaults of this package included."""
         return self.member.settings
+
+    def _report(self, what: str) -> None:
+        self._hook(ClientReported(client="consumer", error=what))
 
     def _commit_starts(self, starts: InputPositions) -> bool:
         return self.open_work.commit_starts(starts)
@@ -170,15 +165,23 @@ class EosConsumer:
         session = self.open_work.session
         if session is not None and session.block.is_open:
             return self._deserializers.records(self._next_in_block(session, count, timeout))
-        batch = self._handing_over.next_batch(count, timeout)
+        batch = self.member.next_batch(count, timeout)
         if session is not None and session.is_unresolved:  # a commit inside the revoke callback of this very call
             session.raise_failure()
         return self._deserializers.records(batch)
 
     def _tell_lag(self) -> None:
-        """Report how far the group's offsets are behind the input, if statistics have come since the last call."""
-        ends = self._library.take_stable_ends()
-        if ends is not None and (lag := self.member.lag(ends)) and lag != self._lag_told:
+        """Report how far the group's offsets are behind the input, if statistics have told since the last call.
+
+        Partitions of which nothing was handed over since they were assigned are left out.
+        """
+        if (ends := self._library.take_stable_ends()) is None:
+            return
+        first_offsets = {partition: position.first_offset for partition, position in self._handed.work.ours.items()}
+        committed = {**self._handed.next_offsets, **first_offsets}
+        known = self._membership.assigned & committed.keys() & ends.keys()
+        lag = {p: max(0, ends[p] - committed[p]) for p in known if committed[p] >= 0}
+        if lag and lag != self._lag_told:
             self._lag_told = lag
             self._hook(LagMeasured(records=lag))
 
@@ -187,7 +190,7 @@ class EosConsumer:
         with session.block.reading:
             self._missing.require()
             while True:
-                batch = self._handing_over.next_batch(count, timeout)
+                batch = self.member.next_batch(count, timeout)
                 session.raise_failure()
                 session.block.check()
                 records = self._events.records(batch)
@@ -205,12 +208,12 @@ class EosConsumer:
         before the first record from there is handed over: what was written meanwhile is skipped. Where that matters,
         seek to the high watermark that ``get_watermark_offsets`` returns.
         """
-        self._handing_over.seek(partition)
+        self.member.seek(partition)
 
     @owned(alone=True, but_for_callbacks=True)
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the next offset that is handed over, also where records wait that the library has counted already."""
-        return self._handing_over.position(partitions)
+        return self.member.position(partitions)
 
     @owned()
     def pause(self, partitions: list[TopicPartition]) -> None:

@@ -152,5 +152,4 @@ def _text(value: bytes | None) -> str:
 
 def error_of(letter: Record) -> str:
     """Return the error that ``letter`` tells, empty if it tells none."""
-    headers = dict(letter.headers() or [])
-    return (headers.get("eos.error") or b"").decode(errors="replace")
+    return _text(dict(letter.headers() or []).get("eos.error"))

@@ -385,7 +385,7 @@ class TransactionSteps:
             duration_s=self._clock() - attempt.began_at,
             generation=generation,
             inside_revoke=attempt.was_sent_inside_revoke,
-            poll_to_commit_s=self._clock() - self._consumer.handing_over.work_since if positions else None,
+            poll_to_commit_s=self._clock() - self._consumer.work_since if positions else None,
         )
         self._consumer.settle(positions)
         self.settled()

@@ -21,7 +21,7 @@ from eos_client.clients.input_events import InputEvents
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.callback_guard import CallbackGuard
-from eos_client.confluent.consumer import handing_over, library_consumer, partition_parts
+from eos_client.confluent.consumer import confluent_consumer, library_consumer, partition_parts
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.fetched_records import FetchedRecords
 from eos_client.confluent.consumer.fetching import Fetching
@@ -175,7 +175,7 @@ def _revocation_is_not_undone() -> Patch:
 
 @contextlib.contextmanager
 def _goes_on_without_a_start() -> Iterator[None]:
-    unheard = mock.patch.object(handing_over, "forbidden_reset", return_value=None)
+    unheard = mock.patch.object(confluent_consumer, "forbidden_reset", return_value=None)
     with unheard, mock.patch.object(StartOffsets, "require_starts", return_value=None):
         yield
 

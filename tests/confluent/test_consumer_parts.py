@@ -432,7 +432,7 @@ def written_from_outside(path: Path) -> Iterator[str]:
                 yield f"{path.name}:{node.lineno} {ast.unparse(node)}"
 
 
-@pytest.mark.parametrize("name", ["confluent_consumer", "fetching", "handing_over", "membership"])
+@pytest.mark.parametrize("name", ["confluent_consumer", "fetching", "membership"])
 def test_no_part_changes_the_state_of_another(name):
     assert list(written_from_outside(PACKAGE / "confluent" / "consumer" / f"{name}.py")) == []
 

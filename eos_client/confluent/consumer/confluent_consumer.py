@@ -6,17 +6,27 @@ sessions and the loop hold this consumer, and the parts that they need of it.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from eos_client.config import safe_consumer_settings
+from eos_client.confluent.consumer.fetched_records import Batch, RecordRun, last_good, without
 from eos_client.confluent.consumer.fetching import Fetching
-from eos_client.confluent.consumer.handing_over import HandingOver
 from eos_client.confluent.consumer.library_consumer import ConsumerFactory, LibraryConsumer, ResetPolicy
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
+from eos_client.confluent.consumer.read_positions import behind_the_end, forbidden_reset, topic_replaced
 from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.failures import consumer_closed, consumer_errors
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
@@ -24,13 +34,17 @@ from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import CommittedOffset, InputPartition, InputPosition, InputPositions
 from eos_client.ports import Clock, MembershipSnapshot, keys_of
 
+_BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
+"""Logical offsets that lie before whatever was handed over and is not committed."""
+
 
 class ConfluentConsumer:
     """Hands records over, keeps their positions, settles them, and leaves the group within a limit.
 
     ``commit_starts`` is asked to commit where newly assigned partitions start; it returns whether later owners will
     find it. ``report`` is told what ``close`` could not do or does not raise, and what keeps records waiting.
-    ``settings`` are librdkafka's, with the defaults of this package.
+    ``settings`` are librdkafka's, with the defaults of this package. ``work_since``: when the first record of the open
+    work was handed over, by the clock.
     ``was_left_behind``: the client library did not let go in time, so leaving the group was not confirmed.
     """
 
@@ -41,9 +55,8 @@ class ConfluentConsumer:
         gate: CommitGate,
         commit_starts: Callable[[InputPositions], bool],
         report: Callable[[str], None],
-        *,
-        factory: ConsumerFactory = Consumer,
         clock: Clock,
+        factory: ConsumerFactory | None,
     ) -> None:
         self._ownership = ownership
         self._clock = clock
@@ -51,13 +64,13 @@ class ConfluentConsumer:
         self._commit_starts_for_group = commit_starts
         self._may_commit_by_hand = False
         self.gate = gate
-        self.library = LibraryConsumer(safe_consumer_settings(settings), factory, clock)
+        self.library = LibraryConsumer(safe_consumer_settings(settings), factory or Consumer, clock)
         self.settings: Mapping[str, Any] = self.library.settings
         self.parts = parts = PartitionParts(self.library, self._commit_starts, report, clock)
         self.handed, self.plain = parts.handed, parts.plain
         self.membership = Membership(self.library, ownership, parts)
         self.fetching = Fetching(self.library, self.membership, ownership, parts, report, clock)
-        self.handing_over = HandingOver(self.library, self.membership, parts, self.fetching, clock)
+        self.work_since = 0.0
         self.was_left_behind = False
 
     # -- what is known -----------------------------------------------------------------------------------------------
@@ -66,16 +79,6 @@ class ConfluentConsumer:
     def positions(self) -> InputPositions:
         """Uncommitted work by partition."""
         return self.handed.work.positions
-
-    def lag(self, ends: Mapping[InputPartition, int]) -> dict[InputPartition, int]:
-        """Return how many offsets lie between what is committed and ``ends``, by partition that is ours.
-
-        Partitions of which nothing was handed over since they were assigned are left out.
-        """
-        ours, next_offsets = self.handed.work.ours, self.handed.next_offsets
-        committed = {**next_offsets, **{partition: position.first_offset for partition, position in ours.items()}}
-        known = self.membership.assigned & committed.keys() & ends.keys()
-        return {p: max(0, ends[p] - committed[p]) for p in known if committed[p] >= 0}
 
     @owned()
     def snapshot(self) -> MembershipSnapshot:
@@ -88,19 +91,126 @@ class ConfluentConsumer:
             raise consumer_closed()
 
     @owned()
-    def put_back(self, batch: Sequence[Any]) -> None:
-        """Take back the unprocessed end of the last batch; the next call returns it first."""
-        self.handing_over.put_back(batch)
-
-    # -- serving callbacks, going back -------------------------------------------------------------------------------
-
-    @owned()
     def serve_errors(self) -> None:
         """Let the client library report why it is not connected, also inside a call that fetches.
 
         What else it hands over meanwhile, a fatal error that it tells once or a record, comes with a later call.
         """
         self.fetching.fetch_for_later(1, 0)
+
+    # -- what is handed over -----------------------------------------------------------------------------------------
+    #
+    # A record that comes from elsewhere than where its partition was to go on is not handed over, nor one of a topic
+    # that was replaced; the application's seeks and what it puts back change what comes next.
+
+    def next_batch(self, count: int, timeout: float) -> list[Any]:
+        """Return up to ``count`` messages within ``timeout`` seconds, and count them as handed over."""
+        count = operator.index(count)  # the client library takes a TypeError for an exception out of a callback
+        self.fetching.require_not_given_up()
+        self.parts.starts.require_starts()
+        if self.membership.needs_sync:
+            self.fetching.drain()
+        batch = self._take(count) if self.parts.records else None
+        return self._hand_over(batch or self.fetching.fetch_in_time(count, timeout))
+
+    def _take(self, count: int) -> Batch:
+        """Take what waits and is ready; what serving callbacks has left, single records, is no batch by itself."""
+        records, paused = self.parts.records, self.library.paused_by_application
+        if 0 < (ready := len(records.ready(paused))) < count:
+            self.fetching.fetch_for_later(count - ready, 0)
+        messages = records.take(count, self.library.paused_by_application) if count > 0 else []
+        return Batch(messages, one_topic=self.membership.is_of_one_topic)
+
+    def _hand_over(self, batch: Batch) -> list[Any]:
+        """Count records as uncommitted work and return them, up to the first that may not be handed over."""
+        for topic in self.fetching.replaced_topics:
+            return self._stop_at(batch, 0, topic_replaced(topic))
+        messages, handed, reads = batch.messages, self.handed, self.parts.reads
+        if messages and not handed.work.positions:
+            self.work_since = self._clock()
+        for run in batch.runs:
+            if not run.is_error:
+                if reads.misses(run):
+                    return self._stop_at_misplaced(batch, run)
+                reads.read(run)
+                generation, epoch = (
+                    self.membership.synced_generation,
+                    last_good(messages, run.start, run.stop).leader_epoch(),
+                )
+                handed.handed_over(run.partition, run.first_offset, run.next_offset, generation, epoch)
+            else:
+                self.library.note_fatal(messages[run.start : run.stop])
+            refusal = forbidden_reset(run.partition, messages[run.stop - 1])
+            if refusal is not None:
+                return self._stop_at(batch, run.stop - 1, refusal)
+        return messages
+
+    def _stop_at(self, batch: Batch, place: int, refusal: KafkaException) -> list[Any]:
+        """Hand over what lies before ``place``; the rest is kept, and refused as soon as it comes first."""
+        self.parts.records.put_first(batch.messages[place:])
+        if place == 0:
+            self.handed.journal = None
+            raise refusal
+        return batch.messages[:place]
+
+    def _stop_at_misplaced(self, batch: Batch, run: RecordRun) -> list[Any]:
+        """Seek again where the log has the position that the library has left, else find out who may go on."""
+        parts, partition = self.parts, run.partition
+        expected, end = parts.reads.expected(partition), self.library.end_of(partition)
+        if (end is None or end >= expected) and parts.reads.may_seek_again(partition):
+            parts.seeks.seek(partition, expected)
+            self._keep_others(batch, run)
+        elif self.membership.is_by_pattern(partition.topic):
+            self._keep_others(batch, run)
+            parts.begin_anew(frozenset({partition}))
+        else:
+            return self._stop_at(batch, run.start, behind_the_end(partition, expected, run.first_offset))
+        return batch.messages[: run.start]
+
+    def _keep_others(self, batch: Batch, run: RecordRun) -> None:
+        """Drop everything from ``run`` on that is of its partition, and keep the rest for later."""
+        misplaced = frozenset({run.partition})
+        self.parts.records.drop_of(misplaced)
+        self.parts.records.put_first(without(misplaced, batch.messages[run.start :]))
+
+    @owned()
+    def put_back(self, batch: Sequence[Any]) -> None:
+        """Take back the unprocessed end of the last batch; the next call returns it first."""
+        is_outermost = self.handed.begin_change()
+        returned = Batch(list(batch))
+        first_offsets = {run.partition: run.first_offset for run in reversed(returned.runs) if not run.is_error}
+        for partition, first_offset in first_offsets.items():
+            self.handed.taken_back(partition, first_offset)
+            self.parts.reads.goes_on_at(partition, first_offset)
+        self.parts.records.put_first(returned.messages)
+        self.handed.end_change(is_outermost=is_outermost)
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Continue at ``partition.offset``; records of it that wait to be handed over are dropped."""
+        is_outermost = self.handed.begin_change()
+        self.library.raw.seek(partition)
+        key = InputPartition(partition.topic, partition.partition)
+        if partition.offset >= 0 or partition.offset in _BACK:
+            self.handed.sought(key, partition.offset)
+        self.parts.go_on_at([partition])
+        self.parts.records.drop_of(frozenset({key}))
+        self.parts.rewinding.forget(frozenset({key}))
+        self.handed.end_change(is_outermost=is_outermost)
+
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return the next offset that is handed over, also where records wait that the library has counted already."""
+        self.handed.undo()
+        positions: list[TopicPartition] = self.library.raw.position(partitions)
+        waiting = {partition: first for partition, (first, _) in self.parts.records.spans().items()}
+        for position in positions:
+            key = InputPartition(position.topic, position.partition)
+            is_open = self.handed.journal is not None
+            first = self.handed.next_offsets.get(key) if is_open else waiting.get(key)
+            if first is not None and first >= 0:
+                position.offset = first
+            elif is_open or key in self.parts.starts.waiting:  # the library may have counted what nobody was given
+                position.offset = OFFSET_INVALID
+        return positions
 
     # -- what becomes of the work ------------------------------------------------------------------------------------
 

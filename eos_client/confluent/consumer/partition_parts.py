@@ -17,7 +17,6 @@ from eos_client.core.hand_over import HandOver
 from eos_client.core.model import InputPartition, Partitions
 from eos_client.ports import Clock, keys_of
 
-_UNTOLD = (RuntimeError, KafkaException)
 _GROUP_DECIDES = (OFFSET_INVALID, OFFSET_STORED)
 
 
@@ -90,7 +89,7 @@ class PartitionParts:
 
         Called inside on_assign: what fails here is tried again, and reported, by the next fetch.
         """
-        with contextlib.suppress(*_UNTOLD):
+        with contextlib.suppress(RuntimeError, KafkaException):
             self.starts.fix()
 
     def departed(self, partitions: Partitions) -> None:
