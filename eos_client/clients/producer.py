@@ -155,13 +155,9 @@ class EosProducer:
                     f"the producer {self.transactional_id!r} has an open transaction with another consumer: end that "
                     "one first, by blocks with that consumer until the outcome is not SKIPPED"
                 )
+            in_doubt = session is not None and session.handle_in_doubt
             session = TransactionSession(
-                member,
-                self.adapter,
-                hook=self._hook,
-                counters=self.counters,
-                clock=self._clock,
-                handle_in_doubt=session is not None and session.handle_in_doubt,
+                member, self.adapter, self._hook, self.counters, self._clock, handle_in_doubt=in_doubt
             )
         self._session = consumer.open_work.join(session)
         return self._session

@@ -8,6 +8,7 @@ stable committed offsets tells which way it was. librdkafka has no KIP-890 part 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 import tenacity
@@ -26,26 +27,19 @@ _READ_TIMEOUT_S = 5.0
 _UNKNOWN = "unknown"
 
 
+@dataclass(eq=False, repr=False)
 class Recovery:
     """Takes note of failures, and reports them in one event once a commit has got through again."""
 
-    def __init__(
-        self,
-        consumer: ConfluentConsumer,
-        producer: ConfluentProducer,
-        hook: EventHook,
-        counters: Counters,
-        clock: Clock,
-    ) -> None:
-        self._consumer = consumer
-        self._producer = producer
-        self._hook = hook
-        self._counters = counters
-        self._clock = clock
-        self._first: Callable[..., ProducerRecovered] | None = None
-        self._failed_at = 0.0
-        self._failures = 0
-        self._outcome = ""
+    _consumer: ConfluentConsumer
+    _producer: ConfluentProducer
+    _hook: EventHook
+    _counters: Counters
+    _clock: Clock
+    _first: Callable[..., ProducerRecovered] | None = field(default=None, init=False)
+    _failed_at: float = field(default=0.0, init=False)
+    _failures: int = field(default=0, init=False)
+    _outcome: str = field(default="", init=False)
 
     def failed(self, error: EosError) -> None:
         """Note a failure before anything is done about it."""

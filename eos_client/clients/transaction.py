@@ -20,7 +20,7 @@ from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import is_in_call
 from eos_client.core.model import InputPartition, InputPositions, Outcome, named, record_count
 from eos_client.core.transaction_lifecycle import OUTCOME_OPEN, UNFINISHED, Event
-from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted, log_event, safe_hook
+from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted
 from eos_client.ports import Clock, OutputRecord
 
 _ANSWER_WAIT_S = 5.0
@@ -56,28 +56,20 @@ class TransactionSession:
         self,
         consumer: ConfluentConsumer,
         producer: ConfluentProducer,
-        *,
+        hook: EventHook,
+        counters: Counters,
         clock: Clock,
-        hook: EventHook = log_event,
-        counters: Counters | None = None,
+        *,
         handle_in_doubt: bool = False,
     ) -> None:
         """``handle_in_doubt``: as the session said that has used the producer so far."""
         self._consumer = consumer
         self._producer = producer
-        self._hook = safe_hook(hook)
+        self._hook = hook
         self._clock = clock
-        self.counters = counters or Counters()
         self.block = BlockState()
         self._steps = TransactionSteps(
-            consumer,
-            producer,
-            clock=clock,
-            hook=self._hook,
-            counters=self.counters,
-            handle_in_doubt=handle_in_doubt,
-            told=self._told,
-            raise_failure=self.raise_failure,
+            consumer, producer, hook, counters, clock, self._told, self.raise_failure, handle_in_doubt=handle_in_doubt
         )
         self._calls_at_work = 0
         self._failure: errors.EosError | None = None

@@ -91,13 +91,13 @@ class TransactionSteps:
         self,
         consumer: ConfluentConsumer,
         producer: ConfluentProducer,
-        *,
-        clock: Clock,
         hook: EventHook,
         counters: Counters,
-        handle_in_doubt: bool,
+        clock: Clock,
         told: TellOutcome,
         raise_failure: Callable[[], None],
+        *,
+        handle_in_doubt: bool,
     ) -> None:
         """``told`` hears how each attempt ended; ``raise_failure`` raises what a rebalance callback could not."""
         self._consumer = consumer

@@ -23,7 +23,7 @@ from eos_client.clients.producer import EosProducer
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.core.commit_gate import CommitAttempt, CommitDecision
-from eos_client.observe import Event
+from eos_client.observe import Counters, Event
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 from tests.verification.protocols import LATEST_VERSION
 from tests.verification.tables import table
@@ -77,7 +77,7 @@ def row(bootstrap: str, partitions: int) -> tuple[list[object], bool]:
     settings = {"bootstrap.servers": bootstrap, "group.id": topic, "group.protocol": "consumer"}
     consumer = EosConsumer(settings, hook=quiet)
     producer = EosProducer({"bootstrap.servers": bootstrap, "transactional.id": topic})
-    session = TransactionSession(consumer.member, producer.adapter, hook=quiet, clock=MONOTONIC_CLOCK)
+    session = TransactionSession(consumer.member, producer.adapter, quiet, Counters(), MONOTONIC_CLOCK)
     consumer.subscribe([topic])
     consume_all(consumer, partitions)
     ruling, snapshot = session._steps.decide()

@@ -12,6 +12,7 @@ from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import InputPartition, Outcome, ProducerLimits
 from eos_client.core.transaction_lifecycle import Event
 from eos_client.loop import exactly_once_loop
+from eos_client.observe import Counters
 
 ENDLESS_S = 10_000.0
 
@@ -159,7 +160,7 @@ class ScriptedSession(TransactionSession):
     """Ends as `script` says, then always with a commit; remembers when it was asked and what is held."""
 
     def __init__(self, consumer, producer, *, clock):
-        super().__init__(consumer, producer, hook=lambda event: None, clock=clock)
+        super().__init__(consumer, producer, lambda event: None, Counters(), clock)
         self._fakes: Any = (consumer, clock)
         self.script: list[Outcome] = []
         self.ended_at: list[float] = []
