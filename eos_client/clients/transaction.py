@@ -157,15 +157,12 @@ class TransactionSession:
 
     def refuse_within_a_step(self, call: str) -> None:
         """Raise TransactionStateError for a ``call`` by a callback or a signal handler inside a step of ours."""
-        if self._is_within_a_step():
+        if _STEPS.are_under_way(self):
             raise misplaced_call(
                 f"{call} while a block begins or ends, or its transaction is ended, by a callback or a signal handler: "
                 "what becomes of its records is not settled yet. Let the callback or handler return, or raise, and "
                 "make that call then"
             )
-
-    def _is_within_a_step(self) -> bool:
-        return _STEPS.are_under_way(self)
 
     def refuse_inside_a_call(self, what: str, *, is_writing: bool) -> None:
         """Raise TransactionStateError where ``what`` happens inside a call of the clients, or while a block writes."""
@@ -298,13 +295,13 @@ class TransactionSession:
 
     def leave_broken_block(self) -> None:
         """Begin the end of a block that was left, and could not do so itself."""
-        if self.block.is_broken_off and not self._is_within_a_step():
+        if self.block.is_broken_off and not _STEPS.are_under_way(self):
             self.leave_block()
 
     def conclude_block(self) -> None:
         """Find out what became of a block that was left, unless its end is under way."""
         self.leave_broken_block()
-        if self._leaving is not None and not self._is_within_a_step():
+        if self._leaving is not None and not _STEPS.are_under_way(self):
             self.conclude()
 
     def left_block(self) -> None:

@@ -141,16 +141,12 @@ class Membership:
         if self._listener is not None:
             stays = self.stays_a_member
             self._library.call(lambda: serve_before_close(self._library.raw, unsubscribe=not stays))
-            if stays:
-                self._revoke_before_close()
+            if stays and not self._revoked_before_close:
+                self._revoked_before_close = True
+                if self.assigned:
+                    self._callback(self._revoked_from_us, to_kafka(self.assigned))
         self.is_closed = True
         MEMBERS.leaves(self._ownership)
-
-    def _revoke_before_close(self) -> None:
-        if not self._revoked_before_close:
-            self._revoked_before_close = True
-            if self.assigned:
-                self._callback(self._revoked_from_us, to_kafka(self.assigned))
 
     def _leave_at_exit(self) -> Completion | None:
         return None if self.is_closed or not self._ownership.may_end else self._leave_unclosed()

@@ -41,14 +41,11 @@ class TopicIdentities:
         """Take note of a line; called while the consumer is polled."""
         changed = _CHANGED.search(str(arguments[-1]))
         if changed is not None and changed["id"] != _NO_ID:
-            self._note(changed["topic"], changed["id"])
+            known = self._ids.setdefault(changed["topic"], [])
+            if (
+                changed["id"] not in known
+            ):  # an older one comes again from a broker that has not heard of the change yet
+                if known:
+                    self._replaced.add(changed["topic"])
+                known.append(changed["id"])
         self._application_log.log(level, text, *arguments)
-
-    def _note(self, topic: str, topic_id: str) -> None:
-        """Take note of an id; an older one comes again from a broker that has not heard of the change yet."""
-        known = self._ids.setdefault(topic, [])
-        if topic_id in known:
-            return
-        if known:
-            self._replaced.add(topic)
-        known.append(topic_id)
