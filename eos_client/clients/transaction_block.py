@@ -179,7 +179,12 @@ class Transaction:
         self.reason = _BROKEN_OFF
         try:
             session.leave_block()
-            self._end(session, failure, error)
+            if failure is not None:
+                session.end_failed(failure)
+            elif error is not None:
+                session.abort(f"the block raised {text_of(error)}")
+            else:
+                session.end()
         except EosError as raised:
             if self.outcome is None:
                 unknown = "its commit was sent, and the outcome is not known yet"
@@ -188,14 +193,6 @@ class Transaction:
         finally:  # also when a callback of the application has raised
             session.left_block()
         return error is not None and error is failure and ends_quietly
-
-    def _end(self, session: TransactionSession, failure: BaseException | None, error: BaseException | None) -> None:
-        if failure is not None:
-            session.end_failed(failure)
-        elif error is not None:
-            session.abort(f"the block raised {text_of(error)}")
-        else:
-            session.end()
 
 
 def _is_writing(session: TransactionSession) -> bool:

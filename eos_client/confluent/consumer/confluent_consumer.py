@@ -10,20 +10,12 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_INVALID,
-    OFFSET_STORED,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError, KafkaException
 
 from eos_client.config import safe_consumer_settings
 from eos_client.confluent.consumer.fetched_records import Batch, RecordRun, last_good, without
 from eos_client.confluent.consumer.fetching import Fetching
-from eos_client.confluent.consumer.library_consumer import ConsumerFactory, LibraryConsumer, ResetPolicy
+from eos_client.confluent.consumer.library_consumer import ConsumerFactory, LibraryConsumer, ResetPolicy, TopicPartition
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.read_positions import behind_the_end, forbidden_reset, topic_replaced
@@ -133,10 +125,8 @@ class ConfluentConsumer:
                 if reads.misses(run):
                     return self._stop_at_misplaced(batch, run)
                 reads.read(run)
-                generation, epoch = (
-                    self.membership.synced_generation,
-                    last_good(messages, run.start, run.stop).leader_epoch(),
-                )
+                generation = self.membership.synced_generation
+                epoch = last_good(messages, run.start, run.stop).leader_epoch()
                 handed.handed_over(run.partition, run.first_offset, run.next_offset, generation, epoch)
             else:
                 self.library.note_fatal(messages[run.start : run.stop])

@@ -77,11 +77,6 @@ class Batch:
             self._runs = list(runs(self.messages, one_topic=self._one_topic))
         return self._runs
 
-    @property
-    def partitions(self) -> frozenset[InputPartition]:
-        """The partitions of its messages."""
-        return frozenset(run.partition for run in self.runs)
-
     def without(self, partitions: frozenset[InputPartition]) -> Batch:
         """Return the messages that are not of ``partitions``."""
         return self.of(run for run in self.runs if run.partition not in partitions)

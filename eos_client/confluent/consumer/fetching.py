@@ -152,7 +152,7 @@ class Fetching:
 
         Handed over, such records would overtake those of their partition that wait.
         """
-        coming = self._library.paused_by_application & batch.partitions
+        coming = self._library.paused_by_application & {run.partition for run in batch.runs}
         if not coming:
             return batch
         self._library.pause(coming)
