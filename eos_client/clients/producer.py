@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from eos_client.clients.consumer import EosConsumer
 
-_TIMEOUT = "transaction.timeout.ms"
 _NEVER_BUILT = NeverBuilt("Producer has been closed")
 
 
@@ -68,7 +67,7 @@ class EosProducer:
         merged = merged_settings("EosProducer", config, settings)
         self._serializers = Serializers.taken_from(merged) or None
         self.counters = counters or Counters()
-        if merged.get(_TIMEOUT) is None:  # long enough for a consumer with the usual gate
+        if merged.get("transaction.timeout.ms") is None:  # long enough for a consumer with the usual gate
             usual_s = GateSettings().hold_limit_s + (limits or ProducerLimits()).commit_timeout_s
             shortest_timeout_s = max(shortest_timeout_s, usual_s)
         self._hook = safe_hook(hook)

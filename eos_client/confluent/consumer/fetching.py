@@ -2,10 +2,6 @@
 
 ``consume`` of the client library may collect records, run a revoke callback and then return what it had collected
 before it.
-
-A call that an asynchronous exception has broken off leaves its journal open (``eos_client.core.hand_over``). The next
-call that fetches then goes back, in every partition, to the first record that was not handed over, and asks whether
-librdkafka has given the client up, which it tells once.
 """
 
 from __future__ import annotations
@@ -223,6 +219,7 @@ class Fetching:
     def begin(self) -> None:
         """Begin a call that takes records from the client library; makes good what an earlier one has left undone.
 
+        One that an asynchronous exception has broken off has left its journal open (``eos_client.core.hand_over``).
         Nothing more is handed over by a closed consumer, so there is nothing to make good.
         """
         membership = self._membership
@@ -250,7 +247,7 @@ class Fetching:
         parts, raw = self._parts, self._library.raw
         parts.handed.undo()
         parts.records.drop_records()
-        self._library.ask_whether_fatal()
+        self._library.ask_whether_fatal()  # it tells that once
         if (goals := parts.rewinding.take_plan()) is not None:
             self._book_rewind(goals)
         assigned = raw.assignment()

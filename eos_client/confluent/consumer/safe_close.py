@@ -110,7 +110,7 @@ class Members:
 
     def joins(self, member: object, group: object, leave: Leave) -> None:
         """Note that ``member`` is about to join ``group``, after freeing dropped members of it."""
-        if self._has_another(member, group):
+        if any(known() is not member for known, (its, _) in self._members.copy().items() if its == group):
             gc.collect()
         self._members[weakref.ref(member, self._forget)] = group, weakref.WeakMethod(leave)
 
@@ -128,9 +128,6 @@ class Members:
 
     def _forget(self, known: weakref.ref[object]) -> None:
         self._members.pop(known, None)
-
-    def _has_another(self, member: object, group: object) -> bool:
-        return any(known() is not member for known, (its, _) in self._members.copy().items() if its == group)
 
 
 MEMBERS = Members()

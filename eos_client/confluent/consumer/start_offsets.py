@@ -111,10 +111,6 @@ class StartOffsets:
         """
         self._places.update(places)
 
-    def _place_of(self, partition: InputPartition, committed: int | None) -> int | None:
-        before, place = self._places.pop(partition, (None, committed))
-        return place if before == committed else committed
-
     def fix(self) -> None:
         """With ``latest``, give the assigned partitions that have no committed offset one: the end as it is now.
 
@@ -227,7 +223,11 @@ class StartOffsets:
         answer = self._library.stable(asked) if asked else {}
         known: dict[InputPartition, int | None] = dict(answer or {})
         if self._library.reset_policy is ResetPolicy.LATEST:
-            self._look_up_ends(asked - known.keys())
+            # Each end once: it counts as of now, whenever it can be committed.
+            for partition in sorted(p for p in asked - known.keys() if self._starts[p].end is None):
+                if (end := self._library.end_of(partition)) is None:
+                    break
+                self._starts[partition].end = end
         if answer is not None:
             ends = {p: end for p in partitions - known.keys() if (end := self._starts[p].end) is not None}
             if ends and self._commit(ends):
@@ -235,17 +235,10 @@ class StartOffsets:
             if self._library.reset_policy is not ResetPolicy.LATEST:
                 known.update(dict.fromkeys(asked - known.keys()))
         for partition, offset in known.items():
-            self._starts[partition].learn(self._place_of(partition, offset))
+            before, place = self._places.pop(partition, (None, offset))
+            self._starts[partition].learn(place if before == offset else offset)
         self._ask_at = self._clock() + _ASK_AGAIN_S
         return answer is not None
-
-    def _look_up_ends(self, partitions: Iterable[InputPartition]) -> None:
-        """Take down each partition's end once: it counts as of now, whenever it can be committed."""
-        for partition in sorted(p for p in partitions if self._starts[p].end is None):
-            end = self._library.end_of(partition)
-            if end is None:
-                return
-            self._starts[partition].end = end
 
     def _position(self, arrived: Mapping[InputPartition, int]) -> set[InputPartition]:
         """Seek the partitions whose start is known where that is needed, and return those."""
