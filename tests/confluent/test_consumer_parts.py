@@ -17,8 +17,7 @@ from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import ChosenPositions
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
-from eos_client.confluent.consumer.read_positions import ReadPositions
-from eos_client.confluent.consumer.rewinding import Rewinding, Seeks
+from eos_client.confluent.consumer.rewinding import ReadPositions, Rewinding, Seeks
 from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.hand_over import HandOver
 from eos_client.core.model import UNJOINED, InputPartition, InputPosition

@@ -10,8 +10,7 @@ from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Topic
 from eos_client.confluent.consumer.fetched_records import FetchedRecords
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
-from eos_client.confluent.consumer.read_positions import ReadPositions
-from eos_client.confluent.consumer.rewinding import Rewinding, Seeks
+from eos_client.confluent.consumer.rewinding import ReadPositions, Rewinding, Seeks
 from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.core.hand_over import HandOver
 from eos_client.core.model import InputPartition, Partitions

@@ -16,8 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING
 
 from eos_client.confluent.consumer.fetched_records import Batch
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer, ResetPolicy
-from eos_client.confluent.consumer.read_positions import no_offset
-from eos_client.confluent.consumer.rewinding import Seeks
+from eos_client.confluent.consumer.rewinding import Seeks, no_offset
 from eos_client.core.model import InputPartition, named
 
 _ASK_AGAIN_S = 0.5
