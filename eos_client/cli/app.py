@@ -15,7 +15,7 @@ from rich.console import Console
 from eos_client import __version__
 from eos_client.cli.broker import serve_broker
 from eos_client.cli.demo.session import DemoOptions, GroupProtocol, run_demo
-from eos_client.cli.demo_spark.session import run_spark_demo
+from eos_client.cli.demo.spark_session import run_spark_demo
 from eos_client.cli.doctor import DoctorOptions, diagnose, report
 from eos_client.cli.failures import ExitCode, exit_code_table, failures_reported
 from eos_client.cli.logs import LogFormat, LogStream, configure_logs

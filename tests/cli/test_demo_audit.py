@@ -3,10 +3,8 @@ from typing import Any
 
 import pytest
 
-from eos_client.cli.demo.audit import Findings, OutputAudit
 from eos_client.cli.demo.job.invoice import invoice_of
-from eos_client.cli.demo.verdict import Verdict
-from eos_client.cli.demo_spark.verdict import checksum_in, receipt_of
+from eos_client.cli.demo.verdict import Findings, OutputAudit, checksum_in, receipt_audit, receipt_of
 
 LINES = {0: [b"first", b"same", b"same"], 1: [b"other"]}
 CLEAN = Findings(inputs=4, outputs=4)
@@ -97,30 +95,32 @@ def test_the_examples_are_few() -> None:
 
 
 @pytest.mark.parametrize(
-    "verdict",
+    ("findings", "lines", "loaded", "behind"),
     [
-        Verdict(Findings(inputs=4, outputs=4, missing=1), 4, 4, 0, {}),
-        Verdict(Findings(inputs=4, outputs=4, doubled=1), 4, 4, 0, {}),
-        Verdict(Findings(inputs=4, outputs=4, of_unknown_origin=1), 4, 4, 0, {}),
-        Verdict(Findings(inputs=4, outputs=4, out_of_order=1), 4, 4, 0, {}),
-        Verdict(Findings(inputs=4, outputs=4, altered=1), 4, 4, 0, {}),
-        Verdict(CLEAN, 4, 5, 0, {}),
-        Verdict(CLEAN, 5, 4, 0, {}),
-        Verdict(CLEAN, 4, 4, 0, {2: (10, 12)}),
+        (Findings(inputs=4, outputs=4, missing=1), 4, 4, {}),
+        (Findings(inputs=4, outputs=4, doubled=1), 4, 4, {}),
+        (Findings(inputs=4, outputs=4, of_unknown_origin=1), 4, 4, {}),
+        (Findings(inputs=4, outputs=4, out_of_order=1), 4, 4, {}),
+        (Findings(inputs=4, outputs=4, altered=1), 4, 4, {}),
+        (CLEAN, 4, 5, {}),
+        (CLEAN, 5, 4, {}),
+        (CLEAN, 4, 4, {2: (10, 12)}),
     ],
     ids=["missing", "doubled", "unknown", "reordered", "altered", "loaded twice", "not all loaded", "offsets behind"],
 )
-def test_one_wrong_thing_is_enough_for_the_verdict(verdict: Any) -> None:
-    assert [holds for _claim, holds, _figures in verdict.checks].count(False) == 1
+def test_one_wrong_thing_is_enough_for_the_verdict(findings: Any, lines: int, loaded: int, behind: Any) -> None:
+    checks = findings.worker_checks(lines, loaded, behind)
+    assert [holds for _claim, holds, _figures in checks].count(False) == 1
 
 
 def test_outputs_of_aborted_transactions_are_no_fault() -> None:
-    assert all(holds for _claim, holds, _figures in Verdict(CLEAN, 4, 4, 137, {}).checks)
+    checks = Findings(inputs=4, outputs=4, hidden=137).worker_checks(4, 4, {})
+    assert all(holds for _claim, holds, _figures in checks)
 
 
 def of_stream(outputs: Any) -> Findings:
     """Receipts of three records, two of them with one key; ``outputs``: offset, key and checksum of each."""
-    audit = OutputAudit(receipt_of, checksum_in, ("source.partition", "source.offset"), by_key=True)
+    audit = receipt_audit()
     for offset, line in enumerate((b"a1", b"a2", b"b1")):
         audit.expect(0, offset, line)
     for offset, key, checksum in outputs:

@@ -4,12 +4,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from eos_client.cli.demo.audit import Findings
-from eos_client.cli.demo.display import Display, Progress, show_outcome
-from eos_client.cli.demo.verdict import Verdict
-from eos_client.cli.demo.worker import Tally, Worker
+from eos_client.cli.demo.display import Display, StalledError
+from eos_client.cli.demo.verdict import Findings
+from eos_client.cli.demo.worker import Worker
 
-GOOD = Verdict(Findings(inputs=500, outputs=500), lines=500, loaded=500, hidden=37, behind={})
+GOOD = Findings(inputs=500, outputs=500, hidden=37)
 
 
 def plain_console() -> Any:
@@ -20,16 +19,9 @@ def shown(console: Any) -> Any:
     return console.file.getvalue()
 
 
-def note_all(tally: Any, *entries: Any) -> Any:
-    for entry in entries:
-        tally.apply(entry)
-
-
 def test_a_worker_is_counted_by_its_log_lines() -> None:
-    tally = Tally()
-    tally.begin_life()
-    note_all(
-        tally,
+    tally = Worker("w1", [])
+    for entry in (
         {"event": "partitions_assigned"},
         {"event": "loop_progress", "records_in_per_s": 10, "generation_id": 4, "partitions": 2},
         {"event": "transaction_committed", "records_in": 10, "records_out": 11},
@@ -40,7 +32,8 @@ def test_a_worker_is_counted_by_its_log_lines() -> None:
         {"event": "loop_progress", "records_in_per_s": 2500, "generation_id": 5, "partitions": 1},
         {"event": "something_else"},
         {},
-    )
+    ):
+        tally.apply(entry)
     assert (tally.committed, tally.records_in) == (2, 11)
     assert (tally.skipped, tally.aborted, tally.rebalances) == (1, 1, 1)
     assert list(tally.incidents) == ["aborted a transaction of 5 records: lost", "rebuilt its producer: timed out"]
@@ -48,22 +41,22 @@ def test_a_worker_is_counted_by_its_log_lines() -> None:
 
 
 def test_a_second_life_owns_nothing_yet_and_goes_on_counting() -> None:
-    tally = Tally()
-    tally.begin_life()
-    note_all(
-        tally,
-        {"event": "loop_progress", "records_in_per_s": 10, "generation_id": 4, "partitions": 1},
-        {"event": "transaction_committed", "records_in": 10, "records_out": 10},
-    )
-    tally.begin_life()
-    assert (tally.lives, tally.partitions, tally.committed) == (2, 0, 1)
+    worker = Worker("w1", ["--no-such-option"])
+    for lives in (1, 2):
+        worker.start()
+        assert (worker.lives, worker.partitions, worker.committed) == (lives, 0, lives - 1)
+        worker.apply({"event": "loop_progress", "records_in_per_s": 10, "generation_id": 4, "partitions": 1})
+        worker.apply({"event": "transaction_committed", "records_in": 10, "records_out": 10})
+        assert worker.wait(60) == 2
+        assert (worker.partitions, worker.records_per_s, worker.state) == (0, 0, "failed (2)")
+    assert worker.wait(1) == 2
+    assert "No such option" in " ".join(worker.log_tail)
 
 
 def test_without_a_terminal_progress_is_plain_lines() -> None:
     console = plain_console()
-    worker = Worker("w1", [])
-    worker.tally.begin_life()
-    with Display(console, [worker], Progress(total=100, loaded=50, committed=40)) as display:
+    worker = Worker("w1", [], lives=1)
+    with Display(console, [worker], total=100, loaded=50, committed=40) as display:
         display.emit("w1 started")
         display.refresh()
     text = shown(console)
@@ -75,7 +68,7 @@ def test_without_a_terminal_progress_is_plain_lines() -> None:
 
 def test_plain_lines_are_seconds_apart() -> None:
     console = plain_console()
-    with Display(console, [], Progress(total=100, loaded=50)) as display:
+    with Display(console, [], total=100, loaded=50) as display:
         for _ in range(100):
             display.refresh()
     assert len(shown(console).splitlines()) == 1
@@ -84,29 +77,39 @@ def test_plain_lines_are_seconds_apart() -> None:
 def test_on_a_terminal_the_table_shows_every_worker() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=140)
     worker = Worker("w1", [])
-    note_all(worker.tally, {"event": "transaction_committed", "records_in": 1234, "records_out": 1, "generation": 9})
-    with Display(console, [worker], Progress(total=2000, loaded=1500, committed=1234)) as display:
+    worker.apply({"event": "transaction_committed", "records_in": 1234, "records_out": 1, "generation": 9})
+    with Display(console, [worker], total=2000, loaded=1500, committed=1234) as display:
         display.refresh()
         console.print(display._screen())
     assert all(text in shown(console) for text in ("w1", "1,234", "rebal.", "rec/s"))
 
 
 @pytest.mark.parametrize(
-    ("verdict", "complaints", "passed"),
+    ("findings", "complaint", "passed"),
     [
-        (GOOD, [], True),
-        (GOOD, ["w2 ended with status 9 after SIGTERM"], False),
-        (Verdict(Findings(inputs=500, outputs=499, missing=1), 500, 500, 0, {}), [], False),
+        (GOOD, "", True),
+        (GOOD, "w2 ended with status 9 after SIGTERM", False),
+        (Findings(inputs=500, outputs=499, missing=1), "", False),
     ],
 )
-def test_the_outcome_says_the_verdict_in_words(verdict: Any, complaints: Any, passed: Any) -> None:
+def test_the_outcome_says_the_verdict_in_words(findings: Findings, complaint: str, passed: bool) -> None:
     console = plain_console()
-    display = Display(console, [Worker("w1", [])], Progress(total=500))
+    display = Display(console, [Worker("w1", [])], total=500)
     display.emit("w1 killed (SIGKILL) while it owned 2 partitions")
-    assert show_outcome(display, verdict, complaints) is passed
+    checks = [*findings.worker_checks(500, 500, {}), ("workers stopped cleanly", not complaint, complaint)]
+    assert display.show_verdict(checks, findings) is passed
     text = shown(console)
     assert ("NOT EXACTLY ONCE" in text) is not passed
     assert "EXACTLY ONCE: 500 records" in text
     assert "w1 killed (SIGKILL)" in text
-    assert f"{verdict.hidden} more outputs" in text
-    assert all(complaint in text for complaint in complaints)
+    assert f"{findings.hidden} more outputs" in text
+    assert complaint in text
+
+
+def test_a_run_that_was_given_up_says_so_and_is_not_exactly_once_whatever_the_topics_hold() -> None:
+    console = plain_console()
+    with Display(console, [], total=500) as display:
+        raise StalledError("nothing moved")
+    assert display.show_verdict(GOOD.worker_checks(500, 500, {}), GOOD) is False
+    assert "given up: nothing moved" in shown(console)
+    assert "NOT EXACTLY ONCE" in shown(console)

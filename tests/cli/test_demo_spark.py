@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from eos_client.cli.demo_spark import session
-from eos_client.cli.demo_spark.stream import PROGRAM, SparkStream, StreamPlan
+from eos_client.cli.demo import spark_session
+from eos_client.cli.demo.spark_stream import PROGRAM, SparkStream
 from eos_client.errors import ConfigurationError, EmbeddedKafkaError
 from eos_client.testing.process_session import (
     members_of,
@@ -21,6 +21,8 @@ from eos_client.testing.process_session import (
     spark_executors,
     spark_python_workers,
 )
+from eos_client.testing.spark_connector import connector_jars
+from tests.support.waiting import wait_for
 
 ACTORS = """
 import subprocess, sys, time
@@ -71,37 +73,31 @@ def test_processes_are_found_where_there_is_no_proc(monkeypatch: pytest.MonkeyPa
 
 
 def test_without_spark_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "missing_for_spark", lambda: ["pyspark", "pandas"])
+    monkeypatch.setattr(spark_session, "missing_for_spark", lambda: ["pyspark", "pandas"])
     with pytest.raises(ConfigurationError, match=r"pyspark, pandas.*: pip install 'eos-client\[spark\]'"):
-        session.run_spark_demo(Console())
+        spark_session.run_spark_demo(Console())
 
 
-def test_what_spark_has_read_is_read_from_its_checkpoint(tmp_path: Path) -> None:
-    stream = SparkStream(StreamPlan("nowhere:1", "in", "out", tmp_path, "demo"), print)
+def test_what_spark_has_read_is_read_from_its_checkpoint() -> None:
+    stream = SparkStream("nowhere:1", "in", "out", "demo", [])
+    checkpoint = stream.folder / "checkpoint"
     assert (stream.read_so_far(), stream.batches()) == (0, 0)
     for log, entries in {"commits": (0, 1), "offsets": (0, 1, 2)}.items():
-        (tmp_path / "checkpoint" / log).mkdir(parents=True)
+        (checkpoint / log).mkdir(parents=True)
         for number in entries:
             text = f'v1\n{{"batchWatermarkMs":0}}\n{{"in":{{"0":{number},"1":{10 * number}}}}}'
-            (tmp_path / "checkpoint" / log / str(number)).write_text(text)
+            (checkpoint / log / str(number)).write_text(text)
     assert (stream.read_so_far(), stream.batches()) == (11, 2)
 
 
 @pytest.mark.kafka
-@pytest.mark.kafka
-def test_a_stream_that_cannot_run_ends_with_its_own_words(tmp_path: Path) -> None:
-    stream = SparkStream(StreamPlan("127.0.0.1:9", "in", "out", tmp_path, "no/sink id"), print)
-    stream.start(shuffle_partitions=2, adaptive=True)
-    try:
-        deadline = time.monotonic() + 240
-        while stream.exit_code is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+def test_a_stream_that_cannot_run_ends_with_its_own_words() -> None:
+    with SparkStream("127.0.0.1:9", "in", "out", "no/sink id", connector_jars()) as stream:
+        stream.start(shuffle_partitions=2, adaptive=True)
         with pytest.raises(EmbeddedKafkaError, match=r"status 1[^$]*sink_id='no/sink id' must be") as ended:
-            stream.raise_if_ended()
+            wait_for(lambda: stream.read_so_far() > 0, "its own words", timeout_s=240)
         assert "Traceback" not in str(ended.value)
-    finally:
-        stream.stop()
+    assert not stream.folder.exists()
 
 
 def test_the_packaged_program_is_the_example() -> None:

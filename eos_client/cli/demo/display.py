@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,34 +14,38 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from eos_client.cli.demo.verdict import Check, Verdict
+from eos_client.cli.demo.verdict import Check, Findings
 from eos_client.cli.demo.worker import Worker
-from eos_client.cli.demo_spark.verdict import StreamVerdict
+from eos_client.errors import EosError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _PLAIN_INTERVAL_S = 2.0
 _RECENT_NOTES_MAX = 6
+_TICK_S = 0.05
+_STALL_LIMIT_S = 240.0  # Spark starts, perhaps on a machine with other things to do
 
 
-@dataclass
-class Progress:
-    """How far the run is, in records."""
-
-    total: int
-    loaded: int = 0
-    committed: int = 0
+class StalledError(EosError):
+    """The workers, or the stream, make no progress."""
 
 
 @dataclass
 class Display:
-    """What the demo shows while it runs. ``emit`` shows an event, ``refresh`` the present state."""
+    """What the demo shows while it runs: how far it is, in records, what has happened, and what the workers do.
+
+    Use it as a context manager. A StalledError ends the run, which is shown as given up.
+    """
 
     console: Console
     workers: Sequence[Worker]
-    progress: Progress
+    total: int
+    loaded: int = 0
+    committed: int = 0
+    read_by_spark: int = 0
     notes: list[tuple[float, str]] = field(default_factory=list)
+    given_up: bool = False
     _started_at: float = field(default_factory=time.monotonic)
     _shown_at: float = 0.0
     _live: Live | None = None
@@ -53,10 +56,27 @@ class Display:
             self._live.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: object, _traceback: object) -> bool:
         if self._live is not None:
             self._live.stop()
             self._live = None
+        if not isinstance(error, StalledError):
+            return False
+        self.given_up = True
+        self.emit(f"given up: {error}")
+        return True
+
+    def until(self, reached: Callable[[], bool], look: Callable[[], None]) -> None:
+        """Look, and show it, again and again until it is ``reached``; raises StalledError where nothing moves."""
+        moved_at, before = time.monotonic(), (self.committed, self.read_by_spark)
+        while not reached():
+            time.sleep(_TICK_S)
+            look()
+            self.refresh()
+            if before != (now := (self.committed, self.read_by_spark)):
+                moved_at, before = time.monotonic(), now
+            elif time.monotonic() - moved_at > _STALL_LIMIT_S:
+                raise StalledError(f"nothing moved for {_STALL_LIMIT_S:g} s at {self.committed:,} records")
 
     @property
     def elapsed_s(self) -> float:
@@ -74,34 +94,59 @@ class Display:
         """Show the present state: at once on a terminal, every two seconds elsewhere."""
         if self._live is not None:
             self._live.update(self._screen())
-        elif self.progress.loaded and time.monotonic() - self._shown_at >= _PLAIN_INTERVAL_S:
+        elif self.loaded and time.monotonic() - self._shown_at >= _PLAIN_INTERVAL_S:
             self._shown_at = time.monotonic()
             self.console.print(f"{self.elapsed_s:5.1f} s    {self._state_line()}", highlight=False, soft_wrap=True)
 
     def _state_line(self) -> str:
-        rate = sum(worker.tally.records_per_s for worker in self.workers)
-        progress = self.progress
-        parts = [
-            f"{progress.committed:,} of {progress.total:,} committed ({progress.loaded:,} loaded), {rate:,} records/s"
-        ]
-        for worker in self.workers:
-            if worker.tally.lives:
-                tally = worker.tally
-                parts.append(
-                    f"{worker.name} {worker.state} gen {tally.generation_id} owns {tally.partitions}: "
-                    f"{tally.committed} committed, {tally.skipped} skipped, {tally.aborted} aborted"
-                )
-        return " | ".join(parts)
+        rate = sum(worker.records_per_s for worker in self.workers)
+        return " | ".join(
+            (
+                f"{self.committed:,} of {self.total:,} committed ({self.loaded:,} loaded), {rate:,} records/s",
+                *(
+                    f"{worker.name} {worker.state} gen {worker.generation_id} owns {worker.partitions}: "
+                    f"{worker.committed} committed, {worker.skipped} skipped, {worker.aborted} aborted"
+                    for worker in self.workers
+                    if worker.lives
+                ),
+            )
+        )
 
     def _screen(self) -> RenderableType:
-        progress = self.progress
-        notes = deque(self.notes, maxlen=_RECENT_NOTES_MAX)
         return Group(
-            Text(f"{self.elapsed_s:5.1f} s   loaded {progress.loaded:,}   committed {progress.committed:,}"),
-            ProgressBar(total=progress.total, completed=progress.committed, width=min(self.console.width, 88)),
+            Text(f"{self.elapsed_s:5.1f} s   loaded {self.loaded:,}   committed {self.committed:,}"),
+            ProgressBar(total=self.total, completed=self.committed, width=min(self.console.width, 88)),
             workers_table(self.workers),
-            *(Text(f"{at:5.1f} s  {text}", style="dim") for at, text in notes),
+            *(Text(f"{at:5.1f} s  {text}", style="dim") for at, text in self.notes[-_RECENT_NOTES_MAX:]),
         )
+
+    def show_verdict(self, checks: Sequence[Check], *audited: Findings) -> bool:
+        """Print what happened, who did what, and ``checks``; return whether all of them hold and nothing was given up.
+
+        :param audited: what was found in each output topic; the first one's figures are those of the demo.
+        """
+        print_ = self.console.print
+        happened = Table("when", "what happened", box=box.SIMPLE_HEAD, pad_edge=False)
+        for at, text in self.notes:
+            happened.add_row(f"{at:.1f} s", text)
+        print_(happened)
+        if self.workers:
+            print_(workers_table(self.workers))
+        told = Table("verdict", "", "read back from the cluster", box=box.SIMPLE_HEAD, pad_edge=False)
+        for claim, holds, figures in checks:
+            told.add_row(claim, Text("yes", style="green") if holds else Text("NO", style="bold red"), figures)
+        print_(told)
+        print_(
+            f"{audited[0].hidden:,} more outputs are in the log, of aborted transactions: "
+            "no read_committed reader sees them.",
+            *(f"  {example}" for findings in audited for example in findings.examples),
+            sep="\n",
+            highlight=False,
+        )
+        passed = not self.given_up and all(holds for _claim, holds, _figures in checks)
+        summary = f"{'EXACTLY ONCE' if passed else 'NOT EXACTLY ONCE'}: {audited[0].inputs:,} records"
+        print_(Text(f"{summary} in {self.elapsed_s:.0f} s", style="bold green" if passed else "bold red"))
+        return passed
 
 
 def workers_table(workers: Sequence[Worker]) -> Table:
@@ -111,69 +156,12 @@ def workers_table(workers: Sequence[Worker]) -> Table:
     table.add_column("state")
     for heading in ("gen", "owns", "records", "rec/s", "commits", "skips", "aborts", "rebal.", "starts"):
         table.add_column(heading, justify="right")
-    for worker in workers:
-        tally = worker.tally
-        table.add_row(
-            worker.name,
-            worker.state,
-            str(tally.generation_id) if tally.generation_id > 0 else "",
-            str(tally.partitions),
-            *(f"{figure:,}" for figure in _counts(worker)),
-        )
+    counts = [
+        (w.records_in, w.records_per_s, w.committed, w.skipped, w.aborted, w.rebalances, w.lives) for w in workers
+    ]
+    for worker, counted in zip(workers, counts, strict=True):
+        generation = str(worker.generation_id) if worker.generation_id > 0 else ""
+        table.add_row(worker.name, worker.state, generation, str(worker.partitions), *(f"{n:,}" for n in counted))
     table.add_section()
-    totals = [sum(column) for column in zip(*map(_counts, workers), strict=True)]
-    table.add_row("all", "", "", "", *(f"{figure:,}" for figure in totals), style="bold")
+    table.add_row("all", "", "", "", *(f"{sum(column):,}" for column in zip(*counts, strict=True)), style="bold")
     return table
-
-
-def _counts(worker: Worker) -> tuple[int, ...]:
-    tally = worker.tally
-    return (
-        tally.records_in,
-        tally.records_per_s,
-        tally.committed,
-        tally.skipped,
-        tally.aborted,
-        tally.rebalances,
-        tally.lives,
-    )
-
-
-def show_outcome(
-    display: Display, verdict: Verdict, worker_complaints: Sequence[str], end_to_end: StreamVerdict | None = None
-) -> bool:
-    """Print what happened, who did what, and the verdict; return whether all of it is as promised."""
-    stopped = "; ".join(worker_complaints) or "exit status 0 on SIGTERM"
-    checks = [*verdict.checks, ("workers stopped cleanly", not worker_complaints, stopped)]
-    examples = list(verdict.findings.examples)
-    if end_to_end is not None:
-        checks += end_to_end.checks
-        examples += end_to_end.findings.examples
-    return show_verdict(display, checks, verdict.hidden, examples, verdict.findings.inputs)
-
-
-def show_verdict(
-    display: Display, checks: Sequence[Check], hidden: int, examples: Sequence[str], records: int, given_up: str = ""
-) -> bool:
-    """Print what happened, who did what, and ``checks``; return whether all of them hold and nothing was given up."""
-    console = display.console
-    happened = Table("when", "what happened", box=box.SIMPLE_HEAD, pad_edge=False)
-    for at, text in display.notes:
-        happened.add_row(f"{at:.1f} s", text)
-    console.print(happened)
-    if display.workers:
-        console.print(workers_table(display.workers))
-    told = Table("verdict", "", "read back from the cluster", box=box.SIMPLE_HEAD, pad_edge=False)
-    for claim, holds, figures in checks:
-        told.add_row(claim, Text("yes", style="green") if holds else Text("NO", style="bold red"), figures)
-    console.print(told)
-    console.print(
-        f"{hidden:,} more outputs are in the log, of aborted transactions: no read_committed reader sees them.",
-        *(f"  {example}" for example in examples),
-        sep="\n",
-        highlight=False,
-    )
-    passed = not given_up and all(holds for _claim, holds, _figures in checks)
-    summary = f"{'EXACTLY ONCE' if passed else 'NOT EXACTLY ONCE'}: {records:,} records"
-    console.print(Text(f"{summary} in {display.elapsed_s:.0f} s", style="bold green" if passed else "bold red"))
-    return passed

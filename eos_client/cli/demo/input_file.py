@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -58,37 +57,31 @@ def open_input(name: str | None) -> InputLines:
     :raises CommandLineError: the file cannot be read or holds no line.
     """
     if name is None:
-        return InputLines(f"{SAMPLE_EVENT_COUNT:,} generated orders", SAMPLE_EVENT_COUNT, _generated())
-    if name == "-":
-        return _counted("standard input", _spooled(sys.stdin.buffer))
+        return InputLines(f"{SAMPLE_EVENT_COUNT:,} generated orders", SAMPLE_EVENT_COUNT, _spooled(_sample_lines()))
     try:
-        return _counted(name, Path(name).open("rb"))
+        stream = _spooled(sys.stdin.buffer) if name == "-" else Path(name).open("rb")  # noqa: SIM115  close() does
+        count = sum(1 for _ in stream)
     except OSError as error:
         raise CommandLineError(
             f"--input {name}: {error.strerror}. Give a text or NDJSON file, or - for stdin"
         ) from error
-
-
-def _counted(source: str, stream: IO[bytes]) -> InputLines:
-    count = sum(1 for _ in stream)
+    source = "standard input" if name == "-" else name
     if count == 0:
         stream.close()
         raise CommandLineError(f"--input: {source} holds no line, so there is nothing to process")
     return InputLines(source, count, stream)
 
 
-def _spooled(stdin: IO[bytes]) -> IO[bytes]:
-    spool: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  InputLines.close() closes it
-    shutil.copyfileobj(stdin, spool)
+def _spooled(lines: Iterable[bytes]) -> IO[bytes]:
+    spool: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  InputLines.close() does
+    spool.writelines(lines)
     spool.seek(0)
     return spool
 
 
-def _generated() -> IO[bytes]:
-    stream: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  InputLines.close() closes it
+def _sample_lines() -> Iterator[bytes]:
     for event in sample_orders(SAMPLE_EVENT_COUNT):
-        stream.write(json.dumps(event, separators=(",", ":")).encode() + b"\n")
-    return stream
+        yield json.dumps(event, separators=(",", ":")).encode() + b"\n"
 
 
 def sample_orders(count: int, *, seed: int = 1) -> Iterator[dict[str, Any]]:
@@ -101,7 +94,10 @@ def sample_orders(count: int, *, seed: int = 1) -> Iterator[dict[str, Any]]:
     for number in range(1, count + 1):
         placed_at += timedelta(milliseconds=rng.randint(5, 1800))
         country, currency = rng.choices(_MARKETS, _MARKET_WEIGHTS)[0]
-        items = _basket(rng)
+        items: list[dict[str, Any]] = [
+            {"sku": sku, "name": name, "quantity": rng.choice((1, 1, 1, 2, 3)), "unit_cents": cents}
+            for sku, name, cents in rng.sample(_CATALOGUE, rng.choice((1, 1, 1, 2, 2, 3)))
+        ]
         cents = sum(item["quantity"] * item["unit_cents"] for item in items)
         yield {
             "event_id": f"{rng.getrandbits(64):016x}",
@@ -114,14 +110,6 @@ def sample_orders(count: int, *, seed: int = 1) -> Iterator[dict[str, Any]]:
             "amount": f"{cents // 100}.{cents % 100:02d}",
             "currency": currency,
         }
-
-
-def _basket(rng: random.Random) -> list[dict[str, Any]]:
-    chosen = rng.sample(_CATALOGUE, rng.choice((1, 1, 1, 2, 2, 3)))
-    return [
-        {"sku": sku, "name": name, "quantity": rng.choice((1, 1, 1, 2, 3)), "unit_cents": cents}
-        for sku, name, cents in chosen
-    ]
 
 
 def key_of(line: bytes) -> bytes | None:

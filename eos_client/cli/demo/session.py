@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 
 from rich.console import Console
 
-from eos_client.cli.demo.display import Display, Progress, show_outcome
+from eos_client.cli.demo.display import Display
 from eos_client.cli.demo.feed import Feed
 from eos_client.cli.demo.input_file import InputLines, open_input
-from eos_client.cli.demo.scenario import Scenario, StalledError
-from eos_client.cli.demo.spark_stage import SparkStage
-from eos_client.cli.demo.verdict import Job, reach_verdict
+from eos_client.cli.demo.job.invoice import invoice_of
+from eos_client.cli.demo.scenario import Scenario
+from eos_client.cli.demo.spark_stream import SparkStream, missing_for_spark
+from eos_client.cli.demo.verdict import INVOICE_HEADERS, ClusterReader, OutputAudit, receipt_audit
 from eos_client.cli.demo.worker import Worker
-from eos_client.cli.demo_spark.stream import missing_for_spark
-from eos_client.cli.demo_spark.verdict import StreamVerdict
 from eos_client.cli.failures import NotExactlyOnceError
 from eos_client.config import EosConfig
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
-from eos_client.confluent.admin.topic_records import GroupOffsets
-from eos_client.errors import ClusterUnavailableError, EosError
+from eos_client.confluent.admin.topic_records import GroupOffsets, TopicLoader
+from eos_client.errors import ClusterUnavailableError
 from eos_client.testing.embedded_kafka import DEFAULT_VERSION, EmbeddedKafka
+from eos_client.testing.spark_connector import connector_jars
 
 WORKER_COUNT = 3
 _COMMIT_INTERVAL_S = 0.2
@@ -82,12 +82,6 @@ class DemoOptions:
         return self.group_protocol or (GroupProtocol.CONSUMER if embedded else GroupProtocol.CLASSIC)
 
 
-def _fresh_job(partition_count: int) -> Job:
-    """Return unique names for the group and the topics of this run."""
-    run = f"eos-demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    return Job(run, f"{run}-orders", f"{run}-invoices", partition_count)
-
-
 def run_demo(options: DemoOptions, console: Console) -> None:
     """Play the demo and print its verdict.
 
@@ -95,20 +89,17 @@ def run_demo(options: DemoOptions, console: Console) -> None:
     :raises EosError: the demo could not be played: unsafe settings, no cluster, no input, no embedded Kafka.
     """
     EosConfig({**options.settings, "bootstrap.servers": options.bootstrap_servers or "embedded"}, group_id="demo")
-    lines = open_input(options.input_name)
-    with _cluster(options, console) as bootstrap_servers:
-        _Session(options, console, lines, bootstrap_servers).play()
+    with closing(open_input(options.input_name)) as lines, ExitStack() as running:
+        bootstrap = options.bootstrap_servers or running.enter_context(embedded_kafka(console, _BROKER_PROPERTIES))
+        _Session(options, console, lines, bootstrap).play()
 
 
 @contextmanager
-def _cluster(options: DemoOptions, console: Console) -> Iterator[str]:
-    if options.bootstrap_servers is not None:
-        yield options.bootstrap_servers
-        return
+def embedded_kafka(console: Console, properties: Mapping[str, str]) -> Iterator[str]:
+    """Serve an embedded Kafka, and tell of it; yields its address."""
     console.print(f"starting an embedded Kafka {DEFAULT_VERSION} ...", highlight=False)
     with EmbeddedKafka(
-        properties=_BROKER_PROPERTIES,
-        on_progress=lambda line: console.print(line, highlight=False, markup=False),
+        properties=properties, on_progress=lambda line: console.print(line, highlight=False, markup=False)
     ) as broker:
         console.print(f"Kafka {DEFAULT_VERSION} serves {broker.bootstrap_servers}", highlight=False)
         yield broker.bootstrap_servers
@@ -120,16 +111,19 @@ class _Session:
         self._console = console
         self._lines = lines
         self._bootstrap = bootstrap_servers
-        self._job = _fresh_job(options.partition_count)
+        self._group_id = f"eos-demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        self._orders, self._invoices = f"{self._group_id}-orders", f"{self._group_id}-invoices"
         self._admin = ClusterAdmin(bootstrap_servers, options.settings)
+        workers = [self._worker(f"w{number}") for number in range(1, WORKER_COUNT + 1)]
+        self._display = Display(console, workers, lines.count)
 
     def play(self) -> None:
-        job = self._job
+        options = self._options
         self._admin.cluster()
-        self._admin.create_topics(dict.fromkeys([job.input_topic, job.output_topic], job.partition_count))
+        self._admin.create_topics(dict.fromkeys([self._orders, self._invoices], options.partition_count))
         self._console.print(
-            f"{self._lines.source} -> {job.input_topic} -> {WORKER_COUNT} workers of group {job.group_id} "
-            f"({self._options.protocol.value} protocol) -> {job.output_topic}, {job.partition_count} partitions each",
+            f"{self._lines.source} -> {self._orders} -> {WORKER_COUNT} workers of group {self._group_id} "
+            f"({options.protocol.value} protocol) -> {self._invoices}, {options.partition_count} partitions each",
             highlight=False,
             markup=False,
             soft_wrap=True,
@@ -140,74 +134,69 @@ class _Session:
             self._delete_topics()
             raise
         if not passed:
-            kept = f". Kept: {job.input_topic}, {job.output_topic}" if self._options.bootstrap_servers else ""
+            kept = f". Kept: {self._orders}, {self._invoices}" if options.bootstrap_servers else ""
             raise NotExactlyOnceError(f"the verdict is not exactly once: the tables above say why{kept}")
-        if not self._options.keep_topics:
+        if not options.keep_topics:
             self._delete_topics()
 
     def _play_and_judge(self) -> bool:
-        workers = [self._worker(f"w{number}") for number in range(1, WORKER_COUNT + 1)]
-        feed = Feed(
-            self._lines,
-            self._bootstrap,
-            self._job.input_topic,
-            self._options.settings,
-            partition_count=self._job.partition_count,
-            duration_s=self._options.feed_s,
-        )
-        display = Display(self._console, workers, Progress(total=self._lines.count))
-        complaints: list[str] = []
+        options, display, count = self._options, self._display, self._lines.count
+        partition_count, settings = options.partition_count, options.settings
+        reader = ClusterReader(self._admin, self._bootstrap, settings, partition_count)
+        feed = Feed(self._lines, TopicLoader(self._bootstrap, self._orders, settings), partition_count, options.feed_s)
         with ExitStack() as running:
             # Not stable: pending offsets of a killed worker must not delay starting it again.
-            offsets = running.enter_context(
-                GroupOffsets(self._bootstrap, self._job.group_id, self._options.settings, stable=False)
+            offsets = running.enter_context(GroupOffsets(self._bootstrap, self._group_id, settings, stable=False))
+            receipts = f"{self._group_id}-receipts"
+            stream = self._spark_stream(running, receipts)
+            scenario = Scenario(
+                feed,
+                display,
+                lambda: self._committed(offsets),
+                stream,
+                lambda: sum(self._admin.end_offsets(self._invoices, partition_count).values()),
             )
-            spark = self._spark_stage(running, display)
-            beside: Callable[[], None] = (lambda: None) if spark is None else spark.look
-            scenario = Scenario(workers, feed, display, lambda: self._committed(offsets), beside)
             try:
                 with display:
                     scenario.play()
-            except StalledError as stalled:
-                display.emit(f"given up: {stalled}")
-                complaints.append("the run was given up")
             finally:
-                complaints += scenario.stop()
-            end_to_end = None if spark is None else self._end_to_end(spark, display)
-        display.emit("all workers have left; reading the topics back")
-        count, config = self._lines.count, self._options.settings
-        verdict = reach_verdict(self._admin, self._bootstrap, config, self._job, lines=count, loaded=feed.loaded)
-        return show_outcome(display, verdict, complaints, end_to_end)
+                complaints = scenario.stop()
+            display.emit("all workers have left; reading the topics back")
+            found = reader.audited(OutputAudit(), self._orders, self._invoices)
+            behind = reader.behind(self._group_id, self._orders)
+            stopped = "; ".join(complaints) or "exit status 0 on SIGTERM"
+            checks = found.worker_checks(count, feed.loaded, behind)
+            checks.append(("workers stopped cleanly", not complaints, stopped))
+            if stream is None:
+                return display.show_verdict(checks, found)
+            end_to_end = reader.audited(receipt_audit(invoice_of, INVOICE_HEADERS), self._orders, receipts)
+            return display.show_verdict([*checks, *end_to_end.stream_checks("end to end", count)], found, end_to_end)
 
-    def _spark_stage(self, running: ExitStack, display: Display) -> SparkStage | None:
+    def _spark_stream(self, running: ExitStack, receipts: str) -> SparkStream | None:
         """Start the Spark stream behind the workers, where that is possible; else say why there is none."""
+        emit = self._display.emit
         if not self._options.with_spark:
             return None
         if self._options.bootstrap_servers is not None:
-            display.emit("no Spark stage on a cluster of your own: eos-client demo-spark shows it")
+            emit("no Spark stage on a cluster of your own: eos-client demo-spark shows it")
             return None
         if missing := missing_for_spark():
-            display.emit(f"no Spark stage: {', '.join(missing)} not installed (pip install 'eos-client[spark]')")
+            emit(f"no Spark stage: {', '.join(missing)} not installed (pip install 'eos-client[spark]')")
             return None
-        return running.enter_context(
-            SparkStage(self._bootstrap, self._admin, self._job, display.emit, self._lines.count)
-        )
-
-    def _end_to_end(self, spark: SparkStage, display: Display) -> StreamVerdict:
-        try:
-            spark.catch_up()
-        except EosError as error:
-            display.emit(f"Spark: {error}")
-        return spark.verdict(self._lines.count)
+        jars = connector_jars(emit)
+        self._admin.create_topics({receipts: self._options.partition_count})
+        stream = SparkStream(self._bootstrap, self._invoices, receipts, f"{self._group_id}-spark", jars)
+        running.enter_context(stream).start(shuffle_partitions=4, adaptive=True)
+        emit(f"Spark started, with two executors: {self._invoices} -> {receipts}")
+        return stream
 
     def _worker(self, name: str) -> Worker:
-        job = self._job
         settings = {**_PROTOCOL_SETTINGS[self._options.protocol], **self._options.settings}
         options = [
-            *("--bootstrap", self._bootstrap, "--group", job.group_id),
-            *("--from", job.input_topic, "--to", job.output_topic),
+            *("--bootstrap", self._bootstrap, "--group", self._group_id),
+            *("--from", self._orders, "--to", self._invoices),
             # Pinned, so that a restarted worker ends the transaction that it left open when it was killed.
-            *("--transactional-id", f"{job.group_id}-{name}"),
+            *("--transactional-id", f"{self._group_id}-{name}"),
             *("--commit-interval", str(_COMMIT_INTERVAL_S), "--start-timeout", str(_START_TIMEOUT_S)),
         ]
         for key, value in settings.items():
@@ -216,10 +205,10 @@ class _Session:
 
     def _committed(self, offsets: GroupOffsets) -> int:
         try:
-            return sum(offsets.read(self._job.input_topic, self._job.partition_count).values())
+            return sum(offsets.read(self._orders, self._options.partition_count).values())
         except ClusterUnavailableError:  # its coordinator is not known yet
             return 0
 
     def _delete_topics(self) -> None:
         if self._options.bootstrap_servers is not None:  # an embedded broker takes them with it
-            self._admin.delete_topics([self._job.input_topic, self._job.output_topic])
+            self._admin.delete_topics([self._orders, self._invoices])

@@ -9,10 +9,11 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import shorten
-from typing import IO, Any
+from typing import Any
 
 from eos_client.cli.demo.job import invoice
 
@@ -22,13 +23,17 @@ _KILL_TIMEOUT_S = 30.0
 
 
 @dataclass
-class Tally:
-    """Totals of one worker over all its lives, kept up by its log lines.
+class Worker:
+    """A named place for a process that may be started, killed and started again with one transactional.id.
 
-    Transactions and records are counted line by line, so that they are exact even where the process was killed.
-    ``incidents``: what is still to be shown, oldest first.
+    Its totals, over all its lives, are counted by its log line by line, so that they are exact even where the process
+    was killed.
+
+    :param options: further options of ``eos-client run``.
     """
 
+    name: str
+    options: Sequence[str]
     lives: int = 0
     committed: int = 0
     skipped: int = 0
@@ -40,16 +45,70 @@ class Tally:
     partitions: int = 0
     failure: str = ""
     incidents: deque[str] = field(default_factory=deque)
+    """What is still to be shown, oldest first."""
+    log_tail: deque[str] = field(default_factory=lambda: deque(maxlen=_LOG_TAIL_LINES))
+    child: subprocess.Popen[str] | None = None
+    _reader: threading.Thread | None = None
 
-    def begin_life(self) -> None:
-        """Count a new process, which owns nothing yet."""
+    @property
+    def is_running(self) -> bool:
+        """Whether its process lives."""
+        return self.child is not None and self.child.poll() is None
+
+    @property
+    def state(self) -> str:
+        """What a person should read: waiting, joining, running, stopped, killed or failed."""
+        if self.child is None:
+            return "waiting"
+        code = self.child.poll()
+        if code is None:
+            return "running" if self.partitions else "joining"
+        if code == 0:
+            return "stopped"
+        return "killed" if code == -signal.SIGKILL else f"failed ({code})"
+
+    def start(self) -> int:
+        """Start the process and read its log; returns its id."""
+        job = f"{Path(invoice.__file__)}:{invoice.invoice.__name__}"
+        command = [sys.executable, "-m", "eos_client", "run", job, *self.options, "--log-format", "json", "--verbose"]
         self.lives += 1
-        self.end_life()
-
-    def end_life(self) -> None:
-        """Forget what only a living process has."""
         self.partitions = 0
-        self.records_per_s = 0
+        self.child = subprocess.Popen(  # noqa: S603  our own program
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        self._reader = threading.Thread(target=self._read_log, args=(self.child,), daemon=True)
+        self._reader.start()
+        return self.child.pid
+
+    def kill(self) -> None:
+        """SIGKILL: the process gets no chance to end its transaction or to leave the group."""
+        if self.child is not None and self._reader is not None:
+            self.child.kill()
+            self.child.wait(_KILL_TIMEOUT_S)
+            self._reader.join(timeout=2.0)
+            self.partitions = self.records_per_s = 0
+
+    def terminate(self) -> None:
+        """SIGTERM, without waiting: it should finish or abort, leave the group and exit 0."""
+        if self.child is not None:
+            self.child.terminate()
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Return the exit status, or ``None`` if it had to be killed after ``timeout_s``."""
+        code = None
+        if self.child is not None:
+            with suppress(subprocess.TimeoutExpired):
+                code = self.child.wait(timeout_s)
+            self.kill()
+        return code
+
+    def _read_log(self, child: subprocess.Popen[str]) -> None:
+        for line in child.stderr or ():
+            self.log_tail.append(line.rstrip())
+            with suppress(ValueError):
+                entry = json.loads(line)
+                if isinstance(entry, dict):
+                    self.apply(entry)
 
     def apply(self, entry: Mapping[str, Any]) -> None:
         """Count one log line; lines about anything else change nothing."""
@@ -73,89 +132,3 @@ class Tally:
                 self.partitions = entry["partitions"]
             case "command_failed":
                 self.failure = entry["message"]
-
-
-@dataclass
-class Worker:
-    """A named place for a process that may be started, killed and started again with one transactional.id.
-
-    :param options: further options of ``eos-client run``.
-    """
-
-    name: str
-    options: Sequence[str]
-    tally: Tally = field(default_factory=Tally)
-    child: subprocess.Popen[str] | None = None
-    log_tail: deque[str] = field(default_factory=lambda: deque(maxlen=_LOG_TAIL_LINES))
-    _reader: threading.Thread | None = None
-
-    @property
-    def is_running(self) -> bool:
-        """Whether its process lives."""
-        return self.child is not None and self.child.poll() is None
-
-    @property
-    def state(self) -> str:
-        """What a person should read: waiting, joining, running, stopped, killed or failed."""
-        if self.child is None:
-            return "waiting"
-        code = self.child.poll()
-        if code is None:
-            return "running" if self.tally.partitions else "joining"
-        if code == 0:
-            return "stopped"
-        return "killed" if code == -signal.SIGKILL else f"failed ({code})"
-
-    def start(self) -> None:
-        """Start the process and read its log."""
-        job = f"{Path(invoice.__file__)}:{invoice.invoice.__name__}"
-        command = [sys.executable, "-m", "eos_client", "run", job, *self.options, "--log-format", "json", "--verbose"]
-        self.tally.begin_life()
-        self.child = subprocess.Popen(  # noqa: S603  our own program
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        assert self.child.stderr is not None  # noqa: S101  PIPE was asked for
-        self._reader = threading.Thread(
-            target=self._read_log, args=(self.child.stderr,), name=f"log-of-{self.name}", daemon=True
-        )
-        self._reader.start()
-
-    def kill(self) -> None:
-        """SIGKILL: the process gets no chance to end its transaction or to leave the group."""
-        if self.child is not None:
-            self.child.send_signal(signal.SIGKILL)
-            self.child.wait(_KILL_TIMEOUT_S)
-            self._finish_log()
-
-    def terminate(self) -> None:
-        """SIGTERM, without waiting: it should finish or abort, leave the group and exit 0."""
-        if self.child is not None and self.is_running:
-            self.child.send_signal(signal.SIGTERM)
-
-    def wait(self, timeout_s: float) -> int | None:
-        """Return the exit status, or ``None`` if it had to be killed after ``timeout_s``."""
-        if self.child is None:
-            return 0
-        try:
-            code: int | None = self.child.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            code = None
-        self._finish_log()
-        return code
-
-    def _finish_log(self) -> None:
-        if self._reader is not None:
-            self._reader.join(timeout=2.0)
-        self.tally.end_life()
-
-    def _read_log(self, stderr: IO[str]) -> None:
-        with stderr:
-            for line in stderr:
-                self.log_tail.append(line.rstrip())
-                try:
-                    entry = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(entry, dict):
-                    self.tally.apply(entry)

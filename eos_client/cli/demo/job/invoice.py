@@ -36,36 +36,24 @@ def invoice(record: Record) -> Iterator[OutputRecord]:
 
 def invoice_of(line: bytes) -> bytes:
     """Return the output for one input line: the same bytes for the same line, whoever computes it."""
-    order = order_in(line)
-    if order is None:
-        return _to_json({"bytes": len(line), "words": len(line.split()), "sha256": hashlib.sha256(line).hexdigest()})
-    net, currency = order
-    tax = (net * _TAX_RATES.get(currency, Decimal(0))).quantize(_CENT)
-    event = json.loads(line)
-    return _to_json(
-        {
-            "order_id": event.get("order_id"),
-            "customer_id": event.get("customer_id"),
-            "net": str(net),
-            "tax": str(tax),
-            "gross": str(net + tax),
-            "currency": currency,
-            "sha256": hashlib.sha256(line).hexdigest(),
-        }
-    )
-
-
-def order_in(line: bytes) -> tuple[Decimal, str] | None:
-    """Return amount and currency of an order event, or ``None`` for any other line."""
-    if not line.startswith(b"{"):
-        return None
     try:
-        event = json.loads(line)
-        amount, currency = Decimal(str(event["amount"])), str(event["currency"])
-        return (amount.quantize(_CENT), currency) if amount.is_finite() else None
+        fields = _invoiced(json.loads(line))
     except (ValueError, KeyError, TypeError, InvalidOperation):
-        return None
+        fields = {"bytes": len(line), "words": len(line.split())}
+    return json.dumps({**fields, "sha256": hashlib.sha256(line).hexdigest()}, separators=(",", ":")).encode()
 
 
-def _to_json(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, separators=(",", ":")).encode()
+def _invoiced(order: Any) -> dict[str, Any]:
+    amount, currency = Decimal(str(order["amount"])), str(order["currency"])
+    if not amount.is_finite():
+        raise ValueError(amount)
+    net = amount.quantize(_CENT)
+    tax = (net * _TAX_RATES.get(currency, Decimal(0))).quantize(_CENT)
+    return {
+        "order_id": order.get("order_id"),
+        "customer_id": order.get("customer_id"),
+        "net": str(net),
+        "tax": str(tax),
+        "gross": str(net + tax),
+        "currency": currency,
+    }

@@ -1,1 +1,0 @@
-"""The Spark demo: a real Spark, a killed executor, a killed driver, and a verdict read back from the log."""
