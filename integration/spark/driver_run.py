@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -82,7 +81,6 @@ class DriverRun:
         self._lease = Lease(settings)
         self._stage = Stage(settings, query) if settings.stable_input else None
         self._run = 0
-        self._ledger_topic: LedgerTopic | None = None
         self._room = 0
         self._is_closed = False
         self._has_failed = False
@@ -98,10 +96,11 @@ class DriverRun:
 
     # -- start -------------------------------------------------------------------------------------------------------
 
-    def prepare(self, frame: DataFrame, batch_id: int) -> None:
+    def prepare(self, frame: DataFrame, batch_id: int) -> LedgerTopic:
         """Refuse a query that cannot continue at ``batch_id``, before a driver that is running is disturbed.
 
-        Raises ConfigurationError, FrameSchemaError, ClusterUnfitError, ClusterUnavailableError, BatchLedgerError.
+        Returns the ledger's topic, for `start`. Raises ConfigurationError, FrameSchemaError, ClusterUnfitError,
+        ClusterUnavailableError, BatchLedgerError.
         """
         settings = self.settings
         admin = preflight.new_admin(settings)
@@ -113,23 +112,21 @@ class DriverRun:
         preflight.check_executors(frame, settings.slots)
         if self.query.classic and (root := settings.stage_dir or self.query.checkpoint):
             self._records = RunRecords(frame.sparkSession, root, settings, cluster_id)
-        self._ledger_topic = LedgerTopic(admin, settings.ledger_topic)
+        topic = LedgerTopic(admin, settings.ledger_topic)
         # No slot is fenced yet, so an open transaction of a dead task could delay a stable read.
-        self._plan(self._ledger_topic.room(), batch_id, self._last_record(), stable=False)
+        self._plan(topic.room(), batch_id, self._last_record(), stable=False)
+        return topic
 
-    def start(self, batch_id: int) -> None:
+    def start(self, topic: LedgerTopic, batch_id: int) -> None:
         """Take the sink over from any other driver, for a query whose first batch is ``batch_id``.
 
         Raises ClusterUnfitError, ClusterUnavailableError, BatchLedgerError, RunFencedError.
         """
         began_at = time.perf_counter()
         settings = self.settings
-        if self._ledger_topic is None:
-            raise LookupError("a run is prepared before it is started")
-        self._room = self._ledger_topic.ensure(settings.slots)
-        self._ledger_topic = None  # frees its admin client
+        self._room = topic.ensure(settings.slots)
         self._lease.acquire()
-        plan = self._take_over(self._present_marker(), batch_id)
+        plan = self._take_over(batch_id)
         self._hook(
             SparkRunStarted(
                 sink_id=settings.sink_id,
@@ -160,13 +157,14 @@ class DriverRun:
         with closing(new_reader(self.settings)) as reader:
             return reader.marker(self.settings.start_timeout_s)
 
-    def _take_over(self, marker: LedgerEntry | None, batch_id: int) -> StartPlan:
+    def _take_over(self, batch_id: int) -> StartPlan:
         """Announce the run and fence the slots, in this order: a zombie's tasks check the marker before a slot."""
-        before = self._last_record()
+        marker, before = self._present_marker(), self._last_record()
         self._run = 1 + max(0 if marker is None else marker.run, 0 if before is None else before.run)
-        announced = marker_of(marker, self._identity, self._run)
-        self._lease.commit({MARKER_PARTITION: announced})
-        self._fence_slots(self._room)
+        self._lease.commit({MARKER_PARTITION: marker_of(marker, self._identity, self._run)})
+        # Retired slots too: this ends transactions of older runs.
+        with ThreadPoolExecutor(min(self._room, _FENCING_THREADS_MAX), "eos-fence") as pool:
+            list(pool.map(self._fence_slot, range(self._room)))
         plan = self._plan(self._room, batch_id, before, stable=True)
         if plan.commits:
             whole = min(entry.next_batch for entry in plan.entries.values())
@@ -183,12 +181,6 @@ class DriverRun:
     def _marker(self, next_batch: int, content: SlotContent | None) -> LedgerEntry:
         return LedgerEntry(next_batch, self._identity, content, run=self._run)
 
-    def _fence_slots(self, room: int) -> None:
-        """Initialise every slot's transactional.id, retired ones too: this ends transactions of older runs."""
-        with ThreadPoolExecutor(min(room, _FENCING_THREADS_MAX), "eos-fence") as pool:
-            for fenced in [pool.submit(self._fence_slot, slot) for slot in range(room)]:
-                fenced.result()
-
     def _fence_slot(self, slot: int) -> None:
         settings = self._slot_settings
         name = settings.transactional_id(slot)
@@ -203,7 +195,11 @@ class DriverRun:
         Raises ConfigurationError for the batch that this run has just written: its rows would be lost.
         """
         if batch_id == self.progress.last_batch_id:
-            raise _called_twice(self.settings, batch_id)
+            raise ConfigurationError(
+                f"sink {self.settings.sink_id!r} was called a second time for batch {batch_id}, which it has written: "
+                "one ledger entry stands for a whole batch. Unite the frames (unionByName) and call the sink once, or "
+                "give each frame a sink with a sink_id of its own."
+            )
         clock = _Clock()
         self._whole = None
         try:
@@ -218,8 +214,7 @@ class DriverRun:
         self._floors = (batch_id + 1,) * self.settings.slots
         self._holders = tuple(status.holder for status in statuses)
         self._row_bytes = max(status.row_bytes for status in statuses)
-        event = self.progress.count(batch_id, statuses, clock.seconds)
-        self._hook(event)
+        self._hook(self.progress.count(batch_id, statuses, clock.seconds))
         self._announce("marker_committed", batch_id)
 
     def _under_lease(self, frame: DataFrame, batch_id: int, clock: _Clock) -> list[SlotStatus]:
@@ -238,13 +233,22 @@ class DriverRun:
         snapshot = self._lease.require_membership(batch_id)
         if self._has_failed:
             # The application went on after an error: read the ledger as a restarted query would.
-            self._take_over(self._present_marker(), batch_id)
+            self._take_over(batch_id)
         clock.lap("gate")
         rows = project_columns(frame, self.settings.order_by)
         if self._stage is not None:
             rows = self._stage.stable(rows, batch_id)
         clock.lap("rows")
-        task = self._task(batch_id, snapshot.group_metadata)
+        task = SlotTask(
+            self._slot_settings,
+            self._identity,
+            batch_id,
+            self._run,
+            snapshot.group_metadata,
+            self._floors,
+            self._holders,
+            self._on_step,
+        )
         with own_job(frame, self.query, self._row_bytes):
             statuses = self._written(rows, projected_columns(frame, self.settings.order_by), task)
         clock.lap("job")
@@ -264,27 +268,14 @@ class DriverRun:
         self._lease.release()
         self._lease = Lease(self.settings)
         self._lease.acquire()
-        marker = self._present_marker()
-        if not self._is_ours(marker):
+        if not self._is_ours(self._present_marker()):
             raise error
-        self._take_over(marker, batch_id)
+        self._take_over(batch_id)
         self.progress.leases_renewed += 1
         self._hook(SparkLeaseRenewed(sink_id=self.settings.sink_id, run=self._run, batch_id=batch_id, reason=reason))
 
     def _is_ours(self, marker: LedgerEntry | None) -> bool:
         return marker is not None and (marker.run, marker.identity) == (self._run, self._identity)
-
-    def _task(self, batch_id: int, group_metadata: Any) -> SlotTask:
-        return SlotTask(
-            self._slot_settings,
-            self._identity,
-            batch_id,
-            self._run,
-            group_metadata,
-            self._floors,
-            self._holders,
-            self._on_step,
-        )
 
     def _written(self, rows: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
         """Write the slots that have not committed the batch; refuse it when a committed slot's rows differ now."""
@@ -318,9 +309,9 @@ class DriverRun:
         In this order, because no batch begins once the lease is released.
         """
         self.close()
-        if self._records is None or self._whole is None:
-            return
         whole = self._whole
+        if self._records is None or whole is None:
+            return
         try:
             self._records.leave(RunRecord(whole.run, self.query.query_id, whole.next_batch, whole.content))
         except Exception as error:  # noqa: BLE001  # Spark may have stopped; its JVM raises many kinds
@@ -365,39 +356,27 @@ def enter_run(run: DriverRun, frame: DataFrame, batch_id: int) -> None:
     with _LOCK:
         before = _RUNS.get(key)
         if before is not None and before.query == run.query:
-            raise _used_already(before)
+            used = before.settings
+            raise ConfigurationError(
+                f"sink_id {used.sink_id!r} is in use by another sink of this query (topic={used.topic!r}, "
+                f"slots={used.slots}): one ledger cannot count both. Give each sink an id of its own, or close() the "
+                "other sink to change its settings."
+            )
         if run.query in _SUPERSEDED:
             raise RunFencedError(
                 f"another query of this process has taken sink {run.settings.sink_id!r} over: let this query end."
             )
-        run.prepare(frame, batch_id)
+        topic = run.prepare(frame, batch_id)
         if before is not None:
             del _RUNS[key]
             before.close()
             _SUPERSEDED.append(before.query)
         try:
-            run.start(batch_id)
+            run.start(topic, batch_id)
         except BaseException:
             run.close()
             raise
         _RUNS[key] = run
-
-
-def _used_already(run: DriverRun) -> ConfigurationError:
-    settings = run.settings
-    return ConfigurationError(
-        f"sink_id {settings.sink_id!r} is in use by another sink of this query (topic={settings.topic!r}, "
-        f"slots={settings.slots}): one ledger cannot count both. Give each sink an id of its own, or close() the other "
-        "sink to change its settings."
-    )
-
-
-def _called_twice(settings: SinkSettings, batch_id: int) -> ConfigurationError:
-    return ConfigurationError(
-        f"sink {settings.sink_id!r} was called a second time for batch {batch_id}, which it has written: one ledger "
-        "entry stands for a whole batch. Unite the frames (unionByName) and call the sink once, or give each frame a "
-        "sink with a sink_id of its own."
-    )
 
 
 def leave_run(settings: SinkSettings) -> None:

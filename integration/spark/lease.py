@@ -36,9 +36,9 @@ class Lease:
         self._settings = settings
         self._clock = clock
         self._session_s = settings.session_timeout_s
-        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name=f"eos-lease-{settings.sink_id}", daemon=True)
-        self._member: LeaseMember | None = None
+        self._member: LeaseMember  # from acquire() on
         self.gate = CommitGate()
         self.generation: GroupGeneration = UNJOINED
         self.ended: str | None = None
@@ -48,9 +48,12 @@ class Lease:
 
     def acquire(self) -> None:
         """Join the group as the newest driver. Raises ClusterUnavailableError within ``start_timeout_s``."""
+        settings = self._settings
+        self._member = LeaseMember(
+            settings.kafka, settings.group_id, settings.sink_id, settings.ledger_topic, self.gate
+        )
         self._thread.start()
-        limit_s = self._settings.start_timeout_s
-        self._call(lambda: self._join(limit_s), limit_s + _CALL_LIMIT_S)
+        self._call(self._join, settings.start_timeout_s + _CALL_LIMIT_S)
 
     def require_membership(self, batch_id: int) -> MembershipSnapshot:
         """Let the gate decide whether ``batch_id`` may be written now; returns the membership that it is written under.
@@ -64,14 +67,13 @@ class Lease:
 
         Retried for the length of the group's session, because the lease may be ours that long without an answer.
         """
-        limit_s = self._session_s
-        call_limit_s = limit_s + self._settings.commit_timeout_s + _CALL_LIMIT_S
-        self._call(lambda: self._commit(entries, limit_s), call_limit_s)
+        limit_s = self._session_s + self._settings.commit_timeout_s + _CALL_LIMIT_S
+        self._call(lambda: self._commit(entries), limit_s)
 
     @property
     def is_superseded(self) -> bool:
         """Whether the group has said that a newer driver holds the lease."""
-        return self._member is not None and self._member.is_fenced
+        return self._member.is_fenced
 
     def has_ended(self, *, within_s: float = 0.0) -> bool:
         """Return whether the lease is over, waiting ``within_s`` seconds for the group to say so."""
@@ -83,7 +85,7 @@ class Lease:
     def release(self) -> None:
         """Stop servicing the lease. The next driver takes it over at once."""
         self._end("the lease was released")
-        self._calls.put(None)
+        self._calls.put((Future(), self._check))
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_CALL_LIMIT_S)
 
@@ -114,32 +116,35 @@ class Lease:
             try:
                 call = self._calls.get(timeout=_SERVE_INTERVAL_S)
             except queue.Empty:
-                call = (Future(), _nothing)
-            if self._clock() - served_at > self._session_s and self._member is not None:
+                call = (Future(), self._check)
+            if self._clock() - served_at > self._session_s:
                 # The process was frozen for longer than the session. Serving callbacks now would let librdkafka
                 # rejoin, and fence the new owner.
                 self._end(f"this driver was stopped for longer than its group session of {self._session_s:g} s")
-            if call is None or self.ended is not None:
-                self._refuse(call)
-                break
-            self._serve_member()
-            _run(*call)
+            if self.ended is None:
+                self._serve_member()
+            self._answer(*call)
             served_at = self._clock()
-        self._close()
+        with suppress(queue.Empty):
+            while True:
+                self._answer(*self._calls.get_nowait())
+        self._member.close()
+
+    def _answer(self, future: Future[Any], function: Callable[[], Any]) -> None:
+        try:
+            self._check()
+            future.set_result(function())
+        except BaseException as error:  # noqa: BLE001  # it is raised again in the thread that asked
+            future.set_exception(error)
 
     def _serve_member(self) -> None:
-        if self._member is not None:
-            self._member.serve()
-            if self._member.ended is not None:
-                self._end(self._member.ended)
+        self._member.serve()
+        if self._member.ended is not None:
+            self._end(self._member.ended)
 
-    def _join(self, limit_s: float) -> None:
-        settings = self._settings
-        self._member = LeaseMember(
-            settings.kafka, settings.group_id, settings.sink_id, settings.ledger_topic, self.gate
-        )
+    def _join(self) -> None:
         try:
-            self._member.join(limit_s)
+            self._member.join(self._settings.start_timeout_s)
         except EosError as error:
             self._end(str(error))
             raise
@@ -149,8 +154,7 @@ class Lease:
         self._held = self.gate.state.assigned
 
     def _decide(self, batch_id: int) -> MembershipSnapshot:
-        member = self._our_member()
-        snapshot = member.snapshot()
+        snapshot = self._member.snapshot()
         self._serve_member()
         self._check()
         position = InputPosition(batch_id, batch_id + 1, self.generation)
@@ -163,42 +167,13 @@ class Lease:
         self._check()
         return snapshot
 
-    def _commit(self, entries: Mapping[int, LedgerEntry], limit_s: float) -> None:
-        member = self._our_member()
+    def _commit(self, entries: Mapping[int, LedgerEntry]) -> None:
         try:
-            member.commit(entries, limit_s)
+            self._member.commit(entries, self._session_s)
         finally:
-            if member.ended is not None:  # before the driver hears of the refusal
-                self._end(member.ended)
-
-    def _our_member(self) -> LeaseMember:
-        self._check()
-        if self._member is None:
-            raise LookupError("the lease was not acquired")
-        return self._member
+            if self._member.ended is not None:  # before the driver hears of the refusal
+                self._end(self._member.ended)
 
     def _end(self, reason: str) -> None:
         if self.ended is None:
             self.ended = reason
-
-    def _close(self) -> None:
-        with suppress(queue.Empty):
-            while True:
-                self._refuse(self._calls.get_nowait())
-        if self._member is not None:
-            self._member.close()
-
-    def _refuse(self, call: tuple[Future[Any], Callable[[], Any]] | None) -> None:
-        if call is not None:
-            _run(call[0], self._check)
-
-
-def _nothing() -> None:
-    return None
-
-
-def _run(future: Future[Any], function: Callable[[], Any]) -> None:
-    try:
-        future.set_result(function())
-    except BaseException as error:  # noqa: BLE001  # it is raised again in the thread that asked
-        future.set_exception(error)

@@ -41,17 +41,6 @@ class PickledFunction:
 
     content: bytes = field(repr=False)
 
-    @classmethod
-    def of(cls, name: str, function: Callable[..., Any]) -> PickledFunction:
-        """Pickle ``function``, the setting ``name``; raises ConfigurationError when it holds what cannot be pickled."""
-        try:
-            return cls(cloudpickle.dumps(function))  # type: ignore[no-untyped-call]
-        except Exception as error:
-            raise ConfigurationError(
-                f"{name} cannot go to executors: {error}. Create what it needs inside the function, or in a module "
-                "that executors can import."
-            ) from error
-
     def function(self) -> Callable[..., Any]:
         """Return the function: one object per process, so that it can cache a token, for example."""
         return _unpickled(self.content)
@@ -160,9 +149,16 @@ class SinkSettings:
 
     def _pickle_functions(self) -> None:
         source = self.config.get(_TOKEN_SOURCE)
-        if callable(source):
-            config = {**self.config, _TOKEN_SOURCE: PickledFunction.of(_TOKEN_SOURCE, source)}
-            object.__setattr__(self, "config", config)
+        if not callable(source):
+            return
+        try:
+            pickled = PickledFunction(cloudpickle.dumps(source))  # type: ignore[no-untyped-call]
+        except Exception as error:
+            raise ConfigurationError(
+                f"{_TOKEN_SOURCE} cannot go to executors: {error}. Create what it needs inside the function, or in a "
+                "module that executors can import."
+            ) from error
+        object.__setattr__(self, "config", {**self.config, _TOKEN_SOURCE: pickled})
 
     @property
     def _unpacked(self) -> dict[str, Any]:

@@ -41,18 +41,18 @@ class SlotJob:
         """Write each partition of ``spread``, which has ``columns``, as a slot; returns the tasks' reports."""
         mapped = self._mapped(spread, tuple(columns), task) if self._prepared else None
         if mapped is None:
-            return _collected(spread.mapInArrow(_function(task), STATUS_SCHEMA))
+            return _reports(spread, _function(task))
         with _batch_property(spread, task):
             return _collected(mapped)
 
     def run_empty(self, anything: DataFrame, task: SlotTask) -> list[SlotStatus]:
         """Write each partition of ``anything`` as a slot without rows, so that the ledger moves."""
-        return _collected(anything.mapInArrow(_function(task, empty=True), STATUS_SCHEMA))
+        return _reports(anything, _function(task, empty=True))
 
     @staticmethod
     def count(spread: DataFrame) -> list[SlotStatus]:
         """Count the rows of each partition of ``spread`` without writing anything."""
-        return _collected(spread.mapInArrow(_counting(), STATUS_SCHEMA))
+        return _reports(spread, _count_slot)
 
     def _mapped(self, spread: Any, columns: tuple[str, ...], task: SlotTask) -> DataFrame | None:
         """Return the frame of statuses; None where Spark's internals differ and only the public way works."""
@@ -70,8 +70,7 @@ class SlotJob:
 
 def batch_part(task: SlotTask) -> str:
     """Return what differs from batch to batch, as text without secrets."""
-    metadata = task.group_metadata.hex()
-    part = [task.batch_id, task.run, metadata, task.floors, task.holders, task.accepts]
+    part = [task.batch_id, task.run, task.group_metadata.hex(), task.floors, task.holders, task.accepts]
     return json.dumps(part, separators=(",", ":"))
 
 
@@ -110,6 +109,10 @@ def _batch_property(frame: DataFrame, task: SlotTask) -> Iterator[None]:
         context.setLocalProperty(BATCH_PROPERTY, None)  # type: ignore[arg-type]  # it removes the property
 
 
+def _reports(frame: DataFrame, function: SlotFunction) -> list[SlotStatus]:
+    return _collected(frame.mapInArrow(function, STATUS_SCHEMA))
+
+
 def _collected(mapped: DataFrame) -> list[SlotStatus]:
     return [SlotStatus.decode(row["slot"], row["status"]) for row in mapped.collect()]
 
@@ -118,9 +121,7 @@ def _function(task: SlotTask, *, by_property: bool = False, empty: bool = False)
     """Return the function that Spark pickles. ``by_property``: a property of the job says which batch it is."""
 
     def write_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        if context is None:
-            raise LookupError("not inside a Spark task")
+        context: Any = TaskContext.get()
         this = with_batch_part(task, context.getLocalProperty(BATCH_PROPERTY)) if by_property else task
         rows = iter(()) if empty else batches
         status = this.write(context.partitionId(), rows, first_attempt=context.attemptNumber() == 0)
@@ -130,14 +131,9 @@ def _function(task: SlotTask, *, by_property: bool = False, empty: bool = False)
     return write_slot
 
 
-def _counting() -> SlotFunction:
-    def count_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        if context is None:
-            raise LookupError("not inside a Spark task")
-        yield status_row(counted(context.partitionId(), batches))
-
-    return count_slot
+def _count_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    context: Any = TaskContext.get()
+    yield status_row(counted(context.partitionId(), batches))
 
 
 def status_row(status: SlotStatus) -> pa.RecordBatch:

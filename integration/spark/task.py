@@ -77,14 +77,12 @@ class SlotTask:
         attempt = SlotAttempt(self, slot, first_attempt=first_attempt)
         try:
             return attempt.run(batches)
+        except errors.RunFencedError as error:
+            return attempt.status(SlotOutcome.RUN_FENCED, error)
         except _NOT_REPEATABLE as error:
-            return attempt.status(SlotOutcome.REFUSED, error=error)
+            return attempt.status(SlotOutcome.REFUSED, error)
         finally:
             attempt.leave()
-
-    def question(self, slot: int, entry: LedgerEntry | None, content: SlotContent | None) -> SlotQuestion:
-        """Return the question for the ledger's table."""
-        return SlotQuestion(entry, self.identity, self.batch_id, self.floors[slot], content, self.accepts)
 
 
 def counted(slot: int, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
@@ -149,29 +147,30 @@ class SlotAttempt:
         """Make the attempt; see ``SlotTask.write``."""
         self._announce("start")
         try:
-            fenced, rows = self._take_slot(batches)
-            if fenced is not None:
-                return fenced
+            producer, rows = self._take_slot(batches)
             self._announce("initialised")
             entry = self._read(self._settings.start_timeout_s)[0] if self._kept is None else self._kept.entry
             self._announce("ledger_read")
             if self._decide(entry, None) is SlotDecision.SKIP:
-                return self._skip(entry, rows)
-            return self._write(rows)
+                self._content, self._row_bytes = _content_of(rows)
+                self._decide(entry, self._content)
+                self._keep(producer, entry)
+                return self.status(SlotOutcome.SKIPPED)
+            return self._write(producer, rows)
         except errors.ProducerFencedError as error:
             return self._await_other_attempt(error)
         except errors.AbortableError as error:
             if is_run_fenced(error, first_attempt=self._first_attempt):
-                return self.status(SlotOutcome.RUN_FENCED, error=error)
+                return self.status(SlotOutcome.RUN_FENCED, error)
             if self._producer is not None and (refused := self._producer.library.last_errors.take_refused_delivery()):
                 reason = f"a row of batch {self._task.batch_id} cannot be written, to {refused}"
                 raise errors.OutputRefusedError(f"{reason}. Correct that row, or the topic's settings.") from error
             raise
 
-    def _take_slot(self, batches: Iterator[pa.RecordBatch]) -> tuple[SlotStatus | None, Iterator[pa.RecordBatch]]:
+    def _take_slot(self, batches: Iterator[pa.RecordBatch]) -> tuple[SlotProducer, Iterator[pa.RecordBatch]]:
         """Get a producer that holds the slot: the kept one if the driver names it as the holder, else a new one.
 
-        Rows are prefetched while a new one starts. Returns a status if a newer run has fenced this one, and the rows.
+        Rows are prefetched while a new one starts. Returns it, and the rows.
         """
         SLOTS.close_useless(self._is_useless)
         held = SLOTS.take((self._key, self._slot))
@@ -179,25 +178,24 @@ class SlotAttempt:
         if held is not None and self._first_attempt and self._is_known_holder(self._slot, held):
             self._producer = held.producer
             self._kept = held
-            return None, batches
+            return held.producer, batches
         if held is not None:
             held.close()
         with ThreadPoolExecutor(1, "eos-slot") as starter:
             started = starter.submit(self._start_producer)
             prefetched = prefetch_until(batches, started)
-            fenced = started.result()
-        return fenced, chain(drain(prefetched), batches)
+            producer = started.result()
+        return producer, chain(drain(prefetched), batches)
 
-    def _start_producer(self) -> SlotStatus | None:
+    def _start_producer(self) -> SlotProducer:
         settings = self._settings
-        fenced = self._newer_run(self._reader.marker(settings.start_timeout_s))
-        if fenced is not None:
-            return fenced
+        self._refuse_older_run(self._reader.marker(settings.start_timeout_s))
         name = settings.transactional_id(self._slot)
-        self._producer = SlotProducer(settings.producer, name, limits=settings.limits, hook=lambda _: None)
-        self._producer.init_transactions()
-        self._producer.ownership.disown()  # another thread may use it
-        return None
+        producer = SlotProducer(settings.producer, name, limits=settings.limits, hook=lambda _: None)
+        self._producer = producer
+        producer.init_transactions()
+        producer.ownership.disown()  # another thread may use it
+        return producer
 
     @property
     def _run(self) -> tuple[str, int]:
@@ -214,39 +212,34 @@ class SlotAttempt:
         may_be_known = held.run != self._run or held.batch_id < self._task.batch_id
         return cluster == self._key and may_be_known and not self._is_known_holder(slot, held)
 
-    def _newer_run(self, marker: LedgerEntry | None) -> SlotStatus | None:
-        """Return RUN_FENCED if a newer run has announced itself: taking the slot would abort its transaction."""
-        if marker is None or marker.run <= self._task.run:
-            return None
-        return self.status(
-            SlotOutcome.RUN_FENCED,
-            message=f"run {marker.run} has taken over from run {self._task.run}. Let this query end.",
-        )
+    def _refuse_older_run(self, marker: LedgerEntry | None) -> None:
+        """Raise RunFencedError if a newer run has announced itself: taking the slot would abort its transaction."""
+        if marker is not None and marker.run > self._task.run:
+            raise errors.RunFencedError(
+                f"run {marker.run} has taken over from run {self._task.run}. Let this query end."
+            )
 
     def _read(self, limit_s: float) -> tuple[LedgerEntry | None, LedgerEntry | None]:
         return self._reader.slot_and_marker(self._slot, limit_s)
 
     def _decide(self, entry: LedgerEntry | None, content: SlotContent | None) -> SlotDecision:
-        ruling = decide_slot(self._task.question(self._slot, entry, content))
+        task = self._task
+        ruling = decide_slot(
+            SlotQuestion(entry, task.identity, task.batch_id, task.floors[self._slot], content, task.accepts)
+        )
         if ruling.decision is SlotDecision.REFUSE:
-            raise ruling.error(f"batch {self._task.batch_id} cannot be written: {ruling.reason}.")
+            raise ruling.error(f"batch {task.batch_id} cannot be written: {ruling.reason}.")
         return ruling.decision
 
-    def _skip(self, entry: LedgerEntry | None, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
-        self._content, self._row_bytes = _content_of(batches)
-        self._decide(entry, self._content)
-        self._keep_producer(entry)
-        return self.status(SlotOutcome.SKIPPED)
-
-    def _write(self, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
+    def _write(self, producer: SlotProducer, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
         first = next(batches, None)  # upstream work comes before the transaction's timeout starts
         self._lap("rows")
-        self._own_producer().begin_transaction()
+        producer.begin_transaction()
         self._open, self._begun_at = True, time.monotonic()
         try:
-            return self._fill(first, batches)
+            return self._fill(producer, first, batches)
         except errors.UnknownOutcomeError as error:
-            return self._resolve(error, self._open_for_s)
+            return self._resolve(producer, error)
         except errors.EosError as error:
             if (open_s := self._open_for_s) > self._settings.transaction_timeout_s:
                 raise self._outlived(open_s) from error
@@ -268,21 +261,22 @@ class SlotAttempt:
             "transaction.timeout.ms in config, up to the brokers' transaction.max.timeout.ms."
         )
 
-    def _fill(self, first: pa.RecordBatch | None, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
+    def _fill(
+        self, producer: SlotProducer, first: pa.RecordBatch | None, batches: Iterator[pa.RecordBatch]
+    ) -> SlotStatus:
         """Write the rows, move the ledger and commit, in the transaction that has begun."""
-        producer, settings = self._own_producer(), self._settings
+        task, settings = self._task, self._settings
         self._announce("begun")
         self._produce(producer, first, batches)
         producer.flush_outputs(settings.transaction_timeout_s)
         self._announce("flushed")
-        task = self._task
         entry = LedgerEntry(task.batch_id + 1, task.identity, self._content, task.run)
         producer.send_entry(settings.ledger_topic, self._slot, entry, task.group_metadata, settings.commit_timeout_s)
         self._announce("offsets_sent")
         producer.commit_transaction()
         self._open = False
         self._announce("committed")
-        self._keep_producer(entry)
+        self._keep(producer, entry)
         return self.status(SlotOutcome.WRITTEN)
 
     def _produce(self, producer: SlotProducer, first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]) -> None:
@@ -297,14 +291,12 @@ class SlotAttempt:
         writer = RecordWriter(
             self._settings.topic, producer.produce_named, producer.poll, limit_s, raw_produce=producer.raw_produce
         )
-        batch = first
-        while batch is not None:
+        for batch in rest if first is None else chain((first,), rest):
             check_slot(batch, self._slot, self._settings.slots)
             writer.write(batch)
             count.add(batch)
             self._content, self._row_bytes = count.content, count.row_bytes
             self._announce("produced")
-            batch = next(rest, None)
         if first is None:
             self._announce("produced")
 
@@ -314,10 +306,7 @@ class SlotAttempt:
         """Wait for the attempt that has taken the slot to commit. Taking it back could go on for ever."""
         deadline = time.monotonic() + self._settings.sibling_timeout_s
         pause_s = _SIBLING_PAUSE_S
-        while True:
-            done = self._done_elsewhere()
-            if done is not None:
-                return done
+        while not self._is_done_elsewhere():
             if time.monotonic() > deadline:
                 raise errors.RetriableError(
                     f"slot {self._slot} of batch {self._task.batch_id} was taken by another attempt, which has not "
@@ -325,26 +314,22 @@ class SlotAttempt:
                 ) from cause
             time.sleep(pause_s)
             pause_s *= _SIBLING_PAUSE_GROWTH
+        return self.status(SlotOutcome.SIBLING_DONE)
 
-    def _done_elsewhere(self) -> SlotStatus | None:
+    def _is_done_elsewhere(self) -> bool:
         try:
             entry, marker = self._read(_GLANCE_LIMIT_S)
         except errors.ClusterUnavailableError:
-            return None  # its pending commit delays the stable read
-        fenced = self._newer_run(marker)
-        if fenced is not None:
-            return fenced
-        skip = self._decide(entry, None) is SlotDecision.SKIP
-        return self.status(SlotOutcome.SIBLING_DONE) if skip else None
+            return False  # its pending commit delays the stable read
+        self._refuse_older_run(marker)
+        return self._decide(entry, None) is SlotDecision.SKIP
 
-    def _resolve(self, cause: errors.UnknownOutcomeError, open_s: float) -> SlotStatus:
-        """Resolve an unanswered commit: rebuilding the producer ends the transaction, then the ledger tells.
-
-        ``open_s``: for how long the transaction was open until then.
-        """
+    def _resolve(self, producer: SlotProducer, cause: errors.UnknownOutcomeError) -> SlotStatus:
+        """Resolve an unanswered commit: rebuilding the producer ends the transaction, then the ledger tells."""
+        open_s = self._open_for_s
         self._open = False  # never abort it from here on: it may be committed
         try:
-            self._own_producer().rebuild()
+            producer.rebuild()
             entry, _ = self._read(self._settings.start_timeout_s)
         except errors.ClusterUnavailableError as error:
             raise outcome_stays_unknown(error, "the ledger decides: the repeated task asks it.") from error
@@ -372,34 +357,26 @@ class SlotAttempt:
         finally:
             producer.close()
 
-    def _keep_producer(self, entry: LedgerEntry | None) -> None:
+    def _keep(self, producer: SlotProducer, entry: LedgerEntry | None) -> None:
         """Keep the producer for the next batch: it holds the slot, nothing is open, ``entry`` is in the ledger."""
-        if self._own_producer().registration.may_have_sent_twice:
+        if producer.registration.may_have_sent_twice:
             return
-        producer, self._producer = self._own_producer(), None
+        self._producer = None
         producer.ownership.disown()
         self._holder = producer.name
         SLOTS.put((self._key, self._slot), HeldSlot(producer, self._run, self._task.batch_id, entry))
 
-    def _own_producer(self) -> SlotProducer:
-        if self._producer is None:
-            raise LookupError("the attempt has no producer")
-        return self._producer
-
     # -- reporting ---------------------------------------------------------------------------------------------------
 
-    def status(self, outcome: SlotOutcome, *, error: errors.EosError | None = None, message: str = "") -> SlotStatus:
+    def status(self, outcome: SlotOutcome, error: errors.EosError | None = None) -> SlotStatus:
         """Return the report to the driver."""
-        name = "" if error is None else _public_name(error)
-        text = message if error is None else str(error)
-        reused = self._kept is not None
         return SlotStatus(
             self._slot,
             outcome,
             self._content.rows,
-            name,
-            text,
-            reused,
+            "" if error is None else _public_name(error),
+            "" if error is None else str(error),
+            self._kept is not None,
             self._seconds,
             self._holder,
             self._row_bytes,

@@ -13,9 +13,10 @@ import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from eos_client.confluent.ledger.ledger_reader import LedgerReader
 from eos_client.confluent.ledger.slot_producer import SlotProducer
@@ -25,16 +26,8 @@ from eos_client.integration.spark.settings import PickledFunction, SinkSettings
 _KEPT_MAX = min(128, 16 * (os.cpu_count() or 1))
 
 
-class Closable(Protocol):
-    """Something that can be closed."""
-
-    def close(self) -> object:
-        """Give up what it holds."""
-        ...
-
-
 K = TypeVar("K", bound=Hashable)
-C = TypeVar("C", bound=Closable)
+C = TypeVar("C", bound="LedgerReader | HeldSlot")
 
 
 class Shelf(Generic[K, C]):
@@ -49,38 +42,36 @@ class Shelf(Generic[K, C]):
 
     def take(self, key: K) -> C | None:
         """Return the idle client under ``key``, which is then the caller's; None when there is none."""
-        with self._lock:
-            self._leave_parent()
-            return self._idle.pop(key, None)
+        with self._idle_here() as idle:
+            return idle.pop(key, None)
 
     def put(self, key: K, client: C) -> None:
         """Keep ``client`` for the next ``take`` of ``key``."""
-        surplus: list[C] = []
-        with self._lock:
-            self._leave_parent()
-            if key in self._idle:
-                surplus.append(self._idle.pop(key))
-            self._idle[key] = client
-            while len(self._idle) > self._kept_max:
-                surplus.append(self._idle.popitem(last=False)[1])
+        with self._idle_here() as idle:
+            surplus = [idle.pop(key)] if key in idle else []
+            idle[key] = client
+            if len(idle) > self._kept_max:
+                surplus.append(idle.popitem(last=False)[1])
         for each in surplus:
             each.close()
 
     def close_useless(self, is_useless: Callable[[K, C], bool]) -> None:
         """Close the idle clients that will not be used again."""
-        with self._lock:
-            self._leave_parent()
-            useless = [key for key, client in self._idle.items() if is_useless(key, client)]
-            surplus = [self._idle.pop(key) for key in useless]
+        with self._idle_here() as idle:
+            useless = [key for key, client in idle.items() if is_useless(key, client)]
+            surplus = [idle.pop(key) for key in useless]
         for each in surplus:
             each.close()
 
-    def _leave_parent(self) -> None:
-        # Destroying them in a forked process would wait for threads that do not exist there.
-        if self._pid != os.getpid():
-            self._left_alone.extend(self._idle.values())
-            self._idle.clear()
-            self._pid = os.getpid()
+    @contextmanager
+    def _idle_here(self) -> Iterator[OrderedDict[K, C]]:
+        with self._lock:
+            # Destroying them in a forked process would wait for threads that do not exist there.
+            if self._pid != os.getpid():
+                self._left_alone.extend(self._idle.values())
+                self._idle.clear()
+                self._pid = os.getpid()
+            yield self._idle
 
 
 @dataclass(eq=False, slots=True)
@@ -127,8 +118,7 @@ def _freeze(modules: int) -> None:
 
 def cluster_key(settings: SinkSettings) -> Hashable:
     """Return what two sinks must share to use the same clients."""
-    compared = {k: v if isinstance(v, PickledFunction) else str(v) for k, v in settings.config.items()}
-    config = frozenset(compared.items())
+    config = frozenset((k, v if isinstance(v, PickledFunction) else str(v)) for k, v in settings.config.items())
     return settings.bootstrap_servers, settings.sink_id, settings.ledger_topic, config
 
 

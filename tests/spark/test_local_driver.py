@@ -46,8 +46,7 @@ def driver(local):
 
 
 def start(run, frame, batch_id):
-    run.prepare(frame, batch_id)
-    run.start(batch_id)
+    run.start(run.prepare(frame, batch_id), batch_id)
 
 
 def names_of(events, kind):

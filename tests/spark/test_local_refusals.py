@@ -14,11 +14,10 @@ from eos_client import errors
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.ledger.ledger_topic import LedgerTopic
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
-from eos_client.integration.spark import driver_run, preflight
+from eos_client.integration.spark import check_spark, driver_run, preflight
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery
-from eos_client.integration.spark.spark_version import check_spark
 from eos_client.observe import SparkRunStarted
 from tests.spark.local_query import accepting_token, adoption_token, each_once
 from tests.spark.rig.settings import NOTICES_OTHER_ROWS
