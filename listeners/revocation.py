@@ -19,10 +19,6 @@ from eos_client.observe import (
 from eos_client.ports import RevocationWork, keys_of
 
 
-def _nothing() -> None:
-    return None
-
-
 class RevocationListener:
     """Our half of every rebalance callback.
 
@@ -47,7 +43,7 @@ class RevocationListener:
         self._counters.generation_id = generation.generation_id
         self._hook(PartitionsAssigned(partitions=keys, generation=generation))
 
-    def on_revoked(self, partitions: list[Any], /, between: Callable[[], None] = _nothing) -> None:
+    def on_revoked(self, partitions: list[Any], /, between: Callable[[], None] = lambda: None) -> None:
         """Run ``between``, commit the open work, close the gate.
 
         When ``between`` raises, ``on_callback_failed`` ends the open work instead of the commit; the revocation is

@@ -10,42 +10,15 @@ from operator import length_hint
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from eos_client.core.batch_ledger import SlotContent
 from eos_client.errors import BatchContentError, OutputRefusedError, RetriableError
-from eos_client.integration.spark.rows import FINGERPRINT, HEADERS, KEY, PARTITION, TOPIC, VALUE, slot_of
+from eos_client.integration.spark.rows import HEADERS, KEY, PARTITION, TOPIC, VALUE, slot_of
 
 _STRIDE = 2_000
 _ROOM_WAIT_S = 0.05
-_FINGERPRINT_MODULUS = 1 << 64
 
 Produce = Callable[..., None]
 Poll = Callable[[float], Any]
-
-
-_total: Any = pc.sum  # pyright: ignore[reportAttributeAccessIssue]  # pyarrow makes its functions when imported
-
-
-class ContentCount:
-    """Adds up what a slot holds, whatever the order of its rows; ``row_bytes`` is the largest mean of a batch."""
-
-    def __init__(self) -> None:
-        self.row_bytes = 0.0
-        self._rows = 0
-        self._sum = 0
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Count one Arrow batch."""
-        if batch.num_rows:
-            self.row_bytes = max(self.row_bytes, batch.nbytes / batch.num_rows)
-            self._rows += batch.num_rows
-            self._sum += _total(batch.column(FINGERPRINT)).as_py()
-
-    @property
-    def content(self) -> SlotContent:
-        """What was counted so far."""
-        return SlotContent(self._rows, self._sum % _FINGERPRINT_MODULUS)
 
 
 def check_slot(batch: pa.RecordBatch, slot: int, slots: int) -> None:

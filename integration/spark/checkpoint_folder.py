@@ -7,6 +7,7 @@ has a next batch only once the run was closed with a whole batch.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -35,19 +36,13 @@ class CheckpointFolder:
         file = self._path_of(self._at, name)
         if not self._files.exists(file):
             return None
-        stream = self._files.open(file)
-        try:
+        with closing(self._files.open(file)) as stream:
             return str(stream.readLine() or "")
-        finally:
-            stream.close()
 
     def write(self, name: str, line: str, *, replaces: bool) -> None:
         """Write a file. Without ``replaces``, fails if a file of that name exists."""
-        stream = self._files.create(self._path_of(self._at, name), replaces)
-        try:
+        with closing(self._files.create(self._path_of(self._at, name), replaces)) as stream:
             stream.writeBytes(line)
-        finally:
-            stream.close()
 
     def delete(self, name: str) -> None:
         """Delete a file, or a folder with all that is in it."""

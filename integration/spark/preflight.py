@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
@@ -42,18 +41,7 @@ def check_query(query: RunningQuery) -> None:
 
 def check_executors(frame: DataFrame, tasks: int) -> None:
     """Run a small job that finds packages missing on the executors; raises ConfigurationError that names them."""
-    session = frame.sparkSession
-    probe = F.udf(_probe(), "string", useArrow=False)
-    rows = session.range(0, tasks, 1, tasks).select(probe(F.col("id")).alias("lacks")).collect()
-    lacks = sorted({row["lacks"] for row in rows if row["lacks"]})
-    if lacks:
-        raise ConfigurationError(
-            f"the executors' Python cannot run the sink: {'; '.join(lacks)}. Install 'eos-client[spark]' there, or set "
-            "PYSPARK_PYTHON (spark.pyspark.python) to a Python that has it."
-        )
 
-
-def _probe() -> Any:
     # A nested function is pickled by value, so executors without this package can run it and report that.
     def lacking(_: int) -> str:
         import importlib  # noqa: PLC0415  # it runs elsewhere
@@ -67,7 +55,13 @@ def _probe() -> Any:
                 missing.append(str(error))
         return f"{sys.executable}: {', '.join(missing)}" if missing else ""
 
-    return lacking
+    probe = F.udf(lacking, "string", useArrow=False)
+    rows = frame.sparkSession.range(0, tasks, 1, tasks).select(probe(F.col("id")).alias("lacks")).collect()
+    if lacks := sorted({row["lacks"] for row in rows if row["lacks"]}):
+        raise ConfigurationError(
+            f"the executors' Python cannot run the sink: {'; '.join(lacks)}. Install 'eos-client[spark]' there, or set "
+            "PYSPARK_PYTHON (spark.pyspark.python) to a Python that has it."
+        )
 
 
 def check_driver_and_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> tuple[SinkSettings, str]:

@@ -15,17 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import expr
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    CalendarIntervalType,
-    DataType,
-    IntegerType,
-    MapType,
-    StringType,
-    StructType,
-    VariantType,
-)
+from pyspark.sql.types import ArrayType, CalendarIntervalType, DataType, MapType, StructType, VariantType
 
 from eos_client.errors import FrameSchemaError
 
@@ -34,7 +24,15 @@ SINK_COLUMNS = (VALUE, KEY, TOPIC, PARTITION, HEADERS)
 _CASES_MATTER = "spark.sql.caseSensitive"
 FINGERPRINT = "eos_fingerprint"
 _ORDER = "eos_order_"
-_HEADERS_TYPE = "array<struct<key:string,value:binary>>"
+_BYTES = ("binary", "string")
+_TYPES = {
+    VALUE: _BYTES,
+    KEY: _BYTES,
+    TOPIC: ("string",),
+    PARTITION: ("int",),
+    HEADERS: ("array<struct<key:string,value:binary>>",),
+}
+"""What Spark calls the types that each column may have; it is cast to the first."""
 
 SLOT_FUNCTION_VERSION = 1
 """1: ``crc32(key, else value, else empty) mod slots``; librdkafka's own partitioner hashes keys with crc32 too."""
@@ -47,7 +45,12 @@ def project_columns(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
     """
     types = {f.name: f.dataType for f in frame.schema.fields}
     matched = matched_columns(frame, order_by)
-    _refuse_unorderable({name: types[matched[name]] for name in order_by})
+    for name in order_by:
+        if not _is_orderable(found := types[matched[name]]):
+            raise FrameSchemaError(
+                f"order_by names {name!r}, which is of type {found.simpleString()}: Spark cannot order by that. Name a "
+                "column of another type."
+            )
     columns = {name: _cast(matched[name], name, types[matched[name]]) for name in SINK_COLUMNS if name in matched}
     # As text, because each call on a Column is a round trip to the JVM, and this is done for every batch.
     return frame.selectExpr(
@@ -59,7 +62,8 @@ def project_columns(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
 
 def projected_columns(frame: DataFrame, order_by: Sequence[str]) -> list[str]:
     """Return the columns that the tasks get of ``frame``."""
-    return [*sink_columns(frame, order_by), FINGERPRINT]
+    matched = matched_columns(frame, order_by)
+    return [*(name for name in SINK_COLUMNS if name in matched), FINGERPRINT]
 
 
 def repartition_by_slot(frame: DataFrame, slots: int, *, keyed: bool, ordered_by: int = 0) -> DataFrame:
@@ -75,41 +79,13 @@ def repartition_by_slot(frame: DataFrame, slots: int, *, keyed: bool, ordered_by
 
 def _cast(name: str, wanted: str, found: DataType) -> str:
     """Return the column cast to the type that the tasks expect, as SQL."""
-    types = _TYPES[wanted]
-    if not any(_fits(found, each) for each in types):
-        allowed = " or ".join(_HEADERS_TYPE if isinstance(each, ArrayType) else each.simpleString() for each in types)
+    allowed = _TYPES[wanted]
+    if found.simpleString().partition(" collate ")[0] not in allowed:
         raise FrameSchemaError(
-            f"column {name!r} is of type {found.simpleString()}; it must be {allowed}. Cast it before writing."
+            f"column {name!r} is of type {found.simpleString()}; it must be {' or '.join(allowed)}. Cast it before "
+            "writing."
         )
-    return f"cast({_quoted(name)} as {types[0].simpleString()})"
-
-
-_HEADER = StructType().add("key", StringType()).add("value", BinaryType())
-_TYPES: dict[str, tuple[DataType, ...]] = {
-    VALUE: (BinaryType(), StringType()),
-    KEY: (BinaryType(), StringType()),
-    TOPIC: (StringType(),),
-    PARTITION: (IntegerType(),),
-    HEADERS: (ArrayType(_HEADER),),
-}
-
-
-def _fits(found: DataType, wanted: DataType) -> bool:
-    if not isinstance(wanted, ArrayType):
-        return type(found) is type(wanted)
-    inner = found.elementType if isinstance(found, ArrayType) else None
-    return isinstance(inner, StructType) and [(f.name, f.dataType) for f in inner.fields] == [
-        (f.name, f.dataType) for f in _HEADER.fields
-    ]
-
-
-def _refuse_unorderable(types: Mapping[str, DataType]) -> None:
-    for name, found in types.items():
-        if not _is_orderable(found):
-            raise FrameSchemaError(
-                f"order_by names {name!r}, which is of type {found.simpleString()}: Spark cannot order by that. Name a "
-                "column of another type."
-            )
+    return f"cast({_quoted(name)} as {allowed[0]})"
 
 
 def _is_orderable(found: DataType) -> bool:
@@ -134,12 +110,6 @@ def _quoted(name: str) -> str:
 
 
 # -- which column is which, by the rules by which Spark matches names ------------------------------------------------
-
-
-def sink_columns(frame: DataFrame, order_by: Sequence[str]) -> Mapping[str, str]:
-    """Return the frame's own name of each of the sink's columns that it has; raises as ``matched_columns`` does."""
-    matched = matched_columns(frame, order_by)
-    return {wanted: matched[wanted] for wanted in SINK_COLUMNS if wanted in matched}
 
 
 def matched_columns(frame: DataFrame, order_by: Sequence[str]) -> Mapping[str, str]:

@@ -67,13 +67,14 @@ def running_query(frame: DataFrame, given_id: str | None, known: RunningQuery | 
             "give query_id=..."
         )
     execution = None if query_id is None else _execution(frame, query_id)
-    run_id = _THIS_PROCESS if execution is None else str(execution.runId())
+    if execution is None:
+        return RunningQuery(given_id or str(query_id), _THIS_PROCESS)
     return RunningQuery(
         given_id or str(query_id),
-        run_id,
-        None if execution is None else str(execution.resolvedCheckpointRoot()),
-        "" if execution is None else str(execution.getClass().getSimpleName()),
-        "" if execution is None else str(execution.trigger().getClass().getSimpleName()),
+        str(execution.runId()),
+        str(execution.resolvedCheckpointRoot()),
+        str(execution.getClass().getSimpleName()),
+        str(execution.trigger().getClass().getSimpleName()),
     )
 
 

@@ -40,15 +40,12 @@ class Stage:
             attempt = uuid.uuid4().hex
             frame.write.parquet(f"{path}/{attempt}")
             chosen = _choose(batch, attempt)
-        self._delete_older(frame, batch_id)
-        return frame.sparkSession.read.schema(frame.schema).parquet(f"{path}/{chosen}")
-
-    def _delete_older(self, frame: DataFrame, batch_id: int) -> None:
-        """Delete earlier batches only: an older driver at an earlier batch must not delete the current one."""
         batches = CheckpointFolder(frame.sparkSession, self._root)
         for name in batches.names():
+            # Earlier ones only: an older driver at an earlier batch must not delete the current one.
             if name.isdigit() and int(name) < batch_id:
                 batches.delete(name)
+        return frame.sparkSession.read.schema(frame.schema).parquet(f"{path}/{chosen}")
 
 
 def _choose(batch: CheckpointFolder, attempt: str) -> str:

@@ -73,13 +73,11 @@ class SlotStatus:
 def check_statuses(found: Iterable[SlotStatus], slots: int) -> list[SlotStatus]:
     """Return the statuses by slot; raises what a slot was refused with, RetriableError when one is missing."""
     by_slot = {status.slot: status for status in found}
-    fenced = next((s for s in by_slot.values() if s.outcome is SlotOutcome.RUN_FENCED), None)
-    if fenced is not None:
-        raise errors.RunFencedError(f"slot {fenced.slot}: {fenced.message}")
-    refused = next((s for s in by_slot.values() if s.outcome is SlotOutcome.REFUSED), None)
-    if refused is not None:
-        kind: Any = getattr(errors, refused.error, EosError)
-        raise kind(f"slot {refused.slot}: {refused.message}")
+    for outcome in (SlotOutcome.RUN_FENCED, SlotOutcome.REFUSED):
+        for status in by_slot.values():
+            if status.outcome is outcome:
+                kind: Any = getattr(errors, status.error, EosError)
+                raise kind(f"slot {status.slot}: {status.message}")
     missing = sorted(set(range(slots)) - set(by_slot))
     if missing or len(by_slot) != slots:
         raise RetriableError(

@@ -28,7 +28,9 @@ from eos_client.core.batch_ledger import (
     SlotDecision,
     SlotQuestion,
     decide_slot,
+    joined,
 )
+from eos_client.integration.spark.rows import FINGERPRINT
 from eos_client.integration.spark.settings import SinkSettings, StepObserver
 from eos_client.integration.spark.status import SlotOutcome, SlotStatus
 from eos_client.integration.spark.worker_clients import READERS, SLOTS, HeldSlot, cluster_key, new_reader
@@ -85,20 +87,30 @@ class SlotTask:
             attempt.leave()
 
 
+class ContentCount:
+    """Adds up what a slot holds, whatever the order of its rows; ``row_bytes`` is the largest mean of a batch."""
+
+    def __init__(self) -> None:
+        self.content = SlotContent(0, 0)
+        self.row_bytes = 0.0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count one Arrow batch."""
+        if batch.num_rows:
+            self.row_bytes = max(self.row_bytes, batch.nbytes / batch.num_rows)
+            added = SlotContent(batch.num_rows, batch.column(FINGERPRINT).sum().as_py())
+            self.content = joined((self.content, added))
+
+
 def counted(slot: int, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
     """Count the rows of ``slot`` without writing anything."""
-    content, row_bytes = _content_of(batches)
-    return SlotStatus(slot, SlotOutcome.COUNTED, content.rows, row_bytes=row_bytes, fingerprint=content.fingerprint)
-
-
-def _content_of(batches: Iterator[pa.RecordBatch]) -> tuple[SlotContent, float]:
-    """Return the content of ``batches``, and the largest mean row size of an Arrow batch."""
-    from eos_client.integration.spark.arrow_rows import ContentCount  # noqa: PLC0415  # executors only
-
     count = ContentCount()
     for batch in batches:
         count.add(batch)
-    return count.content, count.row_bytes
+    content = count.content
+    return SlotStatus(
+        slot, SlotOutcome.COUNTED, content.rows, row_bytes=count.row_bytes, fingerprint=content.fingerprint
+    )
 
 
 def prefetch_until(batches: Iterator[pa.RecordBatch], started: Future[Any]) -> deque[pa.RecordBatch]:
@@ -112,12 +124,6 @@ def prefetch_until(batches: Iterator[pa.RecordBatch], started: Future[Any]) -> d
         prefetched.append(batch)
         size += batch.nbytes
     return prefetched
-
-
-def drain(prefetched: deque[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches in order and free each one as it is yielded."""
-    while prefetched:
-        yield prefetched.popleft()
 
 
 class SlotAttempt:
@@ -137,8 +143,7 @@ class SlotAttempt:
         self._holder = ""
         self._seconds: dict[str, float] = {}
         self._at = time.perf_counter()
-        self._content = SlotContent(0, 0)
-        self._row_bytes = 0.0
+        self._count = ContentCount()
         self._resolved = False
 
     # -- the protocol ------------------------------------------------------------------------------------------------
@@ -152,8 +157,9 @@ class SlotAttempt:
             entry = self._read(self._settings.start_timeout_s)[0] if self._kept is None else self._kept.entry
             self._announce("ledger_read")
             if self._decide(entry, None) is SlotDecision.SKIP:
-                self._content, self._row_bytes = _content_of(rows)
-                self._decide(entry, self._content)
+                for batch in rows:
+                    self._count.add(batch)
+                self._decide(entry, self._count.content)
                 self._keep(producer, entry)
                 return self.status(SlotOutcome.SKIPPED)
             return self._write(producer, rows)
@@ -161,7 +167,7 @@ class SlotAttempt:
             return self._await_other_attempt(error)
         except errors.AbortableError as error:
             if is_run_fenced(error, first_attempt=self._first_attempt):
-                return self.status(SlotOutcome.RUN_FENCED, error)
+                raise errors.RunFencedError(str(error)) from error
             if self._producer is not None and (refused := self._producer.library.last_errors.take_refused_delivery()):
                 reason = f"a row of batch {self._task.batch_id} cannot be written, to {refused}"
                 raise errors.OutputRefusedError(f"{reason}. Correct that row, or the topic's settings.") from error
@@ -185,7 +191,8 @@ class SlotAttempt:
             started = starter.submit(self._start_producer)
             prefetched = prefetch_until(batches, started)
             producer = started.result()
-        return producer, chain(drain(prefetched), batches)
+        freed = (prefetched.popleft() for _ in range(len(prefetched)))  # each one as it is written
+        return producer, chain(freed, batches)
 
     def _start_producer(self) -> SlotProducer:
         settings = self._settings
@@ -255,7 +262,7 @@ class SlotAttempt:
         enough = math.ceil(settings.slots * open_s / settings.transaction_timeout_s * _SLOTS_TO_SPARE)
         return errors.RetriableError(
             f"the transaction of slot {self._slot} of batch {self._task.batch_id} was open for {open_s:.1f} s, with "
-            f"{self._content.rows} rows handed over; brokers end it after transaction.timeout.ms="
+            f"{self._count.content.rows} rows handed over; brokers end it after transaction.timeout.ms="
             f"{settings.transaction_timeout_s * 1000:.0f}. If it happens again, give the sink more slots (at this "
             f"speed slots={enough} or more would do; slots={settings.slots} now), or smaller batches, or raise "
             "transaction.timeout.ms in config, up to the brokers' transaction.max.timeout.ms."
@@ -264,13 +271,12 @@ class SlotAttempt:
     def _fill(
         self, producer: SlotProducer, first: pa.RecordBatch | None, batches: Iterator[pa.RecordBatch]
     ) -> SlotStatus:
-        """Write the rows, move the ledger and commit, in the transaction that has begun."""
         task, settings = self._task, self._settings
         self._announce("begun")
         self._produce(producer, first, batches)
         producer.flush_outputs(settings.transaction_timeout_s)
         self._announce("flushed")
-        entry = LedgerEntry(task.batch_id + 1, task.identity, self._content, task.run)
+        entry = LedgerEntry(task.batch_id + 1, task.identity, self._count.content, task.run)
         producer.send_entry(settings.ledger_topic, self._slot, entry, task.group_metadata, settings.commit_timeout_s)
         self._announce("offsets_sent")
         producer.commit_transaction()
@@ -280,13 +286,8 @@ class SlotAttempt:
         return self.status(SlotOutcome.WRITTEN)
 
     def _produce(self, producer: SlotProducer, first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]) -> None:
-        from eos_client.integration.spark.arrow_rows import (  # noqa: PLC0415  # executors only
-            ContentCount,
-            RecordWriter,
-            check_slot,
-        )
+        from eos_client.integration.spark.arrow_rows import RecordWriter, check_slot  # noqa: PLC0415  # executors only
 
-        count = ContentCount()
         limit_s = self._settings.transaction_timeout_s
         writer = RecordWriter(
             self._settings.topic, producer.produce_named, producer.poll, limit_s, raw_produce=producer.raw_produce
@@ -294,8 +295,7 @@ class SlotAttempt:
         for batch in rest if first is None else chain((first,), rest):
             check_slot(batch, self._slot, self._settings.slots)
             writer.write(batch)
-            count.add(batch)
-            self._content, self._row_bytes = count.content, count.row_bytes
+            self._count.add(batch)
             self._announce("produced")
         if first is None:
             self._announce("produced")
@@ -333,7 +333,7 @@ class SlotAttempt:
             entry, _ = self._read(self._settings.start_timeout_s)
         except errors.ClusterUnavailableError as error:
             raise outcome_stays_unknown(error, "the ledger decides: the repeated task asks it.") from error
-        if self._decide(entry, self._content) is SlotDecision.SKIP:
+        if self._decide(entry, self._count.content) is SlotDecision.SKIP:
             self._resolved = True
             return self.status(SlotOutcome.WRITTEN)
         if open_s > self._settings.transaction_timeout_s:
@@ -373,14 +373,14 @@ class SlotAttempt:
         return SlotStatus(
             self._slot,
             outcome,
-            self._content.rows,
+            self._count.content.rows,
             "" if error is None else _public_name(error),
             "" if error is None else str(error),
             self._kept is not None,
             self._seconds,
             self._holder,
-            self._row_bytes,
-            self._content.fingerprint,
+            self._count.row_bytes,
+            self._count.content.fingerprint,
             not self._first_attempt,
             self._resolved,
         )

@@ -77,7 +77,7 @@ class Scenario:
 
     def stop(self) -> list[str]:
         """Send SIGTERM to every worker and wait; return a complaint for each that did not end with status 0."""
-        running = [worker for worker in self.display.workers if worker.is_running]
+        running = [worker for worker in self.display.workers if worker.state in {"joining", "running"}]
         for worker in running:
             worker.terminate()
         complaints = []
@@ -115,12 +115,8 @@ class Scenario:
         display.committed = self.committed_of()
         if self.stream is not None:
             display.read_by_spark = self.stream.read_so_far()
-            if not self._executor_killed and display.read_by_spark >= self.feed.total * _KILL_EXECUTOR_AT:
-                self._executor_killed = self._kill_executor(self.stream)
-
-    def _kill_executor(self, stream: SparkStream) -> bool:
-        executor = stream.kill_executor()
-        if executor is not None:
-            batches = stream.batches()
-            self.display.emit(f"Spark's executor {executor} killed (SIGKILL) after {batches} micro-batches")
-        return executor is not None
+            due = not self._executor_killed and display.read_by_spark >= self.feed.total * _KILL_EXECUTOR_AT
+            if due and (executor := self.stream.kill_executor()):
+                self._executor_killed = True
+                batches = self.stream.batches()
+                display.emit(f"Spark's executor {executor} killed (SIGKILL) after {batches} micro-batches")

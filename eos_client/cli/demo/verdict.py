@@ -81,6 +81,7 @@ class Findings:
         ]
 
 
+@dataclass
 class OutputAudit:
     """Takes every input, then every visible output, and counts what does not match.
 
@@ -89,28 +90,21 @@ class OutputAudit:
     :param by_key: order is promised to records of one key only, not to an input partition.
     """
 
-    def __init__(
-        self,
-        promised: Callable[[bytes], bytes] = invoice_of,
-        essence: Callable[[bytes], bytes] = bytes,
-        origin_headers: tuple[str, str] = INVOICE_HEADERS,
-        *,
-        by_key: bool = False,
-    ) -> None:
-        self._promised, self._essence = promised, essence
-        self._origin_headers = origin_headers
-        self._by_key = by_key
-        self._findings = Findings()
-        self._digests: dict[int, array[int]] = {}
-        self._seen: dict[int, bytearray] = {}
-        self._newest: dict[tuple[int, int, bytes | None], int] = {}
+    promised: Callable[[bytes], bytes] = invoice_of
+    essence: Callable[[bytes], bytes] = bytes
+    origin_headers: tuple[str, str] = INVOICE_HEADERS
+    by_key: bool = False
+    _findings: Findings = field(default_factory=Findings)
+    _digests: dict[int, array[int]] = field(default_factory=dict)
+    _seen: dict[int, bytearray] = field(default_factory=dict)
+    _newest: dict[tuple[int, int, bytes | None], int] = field(default_factory=dict)
 
     def expect(self, partition: int, offset: int, line: bytes) -> None:
         """Expect one input record; offsets of a partition must come in order from 0 without a gap."""
         digests = self._digests.setdefault(partition, array("I"))
         if offset != len(digests):
             raise ValueError(f"input partition {partition} goes from offset {len(digests) - 1} to {offset}")
-        digests.append(zlib.crc32(self._promised(line)))
+        digests.append(zlib.crc32(self.promised(line)))
         self._seen.setdefault(partition, bytearray()).append(0)
         self._findings.inputs += 1
 
@@ -119,7 +113,7 @@ class OutputAudit:
         found = self._findings
         found.outputs += 1
         try:
-            partition, offset = (int(headers[name]) for name in self._origin_headers)
+            partition, offset = (int(headers[name]) for name in self.origin_headers)
         except (KeyError, ValueError):
             partition = offset = -1
         seen = self._seen.get(partition, b"")
@@ -131,13 +125,13 @@ class OutputAudit:
             found.doubled += 1
             self._example(f"input {partition}@{offset} is visible again")
         self._seen[partition][offset] = 1
-        if key is not None or not self._by_key:
-            path = (partition, output_partition, key if self._by_key else None)
+        if key is not None or not self.by_key:
+            path = (partition, output_partition, key if self.by_key else None)
             if offset < (newest := self._newest.get(path, -1)):
                 found.out_of_order += 1
                 self._example(f"input {partition}@{offset} comes after {partition}@{newest}")
             self._newest[path] = max(offset, newest)
-        if zlib.crc32(self._essence(value)) != self._digests[partition][offset]:
+        if zlib.crc32(self.essence(value)) != self._digests[partition][offset]:
             found.altered += 1
             self._example(f"the output of input {partition}@{offset} is not what the transform makes of it")
 

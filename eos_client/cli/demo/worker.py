@@ -51,11 +51,6 @@ class Worker:
     _reader: threading.Thread | None = None
 
     @property
-    def is_running(self) -> bool:
-        """Whether its process lives."""
-        return self.child is not None and self.child.poll() is None
-
-    @property
     def state(self) -> str:
         """What a person should read: waiting, joining, running, stopped, killed or failed."""
         if self.child is None:
