@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 
 from eos_client.confluent.ledger.ledger_topic import MARKER_PARTITION, LedgerTopic, partition_of_slot
 from eos_client.confluent.ledger.slot_producer import SlotProducer
-from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
+from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
 from eos_client.core.batch_ledger_start import RunRecord, StartPlan, StartQuestion, marker_of, plan_start
 from eos_client.core.replayed_batch import ReplayedBatch
 from eos_client.errors import CommitRefusedError, ConfigurationError, RunFencedError
@@ -52,10 +52,6 @@ _RENEWALS_MAX = 3
 """How often the lease is taken again within one batch."""
 _HEARD_WITHIN_S = 10.0
 """A driver learns of its eviction by its next heartbeat, which may be later than its tasks do."""
-_UNRECORDED = (
-    "the end of the run could not be recorded beside the checkpoint, so the query needs its ledger when it starts "
-    "again (offsets.retention.minutes). Close the sink before Spark is stopped. {}"
-)
 _REFUSED = CommitRefusedError.__name__  # in the traceback that Spark passes on
 
 
@@ -169,7 +165,8 @@ class DriverRun:
         if plan.commits:
             whole = min(entry.next_batch for entry in plan.entries.values())
             commits = {partition_of_slot(slot): entry for slot, entry in plan.commits.items()}
-            self._lease.commit({**commits, MARKER_PARTITION: self._marker(whole, plan.content)})
+            marker = LedgerEntry(whole, self._identity, plan.content, run=self._run)
+            self._lease.commit({**commits, MARKER_PARTITION: marker})
         if self._records is not None:
             self._records.leave(RunRecord(self._run, self.query.query_id))
         self._floors = tuple(plan.entries[slot].next_batch for slot in range(self.settings.slots))
@@ -177,9 +174,6 @@ class DriverRun:
         self._holders = ("",) * self.settings.slots
         self._has_failed = False
         return plan
-
-    def _marker(self, next_batch: int, content: SlotContent | None) -> LedgerEntry:
-        return LedgerEntry(next_batch, self._identity, content, run=self._run)
 
     def _fence_slot(self, slot: int) -> None:
         settings = self._slot_settings
@@ -254,7 +248,7 @@ class DriverRun:
         clock.lap("job")
         self._announce("job_done", batch_id)
         self._lease.require_membership(batch_id)
-        marker = self._marker(batch_id + 1, content_of(statuses))
+        marker = LedgerEntry(batch_id + 1, self._identity, content_of(statuses), run=self._run)
         self._lease.commit({MARKER_PARTITION: marker})
         self._whole = marker
         clock.lap("marker")
@@ -262,37 +256,31 @@ class DriverRun:
 
     def _renew_lease(self, batch_id: int, error: Exception) -> None:
         """Take the lease again unless a newer driver has announced itself; else raises ``error``."""
-        if not self._is_ours(self._present_marker()):
+        if not self._is_announced():
             raise error
         reason = self._lease.ended or str(error)
         self._lease.release()
         self._lease = Lease(self.settings)
         self._lease.acquire()
-        if not self._is_ours(self._present_marker()):
+        if not self._is_announced():
             raise error
         self._take_over(batch_id)
         self.progress.leases_renewed += 1
         self._hook(SparkLeaseRenewed(sink_id=self.settings.sink_id, run=self._run, batch_id=batch_id, reason=reason))
 
-    def _is_ours(self, marker: LedgerEntry | None) -> bool:
+    def _is_announced(self) -> bool:
+        marker = self._present_marker()
         return marker is not None and (marker.run, marker.identity) == (self._run, self._identity)
 
     def _written(self, rows: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
         """Write the slots that have not committed the batch; refuse it when a committed slot's rows differ now."""
-        replayed = self._replayed
-        spread = repartition_by_slot(
-            rows, self.settings.slots, keyed=KEY in columns, ordered_by=len(self.settings.order_by)
-        )
-        if replayed is None or replayed.batch_id != task.batch_id or not replayed.committed:
-            return self._run_job(rows, spread, columns, task)
-        refusal = replayed.refusal(contents_by_slot(self._job.count(spread), self.settings.slots))
-        accepts = replayed.token == self.settings.accept_batch
-        if refusal is not None and not accepts:
-            raise refusal
-        return self._run_job(rows, spread, columns, replace(task, accepts=accepts))
-
-    def _run_job(self, rows: DataFrame, spread: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
-        slots = self.settings.slots
+        replayed, slots = self._replayed, self.settings.slots
+        spread = repartition_by_slot(rows, slots, keyed=KEY in columns, ordered_by=len(self.settings.order_by))
+        if replayed is not None and replayed.batch_id == task.batch_id and replayed.committed:
+            refusal = replayed.refusal(contents_by_slot(self._job.count(spread), slots))
+            task = replace(task, accepts=replayed.token == self.settings.accept_batch)
+            if refusal is not None and not task.accepts:
+                raise refusal
         found = self._job.run(spread, columns, task)
         if not found and rows.isEmpty():
             # Spark runs no task for a frame that it knows to be empty, but the ledger must move all the same.
@@ -315,7 +303,11 @@ class DriverRun:
         try:
             self._records.leave(RunRecord(whole.run, self.query.query_id, whole.next_batch, whole.content))
         except Exception as error:  # noqa: BLE001  # Spark may have stopped; its JVM raises many kinds
-            self._hook(ClientReported(client=self.settings.sink_id, error=_UNRECORDED.format(error)))
+            unrecorded = (
+                "the end of the run could not be recorded beside the checkpoint, so the query needs its ledger when it "
+                f"starts again (offsets.retention.minutes). Close the sink before Spark is stopped. {error}"
+            )
+            self._hook(ClientReported(client=self.settings.sink_id, error=unrecorded))
 
     def close(self) -> None:
         """Release the lease for good."""

@@ -19,6 +19,8 @@ from eos_client.errors import ClusterUnfitError, ConfigurationError
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery
 
+_NEEDED_BY_EXECUTORS = ("pyarrow", "confluent_kafka", "eos_client")
+
 
 def new_admin(settings: SinkSettings) -> ClusterAdmin:
     """Return an admin client of the sink's cluster; each request takes at most ``start_timeout_s``."""
@@ -48,7 +50,7 @@ def check_executors(frame: DataFrame, tasks: int) -> None:
         import sys  # noqa: PLC0415
 
         missing = []
-        for name in ("pyarrow", "confluent_kafka", "eos_client"):
+        for name in _NEEDED_BY_EXECUTORS:
             try:
                 importlib.import_module(name)
             except ImportError as error:  # noqa: PERF203  # three times

@@ -129,20 +129,7 @@ def matched_columns(frame: DataFrame, order_by: Sequence[str]) -> Mapping[str, s
     for name in order_by:
         if not matched[name]:
             raise FrameSchemaError(f"order_by names {name!r}, which the frame does not have: keep that column.")
-    _refuse_unknown([name for name in names if not any(name in found for found in matched.values())])
-    if not matched[VALUE]:
-        raise FrameSchemaError(
-            f"the frame has no column 'value' (it has {', '.join(names) or 'none'}): select what is to be written "
-            'as "value", of type string or binary.'
-        )
-    return {wanted: found[0] for wanted, found in matched.items() if found}
-
-
-def _matching(wanted: str, names: Iterable[str], cases_matter: bool) -> list[str]:
-    return [name for name in names if name == wanted or (not cases_matter and name.lower() == wanted.lower())]
-
-
-def _refuse_unknown(unknown: Sequence[str]) -> None:
+    unknown = [name for name in names if not any(name in found for found in matched.values())]
     for name in unknown:
         if name.lower() in SINK_COLUMNS:
             raise FrameSchemaError(
@@ -153,6 +140,16 @@ def _refuse_unknown(unknown: Sequence[str]) -> None:
             f"the sink knows no columns {_listed(unknown)} (it knows {', '.join(SINK_COLUMNS)}): drop them, or name in "
             "order_by what the rows are to be ordered by."
         )
+    if not matched[VALUE]:
+        raise FrameSchemaError(
+            f"the frame has no column 'value' (it has {', '.join(names) or 'none'}): select what is to be written "
+            'as "value", of type string or binary.'
+        )
+    return {wanted: found[0] for wanted, found in matched.items() if found}
+
+
+def _matching(wanted: str, names: Iterable[str], cases_matter: bool) -> list[str]:
+    return [name for name in names if name == wanted or (not cases_matter and name.lower() == wanted.lower())]
 
 
 def _listed(names: Iterable[str]) -> str:

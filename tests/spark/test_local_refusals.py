@@ -487,8 +487,8 @@ def test_executions_whose_batches_are_not_fixed_beforehand_are_refused():
 
 
 def test_what_the_executors_lack_is_said(spark, monkeypatch):
-    monkeypatch.setattr(preflight, "_probe", lambda: lambda _: "/usr/bin/python3: No module named 'pyarrow'")
-    with pytest.raises(errors.ConfigurationError, match=r"No module named 'pyarrow'.*PYSPARK_PYTHON"):
+    monkeypatch.setattr(preflight, "_NEEDED_BY_EXECUTORS", ("pyarrow", "no_such_package"))
+    with pytest.raises(errors.ConfigurationError, match=r"No module named 'no_such_package'\. .*PYSPARK_PYTHON"):
         preflight.check_executors(spark.range(1), 2)
 
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
+from functools import partial
 
 from rich.console import Console
 
@@ -94,21 +95,23 @@ def run_demo(options: DemoOptions, console: Console) -> None:
         _Session(options, console, lines, bootstrap).play()
 
 
+def say(console: Console, line: str) -> None:
+    """Print a line as it is."""
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 @contextmanager
 def embedded_kafka(console: Console, properties: Mapping[str, str]) -> Iterator[str]:
     """Serve an embedded Kafka, and tell of it; yields its address."""
-    console.print(f"starting an embedded Kafka {DEFAULT_VERSION} ...", highlight=False)
-    with EmbeddedKafka(
-        properties=properties, on_progress=lambda line: console.print(line, highlight=False, markup=False)
-    ) as broker:
-        console.print(f"Kafka {DEFAULT_VERSION} serves {broker.bootstrap_servers}", highlight=False)
+    say(console, f"starting an embedded Kafka {DEFAULT_VERSION} ...")
+    with EmbeddedKafka(properties=properties, on_progress=partial(say, console)) as broker:
+        say(console, f"Kafka {DEFAULT_VERSION} serves {broker.bootstrap_servers}")
         yield broker.bootstrap_servers
 
 
 class _Session:
     def __init__(self, options: DemoOptions, console: Console, lines: InputLines, bootstrap_servers: str) -> None:
         self._options = options
-        self._console = console
         self._lines = lines
         self._bootstrap = bootstrap_servers
         self._group_id = f"eos-demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
@@ -121,12 +124,10 @@ class _Session:
         options = self._options
         self._admin.cluster()
         self._admin.create_topics(dict.fromkeys([self._orders, self._invoices], options.partition_count))
-        self._console.print(
+        say(
+            self._display.console,
             f"{self._lines.source} -> {self._orders} -> {WORKER_COUNT} workers of group {self._group_id} "
             f"({options.protocol.value} protocol) -> {self._invoices}, {options.partition_count} partitions each",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
         )
         try:
             passed = self._play_and_judge()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from functools import partial
 
 from rich.console import Console
 
 from eos_client.cli.demo.display import Display
 from eos_client.cli.demo.feed import Feed
 from eos_client.cli.demo.input_file import open_input
-from eos_client.cli.demo.session import embedded_kafka
+from eos_client.cli.demo.session import embedded_kafka, say
 from eos_client.cli.demo.spark_stream import SparkStream, missing_for_spark
 from eos_client.cli.demo.verdict import ClusterReader, receipt_audit
 from eos_client.cli.failures import NotExactlyOnceError
@@ -35,15 +36,12 @@ def run_spark_demo(console: Console, input_name: str | None = None, slots: int =
             f"Spark needs {', '.join(missing)}, not installed here: pip install 'eos-client[spark]'"
         )
 
-    def say(line: str) -> None:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
     with closing(open_input(input_name)) as lines:
-        jars = connector_jars(say)
+        jars = connector_jars(partial(say, console))
         with embedded_kafka(console, {}) as bootstrap:
             admin = ClusterAdmin(bootstrap)
             admin.create_topics(dict.fromkeys((_INPUT, _OUTPUT), _PARTITION_COUNT))
-            say(f"{lines.source} -> {_INPUT} -> Spark, {slots} slots, 2 executors -> {_OUTPUT} on {bootstrap}")
+            say(console, f"{lines.source} -> {_INPUT} -> Spark, {slots} slots, 2 executors -> {_OUTPUT} on {bootstrap}")
             display = Display(console, (), lines.count)
             feed = Feed(lines, TopicLoader(bootstrap, _INPUT, {}), _PARTITION_COUNT, feed_s)
             stream = SparkStream(bootstrap, _INPUT, _OUTPUT, "demo-receipts", jars, slots)
