@@ -42,7 +42,7 @@ from eos_client.integration.spark.settings import DriverStepObserver, SinkSettin
 from eos_client.integration.spark.slot_job import SlotJob
 from eos_client.integration.spark.spark_query import RunningQuery, check_recomputation, own_job
 from eos_client.integration.spark.staging import Stage
-from eos_client.integration.spark.status import SlotStatus, check_statuses, content_of, contents_by_slot
+from eos_client.integration.spark.status import SlotStatus, check_statuses, content_of
 from eos_client.integration.spark.task import SlotTask
 from eos_client.integration.spark.worker_clients import new_reader
 from eos_client.observe import ClientReported, EventHook, SparkLeaseRenewed, SparkRunFenced, SparkRunStarted, safe_hook
@@ -277,7 +277,7 @@ class DriverRun:
         replayed, slots = self._replayed, self.settings.slots
         spread = repartition_by_slot(rows, slots, keyed=KEY in columns, ordered_by=len(self.settings.order_by))
         if replayed is not None and replayed.batch_id == task.batch_id and replayed.committed:
-            refusal = replayed.refusal(contents_by_slot(self._job.count(spread), slots))
+            refusal = replayed.refusal(self._job.count(spread, slots))
             task = replace(task, accepts=replayed.token == self.settings.accept_batch)
             if refusal is not None and not task.accepts:
                 raise refusal

@@ -18,8 +18,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.util import PythonEvalType
 
-from eos_client.integration.spark.status import STATUS_SCHEMA, SlotStatus
-from eos_client.integration.spark.task import SlotTask, counted
+from eos_client.core.batch_ledger import SlotContent
+from eos_client.integration.spark.status import STATUS_SCHEMA, SlotOutcome, SlotStatus
+from eos_client.integration.spark.task import ContentCount, SlotTask
 from eos_client.integration.spark.worker_clients import shorten_collections
 
 if TYPE_CHECKING:
@@ -41,18 +42,20 @@ class SlotJob:
         """Write each partition of ``spread``, which has ``columns``, as a slot; returns the tasks' reports."""
         mapped = self._mapped(spread, tuple(columns), task) if self._prepared else None
         if mapped is None:
-            return _reports(spread, _function(task))
+            return _collected(spread.mapInArrow(_function(task), STATUS_SCHEMA))
         with _batch_property(spread, task):
             return _collected(mapped)
 
     def run_empty(self, anything: DataFrame, task: SlotTask) -> list[SlotStatus]:
         """Write each partition of ``anything`` as a slot without rows, so that the ledger moves."""
-        return _reports(anything, _function(task, empty=True))
+        return _collected(anything.mapInArrow(_function(task, empty=True), STATUS_SCHEMA))
 
     @staticmethod
-    def count(spread: DataFrame) -> list[SlotStatus]:
-        """Count the rows of each partition of ``spread`` without writing anything."""
-        return _reports(spread, _count_slot)
+    def count(spread: DataFrame, slots: int) -> dict[int, SlotContent]:
+        """Return what each partition of ``spread`` holds, by slot, without writing anything."""
+        # Spark runs no task for a frame that it knows to be empty.
+        found = {status.slot: status.content for status in _collected(spread.mapInArrow(_count_slot, STATUS_SCHEMA))}
+        return {slot: found.get(slot) or SlotContent(0, 0) for slot in range(slots)}
 
     def _mapped(self, spread: Any, columns: tuple[str, ...], task: SlotTask) -> DataFrame | None:
         """Return the frame of statuses; None where Spark's internals differ and only the public way works."""
@@ -109,10 +112,6 @@ def _batch_property(frame: DataFrame, task: SlotTask) -> Iterator[None]:
         context.setLocalProperty(BATCH_PROPERTY, None)  # type: ignore[arg-type]  # it removes the property
 
 
-def _reports(frame: DataFrame, function: SlotFunction) -> list[SlotStatus]:
-    return _collected(frame.mapInArrow(function, STATUS_SCHEMA))
-
-
 def _collected(mapped: DataFrame) -> list[SlotStatus]:
     return [SlotStatus.decode(row["slot"], row["status"]) for row in mapped.collect()]
 
@@ -133,7 +132,11 @@ def _function(task: SlotTask, *, by_property: bool = False, empty: bool = False)
 
 def _count_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     context: Any = TaskContext.get()
-    yield status_row(counted(context.partitionId(), batches))
+    count = ContentCount()
+    for batch in batches:
+        count.add(batch)
+    rows, fingerprint = count.content.rows, count.content.fingerprint
+    yield status_row(SlotStatus(context.partitionId(), SlotOutcome.COUNTED, rows, fingerprint=fingerprint))
 
 
 def status_row(status: SlotStatus) -> pa.RecordBatch:

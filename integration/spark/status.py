@@ -87,12 +87,6 @@ def check_statuses(found: Iterable[SlotStatus], slots: int) -> list[SlotStatus]:
     return [by_slot[slot] for slot in range(slots)]
 
 
-def contents_by_slot(counted: Iterable[SlotStatus], slots: int) -> dict[int, SlotContent]:
-    """Return the content of each slot; Spark runs no task for a frame that it knows to be empty."""
-    found = {status.slot: status.content for status in counted}
-    return {slot: found.get(slot) or SlotContent(0, 0) for slot in range(slots)}
-
-
 def content_of(statuses: Iterable[SlotStatus]) -> SlotContent | None:
     """Return the content of a whole batch; None where that of some slot is not known."""
     contents = [status.content for status in statuses]

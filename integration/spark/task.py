@@ -102,17 +102,6 @@ class ContentCount:
             self.content = joined((self.content, added))
 
 
-def counted(slot: int, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
-    """Count the rows of ``slot`` without writing anything."""
-    count = ContentCount()
-    for batch in batches:
-        count.add(batch)
-    content = count.content
-    return SlotStatus(
-        slot, SlotOutcome.COUNTED, content.rows, row_bytes=count.row_bytes, fingerprint=content.fingerprint
-    )
-
-
 def prefetch_until(batches: Iterator[pa.RecordBatch], started: Future[Any]) -> deque[pa.RecordBatch]:
     """Return the batches that come until ``started`` is done, or until they hold 16 MB."""
     prefetched: deque[pa.RecordBatch] = deque()

@@ -42,14 +42,10 @@ class GroupProtocol(str, Enum):
     CLASSIC = "classic"
 
 
-_PROTOCOL_SETTINGS: Mapping[GroupProtocol, Mapping[str, str]] = {
-    GroupProtocol.CONSUMER: {"group.protocol": "consumer"},
-    GroupProtocol.CLASSIC: {
-        "group.protocol": "classic",
-        "partition.assignment.strategy": "cooperative-sticky",
-        "session.timeout.ms": str(_SESSION_MS),
-        "heartbeat.interval.ms": str(_SESSION_MS // 4),
-    },
+_CLASSIC_SETTINGS = {
+    "partition.assignment.strategy": "cooperative-sticky",
+    "session.timeout.ms": str(_SESSION_MS),
+    "heartbeat.interval.ms": str(_SESSION_MS // 4),
 }
 _BROKER_PROPERTIES = {
     "group.initial.rebalance.delay.ms": "500",
@@ -192,7 +188,8 @@ class _Session:
         return stream
 
     def _worker(self, name: str) -> Worker:
-        settings = {**_PROTOCOL_SETTINGS[self._options.protocol], **self._options.settings}
+        protocol = self._options.protocol
+        settings = {"group.protocol": protocol.value} | (_CLASSIC_SETTINGS if protocol is GroupProtocol.CLASSIC else {})
         options = [
             *("--bootstrap", self._bootstrap, "--group", self._group_id),
             *("--from", self._orders, "--to", self._invoices),
@@ -200,7 +197,7 @@ class _Session:
             *("--transactional-id", f"{self._group_id}-{name}"),
             *("--commit-interval", str(_COMMIT_INTERVAL_S), "--start-timeout", str(_START_TIMEOUT_S)),
         ]
-        for key, value in settings.items():
+        for key, value in {**settings, **self._options.settings}.items():
             options += ["--config", f"{key}={value}"]
         return Worker(name, options)
 
