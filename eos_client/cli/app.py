@@ -20,10 +20,10 @@ from eos_client.cli.doctor import DoctorOptions, diagnose, report
 from eos_client.cli.failures import ExitCode, exit_code_table, failures_reported
 from eos_client.cli.logs import LogFormat, LogStream, configure_logs
 from eos_client.cli.redrive import RedriveOptions, redrive
-from eos_client.cli.run import OnError, RunOptions, run_loop
+from eos_client.cli.run import OnError, run_loop
 from eos_client.cli.settings import client_settings, parse_names, parse_settings
 from eos_client.cli.signals import sigterm_as_interrupt
-from eos_client.cli.topics import TailOptions, create_topics, tail
+from eos_client.cli.topics import create_topics, tail
 from eos_client.cli.transactions import ClusterAccess, end_transaction, list_transactions
 from eos_client.config import check_addresses
 from eos_client.integration.probes import EVERY_ADDRESS
@@ -157,24 +157,20 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     # SIGTERM before the loop handles it: nothing is open yet, so the process may simply end.
     with failures_reported(verbose=verbose, as_json=as_json), _until_stopped(log_stream):
         run_loop(
-            RunOptions(
-                reference=reference,
-                bootstrap_servers=bootstrap,
-                group_id=group,
-                input_topics=parse_names(sources, option="--from"),
-                output_topic=target,
-                takes_batches=batch,
-                transactional_id=transactional_id,
-                commit_interval_s=commit_interval_s,
-                start_timeout_s=start_timeout_s,
-                on_error=on_error,
-                dead_letter_topic=dead_letter_topic,
-                attempts=attempts,
-                settings=client_settings(config or (), config_file, of_job=True),
-                health_port=health_port,
-                health_host=health_host,
-                progress_interval_s=progress_interval_s or (_JSON_PROGRESS_S if as_json else _CONSOLE_PROGRESS_S),
-            )
+            reference,
+            parse_names(sources, option="--from"),
+            target,
+            {**client_settings(config, config_file, of_job=True), "bootstrap.servers": bootstrap},
+            takes_batches=batch,
+            health_at=(health_host, health_port),
+            progress_interval_s=progress_interval_s or (_JSON_PROGRESS_S if as_json else _CONSOLE_PROGRESS_S),
+            group_id=group,
+            transactional_id=transactional_id,
+            commit_interval_s=commit_interval_s,
+            start_timeout_s=start_timeout_s,
+            on_error=on_error.value,
+            dead_letter_topic=dead_letter_topic,
+            transform_attempts_max=attempts,
         )
 
 
@@ -209,7 +205,7 @@ def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
         options = DemoOptions(
             bootstrap_servers=bootstrap,
             input_name=input_name,
-            settings=client_settings(config or (), config_file),
+            settings=client_settings(config, config_file),
             group_protocol=group_protocol,
             partition_count=partitions,
             feed_s=seconds,
@@ -259,7 +255,7 @@ def topic_create(
     """Create topics with the cluster's replication."""
     configure_logs(LogFormat.CONSOLE, verbose=verbose)
     with failures_reported(verbose=verbose):
-        settings = client_settings(config or (), config_file)
+        settings = client_settings(config, config_file)
         create_topics(bootstrap, settings, parse_names(names, option="TOPIC"), partitions)
 
 
@@ -284,17 +280,16 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
     """
     log_stream = configure_logs(LogFormat.CONSOLE, verbose=verbose)
     with failures_reported(verbose=verbose), _until_stopped(log_stream):
-        options = TailOptions(
-            bootstrap_servers=bootstrap,
-            topic=topic,
+        tail(
+            bootstrap,
+            client_settings(config, config_file),
+            topic,
+            count=count,
+            as_json=as_json,
+            committed_only=not uncommitted,
             from_start=not new,
             follow=follow,
-            count=count,
-            committed_only=not uncommitted,
-            as_json=as_json,
-            settings=client_settings(config or (), config_file),
         )
-        tail(options)
 
 
 @app.command("redrive")
@@ -330,7 +325,7 @@ def redrive_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
             target=target,
             match=match,
             count_max=count_max,
-            settings=client_settings(config or (), config_file),
+            settings=client_settings(config, config_file),
         )
         redrive(options)
 
@@ -353,7 +348,7 @@ def txn_list(
     configure_logs(LogFormat.CONSOLE, verbose=verbose)
     with failures_reported(verbose=verbose):
         names = parse_names(topics, option="--topic") if topics else ()
-        access = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config or (), config_file))
+        access = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config, config_file))
         list_transactions(access, names, every=every, as_json=as_json)
 
 
@@ -379,7 +374,7 @@ def txn_abort(  # noqa: PLR0913, PLR0917  each parameter is an option
     """End a transaction that hangs: its outputs stay invisible, and read_committed readers go on behind it."""
     configure_logs(LogFormat.CONSOLE, verbose=verbose)
     with failures_reported(verbose=verbose):
-        access = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config or (), config_file))
+        access = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config, config_file))
         end_transaction(access, (topic, partition, start_offset), transactional_id, force=force)
 
 
@@ -417,7 +412,7 @@ def doctor(  # noqa: PLR0913, PLR0917  each parameter is an option
             output_topics=parse_names(targets, option="--to") if targets else (),
             transactional_id=transactional_id,
             longest_pause_s=longest_pause_h * 3600,
-            settings=client_settings(config or (), config_file, of_job=True),
+            settings=client_settings(config, config_file, of_job=True),
         )
         report(diagnose(options), _console(), as_json=as_json)
 

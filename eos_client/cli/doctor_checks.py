@@ -322,7 +322,7 @@ def check_open_transactions(facts: Facts) -> Iterator[Finding]:
         subject = f"transaction at {each.topic}[{each.partition}]@{each.start_offset}"
         text = f"{standing.value}; its last record is {age} old, and read_committed readers wait before it"
         if standing is Standing.HANGING:
-            yield Finding(Level.FAIL, subject, text, abort_command(each))
+            yield Finding(Level.FAIL, subject, text, abort_command(each.topic, each.partition, each.start_offset))
         else:
             yield Finding(
                 Level.WARN, subject, text, "look again with eos-client txn list, as a user who may see all ids"

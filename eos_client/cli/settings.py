@@ -44,7 +44,7 @@ def parse_settings(pairs: Sequence[str], *, option: str = "--config") -> dict[st
     return settings
 
 
-def client_settings(pairs: Sequence[str], file: Path | None, *, of_job: bool = False) -> dict[str, str]:
+def client_settings(pairs: Sequence[str] | None, file: Path | None, *, of_job: bool = False) -> dict[str, str]:
     """Return librdkafka settings from a TOML file, from the environment, and from ``--config``; the later one wins.
 
     In the file ``sasl.password = "..."`` and ``[sasl]`` with ``password`` mean the same; in the environment the name is
@@ -57,7 +57,7 @@ def client_settings(pairs: Sequence[str], file: Path | None, *, of_job: bool = F
     :raises ConfigurationError: a ``sasl.oauthbearer.config`` that cannot be read.
     """
     found = [each for each in (*_settings_in(file), *_settings_in_environment()) if of_job or each[1] not in _OF_JOBS]
-    found += [(f"--config {key}={value}", key, value) for key, value in parse_settings(pairs).items()]
+    found += [(f"--config {key}={value}", key, value) for key, value in parse_settings(pairs or ()).items()]
     for where, key, value in found:
         if key in _OF_JOBS and not of_job:
             raise CommandLineError(f"{where}: this command takes no {key}")

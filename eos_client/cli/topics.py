@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -34,43 +33,30 @@ def create_topics(bootstrap_servers: str, settings: Mapping[str, str], names: Se
         raise ClusterUnfitError(". ".join(map(str, refusals))) from refusals[0]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TailOptions:
-    """The options of ``eos-client tail``."""
-
-    bootstrap_servers: str
-    topic: str
-    from_start: bool
-    follow: bool
-    count: int | None
-    committed_only: bool
-    as_json: bool
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-
-def tail(options: TailOptions) -> None:
+def tail(
+    bootstrap_servers: str,
+    settings: Mapping[str, str],
+    topic: str,
+    *,
+    count: int | None,
+    as_json: bool,
+    **reading: bool,
+) -> None:
     """Print a line for each record until ``count`` records, the end of the topic, or Ctrl-C.
 
+    :param reading: ``committed_only``, ``from_start`` and ``follow``, as `tail_topic` takes them.
     :raises ClusterUnfitError: there is no such topic, or it may not be read.
     """
-    described = ClusterAdmin(options.bootstrap_servers, options.settings).topics([options.topic])[options.topic]
+    described = ClusterAdmin(bootstrap_servers, settings).topics([topic])[topic]
     if described is None:
         raise ClusterUnfitError(
-            f"there is no topic {options.topic!r}: eos-client topic create {shell_word(options.topic)} "
-            f"--bootstrap {shell_word(options.bootstrap_servers)}"
+            f"there is no topic {topic!r}: eos-client topic create {shell_word(topic)} "
+            f"--bootstrap {shell_word(bootstrap_servers)}"
         )
-    records = tail_topic(
-        options.bootstrap_servers,
-        options.topic,
-        described.partition_count,
-        options.settings,
-        committed_only=options.committed_only,
-        from_start=options.from_start,
-        follow=options.follow,
-    )
-    line_of = _json_line if options.as_json else _text_line
+    records = tail_topic(bootstrap_servers, topic, described.partition_count, settings, **reading)
+    line_of = _json_line if as_json else _text_line
     try:
-        for record in islice(records, options.count):
+        for record in islice(records, count):
             print(line_of(record), flush=True)
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at exit

@@ -21,7 +21,6 @@ from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 if TYPE_CHECKING:
     from eos_client.kafka_python.transactions_admin import TransactionsAdmin
 
-_BROKERS_LIMIT = "transaction.max.timeout.ms"
 _BROKERS_LIMIT_DEFAULT_MS = 900_000
 _SECONDS_OF_UNIT = (("days", 86_400), ("h", 3_600), ("min", 60))
 _STATE_OF_STANDING = {Standing.HANGING: "Hanging", Standing.HIDDEN: "Hidden", Standing.RECENT: "Unlisted"}
@@ -70,7 +69,8 @@ def survey(admin: ClusterAdmin, transactions: TransactionsAdmin, topics: Sequenc
     :raises ClusterUnfitError: a named topic does not exist, or the cluster refuses to list transactions.
     """
     counts = _partition_counts(admin, topics)
-    limit_ms = _limit_ms(admin)
+    of_brokers = admin.broker_settings(min(admin.cluster().brokers))
+    limit_ms = int(of_brokers.get("transaction.max.timeout.ms", _BROKERS_LIMIT_DEFAULT_MS))
     found, unread = transactions.open_on(counts)
     known = transactions.known()
     listed = {(each.producer_id, place) for each in known for place in each.partitions}
@@ -101,11 +101,6 @@ def _partition_counts(admin: ClusterAdmin, topics: Sequence[str]) -> dict[str, i
     return {name: topic.partition_count for name, topic in described.items() if topic is not None}
 
 
-def _limit_ms(admin: ClusterAdmin) -> int:
-    settings = admin.broker_settings(min(admin.cluster().brokers))
-    return int(settings.get(_BROKERS_LIMIT, _BROKERS_LIMIT_DEFAULT_MS))
-
-
 def list_transactions(
     access: ClusterAccess, topics: Sequence[str] = (), *, every: bool = False, as_json: bool = False
 ) -> None:
@@ -132,44 +127,43 @@ def _known_rows(seen: Survey, topics: Sequence[str], *, every: bool) -> Iterator
     for each in sorted(seen.known, key=lambda known: known.transactional_id):
         is_here = not topics or any(topic in topics for topic, _ in each.partitions)
         if is_here and (each.is_open or every):
-            places = [
-                {
-                    "topic": topic,
-                    "partition": partition,
-                    "start_offset": starts.get((each.producer_id, topic, partition)),
-                }
-                for topic, partition in sorted(each.partitions)
-            ]
-            yield {
-                "transactional_id": each.transactional_id,
-                "coordinator": each.coordinator_id,
-                "producer_id": each.producer_id,
-                "producer_epoch": each.producer_epoch,
-                "state": each.state,
-                "age_s": None if each.started_ms is None else (seen.now_ms - each.started_ms) // 1000,
-                "timeout_s": None if each.timeout_ms is None else each.timeout_ms // 1000,
-                "partitions": places,
-                "hanging": False,
-            }
+            places = [(*place, starts.get((each.producer_id, *place))) for place in sorted(each.partitions)]
+            age_s = None if each.started_ms is None else (seen.now_ms - each.started_ms) // 1000
+            timeout_s = None if each.timeout_ms is None else each.timeout_ms // 1000
+            yield _row(each, each, each.state, (age_s, timeout_s), places, hanging=False)
 
 
 def _unlisted_rows(seen: Survey) -> Iterator[dict[str, Any]]:
     owners = {each.producer_id: each for each in seen.known}
     for each, standing in seen.found:
         if standing is not Standing.ONGOING:
+            age_s = (seen.now_ms - each.last_timestamp_ms) // 1000
+            places = [(each.topic, each.partition, each.start_offset)]
+            hanging = None if standing is Standing.HIDDEN else standing is Standing.HANGING
             owner = owners.get(each.producer_id)
-            place = {"topic": each.topic, "partition": each.partition, "start_offset": each.start_offset}
-            yield {
-                "transactional_id": owner.transactional_id if owner else None,
-                "coordinator": owner.coordinator_id if owner else None,
-                "producer_id": each.producer_id,
-                "producer_epoch": each.producer_epoch,
-                "state": _STATE_OF_STANDING[standing],
-                "age_s": (seen.now_ms - each.last_timestamp_ms) // 1000,
-                "timeout_s": None,
-                "partitions": [place],
-                "hanging": None if standing is Standing.HIDDEN else standing is Standing.HANGING,
-            }
+            yield _row(owner, each, _STATE_OF_STANDING[standing], (age_s, None), places, hanging=hanging)
+
+
+def _row(
+    owner: KnownTransaction | None,
+    seen: KnownTransaction | OpenTransaction,
+    state: str,
+    seconds: tuple[int | None, int | None],
+    places: Sequence[tuple[str, int, int | None]],
+    *,
+    hanging: bool | None,
+) -> dict[str, Any]:
+    return {
+        "transactional_id": owner and owner.transactional_id,
+        "coordinator": owner and owner.coordinator_id,
+        "producer_id": seen.producer_id,
+        "producer_epoch": seen.producer_epoch,
+        "state": state,
+        "age_s": seconds[0],
+        "timeout_s": seconds[1],
+        "partitions": [dict(zip(("topic", "partition", "start_offset"), place, strict=True)) for place in places],
+        "hanging": hanging,
+    }
 
 
 def _as_text(row: Mapping[str, Any]) -> str:
@@ -198,18 +192,14 @@ def _place(place: Mapping[str, Any]) -> str:
 def _way_out(row: Mapping[str, Any]) -> list[str]:
     if row["hanging"]:
         (at,) = row["partitions"]
-        return [f"      -> nobody will end it: {_abort_command(at['topic'], at['partition'], at['start_offset'])}"]
+        return [f"      -> nobody will end it: {abort_command(**at)}"]
     if row["hanging"] is None:
         return ["      -> it may be of an id that this user may not see: list as one with Describe on all of them"]
     return []
 
 
-def abort_command(transaction: OpenTransaction) -> str:
-    """Return the command that ends ``transaction`` on its partition."""
-    return _abort_command(transaction.topic, transaction.partition, transaction.start_offset)
-
-
-def _abort_command(topic: str, partition: int, start_offset: int) -> str:
+def abort_command(topic: str, partition: int, start_offset: int) -> str:
+    """Return the command that ends the transaction that begins there."""
     return f"eos-client txn abort --topic {shell_word(topic)} --partition {partition} --start-offset {start_offset}"
 
 
@@ -311,15 +301,15 @@ def abort_transactional_id(access: ClusterAccess, transactional_id: str, *, forc
             )
         _fence(access, known)
         after = transactions.describe(transactional_id)
-    if after is not None and after.is_open and _producer(after) == _producer(known):
+    is_same = after is not None and (after.producer_id, after.producer_epoch) == (
+        known.producer_id,
+        known.producer_epoch,
+    )
+    if after is not None and after.is_open and is_same:
         raise ClusterUnfitError(f"the transaction of {transactional_id!r} is still open: its state is {after.state}")
     places = " ".join(f"{escaped(topic)}[{partition}]" for topic, partition in sorted(known.partitions))
     producer = f"producer {known.producer_id} epoch {known.producer_epoch}"
     print(f"aborted {escaped(transactional_id)}, {producer}: {places}".rstrip(": "))
-
-
-def _producer(known: KnownTransaction) -> tuple[int, int | None]:
-    return known.producer_id, known.producer_epoch
 
 
 def _left_s(known: KnownTransaction) -> int:
