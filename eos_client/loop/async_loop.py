@@ -59,22 +59,16 @@ class AsyncExactlyOnceLoop:
                 "record after another."
             )
         event_loop = self._event_loop = EventLoopThread()
-        take = writer(config, output_topic) or as_given
+        read, take = reader(config), writer(config, output_topic) or as_given
         given: dict[str, Any] = {}
         if transform is not None:
             check_transform("transform", transform, takes_batches=False, may_be_async=True)
-            read = reader(config)
             given["transform"] = ConcurrentTransform(transform, event_loop, concurrency_max, read, take)
         if transform_batch is not None:
             check_transform("transform_batch", transform_batch, takes_batches=True, may_be_async=True)
-            given["transform_batch"] = AwaitedBatch(transform_batch, event_loop, take)
+            given["transform_batch"] = AwaitedBatch(transform_batch, event_loop, read, take)
         self._loop: ExactlyOnceLoop[Any, Any] = ExactlyOnceLoop(
-            config,
-            topics,
-            **given,
-            output_topic=output_topic,
-            hook=hook,
-            clients=clients,
+            config, topics, **given, output_topic=output_topic, hook=hook, clients=clients
         )
 
     @property

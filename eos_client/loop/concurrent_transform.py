@@ -9,10 +9,11 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from eos_client.errors import shown
-from eos_client.loop.record_failures import TransformUnfitError, as_given, content_of, each_output, put_back
+from eos_client.loop.record_failures import TransformUnfitError, content_of, each_output, put_back
 from eos_client.ports import AsyncTransform, Output
 
 _Result = TypeVar("_Result")
+Reading = Callable[[Any], Any]
 Taking = Callable[[Any], Any]
 
 
@@ -80,16 +81,20 @@ async def _outputs_of_call(transform: AsyncTransform, given: Any, take: Taking) 
 
 
 class AwaitedBatch:
-    """The transform of a batch whose coroutine is waited for. ``take`` makes of an output what is kept of it."""
+    """The transform of a batch whose coroutine is waited for; ``read`` and ``take`` as for `ConcurrentTransform`."""
 
-    def __init__(self, transform_batch: AsyncTransform, event_loop: EventLoopThread, take: Taking = as_given) -> None:
+    def __init__(
+        self, transform_batch: AsyncTransform, event_loop: EventLoopThread, read: Reading | None, take: Taking
+    ) -> None:
         self._transform_batch = transform_batch
         self._event_loop = event_loop
+        self._read = read
         self._take = take
 
     def __call__(self, records: Sequence[Any]) -> list[Output]:
         """Return the outputs of ``records``, or raise what the coroutine raised."""
-        return self._event_loop.wait_for(_outputs_of_call(self._transform_batch, records, self._take))
+        given = records if self._read is None else [self._read(record) for record in records]
+        return self._event_loop.wait_for(_outputs_of_call(self._transform_batch, given, self._take))
 
 
 class ConcurrentTransform:
@@ -105,8 +110,8 @@ class ConcurrentTransform:
         transform: AsyncTransform,
         event_loop: EventLoopThread,
         concurrency_max: int,
-        read: Callable[[Any], Any] | None = None,
-        take: Taking = as_given,
+        read: Reading | None,
+        take: Taking,
     ) -> None:
         self._transform = transform
         self._read = read

@@ -226,7 +226,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     def _run(self) -> None:
         try:
-            if not self._has_started():
+            if not self._start():
                 return
             self._work()
             while self._must_repeat:
@@ -237,17 +237,6 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             raise
         finally:
             self._close_clients()
-
-    def _has_started(self) -> bool:
-        """Start; no broker's answer is an error only where the loop is still wanted."""
-        try:
-            self._start()
-        except errors.ClusterUnavailableError as error:
-            if self._stop_reason is None:
-                raise
-            self._hook(ClientReported(client="loop", error=str(error)))
-            return False
-        return True
 
     def _work(self) -> None:
         while self._stop_reason is None or self._must_repeat:
@@ -322,12 +311,19 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self) -> None:
+    def _start(self) -> bool:
+        """Return whether the loop has started; no broker's answer is an error only where it is still wanted."""
         limit_s = self.config.start_timeout_s
-        require_topics(self._member, self._topics, limit_s, self._clock)
-        self._producer.init_transactions(limit_s)
         outputs = {t for t in (self._output_topic, self.config.dead_letter_topic) if t is not None}
-        require_output_topics(self._adapter, outputs, limit_s, self._clock)
+        try:
+            require_topics(self._member, self._topics, limit_s, self._clock)
+            self._producer.init_transactions(limit_s)
+            require_output_topics(self._adapter, outputs, limit_s, self._clock)
+        except errors.ClusterUnavailableError as error:
+            if self._stop_reason is None:
+                raise
+            self._hook(ClientReported(client="loop", error=str(error)))
+            return False
         self._consumer.subscribe(self._topics)
         self._hook(
             LoopStarted(
@@ -336,6 +332,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 topics=tuple(self._topics),
             )
         )
+        return True
 
     # -- one turn ------------------------------------------------------------------------------------------------
 
@@ -382,13 +379,11 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 return [first]
             self._member.put_back([first])  # it comes first in its batch
         room = min(self.config.batch_size, max(1, self._size.records_max - self._records))
-        return self._consumer.consume(room, self._poll_time_s(self._began_at))
-
-    def _poll_time_s(self, began_at: float) -> float:
-        if self._session.is_held:
-            return self.config.poll_timeout_s
-        left_s = began_at + self.config.commit_interval_s - self._clock()
-        return min(self.config.poll_timeout_s, max(0.0, left_s))
+        poll_s = self.config.poll_timeout_s
+        if not self._session.is_held:
+            left_s = self._began_at + self.config.commit_interval_s - self._clock()
+            poll_s = min(poll_s, max(0.0, left_s))
+        return self._consumer.consume(room, poll_s)
 
     def _is_due(self) -> bool:
         if self._session.is_held and self.config.policy == "hold":
@@ -414,17 +409,12 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             done += len(stride)
             took_s = self._clock() - began_at
             self._longest_s = max(self._longest_s, took_s)
-            self._adapt_stride(took_s)
+            # The clock is read about ten times per commit interval.
+            slow = took_s * 10 > self.config.commit_interval_s
+            self._stride = max(1, self._stride // 2) if slow else min(_STRIDE_MAX, self._stride * 2)
             if done < len(batch) and (self._is_due() or self._stop_reason is not None):
                 self._member.put_back(batch[done:])
                 return
-
-    def _adapt_stride(self, took_s: float) -> None:
-        """Adapt the stride so that the clock is read about ten times per commit interval."""
-        if took_s * 10 > self.config.commit_interval_s:
-            self._stride = max(1, self._stride // 2)
-        else:
-            self._stride = min(_STRIDE_MAX, self._stride * 2)
 
     # -- endings -------------------------------------------------------------------------------------------------
 
@@ -435,8 +425,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             # Held: the same transaction is due again one interval from now.
             self._began_at = self._clock()
             return
-        records, spent_s, longest_s = self._records, self._spent_s(), self._longest_s
-        self._forget_transaction()
+        records, spent_s, longest_s = self._forget_transaction()
         if ending.outcome is Outcome.COMMITTED:
             self._records_to_repeat = max(0, self._records_to_repeat - records)
             self._size.committed()
@@ -447,8 +436,14 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         else:
             was_evicted = longest_s >= self._max_poll_s
             self._aborts.aborted(work, self._member.membership.assigned, 0.0 if was_evicted else spent_s)
-            if was_evicted:
-                self._require_time_to_poll(longest_s)
+            self._aborts.evictions += was_evicted
+            if was_evicted and self._aborts.evictions >= _EVICTIONS_MAX:
+                raise errors.FatalClientError(
+                    f"{self._aborts.evictions} transactions in a row were aborted because one record took "
+                    f"{longest_s:.1f} s, longer than max.poll.interval.ms={self._max_poll_s * 1000:.0f}, after which "
+                    "the group gives the partitions to others. Set it above the time of the slowest record, retries "
+                    "included. Nothing of these transactions is visible; end the process."
+                )
             self._back_off(ending)
 
     def _expect_again(self, records: int, work: frozenset[InputPartition]) -> None:
@@ -467,17 +462,6 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     def _max_poll_s(self) -> float:
         return int(self._member.settings.get("max.poll.interval.ms", _MAX_POLL_DEFAULT_MS)) / 1000
 
-    def _require_time_to_poll(self, longest_s: float) -> None:
-        """Count an eviction by one slow record; raises FatalClientError when it happens repeatedly."""
-        self._aborts.evicted()
-        if self._aborts.evictions >= _EVICTIONS_MAX:
-            raise errors.FatalClientError(
-                f"{self._aborts.evictions} transactions in a row were aborted because one record took {longest_s:.1f} "
-                f"s, longer than max.poll.interval.ms={self._max_poll_s * 1000:.0f}, after which the group gives the "
-                "partitions to others. Set it above the time of the slowest record, retries included. Nothing of these "
-                "transactions is visible; end the process."
-            )
-
     def _apply_endings(self) -> None:
         """Tell the failed records how their transaction ended, be it in a rebalance callback."""
         committed, aborted = endings = self.counters.committed, self.counters.aborted
@@ -489,13 +473,13 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._failed.committed()
         self._endings_seen = endings
 
-    def _spent_s(self) -> float:
-        return 0.0 if self._working_since is None else self._clock() - self._working_since
-
-    def _forget_transaction(self) -> None:
+    def _forget_transaction(self) -> tuple[int, float, float]:
+        """Return how many records it had, and the seconds of work, in all and of its longest stride."""
+        spent_s = 0.0 if self._working_since is None else self._clock() - self._working_since
+        totals = self._records, spent_s, self._longest_s
         self._began_at = self._working_since = None
-        self._records = 0
-        self._longest_s = 0.0
+        self._records, self._longest_s = 0, 0.0
+        return totals
 
     def _back_off(self, ending: Ending) -> None:
         """Pause after repeated aborts; raise when ``recovery_timeout_s`` of work has led to no commit."""
@@ -524,8 +508,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             ending = self._session.end()
         if ending.outcome is Outcome.SKIPPED:
             self._session.abort("the loop was stopped while the gate was closed")
-        records, spent_s, longest_s = self._records, self._spent_s(), self._longest_s
-        self._forget_transaction()
+        records, spent_s, longest_s = self._forget_transaction()
         if ending.outcome is Outcome.COMMITTED:
             self._records_to_repeat = max(0, self._records_to_repeat - records)
         elif ending.outcome is Outcome.ABORTED and self._can_shrink(records, spent_s, longest_s):

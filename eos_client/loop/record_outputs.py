@@ -271,7 +271,7 @@ class RecordOutputs:
         """Write the first dead letter that librdkafka accepts; nothing for ``on_error="skip"``."""
         refusal: BaseException | None = None
         for letter in self._failed.substitutes_for(record, error):
-            refusal = self._refusal_by_client([letter])
+            refusal = self._refusal_of_taken(_taken([letter]))
             if refusal is None:
                 self._session.count_outputs(1)
                 return
@@ -321,9 +321,6 @@ class RecordOutputs:
             raise
         except Exception:  # noqa: BLE001  # a transform that raises was settled already
             return None
-        return self._refusal_by_client(outputs)
-
-    def _refusal_by_client(self, outputs: Iterable[Any]) -> BaseException | None:
         return self._refusal_of_taken(_taken(outputs))
 
     def _refusal_of_taken(self, outputs: list[Any]) -> BaseException | None:

@@ -7,13 +7,12 @@ attempts count, and a dead letter has the record's own bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from eos_client.config import EosConfig
 from eos_client.confluent.serialisation import Deserializers, Serializers
 from eos_client.loop.concurrent_transform import AwaitedBatch, ConcurrentTransform
 from eos_client.loop.record_failures import each_output
-from eos_client.ports import Outputs, Transform
 
 
 def reader(config: EosConfig[Any, Any]) -> Callable[[Any], Any] | None:
@@ -35,24 +34,21 @@ def writer(config: EosConfig[Any, Any], default_topic: str | None) -> Callable[[
 
 
 def with_serialisers(
-    transform: Any, config: EosConfig[Any, Any], default_topic: str | None, *, takes_batches: bool = False
-) -> Transform:
+    transform: Any, config: EosConfig[Any, Any], default_topic: str | None, *, takes_batches: bool
+) -> Any:
     """Return ``transform`` between the deserialisers and the serialisers of ``config``, as it is without any.
 
     A record is deserialised before ``transform`` is called, whether that looks at it or not. ``takes_batches``:
     ``transform`` is called with a list of records.
     """
-    read = reader(config)
-    inner = transform
-    if read is not None and not isinstance(transform, ConcurrentTransform):  # which reads by itself
-        inner = _deserialised(transform, read, takes_batches=takes_batches)
-    write = writer(config, default_topic)
-    if write is None or isinstance(transform, (ConcurrentTransform, AwaitedBatch)):  # which write by themselves
-        return cast("Transform", inner)
-    return lambda given: [*map(write, each_output(inner(given)))]
+    if isinstance(transform, (ConcurrentTransform, AwaitedBatch)):  # which read and write by themselves
+        return transform
+    read, write = reader(config), writer(config, default_topic)
+    inner = transform if read is None else _deserialised(transform, read, takes_batches=takes_batches)
+    return inner if write is None else lambda given: [*map(write, each_output(inner(given)))]
 
 
-def _deserialised(transform: Any, read: Callable[[Any], Any], *, takes_batches: bool) -> Callable[[Any], Outputs]:
+def _deserialised(transform: Any, read: Callable[[Any], Any], *, takes_batches: bool) -> Callable[[Any], Any]:
     if takes_batches:
-        return lambda messages: cast("Outputs", transform([read(message) for message in messages]))
-    return lambda message: cast("Outputs", transform(read(message)))
+        return lambda messages: transform([read(message) for message in messages])
+    return lambda message: transform(read(message))

@@ -49,7 +49,8 @@ class RepeatedAborts:
     """Counts the aborts since the last progress, and the seconds of work that they undid, to slow down or end the loop.
 
     Idle time does not count, because a standby instance may be hours older than its only abort; neither do aborts of
-    work whose partitions have gone to another member.
+    work whose partitions have gone to another member. ``evictions``: because a single record took longer than
+    ``max.poll.interval.ms``; it will again.
     """
 
     def __init__(self) -> None:
@@ -65,10 +66,6 @@ class RepeatedAborts:
 
     def _reset(self) -> None:
         self.count, self.spent_s, self._partitions = 0, 0.0, frozenset()
-
-    def evicted(self) -> None:
-        """Count an eviction because a single record took longer than ``max.poll.interval.ms``; it will again."""
-        self.evictions += 1
 
     def aborted(
         self, partitions: AbstractSet[InputPartition], assigned: AbstractSet[InputPartition], spent_s: float

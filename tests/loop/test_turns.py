@@ -155,7 +155,7 @@ def test_evictions_count_in_a_row_although_their_work_went_elsewhere_meanwhile()
     aborts = RepeatedAborts()
     for _ in range(3):
         aborts.aborted({InputPartition("orders", 0)}, frozenset(), 8.0)
-        aborts.evicted()
+        aborts.evictions += 1
     assert (aborts.count, aborts.evictions) == (1, 3)
     aborts.progress()
     assert (aborts.count, aborts.evictions) == (0, 0)
