@@ -478,10 +478,7 @@ class EosConfig(Generic[K_co, V_co]):
                 raise ConfigurationError(f'"{key}" stands among the settings. Give it as the option {name}.')
         self.consumer_config()
         self._check_retry()
-        self._check_transform_time()
-        self.producer_config()
-        self._check_open_time()
-        self._check_liveness_limit()
+        self._check_times()
 
     def _check_types(self) -> None:
         for name in ("kafka", "consumer", "producer"):
@@ -552,16 +549,13 @@ class EosConfig(Generic[K_co, V_co]):
     def _poll_limit_ms(self) -> int:
         return _milliseconds(_POLL_LIMIT, self.consumer_config().get(_POLL_LIMIT, 300_000))
 
-    def _check_transform_time(self) -> None:
+    def _check_times(self) -> None:
         longest_s, poll_limit_ms = self.retries_wait_s, self._poll_limit_ms
         if longest_s * 1000 >= poll_limit_ms:
             raise ConfigurationError(
-                f"{self._retries_named} may wait {longest_s:g} s, not below {_POLL_LIMIT}={poll_limit_ms}: the "
+                f"{self._retries_named()} may wait {longest_s:g} s, not below {_POLL_LIMIT}={poll_limit_ms}: the "
                 "group would evict this member while it retries. Lower one or raise the other."
             )
-
-    def _check_open_time(self) -> None:
-        longest_s = self.retries_wait_s
         chosen_ms = _milliseconds(_TRANSACTION_LIMIT, self.producer_config()[_TRANSACTION_LIMIT])
         if _TRANSACTION_LIMIT not in {**self.kafka, **self.producer} and chosen_ms > _BROKERS_TIMEOUT_MAX_MS:
             raise ConfigurationError(
@@ -570,23 +564,18 @@ class EosConfig(Generic[K_co, V_co]):
                 f"of a transform's retries. Brokers allow {_BROKERS_TIMEOUT_MAX_MS} ms (transaction.max.timeout.ms). "
                 f"Lower one of them, or raise the brokers' limit and set {_TRANSACTION_LIMIT}."
             )
-
-    def _check_liveness_limit(self) -> None:
-        longest_s = max(self.open_limit_s, self.poll_timeout_s)
-        if self.liveness_limit_s is not None and self.liveness_limit_s < longest_s:
+        turn_s = max(self.open_limit_s, self.poll_timeout_s)
+        if self.liveness_limit_s is not None and self.liveness_limit_s < turn_s:
             raise ConfigurationError(
                 f"liveness_limit_s={self.liveness_limit_s:g} is shorter than a healthy loop may take from one poll to "
-                f"the next ({longest_s:g} s: poll_timeout_s, or commit interval + retries of a transform + hold limit "
+                f"the next ({turn_s:g} s: poll_timeout_s, or commit interval + retries of a transform + hold limit "
                 "+ commit timeout): it would be restarted for nothing. Raise it, or lower those limits."
             )
 
-    @property
     def _retries_named(self) -> str:
         if self.transform_retry is None:
-            return (
-                f"transform_attempts_max={self.transform_attempts_max} with transform_backoff_s="
-                f"{self.transform_backoff_s}"
-            )
+            attempts, backoff_s = self.transform_attempts_max, self.transform_backoff_s
+            return f"transform_attempts_max={attempts} with transform_backoff_s={backoff_s}"
         limit_s = self.transform_retry_limit_s
         return "transform_retry" if limit_s is None else f"transform_retry_limit_s={limit_s:g}: transform_retry"
 

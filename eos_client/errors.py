@@ -151,20 +151,17 @@ class TransformError(EosError):
     """
 
     def __init__(self, topic: str, partition: int, offset: int, cause: BaseException) -> None:
+        place, what = f"{topic}[{partition}]@{offset}", text_of(cause)
+        failure = f"the transform raised {what} on the record at {place}"
+        if isinstance(cause, EosError):  # it came before the transform, or after it
+            failure = f"the record at {place} failed with {what}"
         super().__init__(
-            f"{_failure(f'{topic}[{partition}]@{offset}', cause)}; its transaction was aborted and nothing of it is "
-            'visible. Correct the transform or the record, or set on_error="skip" or "dead_letter"'
+            f"{failure}; its transaction was aborted and nothing of it is visible. Correct the transform or the "
+            'record, or set on_error="skip" or "dead_letter"'
         )
         self.topic = topic
         self.partition = partition
         self.offset = offset
-
-
-def _failure(place: str, cause: BaseException) -> str:
-    what = text_of(cause)
-    if isinstance(cause, EosError):  # it came before the transform, or after it
-        return f"the record at {place} failed with {what}"
-    return f"the transform raised {what} on the record at {place}"
 
 
 class RunFencedError(EosError):

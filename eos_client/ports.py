@@ -82,17 +82,8 @@ class MembershipSnapshot:
     generation: GroupGeneration
 
 
-class NamedPartition(Protocol):
-    """What a rebalance callback gets: confluent_kafka's ``TopicPartition``."""
-
-    @property
-    def topic(self) -> str: ...  # noqa: D102
-    @property
-    def partition(self) -> int: ...  # noqa: D102
-
-
-def keys_of(partitions: Iterable[NamedPartition]) -> frozenset[InputPartition]:
-    """Return the names of ``partitions``."""
+def keys_of(partitions: Iterable[Any]) -> frozenset[InputPartition]:
+    """Return the names of ``partitions``: confluent_kafka's ``TopicPartition``, or what has its attributes."""
     return frozenset(InputPartition(p.topic, p.partition) for p in partitions)
 
 

@@ -29,15 +29,11 @@ def serve_broker(version: str, port: int | None, properties: Mapping[str, str]) 
                     f"Kafka {version} serves {broker.bootstrap_servers} after {time.monotonic() - started_at:.1f} s"
                 )
                 print_status("Ctrl-C or SIGTERM stops it and removes its data")
-                _watch(broker)
+                while broker.running:
+                    time.sleep(_WATCH_INTERVAL_S)
+                raise EmbeddedKafkaError(f"the broker died by itself. The end of its log:\n{broker.log_tail()}")
         except KeyboardInterrupt:
             print_status("stopped")
-
-
-def _watch(broker: EmbeddedKafka) -> None:
-    while broker.running:
-        time.sleep(_WATCH_INTERVAL_S)
-    raise EmbeddedKafkaError(f"the broker died by itself. The end of its log:\n{broker.log_tail()}")
 
 
 def print_status(line: str) -> None:

@@ -140,20 +140,14 @@ def report(findings: Sequence[Finding], console: Console, *, as_json: bool = Fal
         for finding in findings:
             print(json.dumps(asdict(finding)))
     else:
-        _print(findings, console)
+        for finding in findings:
+            level = (f"{finding.level.value:<5}", _STYLES[finding.level])
+            console.print(Text.assemble(level, printable(f"{finding.subject}: {finding.text}")), soft_wrap=True)
+            if finding.way_out:
+                console.print(Text(f"      -> {printable(finding.way_out)}"), soft_wrap=True)
     failed = [finding.subject for finding in findings if finding.level is Level.FAIL]
     if failed:
         way_out = "Each has its way_out" if as_json else "The remedies are above"
         raise ClusterUnfitError(f"not fit for exactly-once: {printable(', '.join(failed))}. {way_out}")
     if not as_json:
         console.print(Text("fit for exactly-once", style="green"))
-
-
-def _print(findings: Sequence[Finding], console: Console) -> None:
-    for finding in findings:
-        line = Text.assemble(
-            (f"{finding.level.value:<5}", _STYLES[finding.level]), printable(f"{finding.subject}: {finding.text}")
-        )
-        console.print(line, soft_wrap=True)
-        if finding.way_out:
-            console.print(Text(f"      -> {printable(finding.way_out)}"), soft_wrap=True)

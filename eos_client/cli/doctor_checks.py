@@ -196,30 +196,33 @@ def _topic(
     min_isr = _integer(settings, "min.insync.replicas") or 1
     factor = described.replicas_min
     shape = f"{described.partition_count} partitions, replication factor {factor}, min.insync.replicas {min_isr}"
-    problems = []
+    problems: list[Finding] = []
     if not settings:
         way_out = "allow DescribeConfigs on the topic to this user"
-        problems.append((Level.WARN, f"{described.partition_count} partitions; its settings cannot be read", way_out))
+        problems.append(
+            Finding(
+                Level.WARN, subject, f"{described.partition_count} partitions; its settings cannot be read", way_out
+            )
+        )
     if described.leaderless:
         partitions = ", ".join(map(str, described.leaderless))
-        problems.append((Level.FAIL, f"partitions without a leader: {partitions}", "bring back their brokers"))
+        problems.append(
+            Finding(Level.FAIL, subject, f"partitions without a leader: {partitions}", "bring back their brokers")
+        )
     if min_isr > described.insync_replicas_min:
         text = f"{shape}, {described.insync_replicas_min} in sync: no acks=all write is accepted"
         way_out = f"lower min.insync.replicas to at most {factor}, or bring back the missing replicas"
-        problems.append((Level.FAIL, text, way_out))
+        problems.append(Finding(Level.FAIL, subject, text, way_out))
     if settings.get("unclean.leader.election.enable") == "true":
         text = "unclean.leader.election.enable=true: a stale replica may become leader and drop committed records"
-        problems.append((Level.FAIL, text, "set unclean.leader.election.enable=false on the topic"))
+        problems.append(Finding(Level.FAIL, subject, text, "set unclean.leader.election.enable=false on the topic"))
     if factor < min(broker_count, 3):
         way_out = f"recreate it with replication factor {min(broker_count, 3)}"
-        problems.append((Level.WARN, f"{shape} on {broker_count} brokers: too few copies", way_out))
+        problems.append(Finding(Level.WARN, subject, f"{shape} on {broker_count} brokers: too few copies", way_out))
     elif settings and factor > 1 and min_isr < 2:  # noqa: PLR2004  two copies of each acknowledged record
         text = f"{shape}: an acknowledged record may have one copy only"
-        problems.append((Level.WARN, text, "set min.insync.replicas=2 on the topic"))
-    for level, text, way_out in problems:
-        yield Finding(level, subject, text, way_out)
-    if not problems:
-        yield Finding(Level.OK, subject, shape)
+        problems.append(Finding(Level.WARN, subject, text, "set min.insync.replicas=2 on the topic"))
+    yield from problems or [Finding(Level.OK, subject, shape)]
 
 
 def check_group(facts: Facts) -> Iterator[Finding]:
@@ -280,29 +283,33 @@ def _permitted(subject: str, needs: frozenset[str], operations: frozenset[str] |
 
 def check_expiry(facts: Facts) -> Iterator[Finding]:
     """Check that what brokers remember of a job outlives its longest pause."""
-    id_expiry_ms = _integer(facts.broker, _ID_EXPIRY)
-    if id_expiry_ms is not None:
-        text = "an id is forgotten after {} without a transaction: the first one after it is aborted and repeated"
-        yield _outlives(facts, _ID_EXPIRY, id_expiry_ms / 1000, text)
-    retention_min = _integer(facts.broker, _OFFSETS_RETENTION)
-    if retention_min is not None:
-        text = "a group's offsets are forgotten after {} without a member: auto.offset.reset then decides what is read"
-        yield _outlives(facts, _OFFSETS_RETENTION, retention_min * 60, text)
-
-
-_ID_EXPIRY = "transactional.id.expiration.ms"
-_OFFSETS_RETENTION = "offsets.retention.minutes"
-
-
-def _outlives(facts: Facts, key: str, limit_s: float, text: str) -> Finding:
     pause = shown_age(round(facts.longest_pause_s))
-    text = f"{text.format(shown_age(round(limit_s)))}; the longest pause is {pause}"
-    if facts.longest_pause_s < limit_s:
-        return Finding(Level.OK, key, text)
-    way_out = (
-        f"raise {key} on the brokers above the longest pause, or give a shorter --longest-pause if that is too long"
-    )
-    return Finding(Level.WARN, key, text, way_out)
+    for key, unit_ms, what, consequence in _EXPIRIES:
+        if (limit := _integer(facts.broker, key)) is None:
+            continue
+        limit_s = limit * unit_ms / 1000
+        text = f"{what} after {shown_age(round(limit_s))} without {consequence}; the longest pause is {pause}"
+        if facts.longest_pause_s < limit_s:
+            yield Finding(Level.OK, key, text)
+        else:
+            way_out = f"raise {key} on the brokers above the longest pause, or give a shorter --longest-pause"
+            yield Finding(Level.WARN, key, text, f"{way_out} if that is too long")
+
+
+_EXPIRIES = (
+    (
+        "transactional.id.expiration.ms",
+        1,
+        "an id is forgotten",
+        "a transaction: the first one after it is aborted and repeated",
+    ),
+    (
+        "offsets.retention.minutes",
+        60_000,
+        "a group's offsets are forgotten",
+        "a member: auto.offset.reset then decides what is read",
+    ),
+)
 
 
 def check_open_transactions(facts: Facts) -> Iterator[Finding]:

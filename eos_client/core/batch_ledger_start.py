@@ -311,8 +311,11 @@ class StartPlan:
 def plan_start(question: StartQuestion, rules: tuple[StartRule, ...] = START_RULES) -> StartPlan:
     """Return the plan of the first rule that applies; raises the BatchLedgerError of a refusal."""
     rule = next(rule for rule in rules if rule.applies(question))
-    if rule.decision is StartDecision.REFUSE:
-        raise _refusal(rule, question)
+    if rule.refusal is not None:
+        raise rule.refusal(question)
+    if rule.error is not None:
+        reason = next(each.reason for each in SLOT_RULES if each.error is rule.error)
+        raise rule.error(f"batch {question.batch_id} cannot be written: {reason}. {_way_to_adopt(question)}")
     if rule.decision is StartDecision.READY:
         return StartPlan(rule.decision, {}, question.live, question.whole_content)
     entries = {slot: _started(question, slot) for slot in range(question.identity.slots)}
@@ -337,15 +340,6 @@ def _started(question: StartQuestion, slot: int) -> LedgerEntry:
     # Another topic leaves each row in its slot, so what the slot held of the batch can still be compared.
     is_same_slot = found is not None and found.identity.slotting == question.identity.slotting
     return LedgerEntry(question.batch_id + 1, question.identity, found.content if found and is_same_slot else None)
-
-
-def _refusal(rule: StartRule, question: StartQuestion) -> errors.BatchLedgerError:
-    if rule.refusal is not None:
-        return rule.refusal(question)
-    slot_rule = next(each for each in SLOT_RULES if each.error is rule.error)
-    return slot_rule.error(
-        f"batch {question.batch_id} cannot be written: {slot_rule.reason}. {_way_to_adopt(question)}"
-    )
 
 
 def marker_of(found: LedgerEntry | None, identity: SinkIdentity, run: int) -> LedgerEntry:

@@ -340,12 +340,7 @@ def broker_would_accept(validation: CommitValidation) -> bool | None:
 
     ``LOST_WORK`` and ``NOT_OURS`` have refused everything that is not ours, so only the broker's epoch check is left.
     """
-    return {
-        CommitValidation.UNKNOWN: None,
-        CommitValidation.EXACT: False,
-        CommitValidation.CLASSIC: True,
-        CommitValidation.ASSIGNMENT_EPOCH: True,
-    }[validation]
+    return None if validation is CommitValidation.UNKNOWN else validation is not CommitValidation.EXACT
 
 
 @dataclass(slots=True)
@@ -374,17 +369,15 @@ class GateCounters:
         """Record one ruling."""
         self.by_rule[ruling.rule] = self.by_rule.get(ruling.rule, 0) + 1
         if ruling.decision is CommitDecision.SKIP:
-            self._count_skip(attempt, broker_would_accept(validation))
+            accepted = broker_would_accept(validation)
+            self.holds += attempt.held_for_s == 0.0
+            self.skips_unjudged += accepted is None
+            self.skips_needed += accepted is False
+            self.skips_false += accepted is True
         elif ruling.decision is not CommitDecision.SERVE_CALLBACKS:
             self.held_s += attempt.held_for_s
             self.commits += ruling.decision is CommitDecision.COMMIT
             self.aborts += ruling.decision is CommitDecision.ABORT
-
-    def _count_skip(self, attempt: CommitAttempt, accepted: bool | None) -> None:
-        self.holds += attempt.held_for_s == 0.0
-        self.skips_unjudged += accepted is None
-        self.skips_needed += accepted is False
-        self.skips_false += accepted is True
 
 
 class CommitGate:

@@ -62,7 +62,10 @@ class HandOver:
         """Undo the changes in the journal, which stays open."""
         for partition, work, next_offset in reversed(self.journal or ()):
             self._work.reset(partition, work)
-            self._set_next(partition, next_offset)
+            if next_offset is None:
+                self.next_offsets.pop(partition, None)
+            else:
+                self.next_offsets[partition] = next_offset
         if self.journal:
             self.journal.clear()
 
@@ -102,9 +105,3 @@ class HandOver:
     def _journal_state(self, partition: InputPartition) -> None:
         if self.journal is not None:
             self.journal.append((partition, self._work.state_of(partition), self.next_offsets.get(partition)))
-
-    def _set_next(self, partition: InputPartition, offset: int | None) -> None:
-        if offset is None:
-            self.next_offsets.pop(partition, None)
-        else:
-            self.next_offsets[partition] = offset

@@ -37,7 +37,7 @@ class ReplayedBatch:
         entries = [f"{slot} {self.entries[slot].encode()}" for slot in self.committed]
         return token_of(str(self.batch_id), repr(self.whole), *entries)
 
-    def other_slots(self, found: Mapping[int, SlotContent]) -> list[int]:
+    def _other_slots(self, found: Mapping[int, SlotContent]) -> list[int]:
         """Return the committed slots whose rows differ now; all of them where only the whole can be compared."""
         known = {slot: self.entries[slot].content for slot in self.committed}
         other = [slot for slot, content in known.items() if content not in {None, found[slot]}]
@@ -47,15 +47,13 @@ class ReplayedBatch:
 
     def refusal(self, found: Mapping[int, SlotContent]) -> BatchContentError | None:
         """Return the error for different rows ``found``, by slot; None where they are the same."""
-        other = self.other_slots(found)
-        return BatchContentError(self._message(other, found)) if other else None
-
-    def _message(self, other: Sequence[int], found: Mapping[int, SlotContent]) -> str:
+        if not (other := self._other_slots(found)):
+            return None
         stands = ", ".join(map(str, self.committed))
         rest = [slot for slot in self.entries if slot not in self.committed]
         now = sum(found[slot].rows for slot in rest)
         written = f", and slots {', '.join(map(str, rest))} write the {now} rows that they have now" if rest else ""
-        return (
+        return BatchContentError(
             f"batch {self.batch_id} was committed with other rows than this run of it has, in "
             f"{self._named(other, found)}. Nothing was written now. The query is not deterministic (rand(), uuid(), a "
             'changed source or lookup): make it so, or set stable_input="stage" for later batches. If this batch '
@@ -65,10 +63,10 @@ class ReplayedBatch:
         )
 
     def _named(self, other: Sequence[int], found: Mapping[int, SlotContent]) -> str:
-        named = [f"slot {slot} ({self._rows_then(slot)}{found[slot].rows} rows now)" for slot in other[:_NAMED_MAX]]
+        named = []
+        for slot in other[:_NAMED_MAX]:
+            content = self.entries[slot].content
+            rows_then = "" if content is None else f"{content.rows} rows then, "
+            named.append(f"slot {slot} ({rows_then}{found[slot].rows} rows now)")
         more = f" and {len(other) - _NAMED_MAX} more" if len(other) > _NAMED_MAX else ""
         return ", ".join(named) + more
-
-    def _rows_then(self, slot: int) -> str:
-        content = self.entries[slot].content
-        return "" if content is None else f"{content.rows} rows then, "

@@ -125,9 +125,7 @@ class UncommittedWork:
         if known is None or offset <= known.first_offset:
             return
         if offset >= known.next_offset:
-            del self._positions[partition]
-            self._covered.pop(partition, None)
-            self._processed.pop(partition, None)
+            self.forget([partition])
         else:
             self._positions[partition] = replace(known, first_offset=offset)
 
