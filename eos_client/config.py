@@ -274,9 +274,12 @@ def safe_producer_settings(settings: Settings, shortest_timeout_s: float = 0.0) 
             "\"transactional.id\"='' names no producer: there would be no transactions. "
             "Leave it out to have one generated, or set a name."
         )
+    # librdkafka takes none that is shorter than the delivery or the socket time-out.
+    delivery_ms = _number(settings, "message.timeout.ms") or 0
+    socket_ms = (_number(settings, "socket.timeout.ms") or 0) - 100
     generated = {
         "transactional.id": f"eos-{uuid.uuid4()}",
-        "transaction.timeout.ms": max(_TRANSACTION_TIMEOUT_MS, needed_ms, _shortest_transaction_ms(settings)),
+        "transaction.timeout.ms": max(_TRANSACTION_TIMEOUT_MS, needed_ms, math.ceil(max(delivery_ms, socket_ms))),
     }
     settings = _completed(settings, {**_agreeing(_values(FAST_TRANSACTIONS), settings), **generated})
     is_long = (_number(settings, _TRANSACTION_LIMIT) or 0) > _ANSWER_TIMEOUT_MS
@@ -311,12 +314,6 @@ def check_ids_in_transactions(settings: Settings) -> None:
                 f"{key}={value!r} has other characters than printable ASCII: {part}librdkafka sends no offsets of such "
                 "a member in a transaction. Name it with printable ASCII characters."
             )
-
-
-def _shortest_transaction_ms(settings: Settings) -> int:
-    """Return the shortest ``transaction.timeout.ms`` that librdkafka takes beside the delivery and socket time-outs."""
-    delivery_ms, socket_ms = _number(settings, "message.timeout.ms"), _number(settings, "socket.timeout.ms")
-    return math.ceil(max(delivery_ms or 0, (socket_ms or 0) - 100))
 
 
 def _agreeing(defaults: Settings, settings: Settings) -> dict[str, Any]:

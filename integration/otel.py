@@ -146,7 +146,11 @@ class TransactionTracing:
         opened.span.add_link(context, place)
 
     def _context_of(self, headers: Sequence[Header]) -> SpanContext | None:
-        carrier = {name: _text(value) for name, value in headers if name in self._fields and value is not None}
+        carrier = {
+            name: value.decode("ascii", "replace") if isinstance(value, bytes) else value
+            for name, value in headers
+            if name in self._fields and value is not None
+        }
         if not carrier:
             return None
         found = trace.get_current_span(propagate.extract(carrier, Context())).get_span_context()
@@ -225,7 +229,3 @@ class TransactionTracing:
             start_time=end_ns - int(event.duration_s * _NS_PER_S),
         )
         span.end(end_ns)
-
-
-def _text(value: str | bytes | None) -> str:
-    return value.decode("ascii", "replace") if isinstance(value, bytes) else value or ""

@@ -33,7 +33,15 @@ class ProbeServer:
     """
 
     def __init__(self, health: Callable[[], LoopHealth], port: int, host: str = EVERY_ADDRESS) -> None:
-        self._server = _listening(host, port, _answering(health))
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+            server_class = type("_Server", (ThreadingHTTPServer,), {"address_family": family, "daemon_threads": True})
+            self._server: ThreadingHTTPServer = server_class((host, port), _answering(health))
+        except (OSError, OverflowError) as error:
+            raise ConfigurationError(
+                f"the health endpoint cannot listen on host {host!r}, port {port}: {error}. Choose another port, or a "
+                "host that this machine has."
+            ) from error
         self._thread = threading.Thread(target=self._server.serve_forever, name="eos-probes", daemon=True)
 
     @property
@@ -50,19 +58,6 @@ class ProbeServer:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
-
-
-def _listening(host: str, port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        server_class = type("_Server", (ThreadingHTTPServer,), {"address_family": family, "daemon_threads": True})
-        server: ThreadingHTTPServer = server_class((host, port), handler)
-    except (OSError, OverflowError) as error:
-        raise ConfigurationError(
-            f"the health endpoint cannot listen on host {host!r}, port {port}: {error}. Choose another port, or a host "
-            "that this machine has."
-        ) from error
-    return server
 
 
 def _answering(health: Callable[[], LoopHealth]) -> type[BaseHTTPRequestHandler]:

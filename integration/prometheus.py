@@ -48,23 +48,26 @@ class PrometheusMetrics:
         self._client_errors = counter("client_errors", "Conditions that the client library reported.")
         self._partitions = Gauge("eos_assigned_partitions", "Partitions that are ours.", ("client",), registry=registry)
         self._batches = counter("spark_batches", "Micro-batches that were written.")
-        self._rows = counter("spark_rows", "Rows of written micro-batches.")
+        self._of_batch = {
+            "rows": counter("spark_rows", "Rows of written micro-batches."),
+            "slots_written": counter("spark_slots_written", "Slots that were written and committed."),
+            "slots_skipped": counter("spark_slots_replayed", "Slots that an earlier attempt had committed."),
+            "handles_started": counter(
+                "spark_producers_started", "Slots whose producer was not kept from an earlier batch."
+            ),
+            "commits_resolved": counter("spark_commits_resolved", "Unanswered commits that the ledger has decided."),
+            "tasks_repeated": counter("spark_tasks_repeated", "Slots whose task was not Spark's first attempt."),
+        }
         self._batch_seconds = seconds("spark_batch", "To write a micro-batch, on the driver.")
         self._run_seconds = seconds("spark_run_start", "To take the lease, fence all slots and read the ledger.")
         self._step_seconds = counter("spark_step_seconds", "Time of written micro-batches by step.", "step")
-        self._slots_written = counter("spark_slots_written", "Slots that were written and committed.")
-        self._slots_replayed = counter("spark_slots_replayed", "Slots that an earlier attempt had committed.")
-        self._handles = counter("spark_producers_started", "Slots whose producer was not kept from an earlier batch.")
-        self._commits_resolved = counter("spark_commits_resolved", "Unanswered commits that the ledger has decided.")
-        self._tasks_repeated = counter("spark_tasks_repeated", "Slots whose task was not Spark's first attempt.")
         self._leases = counter("spark_leases", "Leases that were taken, renewed or lost.", "event")
         self._last_batch = Gauge(
             "eos_spark_last_batch_id", "The newest micro-batch that is whole.", ("client",), registry=registry
         )
-        self._gates, self._lags, self._healths = _Gates(), _Lags(), _Healths()
+        self._scraped = _Scraped()
         self._counts = self._counts_by_event()
-        for collector in (self._gates, self._lags, self._healths):
-            registry.register(collector)
+        registry.register(self._scraped)
 
     def hook(self, client: str, forward: EventHook = log_event) -> EventHook:
         """Return a hook that counts every event under the label ``client`` and passes it on to ``forward``."""
@@ -79,11 +82,11 @@ class PrometheusMetrics:
 
     def watch_gate(self, client: str, gate: CommitGate) -> None:
         """Show the gate's counters at each scrape: rulings by rule, needed and false skips, held time."""
-        self._gates.watched[client] = gate
+        self._scraped.gates[client] = gate
 
     def watch_health(self, client: str, health: Callable[[], LoopHealth]) -> None:
         """Ask ``health`` at each scrape whether the loop is live and ready; also while its thread hangs."""
-        self._healths.watched[client] = health
+        self._scraped.healths[client] = health
 
     def _begin_at_zero(self, client: str) -> None:
         """Show what is counted before it first happens: Prometheus sees no increase where a series begins."""
@@ -107,7 +110,7 @@ class PrometheusMetrics:
             observe.CommitRefused: self._commit_refused,
             observe.OutcomeResolved: lambda client, event: self._resolved.labels(client, event.outcome).inc(),
             observe.ProducerRebuilt: lambda client, event: self._rebuilds.labels(client, event.cause).inc(),
-            observe.LagMeasured: self._lags.measured,
+            observe.LagMeasured: self._lag_measured,
             observe.ProducerRecovered: self._recovered,
             observe.PartitionsAssigned: self._assigned,
             observe.PartitionsRevoked: self._taken,
@@ -144,7 +147,11 @@ class PrometheusMetrics:
     def _taken(self, client: str, event: observe.PartitionsRevoked | observe.PartitionsLost) -> None:
         self._rebalances.labels(client, "lost" if isinstance(event, observe.PartitionsLost) else "revoked").inc()
         self._partitions.labels(client).dec(len(event.partitions))
-        self._lags.left(client, event.partitions)
+        kept = self._scraped.lags.get(client, {})
+        self._scraped.lags[client] = {place: lag for place, lag in kept.items() if place not in event.partitions}
+
+    def _lag_measured(self, client: str, event: observe.LagMeasured) -> None:
+        self._scraped.lags[client] = dict(event.records)
 
     def _recovered(self, client: str, event: observe.ProducerRecovered) -> None:
         self._recoveries.labels(client, event.action).inc()
@@ -156,66 +163,49 @@ class PrometheusMetrics:
 
     def _batch_written(self, client: str, event: observe.SparkBatchWritten) -> None:
         self._batches.labels(client).inc()
-        self._rows.labels(client).inc(event.rows)
+        for field, counter in self._of_batch.items():
+            counter.labels(client).inc(getattr(event, field))
         self._batch_seconds.labels(client).observe(event.duration_s)
         for step, spent_s in event.seconds.items():
             self._step_seconds.labels(client, step).inc(spent_s)
-        self._slots_written.labels(client).inc(event.slots_written)
-        self._slots_replayed.labels(client).inc(event.slots_skipped)
-        self._handles.labels(client).inc(event.handles_started)
-        self._commits_resolved.labels(client).inc(event.commits_resolved)
-        self._tasks_repeated.labels(client).inc(event.tasks_repeated)
         self._last_batch.labels(client).set(event.batch_id)
 
 
-class _Lags:
-    """The last lag that was told of each partition that is still ours."""
+class _Scraped:
+    """What is read when Prometheus scrapes: last lags of partitions that are ours, and what loops and gates tell.
+
+    The counters of a gate change in the thread that owns it. All three are by client.
+    """
 
     def __init__(self) -> None:
-        self._records: dict[str, dict[InputPartition, int]] = {}
-
-    def measured(self, client: str, event: observe.LagMeasured) -> None:
-        self._records[client] = dict(event.records)
-
-    def left(self, client: str, partitions: frozenset[InputPartition]) -> None:
-        kept = self._records.get(client, {})
-        self._records[client] = {partition: lag for partition, lag in kept.items() if partition not in partitions}
+        self.lags: dict[str, dict[InputPartition, int]] = {}
+        self.healths: dict[str, Callable[[], LoopHealth]] = {}
+        self.gates: dict[str, CommitGate] = {}
 
     def collect(self) -> Iterator[Metric]:
+        yield from (*self._of_lags(), *self._of_healths(), *self._of_gates())
+
+    def _of_lags(self) -> Iterator[Metric]:
         lags = GaugeMetricFamily(
             "eos_input_lag_records",
             "Offsets up to the last stable offset that are not committed, as of the last fetch.",
             labels=("client", "topic", "partition"),
         )
-        for client, records in list(self._records.items()):
+        for client, records in list(self.lags.items()):
             for (topic, partition), lag in records.items():
                 lags.add_metric((client, topic, str(partition)), lag)
         yield lags
 
-
-class _Healths:
-    """Asks the loops when Prometheus scrapes."""
-
-    def __init__(self) -> None:
-        self.watched: dict[str, Callable[[], LoopHealth]] = {}
-
-    def collect(self) -> Iterator[Metric]:
+    def _of_healths(self) -> Iterator[Metric]:
         live = GaugeMetricFamily("eos_live", "1 while the loop polls in time, else 0.", labels=("client",))
         ready = GaugeMetricFamily("eos_ready", "1 while the loop may commit what it processes.", labels=("client",))
-        for client, health in list(self.watched.items()):
+        for client, health in list(self.healths.items()):
             found = health()
             live.add_metric((client,), found.live)
             ready.add_metric((client,), found.ready)
         yield from (live, ready)
 
-
-class _Gates:
-    """Reads the counters of gates when Prometheus scrapes; they change in the threads that own the gates."""
-
-    def __init__(self) -> None:
-        self.watched: dict[str, CommitGate] = {}
-
-    def collect(self) -> Iterator[Metric]:
+    def _of_gates(self) -> Iterator[Metric]:
         rulings = CounterMetricFamily("eos_gate_rulings", "The gate's rulings by rule.", labels=("client", "rule"))
         skips = CounterMetricFamily(
             "eos_gate_skips",
@@ -223,7 +213,7 @@ class _Gates:
             labels=("client", "kind"),
         )
         held = CounterMetricFamily("eos_gate_held_seconds", "Time that commits were held.", labels=("client",))
-        for client, gate in list(self.watched.items()):
+        for client, gate in list(self.gates.items()):
             counters = gate.counters
             for rule, count in list(counters.by_rule.items()):
                 rulings.add_metric((client, rule.value), count)

@@ -21,10 +21,10 @@ from eos_client.cli.failures import ExitCode, exit_code_table, failures_reported
 from eos_client.cli.logs import LogFormat, LogStream, configure_logs
 from eos_client.cli.redrive import RedriveOptions, redrive
 from eos_client.cli.run import OnError, run_loop
-from eos_client.cli.settings import client_settings, parse_names, parse_settings
+from eos_client.cli.settings import ClusterAccess, client_settings, parse_names, parse_settings
 from eos_client.cli.signals import sigterm_as_interrupt
 from eos_client.cli.topics import create_topics, tail
-from eos_client.cli.transactions import ClusterAccess, end_transaction, list_transactions
+from eos_client.cli.transactions import end_transaction, list_transactions
 from eos_client.config import check_addresses
 from eos_client.integration.probes import EVERY_ADDRESS
 from eos_client.testing.embedded_kafka import DEFAULT_VERSION
@@ -63,16 +63,14 @@ def _not_empty(given: str | None) -> str | None:
 
 
 Bootstrap = Annotated[
-    str,
-    typer.Option("--bootstrap", metavar="HOST:PORT", help="One or more brokers of the cluster.", callback=_address),
+    str, typer.Option("--bootstrap", metavar="HOST:PORT", help="One or more brokers of the cluster.", callback=_address)
 ]
 Config = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="KEY=VALUE", help="A librdkafka setting by its dotted name. May be repeated."),
 ]
 Input = Annotated[
-    str | None,
-    typer.Option("--input", metavar="FILE", help="Text or NDJSON, one record a line; - for standard input."),
+    str | None, typer.Option("--input", metavar="FILE", help="Text or NDJSON, one record a line; - for standard input.")
 ]
 Seconds = Annotated[float, typer.Option(metavar="S", help="How long the input takes to arrive.", min=1.0, max=3600.0)]
 ConfigFile = Annotated[

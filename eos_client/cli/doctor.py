@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 
 from rich.console import Console
 from rich.text import Text
@@ -21,9 +21,10 @@ from eos_client.cli.doctor_checks import (
     is_open_to_all,
 )
 from eos_client.cli.printable import printable
-from eos_client.cli.transactions import ClusterAccess, survey, transactions_admin
+from eos_client.cli.settings import ClusterAccess
+from eos_client.cli.transactions import survey, transactions_admin
 from eos_client.config import CONSUMER_ONLY, EosConfig
-from eos_client.confluent.admin.cluster_admin import ClusterAdmin, TopicDescription
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.transactional_ids import LONGEST_TIMEOUT_MS, may_use_transactional_id
 from eos_client.errors import ClusterUnfitError, EosError
 
@@ -31,21 +32,18 @@ _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class DoctorOptions:
-    """The options of ``eos-client doctor``. ``timeout_s`` bounds each request to the cluster.
+class DoctorOptions(ClusterAccess):
+    """The options of ``eos-client doctor``.
 
     ``longest_pause_s``: how many seconds the job may be without a record, or be stopped.
     """
 
-    bootstrap_servers: str
     group_id: str | None = None
     topics: Sequence[str] = ()
     input_topics: Sequence[str] = ()
     output_topics: Sequence[str] = ()
     transactional_id: str | None = None
     longest_pause_s: float = 72 * 3600.0
-    settings: Mapping[str, str] = field(default_factory=dict)
-    timeout_s: float = 10.0
 
 
 def diagnose(options: DoctorOptions) -> list[Finding]:
@@ -66,6 +64,10 @@ def diagnose(options: DoctorOptions) -> list[Finding]:
 
 def _gather(admin: ClusterAdmin, config: EosConfig, options: DoctorOptions) -> Facts:
     cluster = admin.cluster()
+    try:
+        internal_topics = admin.topics([TRANSACTION_LOG, OFFSETS_LOG])
+    except ClusterUnfitError:
+        internal_topics = {}
     broker = admin.broker_settings(min(cluster.brokers))
     in_force = {**config.consumer_config(), **config.producer_config()}
     names = dict.fromkeys([*options.topics, *options.input_topics, *options.output_topics])
@@ -74,7 +76,7 @@ def _gather(admin: ClusterAdmin, config: EosConfig, options: DoctorOptions) -> F
         broker=broker,
         config={key: str(value) for key, value in in_force.items()},
         topics=tuple(_topic_facts(admin, name, options) for name in names),
-        internal_topics=_internal_topics(admin),
+        internal_topics=internal_topics,
         group_id=options.group_id,
         longest_pause_s=options.longest_pause_s,
     )
@@ -114,21 +116,11 @@ def _with_open_transactions(facts: Facts, admin: ClusterAdmin, options: DoctorOp
     topics = [topic.name for topic in facts.topics if topic.description]
     if topics and facts.internal_topics.get(OFFSETS_LOG):
         topics.append(OFFSETS_LOG)
-    access = ClusterAccess(
-        bootstrap_servers=options.bootstrap_servers, settings=options.settings, timeout_s=options.timeout_s
-    )
     try:
-        with transactions_admin(access) as transactions:
+        with transactions_admin(options) as transactions:
             return replace(facts, survey=survey(admin, transactions, topics))
     except EosError as error:  # the finding says that, and why, nothing was looked for
         return replace(facts, no_survey=str(error))
-
-
-def _internal_topics(admin: ClusterAdmin) -> dict[str, TopicDescription | None]:
-    try:
-        return admin.topics([TRANSACTION_LOG, OFFSETS_LOG])
-    except ClusterUnfitError:
-        return {}
 
 
 def report(findings: Sequence[Finding], console: Console, *, as_json: bool = False) -> None:

@@ -143,14 +143,10 @@ def _report(error: BaseException, code: ExitCode, *, verbose: bool, as_json: boo
             "command_failed", error=type(error).__name__, message=str(error), exit_code=int(code), exc_info=verbose
         )
         return
+    message = f"unexpected {errors.text_of(error)}. Run again with --verbose for the traceback"
+    if isinstance(error, errors.EosError):
+        message = str(error)
     with suppress(OSError):  # a stderr that is full or has no reader: the status says it
         if verbose:
             traceback.print_exception(error)
-        print(f"eos-client: {message_of(error)}", file=sys.stderr)
-
-
-def message_of(error: BaseException) -> str:
-    """Return the message for a person: the text of an error of ours; type and text of any other one."""
-    if isinstance(error, errors.EosError):
-        return str(error)
-    return f"unexpected {errors.text_of(error)}. Run again with --verbose for the traceback"
+        print(f"eos-client: {message}", file=sys.stderr)

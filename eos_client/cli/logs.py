@@ -46,20 +46,13 @@ def configure_logs(log_format: LogFormat, *, verbose: bool) -> LogStream:
 
 
 def _processors(log_format: LogFormat) -> list[Any]:
-    common: list[Any] = [structlog.contextvars.merge_contextvars, structlog.processors.add_log_level]
+    processors, dev = structlog.processors, structlog.dev
+    common = [structlog.contextvars.merge_contextvars, processors.add_log_level]
     if log_format is LogFormat.JSON:
-        return [
-            *common,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(default=str),
-        ]
-    colors = sys.stderr.isatty()
-    return [
-        *common,
-        structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
-        structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),
-    ]
+        stamp = processors.TimeStamper(fmt="iso", utc=True)
+        return [*common, stamp, processors.format_exc_info, processors.JSONRenderer(default=str)]
+    renderer = dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=dev.plain_traceback)
+    return [*common, processors.TimeStamper(fmt="%H:%M:%S", utc=False), renderer]
 
 
 class LogStream:

@@ -15,6 +15,7 @@ from typing import Any
 from eos_client.cli.failures import LettersRefusedError, LettersWaitError
 from eos_client.cli.logs import LOG_LEVEL_CRITICAL, ClientErrors
 from eos_client.cli.printable import shell_word
+from eos_client.cli.settings import ClusterAccess
 from eos_client.clients import EosConsumer, EosProducer, Transaction
 from eos_client.clients.dead_letters import can_be_sent_to, error_of, redriven
 from eos_client.config import EosConfig, all_settings
@@ -34,16 +35,14 @@ _MESSAGE_BYTES_LARGEST = 1_000_000_000  # librdkafka takes no more
 
 
 @dataclass(frozen=True, kw_only=True)
-class RedriveOptions:
+class RedriveOptions(ClusterAccess):
     """The options of ``eos-client redrive``. ``count_max``: how many letters are sent at most; None: all."""
 
-    bootstrap_servers: str
     topic: str
     group_id: str
     target: str | None = None
     count_max: int | None = None
     match: str | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

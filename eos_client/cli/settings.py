@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,17 @@ else:
     import tomli as tomllib
 
 _PREFIX = "EOS_CLIENT_CONFIG_"
-_OPTION_OF_KEY = {
-    "bootstrap.servers": "--bootstrap",
-    "group.id": "--group",
-    "transactional.id": "--transactional-id",
-}
+_OPTION_OF_KEY = {"bootstrap.servers": "--bootstrap", "group.id": "--group", "transactional.id": "--transactional-id"}
 _OF_JOBS = frozenset({"group.id", "transactional.id"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterAccess:
+    """How to reach a cluster. ``timeout_s`` bounds each request to it."""
+
+    bootstrap_servers: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float = 10.0
 
 
 def parse_settings(pairs: Sequence[str], *, option: str = "--config") -> dict[str, str]:

@@ -6,12 +6,13 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eos_client.cli.failures import CommandLineError, ExtraMissingError
 from eos_client.cli.logs import LOG_LEVEL_CRITICAL
 from eos_client.cli.printable import escaped, printable, shell_word
+from eos_client.cli.settings import ClusterAccess
 from eos_client.clients import EosProducer
 from eos_client.config import CONSUMER_ONLY
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
@@ -24,15 +25,6 @@ if TYPE_CHECKING:
 _BROKERS_LIMIT_DEFAULT_MS = 900_000
 _SECONDS_OF_UNIT = (("days", 86_400), ("h", 3_600), ("min", 60))
 _STATE_OF_STANDING = {Standing.HANGING: "Hanging", Standing.HIDDEN: "Hidden", Standing.RECENT: "Unlisted"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterAccess:
-    """How to reach a cluster. ``timeout_s`` bounds each request to it."""
-
-    bootstrap_servers: str
-    settings: Mapping[str, str] = field(default_factory=dict)
-    timeout_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +166,13 @@ def _as_text(row: Mapping[str, Any]) -> str:
     coordinator = "" if row["coordinator"] is None else f"  coordinator {row['coordinator']}"
     name = escaped(row["transactional_id"] or "(no transactional id)")
     line = f"{row['state']:<14} {name}{age}  {producer}{epoch}{coordinator}  {places}".rstrip()
-    return "\n".join([line, *_way_out(row)])
+    if row["hanging"]:
+        return f"{line}\n      -> nobody will end it: {abort_command(**row['partitions'][0])}"
+    if row["hanging"] is None:
+        return (
+            f"{line}\n      -> it may be of an id that this user may not see: list as one with Describe on all of them"
+        )
+    return line
 
 
 def _age(row: Mapping[str, Any]) -> str:
@@ -187,15 +185,6 @@ def _age(row: Mapping[str, Any]) -> str:
 def _place(place: Mapping[str, Any]) -> str:
     start = "" if place["start_offset"] is None else f"@{place['start_offset']}"
     return f"{escaped(place['topic'])}[{place['partition']}]{start}"
-
-
-def _way_out(row: Mapping[str, Any]) -> list[str]:
-    if row["hanging"]:
-        (at,) = row["partitions"]
-        return [f"      -> nobody will end it: {abort_command(**at)}"]
-    if row["hanging"] is None:
-        return ["      -> it may be of an id that this user may not see: list as one with Describe on all of them"]
-    return []
 
 
 def abort_command(topic: str, partition: int, start_offset: int) -> str:

@@ -164,11 +164,6 @@ class StartQuestion:
         return bool(self.entries) and record is not None and record.run > (self.marker.run if self.marker else 0)
 
     @property
-    def unlike(self) -> bool:
-        """Whether some entry in force was written with another number of slots, slot function or topic."""
-        return any(e.identity != self.identity for e in self.live.values())
-
-    @property
     def other_topics(self) -> list[str]:
         """The topics that entries in force were written to, without the requested one."""
         return sorted({e.identity.topic for e in self.live.values()} - {self.identity.topic})
@@ -288,7 +283,7 @@ START_RULES: tuple[StartRule, ...] = (
     StartRule(lambda q: q.outrun, _STOP, refusal=_outrun),
     StartRule(lambda q: q.unfinished, _STOP, refusal=_unfinished),
     StartRule(lambda q: q.regressed, _STOP, error=errors.LedgerRegressionError),
-    StartRule(lambda q: not q.unlike, StartDecision.READY),
+    StartRule(lambda q: all(entry.identity == q.identity for entry in q.live.values()), StartDecision.READY),
     StartRule(lambda q: q.half_written and bool(q.other_topics), _STOP, refusal=_topic_changed),
     StartRule(lambda q: q.half_written, _STOP, refusal=_slots_changed),
     StartRule(lambda _: True, StartDecision.RESIZE),

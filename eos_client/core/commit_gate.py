@@ -151,7 +151,10 @@ def next_state(state: GateState, event: GateEvent) -> GateState:
         case WorkSettled():
             return replace(state, lost_work=frozenset(), revoked_work=frozenset())
         case HoldEnded():
-            return replace(state, revocation=_unless_overheld(state.revocation))
+            revocation = state.revocation
+            # A KIP-848 group's epoch had moved before the callback, and stays.
+            is_over = revocation is not None and revocation.generation.is_member_epoch
+            return replace(state, revocation=None if is_over else revocation)
     raise TypeError(f"{event!r} is not a gate event; known are {GateEvent}")
 
 
@@ -166,11 +169,6 @@ def _unless_undone(revocation: Revocation | None, assigned: frozenset[InputParti
         return revocation
     is_undone = bool(revocation.partitions) and revocation.partitions <= assigned
     return None if is_undone else revocation
-
-
-def _unless_overheld(revocation: Revocation | None) -> Revocation | None:
-    """Return ``revocation``, or None when it was a KIP-848 group's: its epoch had moved before, and stays."""
-    return None if revocation is None or revocation.generation.is_member_epoch else revocation
 
 
 @dataclass(frozen=True, slots=True)

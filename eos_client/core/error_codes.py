@@ -30,11 +30,7 @@ NOT_AUTHENTICATED = frozenset({"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", 
 WRITING_IMPOSSIBLE = (
     READING_FORBIDDEN
     | TOPIC_MISSING
-    | {
-        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-        "CLUSTER_AUTHORIZATION_FAILED",
-        "_UNKNOWN_PARTITION",
-    }
+    | {"TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "_UNKNOWN_PARTITION"}
 )
 """A transactional request needs a permission, a topic or a partition that the cluster does not have."""
 

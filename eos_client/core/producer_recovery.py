@@ -203,11 +203,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         RecoveryAction.ABORT_AND_CONTINUE,
         "the broker refused or lost part of the transaction: abort, bump the epoch where needed, go on (KIP-360)",
     ),
-    RecoveryRule(
-        lambda f: f.request in _STARTING,
-        RecoveryAction.STOP_FATAL,
-        "the producer cannot be started",
-    ),
+    RecoveryRule(lambda f: f.request in _STARTING, RecoveryAction.STOP_FATAL, "the producer cannot be started"),
     RecoveryRule(
         lambda _: True,
         RecoveryAction.ABORT_AND_CONTINUE,

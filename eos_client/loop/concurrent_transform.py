@@ -64,10 +64,10 @@ class EventLoopThread:
             self._running.cancel()
 
 
-async def _outputs_of_call(transform: AsyncTransform, given: Any, take: Taking) -> list[Output]:
+async def _outputs_of_call(transform: AsyncTransform, given: Any, read: Reading | None, take: Taking) -> list[Output]:
     """Return the outputs of ``transform``, a coroutine function or an asynchronous generator, each as it was given."""
     try:
-        made: Any = transform(given)
+        made: Any = transform(given if read is None else read(given))
         if isinstance(made, AsyncIterable):
             return [take(output) async for output in made]
         if not inspect.isawaitable(made):
@@ -94,7 +94,7 @@ class AwaitedBatch:
     def __call__(self, records: Sequence[Any]) -> list[Output]:
         """Return the outputs of ``records``, or raise what the coroutine raised."""
         given = records if self._read is None else [self._read(record) for record in records]
-        return self._event_loop.wait_for(_outputs_of_call(self._transform_batch, given, self._take))
+        return self._event_loop.wait_for(_outputs_of_call(self._transform_batch, given, None, self._take))
 
 
 class ConcurrentTransform:
@@ -133,13 +133,10 @@ class ConcurrentTransform:
             raise made
         return made
 
-    def _call(self, record: Any) -> Any:
-        return self._transform(record if self._read is None else self._read(record))
-
     async def _outputs_of(self, record: Any) -> list[Output]:
         content = content_of(record)
         try:
-            return await _outputs_of_call(self._call, record, self._take)
+            return await _outputs_of_call(self._transform, record, self._read, self._take)
         except BaseException:
             put_back(record, content)
             raise

@@ -18,14 +18,7 @@ from typing import Any
 
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.producer.output_arguments import produce_options
-from eos_client.errors import (
-    AbortableError,
-    EosError,
-    OutputRefusedError,
-    RebuildProducerError,
-    TransformError,
-    shown,
-)
+from eos_client.errors import AbortableError, EosError, OutputRefusedError, RebuildProducerError, TransformError, shown
 from eos_client.loop.concurrent_transform import ConcurrentTransform
 from eos_client.loop.record_failures import (
     NO_FAILURE_OF_A_RECORD,

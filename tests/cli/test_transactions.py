@@ -10,7 +10,8 @@ import pytest
 
 from eos_client.cli import transactions as commands
 from eos_client.cli.failures import CommandLineError
-from eos_client.cli.transactions import ClusterAccess, end_transaction, list_transactions, shown_age, survey
+from eos_client.cli.settings import ClusterAccess
+from eos_client.cli.transactions import end_transaction, list_transactions, shown_age, survey
 from eos_client.core.hanging_transactions import KnownTransaction, OpenTransaction, Standing
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 
@@ -245,10 +246,10 @@ def test_without_the_extra_the_message_says_how_to_install_it(installed: str) ->
     code = f"""
 import sys, types
 {installed}
-from eos_client.cli import transactions
+from eos_client.cli import settings, transactions
 from eos_client.cli.failures import failures_reported
 with failures_reported(verbose=False):
-    transactions.transactions_admin(transactions.ClusterAccess(bootstrap_servers="127.0.0.1:1"))
+    transactions.transactions_admin(settings.ClusterAccess(bootstrap_servers="127.0.0.1:1"))
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == 13
