@@ -20,7 +20,7 @@ from eos_client.core.commit_gate import CommitValidation, GatePolicy, GateScope,
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
 from eos_client.ports import Deserializer, K_co, Serializer, V_co
-from eos_client.transform_retry import longest_wait_s, never_ends, simple_policy
+from eos_client.transform_retry import longest_wait_s, never_ends
 
 Settings = Mapping[str, Any]
 
@@ -131,19 +131,11 @@ FAST_TRANSACTIONS: Mapping[str, Default] = {
 # The spellings of a boolean that librdkafka takes, in lower case.
 _YES = frozenset({"true", "t", "1"})
 _NO = frozenset({"false", "f", "0"})
+_OUTSIDE = "offsets would be committed outside the transaction, whatever became of the outputs"
+_LOST = "an acknowledged write could be lost with its leader"
 REFUSED: tuple[tuple[str, frozenset[str], str, str], ...] = (
-    (
-        "enable.auto.commit",
-        _YES,
-        "offsets would be committed outside the transaction, whatever became of the outputs",
-        "leave it out",
-    ),
-    (
-        "auto.commit.enable",
-        _YES,
-        "offsets would be committed outside the transaction, whatever became of the outputs",
-        "leave it out",
-    ),
+    ("enable.auto.commit", _YES, _OUTSIDE, "leave it out"),
+    ("auto.commit.enable", _YES, _OUTSIDE, "leave it out"),
     (
         "isolation.level",
         frozenset({"read_uncommitted"}),
@@ -151,8 +143,8 @@ REFUSED: tuple[tuple[str, frozenset[str], str, str], ...] = (
         "leave it out or set read_committed",
     ),
     ("enable.idempotence", _NO, "a retried write would be doubled", "leave it out"),
-    ("acks", frozenset({"0", "1"}), "an acknowledged write could be lost with its leader", "set all"),
-    ("request.required.acks", frozenset({"0", "1"}), "an acknowledged write could be lost with its leader", "set all"),
+    ("acks", frozenset({"0", "1"}), _LOST, "set all"),
+    ("request.required.acks", frozenset({"0", "1"}), _LOST, "set all"),
 )
 
 _COUNTS = frozenset({"max_records", "batch_size"})
@@ -581,7 +573,8 @@ class EosConfig(Generic[K_co, V_co]):
         """How a transform that fails is repeated; None: it is not."""
         if self.transform_retry is None and self.transform_attempts_max == 1:
             return None
-        return self.transform_retry or simple_policy(self.transform_attempts_max, self.transform_backoff_s)
+        stop = tenacity.stop_after_attempt(self.transform_attempts_max)
+        return self.transform_retry or tenacity.Retrying(stop=stop, wait=tenacity.wait_fixed(self.transform_backoff_s))
 
     @cached_property
     def retries_wait_s(self) -> float:

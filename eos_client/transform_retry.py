@@ -10,15 +10,6 @@ _ATTEMPTS_MAX = 100_000
 _SAME_S = 1e-6
 
 
-def simple_policy(attempts_max: int, backoff_s: float) -> tenacity.Retrying:
-    """Return the policy that repeats after any Exception, up to ``attempts_max`` attempts, ``backoff_s`` apart."""
-    return tenacity.Retrying(
-        stop=tenacity.stop_after_attempt(attempts_max),
-        wait=tenacity.wait_fixed(backoff_s),
-        retry=tenacity.retry_if_exception_type(Exception),
-    )
-
-
 def longest_wait_s(policy: tenacity.Retrying, limit_s: float) -> float | None:
     """Return how long ``policy`` waits in all for a transform that always fails; no more is tried from ``limit_s`` on.
 

@@ -32,6 +32,9 @@ class PrometheusMetrics:
         def seconds(name: str, help_text: str) -> Histogram:
             return Histogram(f"eos_{name}_seconds", help_text, ("client",), registry=registry, buckets=_SECONDS)
 
+        def gauge(name: str, help_text: str) -> Gauge:
+            return Gauge(f"eos_{name}", help_text, ("client",), registry=registry)
+
         self._transactions = counter("transactions", "Transactions by outcome.", "outcome")
         self._commit_seconds = seconds("transaction_commit", "From the first flush to the broker's confirmation.")
         self._records = counter("records", "Records of committed transactions.", "direction")
@@ -46,7 +49,7 @@ class PrometheusMetrics:
         self._recovery_seconds = seconds("producer_recovery", "From a failure to the next confirmed commit.")
         self._rebalances = counter("rebalances", "Rebalance callbacks by kind.", "kind")
         self._client_errors = counter("client_errors", "Conditions that the client library reported.")
-        self._partitions = Gauge("eos_assigned_partitions", "Partitions that are ours.", ("client",), registry=registry)
+        self._partitions = gauge("assigned_partitions", "Partitions that are ours.")
         self._batches = counter("spark_batches", "Micro-batches that were written.")
         self._of_batch = {
             "rows": counter("spark_rows", "Rows of written micro-batches."),
@@ -62,9 +65,7 @@ class PrometheusMetrics:
         self._run_seconds = seconds("spark_run_start", "To take the lease, fence all slots and read the ledger.")
         self._step_seconds = counter("spark_step_seconds", "Time of written micro-batches by step.", "step")
         self._leases = counter("spark_leases", "Leases that were taken, renewed or lost.", "event")
-        self._last_batch = Gauge(
-            "eos_spark_last_batch_id", "The newest micro-batch that is whole.", ("client",), registry=registry
-        )
+        self._last_batch = gauge("spark_last_batch_id", "The newest micro-batch that is whole.")
         self._scraped = _Scraped()
         self._counts = self._counts_by_event()
         registry.register(self._scraped)

@@ -135,10 +135,10 @@ class StartQuestion:
         return any(e.is_bare for e in self.live.values())
 
     @property
-    def _complete(self) -> int:
-        """The next batch according to the marker of this query; 0 without one."""
-        marker = self.marker
-        return marker.next_batch if marker and marker.identity.query_id == self.identity.query_id else 0
+    def _own_marker(self) -> LedgerEntry:
+        """The marker, if it is this query's; else one of which nothing is complete."""
+        is_own = self.marker is not None and self.marker.identity.query_id == self.identity.query_id
+        return self.marker if self.marker and is_own else LedgerEntry(0, self.identity)
 
     @property
     def behind(self) -> list[int]:
@@ -150,12 +150,13 @@ class StartQuestion:
         """Whether an earlier batch was written by some slots only."""
         behind = self.behind
         # Two consecutive batches, neither recorded as complete; anything older means that entries went back.
-        return len(behind) == 2 and behind[1] == behind[0] + 1 and self._complete <= behind[0]  # noqa: PLR2004
+        return len(behind) == 2 and behind[1] == behind[0] + 1 and self._own_marker.next_batch <= behind[0]  # noqa: PLR2004
 
     @property
     def regressed(self) -> bool:
         """Whether some entry went back: no batch begins before all slots have committed the one before it."""
-        return len(self.behind) > 1 or any(e.next_batch < self._complete for e in self.live.values())
+        complete = self._own_marker.next_batch
+        return len(self.behind) > 1 or any(e.next_batch < complete for e in self.live.values())
 
     @property
     def outrun(self) -> bool:
@@ -200,9 +201,8 @@ class StartQuestion:
         if len(contents) == len(self.live):
             return joined(contents)
         # Entries lose their content in a resize; the marker keeps the whole batch's.
-        marker = self.marker
-        remembers = marker and marker.next_batch == self.batch_id + 1
-        return marker.content if marker and remembers and marker.identity.query_id == self.identity.query_id else None
+        marker = self._own_marker
+        return marker.content if marker.next_batch == self.batch_id + 1 else None
 
     @property
     def half_written(self) -> bool:
