@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -62,6 +62,14 @@ def _not_empty(given: str | None) -> str | None:
     return given
 
 
+def _flag(name: str, text: str) -> Any:
+    return typer.Option(name, help=text, show_default=False)
+
+
+def _topics(name: str, text: str) -> Any:
+    return typer.Option(name, metavar="TOPIC", help=f"{text} May be repeated.")
+
+
 Bootstrap = Annotated[
     str, typer.Option("--bootstrap", metavar="HOST:PORT", help="One or more brokers of the cluster.", callback=_address)
 ]
@@ -77,12 +85,8 @@ ConfigFile = Annotated[
     Path | None,
     typer.Option("--config-file", metavar="FILE.toml", help="Settings; so may EOS_CLIENT_CONFIG_SASL_PASSWORD=..."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line.", show_default=False)]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", help="Log every transaction; show the traceback of an error.", show_default=False)
-]
-
-
+Json = Annotated[bool, _flag("--json", "One JSON object a line.")]
+Verbose = Annotated[bool, _flag("--verbose", "Log every transaction; show the traceback of an error.")]
 HealthPort = Annotated[
     int | None, typer.Option("--health-port", metavar="PORT", help="Answer /livez and /readyz there.", min=0, max=65535)
 ]
@@ -130,9 +134,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
         str | None, typer.Option(metavar="TOPIC", help="Where --on-error dead_letter writes such a record.")
     ] = None,
     attempts: Annotated[int, typer.Option(metavar="N", help="How often FUNC is called before it counts.", min=1)] = 1,
-    batch: Annotated[
-        bool, typer.Option("--batch", help="FUNC takes a list of records, not one.", show_default=False)
-    ] = False,
+    batch: Annotated[bool, _flag("--batch", "FUNC takes a list of records, not one.")] = False,
     config: Config = None,
     config_file: ConfigFile = None,
     health_port: HealthPort = None,
@@ -261,12 +263,10 @@ def topic_create(
 def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", callback=_not_empty)],
     bootstrap: Bootstrap,
-    new: Annotated[bool, typer.Option("--new", help="Only what is written from now on.", show_default=False)] = False,
+    new: Annotated[bool, _flag("--new", "Only what is written from now on.")] = False,
     follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on after the end of the topic.")] = True,
     count: Annotated[int | None, typer.Option(metavar="N", help="Stop after so many records.", min=1)] = None,
-    uncommitted: Annotated[
-        bool, typer.Option("--uncommitted", help="Also of open and aborted transactions.", show_default=False)
-    ] = False,
+    uncommitted: Annotated[bool, _flag("--uncommitted", "Also of open and aborted transactions.")] = False,
     as_json: Json = False,
     config: Config = None,
     config_file: ConfigFile = None,
@@ -331,12 +331,8 @@ def redrive_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
 @txn_app.command("list")
 def txn_list(
     bootstrap: Bootstrap,
-    topics: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Look at this one only. May be repeated.")
-    ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", help="Also transactional ids without an open transaction.", show_default=False)
-    ] = False,
+    topics: Annotated[list[str] | None, _topics("--topic", "Look at this one only.")] = None,
+    every: Annotated[bool, _flag("--all", "Also transactional ids without an open transaction.")] = False,
     as_json: Json = False,
     config: Config = None,
     config_file: ConfigFile = None,
@@ -364,7 +360,7 @@ def txn_abort(  # noqa: PLR0913, PLR0917  each parameter is an option
             metavar="ID", help="Instead: the id whose transaction is ended and producer fenced.", callback=_not_empty
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also if it does not hang.", show_default=False)] = False,
+    force: Annotated[bool, _flag("--force", "Also if it does not hang.")] = False,
     config: Config = None,
     config_file: ConfigFile = None,
     verbose: Verbose = False,
@@ -380,15 +376,9 @@ def txn_abort(  # noqa: PLR0913, PLR0917  each parameter is an option
 def doctor(  # noqa: PLR0913, PLR0917  each parameter is an option
     bootstrap: Bootstrap,
     group: Annotated[str | None, typer.Option("--group", help="A consumer group to look at.")] = None,
-    topics: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="A topic to look at. May be repeated.")
-    ] = None,
-    sources: Annotated[
-        list[str] | None, typer.Option("--from", metavar="TOPIC", help="An input topic of the job. May be repeated.")
-    ] = None,
-    targets: Annotated[
-        list[str] | None, typer.Option("--to", metavar="TOPIC", help="An output topic of the job. May be repeated.")
-    ] = None,
+    topics: Annotated[list[str] | None, _topics("--topic", "A topic to look at.")] = None,
+    sources: Annotated[list[str] | None, _topics("--from", "An input topic of the job.")] = None,
+    targets: Annotated[list[str] | None, _topics("--to", "An output topic of the job.")] = None,
     transactional_id: Annotated[str | None, typer.Option(metavar="ID", help="The job's, where it is pinned.")] = None,
     longest_pause_h: Annotated[
         float,

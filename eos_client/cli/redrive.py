@@ -254,30 +254,32 @@ class Redrive:
             )
 
     def _pass_one_on(self, txn: Transaction, letter: Any) -> None:
-        self._places.append(where := _place_of(letter))
+        where = f"{letter.topic()}[{letter.partition()}]@{letter.offset()}"
+        self._places.append(where)
         if self._options.match is not None and self._options.match not in error_of(letter):
             self._keep(txn, letter)
             self._pending.kept += 1
             return
-        try:
-            self._send(txn, letter)
-        except (ValueError, OutputRefusedError) as error:
+        if refusal := self._refused.get(where) or self._refusal_to_send(txn, letter):
             self._keep(txn, letter)
-            self._pending.refused.append(f"the letter at {where} stays: {error}")
+            self._pending.refused.append(f"the letter at {where} stays: {refusal}")
 
-    def _send(self, txn: Transaction, letter: Any) -> None:
-        if (reason := self._refused.get(_place_of(letter))) is not None:
-            raise OutputRefusedError(reason)
-        record = redriven(letter, self._options.target)
-        txn.produce(
-            str(record.topic),
-            record.value,
-            record.key,
-            headers=record.headers,
-            partition=record.partition,
-            timestamp_ms=record.timestamp_ms,
-        )
+    def _refusal_to_send(self, txn: Transaction, letter: Any) -> ValueError | OutputRefusedError | None:
+        """Send ``letter``; return why that is refused, None where it is not."""
+        try:
+            record = redriven(letter, self._options.target)
+            txn.produce(
+                str(record.topic),
+                record.value,
+                record.key,
+                headers=record.headers,
+                partition=record.partition,
+                timestamp_ms=record.timestamp_ms,
+            )
+        except (ValueError, OutputRefusedError) as error:
+            return error
         self._pending.sent[str(record.topic)] += 1
+        return None
 
     def _keep(self, txn: Transaction, letter: Any) -> None:
         _kind, timestamp_ms = letter.timestamp()
@@ -289,7 +291,3 @@ class Redrive:
             partition=letter.partition(),
             timestamp_ms=timestamp_ms if timestamp_ms > 0 else None,
         )
-
-
-def _place_of(letter: Any) -> str:
-    return f"{letter.topic()}[{letter.partition()}]@{letter.offset()}"
