@@ -310,8 +310,5 @@ def _left_s(known: KnownTransaction) -> int:
 def _fence(access: ClusterAccess, known: KnownTransaction) -> None:
     settings = {key: value for key, value in access.settings.items() if key not in CONSUMER_ONLY}
     names = {"bootstrap.servers": access.bootstrap_servers, "transactional.id": known.transactional_id}
-    producer = EosProducer({"log_level": LOG_LEVEL_CRITICAL, **settings, **names})
-    try:
+    with EosProducer({"log_level": LOG_LEVEL_CRITICAL, **settings, **names}) as producer:
         producer.init_transactions(access.timeout_s)
-    finally:
-        producer.close()
