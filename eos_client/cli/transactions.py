@@ -290,11 +290,8 @@ def abort_transactional_id(access: ClusterAccess, transactional_id: str, *, forc
             )
         _fence(access, known)
         after = transactions.describe(transactional_id)
-    is_same = after is not None and (after.producer_id, after.producer_epoch) == (
-        known.producer_id,
-        known.producer_epoch,
-    )
-    if after is not None and after.is_open and is_same:
+    fenced = known.producer_id, known.producer_epoch
+    if after is not None and after.is_open and (after.producer_id, after.producer_epoch) == fenced:
         raise ClusterUnfitError(f"the transaction of {transactional_id!r} is still open: its state is {after.state}")
     places = " ".join(f"{escaped(topic)}[{partition}]" for topic, partition in sorted(known.partitions))
     producer = f"producer {known.producer_id} epoch {known.producer_epoch}"

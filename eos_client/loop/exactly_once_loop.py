@@ -319,12 +319,12 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             require_topics(self._member, self._topics, limit_s, self._clock)
             self._producer.init_transactions(limit_s)
             require_output_topics(self._adapter, outputs, limit_s, self._clock)
+            self._consumer.subscribe(self._topics)
         except errors.ClusterUnavailableError as error:
             if self._stop_reason is None:
                 raise
             self._hook(ClientReported(client="loop", error=str(error)))
             return False
-        self._consumer.subscribe(self._topics)
         self._hook(
             LoopStarted(
                 group_id=self.config.group_id,
