@@ -21,7 +21,10 @@ from tests.verification.topics import create_topics
 COMMITS = 3
 
 
-@pytest.mark.parametrize(("contender", "work"), [(OURS, KEYED), (TUNED, HEADERS)], ids=["ours", "by hand"])
+@pytest.mark.parametrize(
+    ("contender", "work"),
+    [pytest.param(OURS, KEYED, id="ours", marks=pytest.mark.soak), pytest.param(TUNED, HEADERS, id="by hand")],
+)
 def test_a_contender_copies_and_reports_its_commits(brokers, tmp_path, contender, work):
     bench = Bench(brokers.chosen({}).bootstrap_servers, tmp_path)
     task = Task(f"bench-{work}", f"bench-{work}-in", work, commit_interval_s=0.05)

@@ -22,7 +22,13 @@ def lines_file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.timeout(450)
-@pytest.mark.parametrize("own_cluster", [True, False], ids=["own cluster, classic", "embedded, consumer"])
+@pytest.mark.parametrize(
+    "own_cluster",
+    [
+        pytest.param(True, id="own cluster, classic", marks=pytest.mark.soak),
+        pytest.param(False, id="embedded, consumer"),
+    ],
+)
 def test_the_demo_ends_with_the_verdict_exactly_once(
     cluster: Any, lines_file: Path, eos_client: Any, own_cluster: bool
 ) -> None:

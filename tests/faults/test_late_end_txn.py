@@ -204,6 +204,7 @@ def test_a_commit_whose_answer_is_lost_counts_as_done(stage: Stage, proxy: Kafka
     assert all(commits for _, commits in endings(proxy, ours.transactional_id))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("arrives", [True, False], ids=["that took effect", "that never arrives"])
 def test_a_commit_that_outlives_the_recovery_time_is_neither_doubled_nor_lost(
     stage: Stage, proxy: KafkaProxy, arrives: bool

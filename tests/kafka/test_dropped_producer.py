@@ -17,6 +17,7 @@ INIT_S, BETWEEN_S = 0.3, 0.05
 LIMITS = ProducerLimits(start_timeout_s=WAIT_S)
 
 
+@pytest.mark.soak
 def test_producers_given_up_while_no_broker_answered_do_not_fence_their_successor(kafka_broker, stage):
     (port,) = free_ports(1)
     settings = {"bootstrap.servers": f"127.0.0.1:{port}", "reconnect.backoff.max.ms": 100, "log_level": 0}

@@ -307,6 +307,7 @@ def test_further_properties_reach_the_broker_and_win_over_ours(broker):
     assert {name: config[name].value for name in PROPERTIES} == PROPERTIES
 
 
+@pytest.mark.soak
 def test_a_port_taken_at_the_last_moment_is_exchanged_for_another(broker, monkeypatch):
     choices = [[broker.port, *free_ports(2)]]
     monkeypatch.setattr(

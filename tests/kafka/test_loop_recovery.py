@@ -3,6 +3,7 @@
 import signal
 import time
 
+import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.observe import ProducerRebuilt, TransactionCommitted
@@ -74,6 +75,7 @@ def assert_done_again_after_a_stall(broker, transactional_id):
         job.assert_exactly_once()
 
 
+@pytest.mark.soak
 def test_a_transform_that_always_outlives_the_open_transaction_gets_through(kafka_broker):
     """It takes as long as the broker needs to abort the transaction that is open meanwhile, if one is."""
     with Job(kafka_broker, partitions=1) as job:
@@ -100,6 +102,7 @@ def test_a_transform_that_always_outlives_the_open_transaction_gets_through(kafk
         job.assert_exactly_once()
 
 
+@pytest.mark.soak
 def test_sigterm_while_the_broker_is_down_ends_within_the_shutdown_budget(make_kafka_broker):
     """At once, in the middle of a transaction, and later, while the producer is being rebuilt."""
     broker = make_kafka_broker()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from eos_client.core.commit_gate import GatePolicy, GateSettings
 from tests.kafka.kafka_support import Member, Stage
 from tests.support.waiting import wait_for
@@ -21,6 +23,7 @@ while True:
 GATE = GateSettings(policy=GatePolicy.BLOCK)
 
 
+@pytest.mark.soak
 def test_a_follower_that_is_assigned_again_in_the_generation_of_its_revocation_commits(make_kafka_broker):
     """The leader and the newcomer of the lost round do not come back, so the generation never moves."""
 

@@ -104,6 +104,7 @@ def test_a_member_back_before_its_loss_was_served_cannot_commit_what_the_group_g
     assert sorted(stage.outputs()) == sorted(written)
 
 
+@pytest.mark.soak
 def test_the_survivor_of_a_killed_member_writes_its_records_once(stage):
     written = stage.load(5)
     producer, survivor = stage.producer(), stage.subscribed()

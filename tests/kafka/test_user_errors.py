@@ -80,6 +80,7 @@ def test_a_missing_input_topic_is_named_with_the_one_that_was_meant(kafka_broker
         assert f"did you mean '{job.source}'?" in str(caught.value)
 
 
+@pytest.mark.soak
 def test_missing_output_topics_are_named_where_the_broker_creates_none(make_kafka_broker):
     broker = make_kafka_broker(properties={"auto.create.topics.enable": "false"})
     with Job(broker) as job:

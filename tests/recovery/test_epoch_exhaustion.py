@@ -110,6 +110,7 @@ def commit_some(stage, producer, consumer, start):
     return written
 
 
+@pytest.mark.soak
 def test_past_the_last_epoch_the_id_has_another_producer_id_and_commits_go_on(crossing, stage):
     before, (producer_id, epoch) = crossing.identities[:-1], crossing.identities[-1]
     assert before == [(before[0][0], LAST_EPOCH - len(before) + 1 + number) for number in range(len(before))]
