@@ -56,7 +56,7 @@ def test_a_fence_that_the_transactions_own_age_explains_is_recovered_from(code, 
         running.call("init_transactions")
         calls, timeout_s = running.producer.adapter.calls, running.producer.adapter.library.transaction_timeout_s
         clock = calls.clock
-        running.calls["flush"] = lambda: setattr(calls, "_clock", lambda: clock() + 1 + timeout_s)
+        running.calls["flush"] = lambda: setattr(calls, "clock", lambda: clock() + 1 + timeout_s)
         cluster.fail_next(ApiKey.END_TXN, getattr(KafkaError, code))
         failure = running.failing_transaction(end)
         calls.clock = clock
