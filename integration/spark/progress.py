@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -34,23 +34,22 @@ class SinkProgress:
     seconds: dict[str, float] = field(default_factory=dict)
     last: SparkBatchWritten | None = None
 
-    def count(self, batch_id: int, statuses: Iterable[SlotStatus], seconds: dict[str, float]) -> SparkBatchWritten:
+    def count(self, batch_id: int, statuses: Sequence[SlotStatus], seconds: dict[str, float]) -> SparkBatchWritten:
         """Count a whole batch; returns its event."""
-        found = list(statuses)
-        skipped = sum(s.outcome in _DONE_ELSEWHERE for s in found)
+        skipped = sum(s.outcome in _DONE_ELSEWHERE for s in statuses)
         longest: dict[str, float] = {}
-        for status in found:
+        for status in statuses:
             for step, spent_s in status.seconds.items():
                 longest[f"task_{step}"] = max(longest.get(f"task_{step}", 0.0), spent_s)
         event = SparkBatchWritten(
             sink_id=self.sink_id,
             batch_id=batch_id,
-            rows=sum(s.rows for s in found),
-            slots_written=len(found) - skipped,
+            rows=sum(s.rows for s in statuses),
+            slots_written=len(statuses) - skipped,
             slots_skipped=skipped,
-            handles_started=sum(not s.reused for s in found),
-            tasks_repeated=sum(s.repeated for s in found),
-            commits_resolved=sum(s.resolved for s in found),
+            handles_started=sum(not s.reused for s in statuses),
+            tasks_repeated=sum(s.repeated for s in statuses),
+            commits_resolved=sum(s.resolved for s in statuses),
             duration_s=round(sum(seconds.values()), 6),
             seconds={**seconds, **longest},
         )

@@ -92,7 +92,6 @@ class SinkSettings:
             if not getattr(self, name) > 0:
                 raise ConfigurationError(f"{name}={getattr(self, name)!r} must be a number of seconds greater than 0.")
         self._check_config()
-        self._check_session()
         self._pickle_functions()
 
     def _check_names(self) -> None:
@@ -124,13 +123,6 @@ class SinkSettings:
                 f"config has callbacks ({', '.join(callbacks)}), which nobody hears on executors. Leave them out: "
                 f"{_TOKEN_SOURCE} alone may be a function."
             )
-
-    @property
-    def session_timeout_s(self) -> float:
-        """Seconds without contact after which the group ends the driver's lease."""
-        return self._milliseconds("session.timeout.ms", _SESSION_TIMEOUT_MS) / 1000
-
-    def _check_session(self) -> None:
         session_ms = self._milliseconds("session.timeout.ms", _SESSION_TIMEOUT_MS)
         heartbeat_ms = self._milliseconds("heartbeat.interval.ms", _HEARTBEAT_INTERVAL_MS)
         if session_ms < 2 * heartbeat_ms:
@@ -139,6 +131,11 @@ class SinkSettings:
                 f"(heartbeat.interval.ms={heartbeat_ms}): the lease would end by itself. Set it to three times that or "
                 "more, or the interval lower."
             )
+
+    @property
+    def session_timeout_s(self) -> float:
+        """Seconds without contact after which the group ends the driver's lease."""
+        return self._milliseconds("session.timeout.ms", _SESSION_TIMEOUT_MS) / 1000
 
     def _milliseconds(self, name: str, default: int) -> int:
         value = self.config.get(name, default)
