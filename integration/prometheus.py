@@ -16,6 +16,16 @@ from eos_client.observe import Event, EventHook, log_event
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
+_COUNTS_OF_BATCH = {
+    "rows": ("spark_rows", "Rows of written micro-batches."),
+    "slots_written": ("spark_slots_written", "Slots that were written and committed."),
+    "slots_skipped": ("spark_slots_replayed", "Slots that an earlier attempt had committed."),
+    "handles_started": ("spark_producers_started", "Slots whose producer was not kept from an earlier batch."),
+    "commits_resolved": ("spark_commits_resolved", "Unanswered commits that the ledger has decided."),
+    "tasks_repeated": ("spark_tasks_repeated", "Slots whose task was not Spark's first attempt."),
+}
+"""The counters that go by a field of ``SparkBatchWritten``."""
+
 
 class PrometheusMetrics:
     """The metrics of all loops, clients and sinks of a process, told apart by the label ``client``.
@@ -51,16 +61,7 @@ class PrometheusMetrics:
         self._client_errors = counter("client_errors", "Conditions that the client library reported.")
         self._partitions = gauge("assigned_partitions", "Partitions that are ours.")
         self._batches = counter("spark_batches", "Micro-batches that were written.")
-        self._of_batch = {
-            "rows": counter("spark_rows", "Rows of written micro-batches."),
-            "slots_written": counter("spark_slots_written", "Slots that were written and committed."),
-            "slots_skipped": counter("spark_slots_replayed", "Slots that an earlier attempt had committed."),
-            "handles_started": counter(
-                "spark_producers_started", "Slots whose producer was not kept from an earlier batch."
-            ),
-            "commits_resolved": counter("spark_commits_resolved", "Unanswered commits that the ledger has decided."),
-            "tasks_repeated": counter("spark_tasks_repeated", "Slots whose task was not Spark's first attempt."),
-        }
+        self._of_batch = {field: counter(name, help_text) for field, (name, help_text) in _COUNTS_OF_BATCH.items()}
         self._batch_seconds = seconds("spark_batch", "To write a micro-batch, on the driver.")
         self._run_seconds = seconds("spark_run_start", "To take the lease, fence all slots and read the ledger.")
         self._step_seconds = counter("spark_step_seconds", "Time of written micro-batches by step.", "step")

@@ -38,11 +38,9 @@ def run_loop(
     progress_interval_s: float,
     **options: Any,
 ) -> None:
-    """Load the transform and run the loop until a signal or an error ends it.
+    """Load the transform and run the loop, with these ``options`` of `EosConfig`, until a signal or an error ends it.
 
-    :param settings: librdkafka's, of both clients.
     :param health_at: the host and the port of the health endpoint; port None: there is none.
-    :param options: the other ones of `EosConfig`.
     :raises TransformLoadError: FILE.py:FUNC cannot be used.
     :raises TransformExitedError: the transform called ``sys.exit``.
     :raises EosError: as ``ExactlyOnceLoop.run`` and `ProbeServer` do.
