@@ -83,7 +83,7 @@ def test_a_hook_that_fails_at_a_refused_plain_commit_forgets_its_offsets_all_the
     hook = BrokenHook("commit_refused", error=KeyboardInterrupt)
     consumer = stage.subscribed(hook=hook)
     stage.collect(consumer, 4)
-    consumer.member.plain.pending.update(consumer.member.handed_over_offsets())
+    consumer.member.plain.pending.update(consumer._plain.requested(None, None))
     stage.cluster.lose()
     with pytest.raises(KeyboardInterrupt):
         stage.wait_for(lambda: False, lambda: consumer.consume(1, 0.1))
