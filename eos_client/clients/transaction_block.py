@@ -172,6 +172,8 @@ class Transaction:
         if is_another or not session.block.is_open:
             if is_another:
                 self._told(Outcome.ABORTED, "another block was entered inside this one")
+            if not session.block.is_open and session.in_hand:  # the application went on reading, and writes nothing
+                session.abort("a block was given up")
             if error is None:
                 raise _given_up()
             return False

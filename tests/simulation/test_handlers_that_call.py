@@ -227,3 +227,16 @@ def test_the_next_block_goes_on_after_a_handler_that_calls_a_client_and_raises()
         application.block()
         is_struck = bool(strike.struck)
     assert number > 20
+
+
+def test_what_is_consumed_in_a_block_that_was_given_up_is_consumed_again() -> None:
+    application = Application("nests", lets_out=False)
+    block = application.producer.transaction(application.consumer)
+    block.__enter__()
+    application.nests()
+    assert len(application.consumer.consume(2, 0.2)) == 2
+    with pytest.raises(TransactionStateError, match="this block was given up"):
+        block.__exit__(None, None, None)
+    application.goes_on()
+    assert application.lies() == []
+    assert [output.partition(b"#")[0] for output in application.stage.outputs] == application.stage.inputs
