@@ -94,7 +94,7 @@ class Registration:
         while True:
             # In slices: Python runs signal handlers between calls into the client library, not during one.
             slice_s = min(_FLUSH_SLICE_S, max(0.0, deadline - self._clock()))
-            left = int(self._library.call(lambda: self._library.raw.flush(slice_s)))  # noqa: B023
+            left = int(self._calls.direct(TransactionalRequest.FLUSH, lambda: self._library.raw.flush(slice_s)))  # noqa: B023
             if not left or self._clock() >= deadline:
                 return left
 
