@@ -316,7 +316,7 @@ class DriverRun:
 
 
 class _Clock:
-    """Seconds by step."""
+    """Seconds by step; those of all attempts where the lease was renewed in between."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -324,7 +324,7 @@ class _Clock:
 
     def lap(self, step: str) -> None:
         now = time.perf_counter()
-        self.seconds[step] = round(now - self._at, 6)
+        self.seconds[step] = round(self.seconds.get(step, 0.0) + now - self._at, 6)
         self._at = now
 
 

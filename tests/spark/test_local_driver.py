@@ -106,6 +106,14 @@ def test_a_driver_whose_lease_ended_takes_it_again_where_no_newer_one_has_come(l
     assert local.values() == each_once(0, 40)
 
 
+def test_the_seconds_of_a_step_are_those_of_all_attempts(monkeypatch):
+    monkeypatch.setattr(driver_run.time, "perf_counter", iter([0.0, 3.0, 4.0, 6.0]).__next__)
+    clock = driver_run._Clock()
+    for step in ("job", "renewal", "job"):
+        clock.lap(step)
+    assert clock.seconds == {"job": 5.0, "renewal": 1.0}
+
+
 def test_a_driver_whose_ledger_topic_was_extended_takes_its_lease_again(local):
     """More partitions rebalance the group: a newcomer that ended after it had made them has taken nothing over."""
     ours = local.direct(config={"topic.metadata.refresh.interval.ms": 500})
