@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from eos_client.errors import shown
-from eos_client.loop.record_failures import TransformUnfitError, content_of, each_output, put_back
+from eos_client.loop.record_failures import TransformUnfitError, each_output
 from eos_client.ports import AsyncTransform, Output
 
 _Result = TypeVar("_Result")
@@ -134,12 +134,7 @@ class ConcurrentTransform:
         return made
 
     async def _outputs_of(self, record: Any) -> list[Output]:
-        content = content_of(record)
-        try:
-            return await _outputs_of_call(self._transform, record, self._read, self._take)
-        except BaseException:
-            put_back(record, content)
-            raise
+        return await _outputs_of_call(self._transform, record, self._read, self._take)
 
     async def _run_ahead(self, records: Sequence[Any]) -> dict[int, list[Output] | Exception]:
         made: dict[int, list[Output] | Exception] = {}

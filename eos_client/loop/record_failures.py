@@ -51,12 +51,43 @@ NO_FAILURE_OF_A_RECORD = (StoppedMeanwhileError, RetryPolicyError, TransformUnfi
 """What ``on_error`` does not apply to, though it is raised where a record is transformed or its outputs are written."""
 
 
+class AsConsumed:
+    """What records were before their transform, which may change them: as that they are given again, or told of."""
+
+    def __init__(self) -> None:
+        self._records: Sequence[Any] = ()
+        self._contents: Sequence[list[Any]] = ()
+        self._places: dict[int, int] = {}
+
+    def remember(self, records: Sequence[Any]) -> None:
+        """Remember ``records``, in place of those before: by columns, in two thirds of the time that rows take."""
+        self._records, self._contents, self._places = records, (), {}
+        if records:
+            kind = type(records[0])
+            topics, values, keys = ([*map(part, records)] for part in (kind.topic, kind.value, kind.key))
+            headers = [each and [*each] for each in map(kind.headers, records)]
+            self._contents = topics, values, keys, headers
+
+    def put_back(self, *records: Any) -> None:
+        """Undo what a transform has changed in those of ``records`` that are remembered."""
+        if not self._places:
+            self._places = {id(record): place for place, record in enumerate(self._records)}
+        for record in records:
+            if (place := self._places.get(id(record))) is not None:
+                topic, value, key, headers = (column[place] for column in self._contents)
+                record.set_topic(topic)
+                record.set_value(value)
+                record.set_key(key)
+                record.set_headers(headers and [*headers])
+
+
 class FailedRecords:
     """Applies ``on_error``. Remembers records whose outputs were refused until they are handled and committed.
 
     Events and counters follow the commit, because an aborted transaction has done nothing with its records. Of a
     failure only the text is kept: an exception would keep its frames, and their records, alive.
     ``is_stopping``: whether the loop was asked to stop, which ends the wait for an attempt.
+    ``go_on``: whether anything becomes of a record after its first failure but that the loop ends.
     """
 
     def __init__(
@@ -74,6 +105,8 @@ class FailedRecords:
         self._counters = counters
         self._clock = clock
         self._is_stopping = is_stopping
+        self.as_consumed = AsConsumed()
+        self.go_on = config.on_error != "stop" or config.retry_policy is not None
         self._attempts = 1
         self._known: dict[RecordKey, str] = {}
         self._letters_refused: dict[RecordKey, int] = {}
@@ -149,24 +182,23 @@ class FailedRecords:
         the transaction anyway, ``transform`` is returned as it is.
         """
         policy, known = self._config.retry_policy, self._known
-        if self._action == "stop" and policy is None:
+        if not self.go_on:
             return transform
 
         def attempt(record: Any) -> list[Output]:
             self._attempts += 1
-            content = content_of(record)
-            try:
-                return outputs_of(transform(record))
-            except BaseException:
-                put_back(record, content)
-                raise
+            if self._attempts > 1:
+                self.as_consumed.put_back(record)
+            return outputs_of(transform(record))
 
         repeated = attempt if policy is None else self._repeating(policy, attempt)
 
         def guarded(record: Any) -> list[Output]:
-            if known and (said := known.get(_key_of(record))) is not None:
-                self._attempts = 1
-                raise KnownFailureError(said)
+            if known:
+                self.as_consumed.put_back(record)  # it may have been transformed ahead
+                if (said := known.get(_key_of(record))) is not None:
+                    self._attempts = 1
+                    raise KnownFailureError(said)
             self._attempts = 0
             return repeated(record)
 
@@ -291,20 +323,3 @@ def as_given(output: Output) -> Output:
         partition=output.partition,
         timestamp_ms=output.timestamp_ms,
     )
-
-
-RecordContent = tuple[Any, Any, Any]
-
-
-def content_of(message: Any) -> RecordContent:
-    """Return value, key and headers of a consumed ``message`` as they are now."""
-    headers = message.headers()
-    return message.value(), message.key(), headers and [*headers]
-
-
-def put_back(message: Any, content: RecordContent) -> None:
-    """Undo what a transform has changed in ``message``: it failed, and is called again, or the message is a letter."""
-    value, key, headers = content
-    message.set_value(value)
-    message.set_key(key)
-    message.set_headers(headers)

@@ -27,11 +27,9 @@ from eos_client.loop.record_failures import (
     StoppedMeanwhileError,
     TransformUnfitError,
     as_given,
-    content_of,
     each_output,
     no_outputs,
     outputs_of,
-    put_back,
 )
 from eos_client.ports import Output, OutputRecord, Outputs
 
@@ -77,7 +75,7 @@ class _RefusedError(Exception):
 
 
 class RefusedRecordsError(AbortableError):
-    """The records whose outputs were refused are known; ``on_error`` applies when they are consumed again."""
+    """Outputs were refused; ``on_error`` applies to their records when these are consumed again."""
 
 
 class RecordOutputs:
@@ -104,6 +102,8 @@ class RecordOutputs:
         self._records_at_once: int | None = None
         self._transform = failed.guard((lambda record: outputs_of(transform([record]))) if takes_batches else transform)
         self._failed = failed
+        self._as_consumed = failed.as_consumed
+        self._remembers = self.wants_whole_batches or failed.go_on
         self._session = session
         self._default_topic = default_topic
 
@@ -113,6 +113,14 @@ class RecordOutputs:
         Raises TransformError for a record that fails where ``on_error`` is "stop", AbortableError or
         RebuildProducerError for a transaction that cannot go on, RefusedRecordsError if it is known why.
         """
+        if self._remembers:
+            self._as_consumed.remember(records)
+        try:
+            self._write(records)
+        finally:
+            self._as_consumed.remember(())
+
+    def _write(self, records: Sequence[Any]) -> None:
         if self._prepare is not None:
             self._prepare(records)
         try:
@@ -126,9 +134,11 @@ class RecordOutputs:
 
     def write_one_by_one(self, records: Sequence[Any]) -> None:
         """Write like ``write``, but wait for the deliveries of each record, so that a broker's refusal names it."""
+        self._remembers = True
         for record in records:
+            self._as_consumed.remember([record])
             try:
-                self.write([record])
+                self._write([record])
                 self._session.await_deliveries()
             except (RefusedRecordsError, RebuildProducerError):
                 raise
@@ -161,13 +171,12 @@ class RecordOutputs:
             self._write_batch(half, is_half=True)
 
     def _outputs_of_batch(self, records: Sequence[Any]) -> list[Output] | Exception:
-        contents = [*map(content_of, records)]
         try:
             return _taken(each_output(self._transform_batch(list(records))))
         except NO_FAILURE_OF_A_RECORD:
             raise
         except Exception as error:  # noqa: BLE001  # whatever the application raises is the failure of some record
-            deque(map(put_back, records, contents), maxlen=0)
+            self._as_consumed.put_back(*records)
             return error
 
     def _write_each(self, records: Sequence[Any]) -> None:
@@ -262,6 +271,7 @@ class RecordOutputs:
 
     def _write_substitute(self, record: Any, error: BaseException) -> None:
         """Write the first dead letter that librdkafka accepts; nothing for ``on_error="skip"``."""
+        self._as_consumed.put_back(record)
         refusal: BaseException | None = None
         for letter in self._failed.substitutes_for(record, error):
             refusal = self._refusal_of_taken(_taken([letter]))
@@ -273,6 +283,11 @@ class RecordOutputs:
 
     def _find_refused(self, records: Sequence[Any], refused: _RefusedError) -> EosError:
         """Return the error that aborts the transaction; ``on_error`` applies when the records are consumed again."""
+        if not self._remembers:
+            self._remembers = True
+            return RefusedRecordsError(
+                f"an output was refused, and the next attempt shows of which record: {refused.__cause__}"
+            )
         found: list[tuple[Any, BaseException]] = []
         try:
             for record in self._suspects(records):
@@ -286,6 +301,7 @@ class RecordOutputs:
         return self._remember(found)
 
     def _remember(self, found: Sequence[tuple[Any, BaseException]]) -> EosError:
+        self._as_consumed.put_back(*(record for record, _ in found))
         try:
             for record, refusal in found:
                 self._failed.remember(record, refusal)
@@ -301,6 +317,7 @@ class RecordOutputs:
         if not self._takes_batches or len(records) == 1:
             yield from records
             return
+        self._as_consumed.put_back(*records)
         made = self._outputs_of_batch(records)
         if isinstance(made, Exception) or self._refusal_of_taken(made) is not None:
             for half in _halves(records):
@@ -308,6 +325,7 @@ class RecordOutputs:
 
     def _refusal_of(self, record: Any) -> BaseException | None:
         """Return why the outputs of ``record`` cannot be written, None if they can. Writes them."""
+        self._as_consumed.put_back(record)
         try:
             outputs = outputs_of(self._transform(record))
         except NO_FAILURE_OF_A_RECORD:

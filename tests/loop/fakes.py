@@ -47,6 +47,9 @@ class FakeRecord:
     def headers(self):
         return None if self.named is None else list(self.named)
 
+    def set_topic(self, topic):
+        assert topic == "orders"
+
     def set_value(self, value):
         self.body = value
 

@@ -318,6 +318,9 @@ def test_one_by_one_stop_names_the_record_whose_output_the_broker_refuses():
 def test_stop_names_the_record_whose_output_was_refused(form):
     writing = Writing(FORMS[form])
     writing.session.refused = {b"3"}
+    with pytest.raises(RefusedRecordsError, match="the next attempt shows of which record: too large"):
+        writing.write(5)
+    assert writing.calls == [0, 1, 2, 3, 4], "what may have changed its record does not get that again"
     with pytest.raises(TransformError) as caught:
         writing.write(5)
     assert caught.value.offset == 3
@@ -339,7 +342,7 @@ def test_stop_names_the_record_on_which_a_yielding_transform_raises():
 @pytest.mark.parametrize("wrong", [None, "text", 7, bytearray(b"b")])
 def test_what_is_no_output_is_refused_even_if_the_client_library_would_take_it(wrong):
     writing = Writing(lambda record: (wrong,))
-    with pytest.raises(TransformError, match="OutputRecord objects or bytes"):
+    with pytest.raises(RefusedRecordsError, match="OutputRecord objects or bytes"):
         writing.write(2)
     assert writing.session.written == []
 

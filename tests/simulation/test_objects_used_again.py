@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from eos_client import AsyncExactlyOnceLoop, ExactlyOnceLoop, OutputRecord
+from eos_client.errors import TransformError
+from eos_client.observe import RecordDeadLettered, RecordSkipped, TransactionAborted
 from eos_client.testing import SimulatedCluster
+from eos_client.testing.simulation.settings import BrokerSettings
 from tests.simulation.conftest import Job
 
 LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
@@ -26,11 +29,12 @@ def cluster() -> SimulatedCluster:
     return made
 
 
-def run(cluster: SimulatedCluster, transform: Any, form: str = "transform", **options: Any) -> None:
+def run(cluster: SimulatedCluster, transform: Any, form: str = "transform", **options: Any) -> Job:
     is_async = form.startswith("async")
     name = {"async": "transform", "async batch": "transform_batch"}.get(form, form)
     job = Job(cluster, **{name: transform}, kind=AsyncExactlyOnceLoop if is_async else ExactlyOnceLoop, **options)
     job.run() if is_async else job.loop.run()
+    return job
 
 
 # -- outputs -----------------------------------------------------------------------------------------------------------
@@ -217,3 +221,117 @@ def test_a_record_that_the_transform_changes_is_as_it_was_for_each_attempt_and_i
     (letter,) = cluster.read("letters")
     assert (letter.value, letter.key) == (NUMBERS[COUNT // 2], None)
     assert [name for name, _ in letter.headers if not name.startswith("eos.")] == []
+
+
+Seen = tuple[Any, ...]
+FORMS_OF_RECORDS = ["transform", "transform_batch", "async", "async batch"]
+BROKERS = BrokerSettings(message_max_bytes=2_000)
+REFUSED = {
+    "the client library": OutputRecord(value=b"of no partition", partition=99),
+    "the brokers": OutputRecord(value=b"x" * 5_000),
+}
+
+
+def seen_in(record: Any) -> Seen:
+    headers = record.headers()
+    return record.topic(), record.offset(), record.value(), record.key(), headers and [*headers]
+
+
+class Marking:
+    """A transform that changes all that can be changed in its record; `bad` is what it does at one of them."""
+
+    def __init__(self, bad: Any) -> None:
+        self.seen: list[Seen] = []
+        self._bad = bad
+
+    def __call__(self, record: Any) -> Any:
+        self.seen.append(seen_in(record))
+        value = record.value()
+        record.headers().append(("seen", b"yes"))
+        record.set_headers([*record.headers(), ("again", b"yes")])
+        record.set_value(b"marked")
+        record.set_key(b"marked")
+        record.set_topic("elsewhere")
+        if record.offset() != COUNT // 2:
+            return value
+        if isinstance(self._bad, Exception):
+            raise self._bad
+        return self._bad
+
+    def in_form(self, form: str) -> Any:
+        async def later(record: Any) -> Any:
+            return self(record)
+
+        async def all_later(records: list[Any]) -> list[Any]:
+            return [*map(self, records)]
+
+        forms = {"transform": self, "transform_batch": lambda records: [*map(self, records)], "async": later}
+        return forms.get(form, all_later)
+
+
+@pytest.fixture
+def marked(make_simulated_cluster: Any) -> SimulatedCluster:
+    """A cluster whose records have a key and a header, and whose brokers refuse large ones."""
+    made: SimulatedCluster = make_simulated_cluster(settings=BROKERS)
+    for topic in ("orders", "invoices", "letters"):
+        made.create_topic(topic)
+    producer = made.producer({"bootstrap.servers": "simulated"})
+    for number in NUMBERS:
+        producer.produce("orders", number, number, headers=[("number", number)])
+    producer.flush()
+    return made
+
+
+CONSUMED = [("orders", n, number, number, [("number", number)]) for n, number in enumerate(NUMBERS)]
+BAD = {**REFUSED, "the transform": ValueError("refused")}
+
+
+@pytest.mark.parametrize("on_error", ["skip", "dead_letter"])
+@pytest.mark.parametrize("form", FORMS_OF_RECORDS)
+@pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+def test_whoever_refuses_an_output_no_transform_sees_a_changed_record_and_no_letter_is_one(
+    marked: SimulatedCluster, bad: Any, form: str, on_error: str
+) -> None:
+    transform = Marking(bad)
+    letters = {"dead_letter_topic": "letters"} if on_error == "dead_letter" else {}
+    job = run(marked, transform.in_form(form), form, on_error=on_error, **letters)
+    assert [each for each in transform.seen if each not in CONSUMED] == []
+    assert marked.values("invoices") == [number for number in NUMBERS if number != b"%d" % (COUNT // 2)]
+    (told,) = [each for each in job.events if isinstance(each, RecordSkipped | RecordDeadLettered)]
+    assert (told.topic, told.offset) == ("orders", COUNT // 2)
+    assert len([each for each in job.events if isinstance(each, TransactionAborted)]) < 10
+    for letter in marked.read("letters"):
+        named = dict(letter.headers)
+        assert (letter.value, letter.key, named["number"], named["eos.topic"]) == (*3 * [told_number()], b"orders")
+        assert not {"seen", "again"} & named.keys()
+
+
+def told_number() -> bytes:
+    return NUMBERS[COUNT // 2]
+
+
+@pytest.mark.parametrize("form", FORMS_OF_RECORDS)
+@pytest.mark.parametrize("refused", REFUSED.values(), ids=REFUSED)
+def test_stop_names_the_record_of_a_refused_output_that_its_transform_has_changed(
+    marked: SimulatedCluster, refused: Any, form: str
+) -> None:
+    transform = Marking(refused)
+    with pytest.raises(TransformError) as caught:
+        run(marked, transform.in_form(form), form)
+    assert (caught.value.topic, caught.value.offset) == ("orders", COUNT // 2)
+    assert [each for each in transform.seen if each not in CONSUMED] == []
+
+
+@pytest.mark.parametrize("form", FORMS_OF_RECORDS)
+@pytest.mark.parametrize("request_kind", ["TxnOffsetCommit", "EndTxn", "AddPartitionsToTxn"])
+def test_a_record_that_comes_again_after_an_abort_is_as_it_was(
+    marked: SimulatedCluster, request_kind: str, form: str
+) -> None:
+    """Whatever aborts: a commit that is refused, a fence, an eviction in the middle."""
+    transform = Marking(NUMBERS[COUNT // 2])
+    marked.refuse(request_kind, "INVALID_PRODUCER_EPOCH" if request_kind != "TxnOffsetCommit" else "UNKNOWN_MEMBER_ID")
+    marked.after(0.5, lambda: marked.lose("billing"))
+    run(marked, transform.in_form(form), form)
+    assert len(transform.seen) > COUNT, "some came again"
+    assert [each for each in transform.seen if each not in CONSUMED] == []
+    assert marked.values("invoices") == NUMBERS
