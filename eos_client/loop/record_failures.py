@@ -28,6 +28,7 @@ NO_OUTPUTS = frozenset({str, bytearray, memoryview})
 RecordKey = tuple[str, int, int]
 Collected = Callable[[Any], list[Output]]
 _NAP_S = 0.1
+_OF_AWAITABLES = ("__await__", "__aiter__", "add_done_callback")  # the last of futures that a thread waits for
 _TOLD_CHARACTERS_MAX = 1000
 
 
@@ -280,14 +281,19 @@ def no_outputs(made: Any) -> TypeError | None:
     if type(made) in ONE_OUTPUT or is_iterable or made is None:
         return None
     said = f"the transform returned {shown(made)}; it must return an output or an iterable of them"
-    if inspect.iscoroutine(made):
-        made.close()  # or Python warns that nobody awaits it
-    if hasattr(made, "__await__") or hasattr(made, "__aiter__"):
-        raise TransformUnfitError(
-            f"{said}, and is not awaited: make it a plain function or generator, or give it to AsyncExactlyOnceLoop. "
-            "No record was given up."
-        )
+    require_no_awaitable(made, said)
     return TypeError(f"{said}: return a list, or yield")
+
+
+def require_no_awaitable(given: Any, said: str) -> None:
+    """Raise TransformUnfitError, which says ``said``, for what a transform has given and would have to be awaited."""
+    if inspect.iscoroutine(given):
+        given.close()  # or Python warns that nobody awaits it
+    if any(hasattr(given, name) for name in _OF_AWAITABLES):
+        raise TransformUnfitError(
+            f"{said}, and is not awaited: make it a plain function or generator, or await it in an async one and give "
+            "that to AsyncExactlyOnceLoop. No record was given up."
+        )
 
 
 def each_output(made: Any) -> Iterable[Output]:

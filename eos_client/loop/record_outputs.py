@@ -30,6 +30,7 @@ from eos_client.loop.record_failures import (
     each_output,
     no_outputs,
     outputs_of,
+    require_no_awaitable,
 )
 from eos_client.ports import Output, OutputRecord, Outputs
 
@@ -41,10 +42,11 @@ _OBJECTS_AT_ONCE = 64
 
 
 class _NoOutput:
-    """What a transform gave and nobody can write."""
+    """What a transform gave and nobody can write; raises TransformUnfitError for what would have to be awaited."""
 
     def __init__(self, given: Any) -> None:
-        self.given = given
+        self.said = f"the transform gave {shown(given)}; it must return or yield OutputRecord objects or bytes"
+        require_no_awaitable(given, self.said)
 
 
 def _take(given: Iterable[Any], outputs: list[Any]) -> None:
@@ -257,8 +259,7 @@ class RecordOutputs:
         elif type(output) is bytes:
             output = OutputRecord(value=output)
         elif type(output) is _NoOutput:
-            given = shown(output.given)
-            raise TypeError(f"the transform gave {given}; it must return or yield OutputRecord objects or bytes")
+            raise TypeError(output.said)
         topic = self._default_topic if output.topic is None else output.topic
         if topic is None:
             raise TransformUnfitError(

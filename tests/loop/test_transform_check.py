@@ -1,7 +1,9 @@
 """A loop that was set up wrongly says so at once or with its first record, and gives no record up for it."""
 
+import asyncio
 import functools
 import gc
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -96,6 +98,10 @@ def test_a_concurrency_that_is_no_whole_number_is_refused(concurrency_max):
 UNFIT = {
     "coroutine": (coroutine, "is not awaited: make it a plain function"),
     "async generator": (generator, "is not awaited: make it a plain function"),
+    "list of coroutines": (lambda record: [coroutine(record)], "is not awaited: make it a plain function"),
+    "coroutines one by one": (lambda record: map(coroutine, [record]), "is not awaited: make it a plain function"),
+    "future": (lambda record: Future(), "is not awaited: make it a plain function"),
+    "list of futures": (lambda record: [Future()], "is not awaited: make it a plain function"),
     "no topic": (lambda record: b"1", "names no topic and the loop has no output_topic"),
     "one of them without": (lambda record: [b"1", plain(record)], "names no topic and the loop has no output_topic"),
 }
@@ -134,8 +140,29 @@ def test_a_transform_that_does_not_fit_its_loop_ends_it_and_no_record_is_given_u
     cluster.after(60, loop.stop)
     with pytest.raises(ConfigurationError, match=words):
         loop.run()
-    assert len(calls) == 1 if form in ("coroutine", "async generator") else calls
+    assert len(calls) == 1 if "plain function" in words else calls
     assert cluster.committed() == {}
     assert cluster.values("invoices") == []
     assert loop.counters.records_failed == 0
+    gc.collect()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("takes_batches", [False, True])
+@pytest.mark.parametrize("inner", [lambda: coroutine(None), Future, lambda: generator(None)])
+def test_what_an_async_transform_gives_without_awaiting_it_ends_its_loop_too(inner, takes_batches):
+    cluster = SimulatedCluster(seed=1)
+    cluster.create_topic("orders")
+    cluster.create_topic("invoices")
+    cluster.write("orders", [b"1"])
+
+    async def transform(_given):
+        return [inner()]
+
+    given: dict[str, Any] = {"transform_batch" if takes_batches else "transform": transform}
+    loop = AsyncExactlyOnceLoop(config(on_error="skip"), ["orders"], **given, clients=cluster)
+    cluster.after(60, loop.stop)
+    with pytest.raises(ConfigurationError, match="is not awaited: make it a plain function or generator, or await it"):
+        asyncio.run(loop.run())
+    assert cluster.committed() == {}
     gc.collect()
