@@ -228,6 +228,14 @@ def test_an_impossible_output_is_its_own_records_failure(simulated_cluster, impo
     assert work.failed() == {5, 6}
 
 
+@pytest.mark.parametrize("topic", ["", "no such name!", "a b\0"])
+def test_a_name_that_no_topic_can_have_is_told_with_its_record(simulated_cluster, topic):
+    work = Work(simulated_cluster, lambda record: [OutputRecord(topic, value=record.value())], on_error="skip")
+    work.run(numbers(1))
+    (skipped,) = [event for event in work.events if isinstance(event, RecordSkipped)]
+    assert f"topic={topic!r}: the name of a topic has 1 to 249 of the characters" in skipped.error
+
+
 @pytest.mark.parametrize("headers", [(("a", b"1"),), MappingProxyType({"a": b"1"}), {"a": b"1"}, [("a", b"1")]])
 def test_headers_may_be_any_sequence_of_pairs_or_any_mapping(simulated_cluster, headers):
     work = Work(simulated_cluster, lambda record: [OutputRecord(value=b"", headers=headers)])

@@ -43,7 +43,9 @@ def _check_topic(topic: str) -> None:
     if not isinstance(topic, str):
         raise TypeError(f"the name of a topic must be str, not {type(topic).__name__}")
     if not is_topic_name(topic):
-        raise ValueError("the name of a topic has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'")
+        raise ValueError(
+            f"topic={topic!r}: the name of a topic has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
+        )
 
 
 def _partition(partition: Any) -> Any:
