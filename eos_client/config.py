@@ -18,7 +18,7 @@ import tenacity
 
 from eos_client.core.commit_gate import CommitValidation, GatePolicy, GateScope, GateSettings
 from eos_client.core.model import ProducerLimits
-from eos_client.errors import ConfigurationError
+from eos_client.errors import ConfigurationError, shown
 from eos_client.ports import Deserializer, K_co, Serializer, V_co
 from eos_client.transform_retry import longest_wait_s, never_ends
 
@@ -522,6 +522,12 @@ class EosConfig(Generic[K_co, V_co]):
             raise ConfigurationError(
                 f"transform_attempts_max={self.transform_attempts_max} beside transform_retry: give one of them; "
                 f"stop=tenacity.stop_after_attempt({self.transform_attempts_max}) means the same."
+            )
+        if policy.retry_error_callback is not None:
+            raise ConfigurationError(
+                f"transform_retry has retry_error_callback={shown(policy.retry_error_callback)}, but what becomes of a "
+                "record whose attempts are used up is decided by on_error alone. Leave it out; "
+                'on_error="dead_letter" with dead_letter_topic keeps such records.'
             )
         if never_ends(policy):
             raise ConfigurationError(

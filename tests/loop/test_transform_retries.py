@@ -25,6 +25,10 @@ def as_it_asks(state: Any) -> float:
     return float(state.outcome.exception().retry_after_s)
 
 
+def no_letter(_state: Any) -> None:
+    """What would let a record vanish whose attempts are used up."""
+
+
 class Attempts:
     """A guarded transform that fails as it is told, and when it was called."""
 
@@ -135,6 +139,10 @@ def test_a_transaction_may_be_open_as_long_as_the_policy_may_wait(policy, wait_s
         ({"transform_retry": tenacity.Retrying(wait=as_it_asks)}, r"depend on the failure"),
         ({"transform_retry": tenacity.Retrying(stop=THRICE), "transform_attempts_max": 3}, "give one of them"),
         ({"transform_retry": tenacity.AsyncRetrying(stop=THRICE)}, r"is no tenacity.Retrying"),
+        (
+            {"transform_retry": tenacity.Retrying(retry_error_callback=no_letter, stop=THRICE)},
+            r"retry_error_callback=<function no_letter.*on_error.*dead_letter_topic",
+        ),
         ({"transform_retry": 3}, r"transform_retry=3 is no tenacity.Retrying"),
         ({"transform_retry_limit_s": 3}, r"transform_retry_limit_s=3 goes with transform_retry only"),
     ],
