@@ -20,7 +20,7 @@ from eos_client.core.commit_gate import CommitValidation, GatePolicy, GateScope,
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError, shown
 from eos_client.ports import Deserializer, K_co, Serializer, V_co
-from eos_client.transform_retry import longest_wait_s, never_ends
+from eos_client.transform_retry import asks_for_results, longest_wait_s, never_ends
 
 Settings = Mapping[str, Any]
 
@@ -528,6 +528,11 @@ class EosConfig(Generic[K_co, V_co]):
                 f"transform_retry has retry_error_callback={shown(policy.retry_error_callback)}, but what becomes of a "
                 "record whose attempts are used up is decided by on_error alone. Leave it out; "
                 'on_error="dead_letter" with dead_letter_topic keeps such records.'
+            )
+        if asks_for_results(policy.retry):
+            raise ConfigurationError(
+                "transform_retry decides by what the transform returned, but only failures are repeated. Raise an "
+                "exception in the transform instead, and name its class by tenacity.retry_if_exception_type."
             )
         if never_ends(policy):
             raise ConfigurationError(

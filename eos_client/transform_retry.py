@@ -28,6 +28,14 @@ def never_ends(policy: tenacity.Retrying) -> bool:
     return longest_wait_s(policy, _SAME_S) == float("inf")
 
 
+def asks_for_results(retry: object) -> bool:
+    """Whether ``retry``, or a part of it, decides by what was returned."""
+    parts: tuple[object, ...] = getattr(retry, "retries", ())  # of retry_any and retry_all
+    return isinstance(retry, (tenacity.retry_if_result, tenacity.retry_if_not_result)) or any(
+        map(asks_for_results, parts)
+    )
+
+
 def _tried_s(policy: tenacity.Retrying, limit_s: float) -> float:
     state = tenacity.RetryCallState(policy, None, (), {})
     state.set_exception((TimeoutError, TimeoutError("a trial"), None))
@@ -47,7 +55,7 @@ def _tried_s(policy: tenacity.Retrying, limit_s: float) -> float:
 def bounded(
     policy: tenacity.Retrying, waits_max_s: float, sleep: Callable[[float], None], is_over: Callable[[float], bool]
 ) -> tenacity.Retrying:
-    """Return ``policy`` with ``sleep``, and ended before its waits are longer than ``waits_max_s`` in all.
+    """Return ``policy`` with ``sleep``, for failures only, and ended before it has waited ``waits_max_s`` in all.
 
     It also ends where ``is_over`` says of the next wait that it would end too late. ``sleep`` takes a negative wait for
     none.
@@ -57,4 +65,7 @@ def bounded(
         pause_s = state.upcoming_sleep
         return policy.stop(state) or state.idle_for + pause_s > waits_max_s + _SAME_S or is_over(pause_s)
 
-    return policy.copy(sleep=sleep, stop=stop, reraise=True)
+    def retry(state: tenacity.RetryCallState) -> bool:
+        return state.outcome is not None and state.outcome.failed and bool(policy.retry(state))
+
+    return policy.copy(sleep=sleep, stop=stop, retry=retry, reraise=True)

@@ -74,6 +74,29 @@ def test_the_policy_says_what_is_repeated_and_a_letter_tells_how_often_it_was_tr
     assert attempts.told_attempts() == 2
 
 
+OF_RESULTS: tuple[Any, ...] = (
+    tenacity.retry_if_result(bool),
+    tenacity.retry_if_not_result(bool),
+    tenacity.retry_any(tenacity.retry_if_exception_type(OSError), tenacity.retry_if_result(bool)),
+    tenacity.retry_if_exception_type(OSError) & (tenacity.retry_if_not_result(bool) | tenacity.retry_never),
+)
+
+
+@pytest.mark.parametrize("retry", OF_RESULTS, ids=["result", "not result", "any", "nested"])
+def test_a_policy_that_asks_what_the_transform_returned_is_refused(retry):
+    with pytest.raises(ConfigurationError, match=r"by what the transform returned.*Raise an exception"):
+        config(transform_retry=tenacity.Retrying(retry=retry, stop=THRICE))
+
+
+@pytest.mark.parametrize(
+    "retry", [tenacity.retry_unless_exception_type(KeyError), tenacity.retry_always], ids=["unless", "always"]
+)
+def test_only_failures_are_repeated(retry):
+    attempts = Attempts(OSError("away"), transform_retry=tenacity.Retrying(retry=retry, stop=THRICE))
+    assert attempts.run() == [b"done"]
+    assert len(attempts.at) == 2
+
+
 def test_a_policy_that_gives_up_raises_what_the_transform_has_raised():
     policy = tenacity.Retrying(stop=THRICE)  # its own reraise=False would wrap it
     attempts = Attempts(*[ValueError("bad")] * 9, transform_retry=policy)
