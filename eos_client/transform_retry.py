@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import tenacity
+
+from eos_client.errors import ConfigurationError
 
 _ATTEMPTS_MAX = 100_000
 _SAME_S = 1e-6
@@ -14,10 +17,12 @@ def longest_wait_s(policy: tenacity.Retrying, limit_s: float) -> float | None:
     """Return how long ``policy`` waits in all for a transform that always fails; no more is tried from ``limit_s`` on.
 
     Infinity where it never ends. None where that cannot be known beforehand: the waits are random, or depend on more
-    than the number and the time of the attempts.
+    than the number and the time of the attempts. Raises ConfigurationError for a wait that is no number of seconds.
     """
     try:
         first, second = _tried_s(policy, limit_s), _tried_s(policy, limit_s)
+    except ConfigurationError:
+        raise
     except Exception:  # noqa: BLE001  # the application's own wait or stop, which may need a failure of its own
         return None
     return first if first == second else None
@@ -25,7 +30,7 @@ def longest_wait_s(policy: tenacity.Retrying, limit_s: float) -> float | None:
 
 def never_ends(policy: tenacity.Retrying) -> bool:
     """Whether ``policy`` neither stops nor waits, so that no limit of its waits would end it either."""
-    return longest_wait_s(policy, _SAME_S) == float("inf")
+    return longest_wait_s(policy, _SAME_S) == math.inf
 
 
 def asks_for_results(retry: object) -> bool:
@@ -36,20 +41,29 @@ def asks_for_results(retry: object) -> bool:
     )
 
 
+def _seconds(wait_s: float) -> float:
+    if not wait_s < math.inf:  # nor is NaN
+        raise ConfigurationError(
+            f"transform_retry: its wait returned {wait_s!r}, which is no number of seconds. Give one that ends, for "
+            "example wait=tenacity.wait_fixed(1)."
+        )
+    return wait_s
+
+
 def _tried_s(policy: tenacity.Retrying, limit_s: float) -> float:
     state = tenacity.RetryCallState(policy, None, (), {})
     state.set_exception((TimeoutError, TimeoutError("a trial"), None))
     state.start_time = 0.0
     while state.attempt_number <= _ATTEMPTS_MAX:
         state.outcome_timestamp = state.idle_for
-        state.upcoming_sleep = max(0.0, policy.wait(state))
+        state.upcoming_sleep = max(0.0, _seconds(policy.wait(state)))
         if policy.stop(state):
             return state.idle_for
         state.idle_for += state.upcoming_sleep
         if state.idle_for >= limit_s:
             return state.idle_for
         state.attempt_number += 1
-    return float("inf")
+    return math.inf
 
 
 def bounded(
@@ -62,7 +76,7 @@ def bounded(
     """
 
     def stop(state: tenacity.RetryCallState) -> bool:
-        pause_s = state.upcoming_sleep
+        pause_s = _seconds(state.upcoming_sleep)
         return policy.stop(state) or state.idle_for + pause_s > waits_max_s + _SAME_S or is_over(pause_s)
 
     def retry(state: tenacity.RetryCallState) -> bool:

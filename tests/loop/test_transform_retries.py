@@ -287,6 +287,26 @@ def test_a_negative_wait_is_none():
     assert len(attempts.at) == 3
 
 
+@pytest.mark.parametrize("wait_s", [float("nan"), float("inf")])
+@pytest.mark.parametrize("limit", [{}, {"transform_retry_limit_s": 5}], ids=["no limit", "limit"])
+def test_a_wait_that_is_no_number_of_seconds_is_refused(wait_s, limit):
+    policy = tenacity.Retrying(wait=lambda _: wait_s, stop=THRICE)
+    with pytest.raises(ConfigurationError, match=rf"its wait returned {wait_s}.*wait=tenacity.wait_fixed\(1\)"):
+        config(transform_retry=policy, **limit)
+
+
+def test_a_wait_that_is_no_number_of_seconds_only_at_times_ends_the_loop_and_no_record_is_given_up():
+    waits: Any = tenacity.wait_chain(tenacity.wait_fixed(1), tenacity.wait_fixed(float("nan")))
+    attempts = Attempts(
+        *[ValueError("bad")] * 9,
+        transform_retry=tenacity.Retrying(wait=waits, stop=THRICE),
+        transform_retry_limit_s=5,
+    )
+    with pytest.raises(RetryPolicyError, match=r"its wait returned nan"):
+        attempts.run()
+    assert len(attempts.at) == 2
+
+
 @pytest.mark.parametrize("part", ["before", "after", "retry"])
 def test_a_policy_that_raises_is_at_fault_and_not_the_record(part):
     def broken(_state):
