@@ -194,10 +194,11 @@ def test_records_without_a_key_go_to_some_partition(backend, start, reports):
         ([("a", b"1"), ("a", "2"), ("b", None)], [("a", b"1"), ("a", b"2"), ("b", None)]),
         ({"x": "1"}, [("x", b"1")]),
         ([("empty", b"")], [("empty", b"")]),
+        ([("text", "a\0b"), ("bytes", b"a\0b")], [("text", b"a"), ("bytes", b"a\0b")]),
         ([], None),
         (None, None),
     ],
-    ids=["pairs", "mapping", "empty value", "none at all", "not given"],
+    ids=["pairs", "mapping", "empty value", "a NUL", "none at all", "not given"],
 )
 def test_headers_are_read_as_they_were_written(backend, start, given, read):
     topic, producer = backend.topic(), start()

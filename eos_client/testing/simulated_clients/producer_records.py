@@ -94,7 +94,11 @@ def _header(pair: Any) -> tuple[str, bytes | None]:
     if value is not None and not isinstance(value, (bytes, str)):
         raise TypeError(f"expected header value to be None, binary, or unicode string, not {type(value).__name__}")
     # The binding ends its process at a name with a lone surrogate; here it is an error.
-    return str(name).encode().partition(b"\0")[0].decode(), _as_bytes(value, 0)
+    return _cut(str(name)).decode(), _cut(value) if isinstance(value, str) else value
+
+
+def _cut(text: str) -> bytes:
+    return text.encode().partition(b"\0")[0]
 
 
 class RecordPlacing:
