@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from eos_client import EosConfig, EosProducer, ExactlyOnceLoop
 from eos_client.confluent.producer.output_arguments import produce_options
 from eos_client.ports import OutputRecord
+from eos_client.testing import SimulatedCluster
+from tests.simulation.simulated_stage import SINK, SimulatedStage
 
 HEADERS: list[Any] = [[("\ud800", b"1")], {"\ud800": b"1"}, [("a\0b", b"1")], [(b"a", b"1")], {1: b"a"}, "ab", 42]
 
@@ -39,3 +42,58 @@ def test_what_is_given_is_passed_on():
     passed = {"headers": [("a", b"1"), ("ü", None)], "partition": 0, "timestamp": 1}
     assert produce_options("x" * 249, record) == passed
     assert produce_options("bills", OutputRecord(value=b"")) == {}
+
+
+TEXT: Any = [("text", "a\0b"), ("bytes", b"a\0b"), ("null", None)]
+AS_BYTES = (("text", b"a\0b"), ("bytes", b"a\0b"), ("null", None))
+
+
+def named(producer, headers):
+    producer.produce(SINK, b"1", headers=headers)
+
+
+def unnamed(producer, headers):
+    producer.produce(SINK, b"1", None, -1, None, None, 0, headers)
+
+
+@pytest.fixture
+def stage():
+    return SimulatedStage(records=1, partitions=1)
+
+
+@pytest.mark.parametrize("produce", [named, unnamed])
+@pytest.mark.parametrize("headers", [TEXT, dict(TEXT)], ids=["pairs", "mapping"])
+def test_a_header_s_text_with_a_nul_is_written_whole(stage, produce, headers):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        produce(producer, headers)
+        txn.produce(SINK, b"2", headers=headers)
+    assert [record.headers for record in stage.cluster.read(SINK)] == [AS_BYTES] * 2
+    assert list(TEXT[0]) == ["text", "a\0b"], "what the application has given is not changed"
+
+
+def test_a_loop_writes_a_header_s_text_whole():
+    cluster = SimulatedCluster(seed=1)
+    for topic in ("orders", SINK):
+        cluster.create_topic(topic)
+    cluster.write("orders", [b"1"])
+    config = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing")
+    loop = ExactlyOnceLoop(config, ["orders"], lambda _: OutputRecord(SINK, value=b"", headers=TEXT), clients=cluster)
+    cluster.after(10, loop.stop)
+    loop.run()
+    assert [record.headers for record in cluster.read(SINK)] == [AS_BYTES]
+
+
+@pytest.mark.parametrize("produce", [named, unnamed])
+@pytest.mark.parametrize("headers", HEADERS, ids=range(len(HEADERS)))
+def test_a_producer_refuses_such_headers_in_a_block_and_outside_and_goes_on(stage, produce, headers):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer):
+        with pytest.raises((TypeError, ValueError), match=r"header|surrogates"):
+            produce(producer, headers)
+        producer.produce(SINK, b"2", headers=None)
+    plain = EosProducer({"bootstrap.servers": "simulated"}, factory=stage.cluster.producer, clock=stage.cluster.clock)
+    with pytest.raises((TypeError, ValueError), match=r"header|surrogates"):
+        produce(plain, headers)
+    assert plain.flush() == 0
+    assert stage.cluster.values(SINK) == [b"2"]

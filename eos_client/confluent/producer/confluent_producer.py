@@ -223,7 +223,8 @@ class ConfluentProducer:
 
     def _queued(self, topic: str, record: OutputRecord) -> bool:
         try:
-            self.face.produce(topic, record.value, record.key, **produce_options(topic, record))
+            options = produce_options(topic, record, checks_headers=False)
+            self.face.produce(topic, record.value, record.key, **options)
         except BufferError:
             return False
         except (TypeError, ValueError, OverflowError) as error:

@@ -1,9 +1,10 @@
 """Turns an output into arguments of ``produce``, refuses what confluent_kafka does not check, and guards callbacks.
 
 A header's name with a lone surrogate ends the process, one with a NUL is cut short, one that is no text is written as
-its ``repr``; a topic that no broker accepts is found out only when the transaction cannot be committed. A timestamp of
-0 is replaced by the current time, and ``True`` is taken for 1. A delivery callback is not called once its handle was
-abandoned: its records belong to a transaction that is over, and the report would come from a thread of its own.
+its ``repr``, and text as its value ends at a NUL; a topic that no broker accepts is found out only when the transaction
+cannot be committed. A timestamp of 0 is replaced by the current time, and ``True`` is taken for 1. A delivery callback
+is not called once its handle was abandoned: its records belong to a transaction that is over, and the report would come
+from a thread of its own.
 """
 
 from __future__ import annotations
@@ -17,17 +18,21 @@ from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.ports import OutputRecord
 
 _ANY_PARTITION = -1  # the producer's partitioner chooses, as with None
+_HEADERS = 6  # of the unnamed arguments of produce(), after the topic; they are the last
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
-def produce_options(topic: str, record: OutputRecord) -> dict[str, Any]:
-    """Return what ``produce`` gets beside topic, value and key; raises TypeError or ValueError."""
+def produce_options(topic: str, record: OutputRecord, *, checks_headers: bool = True) -> dict[str, Any]:
+    """Return what ``produce`` gets beside topic, value and key; raises TypeError or ValueError.
+
+    Without ``checks_headers`` they are passed on as they are, for a ``produce`` that checks them itself.
+    """
     _check_topic(topic)
     options: dict[str, Any] = {}
     if record.partition is not None:
         options["partition"] = _partition(record.partition)
     if record.headers is not None:
-        options["headers"] = _headers(record.headers)
+        options["headers"] = _headers(record.headers) if checks_headers else record.headers
     if record.timestamp_ms is not None:
         options["timestamp"] = _timestamp(record.timestamp_ms)
     return options
@@ -68,7 +73,7 @@ def _timestamp(timestamp_ms: Any) -> Any:
 
 
 def _headers(headers: Any) -> list[Any]:
-    """Return any mapping, or any iterable of pairs, as the list that ``produce`` takes."""
+    """Return any mapping, or any iterable of pairs, as the list that ``produce`` takes and writes as it is."""
     if type(headers) is list:  # the usual ones, without asking what is a mapping, which takes as long as all the rest
         pairs: list[Any] = headers
     elif isinstance(headers, (str, bytes)) or not isinstance(headers, Iterable):
@@ -77,16 +82,22 @@ def _headers(headers: Any) -> list[Any]:
         )
     else:
         pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+    has_nul = False
     for pair in pairs:
-        name = pair[0] if isinstance(pair, tuple) and pair else None
-        if not isinstance(name, str):
-            raise TypeError(f"headers must be (name, value) pairs whose name is str, not {type(name).__name__}")
+        try:
+            name, value = pair if isinstance(pair, tuple) else ()
+        except ValueError:
+            raise TypeError(f"headers must be tuples of a name and a value, not {pair!r}") from None
         _check_name(name)
-    return pairs
+        if isinstance(value, str) and "\0" in value:
+            has_nul = True
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs] if has_nul else pairs
 
 
 @lru_cache(maxsize=1024)
-def _check_name(name: str) -> None:
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"headers must be (name, value) pairs whose name is str, not {type(name).__name__}")
     if "\0" in name:
         raise ValueError(f"the header name {name!r} contains a NUL, at which it would end")
     name.encode()
@@ -109,11 +120,18 @@ def named_arguments(  # confluent_kafka's own
 def guard_call(
     guard: CallbackGuard, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Guard the callback among a call's arguments and options; nothing else there can be called."""
+    """Guard the callback among a call's arguments and options, where nothing else can be called, and check headers.
+
+    Raises TypeError or ValueError.
+    """
     for name in ("callback", "on_delivery"):
         if options.get(name) is not None:
             options[name] = guard.guarded(options[name])
-    return tuple(guard.guarded(each) if callable(each) else each for each in arguments), options
+    if options.get("headers") is not None:
+        options["headers"] = _headers(options["headers"])
+    guarded = [guard.guarded(each) if callable(each) else each for each in arguments]
+    guarded[_HEADERS:] = [each if each is None else _headers(each) for each in guarded[_HEADERS:]]
+    return tuple(guarded), options
 
 
 def guard_messages(guard: CallbackGuard, messages: Any) -> Any:
