@@ -64,9 +64,10 @@ def redriven(letter: Record, target: str | None) -> OutputRecord:
 
     It has the record's own headers and timestamp. Those that told of the failure are replaced by its history:
     ``eos.redrives``, how often it was sent back; ``eos.redriven.origin``, where it stood when it failed first; and
-    ``eos.redriven.error``, the last error. Raises ValueError where it cannot be sent back, saying why.
+    ``eos.redriven.error``, the last error, byte by byte. Raises ValueError where it cannot be sent back, saying why.
     """
-    own, told = _parted(letter.headers() or [])
+    own, as_bytes = _parted(letter.headers() or [])
+    told = {name: _text(value) for name, value in as_bytes.items()}
     topic, partition, offset = map(told.get, _ORIGIN)
     if "eos.omitted" in told:
         raise ValueError(f"of the record its {told['eos.omitted']} did not fit into the letter and was left out")
@@ -76,9 +77,9 @@ def redriven(letter: Record, target: str | None) -> OutputRecord:
         _require_target(str(topic), partition)
     own, before = _without_history(own)
     history = {
-        "eos.redrives": str(_number("eos.redrives", before.get("eos.redrives", "0")) + 1),
+        "eos.redrives": str(_number("eos.redrives", _text(before.get("eos.redrives", b"0"))) + 1),
         "eos.redriven.origin": before.get("eos.redriven.origin", f"{topic}[{partition}]@{offset}"),
-        "eos.redriven.error": told.get("eos.error", ""),
+        "eos.redriven.error": as_bytes.get("eos.error", b""),
     }
     return OutputRecord(
         target or topic,
@@ -122,27 +123,27 @@ def _shown(text: str) -> str:
 _Pairs = list[tuple[str, bytes]]
 
 
-def _parted(headers: _Pairs) -> tuple[_Pairs, dict[str, str]]:
+def _parted(headers: _Pairs) -> tuple[_Pairs, dict[str, bytes]]:
     """Return the record's own headers, and what the last letter tells, whose headers stand behind them.
 
     The record may have been a letter itself. What is told behind this one was the history of this letter.
     """
     own: _Pairs = []
-    told: dict[str, str] = {}
+    told: dict[str, bytes] = {}
     for name, value in reversed(headers):
         is_whole = told.keys() >= _ALWAYS
         if name in _LETTERS and name not in told and not is_whole:
-            told[name] = _text(value)
+            told[name] = value
         elif told or name not in _HISTORY:
             own.append((name, value))
-    return own[::-1], {name: text for name, text in told.items() if text}
+    return own[::-1], {name: value for name, value in told.items() if value}
 
 
-def _without_history(own: _Pairs) -> tuple[_Pairs, dict[str, str]]:
+def _without_history(own: _Pairs) -> tuple[_Pairs, dict[str, bytes]]:
     """Part the history of a record from its ``own`` headers; what stands before those of a letter is not its own."""
     begins = max((at for at, (name, _value) in enumerate(own, 1) if name in _LETTERS), default=0)
     behind = own[begins:]
-    history = {name: _text(value) for name, value in behind if name in _HISTORY and value}
+    history = {name: value for name, value in behind if name in _HISTORY and value}
     return own[:begins] + [pair for pair in behind if pair[0] not in _HISTORY], history
 
 

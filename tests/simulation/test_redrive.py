@@ -50,7 +50,7 @@ class RedriveStage:
             consumer.close()
             producer.close()
 
-    def write_letters(self, *letters: bytes | tuple[bytes, dict[str, str]]) -> None:
+    def write_letters(self, *letters: bytes | tuple[bytes, dict[str, Any]]) -> None:
         """Write letters as something else may do it: the value, and headers that are others, or missing where empty."""
         with self.producer.transaction(self.consumer) as txn:
             for letter in letters:
@@ -77,6 +77,15 @@ def test_letters_go_back_to_their_partition_as_the_records_that_they_were():
         "eos.redriven.origin": b"orders[0]@0",
         "eos.redriven.error": b"ValueError: bad",
     }
+
+
+def test_a_history_has_the_bytes_that_the_letter_had():
+    redrive = RedriveStage()
+    history = {"eos.redrives": b"3", "eos.redriven.origin": b"orders\xff[1]@2"}
+    redrive.write_letters((b"a", {**history, "eos.error": b"no \xff\0text"}))
+    assert dict(redrive.run().sent) == {SOURCE: 1}
+    (record,) = redrive.cluster.read(SOURCE)
+    assert dict(record.headers) == {**history, "eos.redrives": b"4", "eos.redriven.error": b"no \xff\0text"}
 
 
 def test_a_second_run_sends_nothing_twice():
