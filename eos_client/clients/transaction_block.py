@@ -13,7 +13,7 @@ from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.failures import misplaced_call
 from eos_client.core.model import Outcome
-from eos_client.errors import EosError, OutputRefusedError, text_of
+from eos_client.errors import EosError, OutputRefusedError, shown, text_of
 from eos_client.ports import Headers, OutputRecord, Record
 
 if TYPE_CHECKING:
@@ -137,8 +137,10 @@ class Transaction:
 
         Its headers tell the error, the origin and how many ``attempts`` were made (the page "Records that
         fail" lists them). Where the record is too large for the topic, its value is left out, and at last its key and
-        headers. Raises as ``produce`` does.
+        headers. Raises as ``produce`` does, and TypeError for what was not consumed.
         """
+        if not hasattr(message, "offset"):
+            raise TypeError(f"dead_letter() takes a record that was consumed, not {shown(message)}")
         *letters, smallest = letters_for(topic, message, text_of(error), attempts)
         for letter in letters:
             with suppress(OutputRefusedError):

@@ -83,3 +83,15 @@ def test_a_letter_outside_its_block_is_refused(stage):
     with pytest.raises(TransactionStateError, match="after the block"):
         txn.dead_letter(first, CAUSE, topic=DEAD)
     assert stage.cluster.values(DEAD) == []
+
+
+@pytest.mark.parametrize("taken", [b"0-0", None, SINK])
+def test_what_is_no_consumed_record_is_refused_by_name(stage, taken):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        first, _second = stage.collect(consumer, 2)
+        with pytest.raises(TypeError, match=rf"dead_letter\(\) takes a record that was consumed, not {taken!r}"):
+            txn.dead_letter(taken, CAUSE, topic=DEAD)
+        txn.dead_letter(first, CAUSE, topic=DEAD)
+    assert txn.outcome is Outcome.COMMITTED
+    assert stage.cluster.values(DEAD) == [first.value()]
