@@ -424,7 +424,7 @@ class EosConfig(Generic[K_co, V_co]):
     transform_attempts_max: int = 1
     """How often the transform is called for a record before it counts as failed."""
     transform_backoff_s: float = 0.1
-    """Seconds between two attempts at a record."""
+    """Seconds between two attempts at a record, more than 0; a `transform_retry` may do without."""
     transform_retry: tenacity.Retrying | None = None
     """How a transform that fails is repeated, in place of the two above: `retry`, `wait` and `stop` count."""
     transform_retry_limit_s: float | None = None
