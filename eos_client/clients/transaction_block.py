@@ -13,7 +13,7 @@ from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.failures import misplaced_call
 from eos_client.core.model import Outcome
-from eos_client.errors import EosError, OutputRefusedError, shown, text_of
+from eos_client.errors import EosError, OutputRefusedError, text_of
 from eos_client.ports import Headers, OutputRecord, Record
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Transaction:
         headers. Raises as ``produce`` does, and TypeError for what was not consumed.
         """
         if not hasattr(message, "offset"):
-            raise TypeError(f"dead_letter() takes a record that was consumed, not {shown(message)}")
+            raise TypeError(f"dead_letter() takes a record that was consumed, not {type(message).__name__}")
         *letters, smallest = letters_for(topic, message, text_of(error), attempts)
         for letter in letters:
             with suppress(OutputRefusedError):
