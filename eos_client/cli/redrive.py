@@ -18,19 +18,21 @@ from eos_client.cli.printable import shell_word
 from eos_client.cli.settings import ClusterAccess
 from eos_client.clients import EosConsumer, EosProducer, Transaction
 from eos_client.clients.dead_letters import can_be_sent_to, error_of, redriven
+from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import EosConfig, all_settings
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import GroupOffsets, read_topic
 from eos_client.confluent.consumer.library_consumer import TopicPartition
-from eos_client.core.model import Outcome
+from eos_client.core.model import InputPartition, Outcome
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, OutputRefusedError
 from eos_client.loop.stop_signals import StopSignals
+from eos_client.ports import Clock
 
 _BATCH = 500
 _POLL_S = 0.5
-_ANSWER_S = 10.0
 _ABORTS_MAX = 10
-_IDLE_TURNS = 10
+_TELL_AFTER_S = 5.0
+_COORDINATOR_S = 30.0  # it looks for transactions whose time is over every 10 s
 _MESSAGE_BYTES_LARGEST = 1_000_000_000  # librdkafka takes no more
 
 
@@ -127,7 +129,8 @@ def _last_letters(options: RedriveOptions) -> tuple[dict[int, int], int]:
     if described is None:
         raise ClusterUnfitError(f"there is no topic {options.topic!r} with dead letters.")
     count = described.partition_count
-    with GroupOffsets(options.bootstrap_servers, options.group_id, options.settings, stable=True) as group:
+    # What an open transaction may add to these offsets is waited for by the run.
+    with GroupOffsets(options.bootstrap_servers, options.group_id, options.settings, stable=False) as group:
         passed = group.read(options.topic, count)
     written = admin.end_offsets(options.topic, count)
     ends = admin.end_offsets(options.topic, count, committed_only=True)
@@ -156,7 +159,12 @@ class Redrive:
     """
 
     def __init__(
-        self, consumer: EosConsumer, producer: EosProducer, options: RedriveOptions, last: Mapping[int, int]
+        self,
+        consumer: EosConsumer,
+        producer: EosProducer,
+        options: RedriveOptions,
+        last: Mapping[int, int],
+        clock: Clock = MONOTONIC_CLOCK,
     ) -> None:
         self._consumer = consumer
         self._producer = producer
@@ -166,13 +174,16 @@ class Redrive:
         self._pending = Tally()
         self._places: list[str] = []
         self._singles = 0
-        self._idle_turns = 0
+        self._clock = clock
+        self._silence_limit_s = float(producer.settings["transaction.timeout.ms"]) / 1000 + _COORDINATOR_S
+        self._awaited, self._since, self._is_told = "", clock(), False
         self._refused: dict[str, str] = {}
 
     def run(self, is_stopping: Callable[[], bool]) -> Tally:
         """Return what has become of the letters; nothing counts before it is committed.
 
-        :raises ClusterUnavailableError: transactions are aborted again and again.
+        :raises ClusterUnavailableError: transactions are aborted again and again, or one with offsets of the group
+            does not end.
         :raises ClusterUnfitError: the broker does not take a letter that is kept.
         """
         self._consumer.subscribe([self._options.topic])
@@ -220,16 +231,46 @@ class Redrive:
         return count_max is not None and self._done.sent.total() + self._pending.sent.total() >= count_max
 
     def _remaining(self) -> bool:
-        """Whether the group, which may have other members, has not passed every letter yet."""
-        places = [TopicPartition(self._options.topic, partition) for partition in self._last]
-        return any(at.offset <= self._last[at.partition] for at in self._consumer.committed(places, _ANSWER_S))
+        """Whether the group, which may have other members, has not passed every letter yet, or does not say."""
+        places = {partition: InputPartition(self._options.topic, partition) for partition in self._last}
+        passed = self._consumer.member.library.stable(places.values())
+        self._wait(has_answered=passed is not None)
+        return passed is None or any(passed.get(place, 0) <= self._last[at] for at, place in places.items())
+
+    def _wait(self, *, has_answered: bool) -> None:
+        """Say once what is waited for, after some seconds.
+
+        :raises ClusterUnavailableError: all partitions are ours, and the group has not told its offsets for longer
+            than a transaction may stay open.
+        """
+        group, now = f"the group {self._options.group_id}", self._clock()
+        elsewhere = sorted(self._last.keys() - {at.partition for at in self._consumer.assignment()})
+        awaited = ""
+        if elsewhere:
+            awaited = (
+                f"partitions {elsewhere} of {self._options.topic}, which another member of {group} holds: end that "
+                "one, or let it finish. One that was killed holds them until its session.timeout.ms is over"
+            )
+        elif not has_answered:
+            awaited = (
+                f"a transaction with offsets of {group} that is still open, as one of a run that was killed is until "
+                "its transaction.timeout.ms is over; eos-client txn list shows it"
+            )
+        if awaited != self._awaited:
+            self._awaited, self._since, self._is_told = awaited, now, False
+        if awaited and not self._is_told and now - self._since > _TELL_AFTER_S:
+            self._is_told = True
+            print(f"eos-client: waits for {awaited}", file=sys.stderr, flush=True)
+        if not (elsewhere or has_answered) and now - self._since > self._silence_limit_s:
+            raise ClusterUnavailableError(
+                f"{group} has not told its offsets for {now - self._since:.0f} s. Either no broker answers, or there "
+                f"is {awaited}"
+            )
 
     def _pass_on(self, txn: Transaction) -> bool:
         given_back: set[int] = set()
         letters = self._consumer.consume(1 if self._singles else _BATCH, _POLL_S)
-        self._idle_turns = 0 if letters else self._idle_turns + 1
-        if self._idle_turns == _IDLE_TURNS:
-            self._tell_of_others()
+        self._awaited = "" if letters else self._awaited
         for letter in letters:
             partition = letter.partition()
             if partition in given_back:
@@ -242,16 +283,6 @@ class Redrive:
             else:
                 self._pass_one_on(txn, letter)
         return bool(letters)
-
-    def _tell_of_others(self) -> None:
-        elsewhere = sorted(self._last.keys() - {at.partition for at in self._consumer.assignment()})
-        if elsewhere:
-            print(
-                f"eos-client: waits for partitions {elsewhere} of {self._options.topic}, which another member of the "
-                f"group {self._options.group_id} holds: end that one, or let it finish",
-                file=sys.stderr,
-                flush=True,
-            )
 
     def _pass_one_on(self, txn: Transaction, letter: Any) -> None:
         where = f"{letter.topic()}[{letter.partition()}]@{letter.offset()}"

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from eos_client.cli.redrive import Redrive, RedriveOptions, client_config
 from eos_client.clients.dead_letters import can_be_sent_to
@@ -42,7 +42,7 @@ class RedriveStage:
         producer = self.stage.producer(transactional_id="redrive-0", delivery_report_only_error=True)
         letters = [each.offset for each in self.cluster.read(topic)]
         asked = RedriveOptions(bootstrap_servers="simulated", topic=topic, group_id="redrive", **options)
-        run = Redrive(consumer, producer, asked, {0: max(letters) if last is None else last})
+        run = Redrive(consumer, producer, asked, {0: max(letters) if last is None else last}, self.cluster.clock)
         looks = iter(range(stop_after))
         try:
             return run.run(lambda: next(looks, None) is None)
@@ -252,6 +252,38 @@ def test_a_run_that_waits_for_another_member_of_its_group_says_so_once(capsys: p
     other.close()
     assert dict(redrive.run().sent) == {SOURCE: 1}
     assert capsys.readouterr().err == ""
+
+
+def killed_before_its_commit(redrive: RedriveStage, timeout_s: int) -> None:
+    """A run that has sent its offsets, in a transaction of ``timeout_s``, and is killed."""
+    consumer = redrive.stage.consumer(group_id="redrive", client_id="killed")
+    timeout_ms = str(timeout_s * 1000)
+    producer = redrive.stage.producer(transactional_id="killed", transaction_timeout_ms=timeout_ms, client_id="killed")
+    consumer.subscribe([DEAD])
+    redrive.stage.collect(consumer, 1)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction([TopicPartition(DEAD, 0, 1)], consumer.consumer_group_metadata())
+    redrive.cluster.kill("killed")
+
+
+def test_a_run_after_one_that_was_killed_waits_for_its_member_and_its_transaction_and_says_so(
+    capsys: pytest.CaptureFixture[str],
+):
+    redrive = RedriveStage(b"a")
+    killed_before_its_commit(redrive, timeout_s=80)
+    assert dict(redrive.run().sent) == {SOURCE: 1}
+    first, second = capsys.readouterr().err.splitlines()
+    assert "waits for partitions [0] of orders.dead, which another member of the group redrive holds" in first
+    assert "waits for a transaction with offsets of the group redrive that is still open" in second
+    assert redrive.values() == [b"a", b"a"]
+
+
+def test_a_transaction_that_stays_open_for_longer_than_one_of_its_own_may_is_named():
+    redrive = RedriveStage(b"a")
+    killed_before_its_commit(redrive, timeout_s=900)
+    with pytest.raises(ClusterUnavailableError, match="the group redrive has not told .* transaction .* still open"):
+        redrive.run()
+    assert redrive.values() == [b"a"]
 
 
 def letter_of_a_letter(redrive: RedriveStage, topic: str, **own: str) -> None:
