@@ -50,20 +50,24 @@ _PIPE_WIDTH = 120
 
 def _address(given: str | None) -> str | None:
     """Return ``given`` where there are no credentials in it."""
-    if given is not None:
+    if _not_empty(given) is not None:
         with failures_reported(verbose=False):
             check_addresses({"bootstrap.servers": given})
     return given
 
 
 def _not_empty(given: str | None) -> str | None:
-    if given == "":  # None: the option was left out
+    if given is not None and not given.strip():  # None: the option was left out
         raise typer.BadParameter("a name cannot be empty")
     return given
 
 
 def _flag(name: str, text: str) -> Any:
     return typer.Option(name, help=text, show_default=False)
+
+
+def _name(name: str, metavar: str, text: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=text, callback=_not_empty)
 
 
 def _topics(name: str, text: str) -> Any:
@@ -113,13 +117,13 @@ def _program(
 def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     reference: Annotated[str, typer.Argument(metavar="FILE.py:FUNC", help="A file, and the function of one record.")],
     bootstrap: Bootstrap,
-    group: Annotated[str, typer.Option("--group", help="Consumer group of all workers of this job.")],
+    group: Annotated[str, _name("--group", "GROUP", "Consumer group of all workers of this job.")],
     sources: Annotated[
         list[str], typer.Option("--from", metavar="TOPIC", help="Input topic. May be repeated, or TOPIC,TOPIC.")
     ],
-    target: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Topic of outputs that name none.")],
+    target: Annotated[str, _name("--to", "TOPIC", "Topic of outputs that name none.")],
     transactional_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="Pin it, one per worker; generated when left out.")
+        str | None, _name("--transactional-id", "ID", "Pin it, one per worker; generated when left out.")
     ] = None,
     commit_interval_s: Annotated[
         float, typer.Option("--commit-interval", metavar="S", help="Seconds of work in one transaction.", min=0.001)
@@ -131,7 +135,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
         OnError, typer.Option(help="What becomes of a record that FUNC or the cluster refuses.")
     ] = OnError.STOP,
     dead_letter_topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Where --on-error dead_letter writes such a record.")
+        str | None, _name("--dead-letter-topic", "TOPIC", "Where --on-error dead_letter writes such a record.")
     ] = None,
     attempts: Annotated[int, typer.Option(metavar="N", help="How often FUNC is called before it counts.", min=1)] = 1,
     batch: Annotated[bool, _flag("--batch", "FUNC takes a list of records, not one.")] = False,
@@ -294,9 +298,7 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
 def redrive_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic of the dead letters.", callback=_not_empty)],
     bootstrap: Bootstrap,
-    target: Annotated[
-        str | None, typer.Option("--to", metavar="TOPIC", help="Default: where each record came from.")
-    ] = None,
+    target: Annotated[str | None, _name("--to", "TOPIC", "Default: where each record came from.")] = None,
     match: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Only letters whose error holds TEXT; the others are kept.")
     ] = None,
@@ -304,7 +306,7 @@ def redrive_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
         int | None, typer.Option("--limit", metavar="N", help="Send N letters at most.", min=1)
     ] = None,
     group: Annotated[
-        str | None, typer.Option("--group", help="Remembers what was sent. Default: eos-redrive-TOPIC.")
+        str | None, _name("--group", "GROUP", "Remembers what was sent. Default: eos-redrive-TOPIC.")
     ] = None,
     config: Config = None,
     config_file: ConfigFile = None,
@@ -349,16 +351,11 @@ def txn_list(
 @txn_app.command("abort")
 def txn_abort(  # noqa: PLR0913, PLR0917  each parameter is an option
     bootstrap: Bootstrap,
-    topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Where the transaction is open.", callback=_not_empty)
-    ] = None,
+    topic: Annotated[str | None, _name("--topic", "TOPIC", "Where the transaction is open.")] = None,
     partition: Annotated[int | None, typer.Option(metavar="P", help="Its partition.", min=0)] = None,
     start_offset: Annotated[int | None, typer.Option(metavar="O", help="Its first offset there.", min=0)] = None,
     transactional_id: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", help="Instead: the id whose transaction is ended and producer fenced.", callback=_not_empty
-        ),
+        str | None, _name("--transactional-id", "ID", "Instead: the id whose transaction is ended and producer fenced.")
     ] = None,
     force: Annotated[bool, _flag("--force", "Also if it does not hang.")] = False,
     config: Config = None,
@@ -375,11 +372,11 @@ def txn_abort(  # noqa: PLR0913, PLR0917  each parameter is an option
 @app.command()
 def doctor(  # noqa: PLR0913, PLR0917  each parameter is an option
     bootstrap: Bootstrap,
-    group: Annotated[str | None, typer.Option("--group", help="A consumer group to look at.")] = None,
+    group: Annotated[str | None, _name("--group", "GROUP", "A consumer group to look at.")] = None,
     topics: Annotated[list[str] | None, _topics("--topic", "A topic to look at.")] = None,
     sources: Annotated[list[str] | None, _topics("--from", "An input topic of the job.")] = None,
     targets: Annotated[list[str] | None, _topics("--to", "An output topic of the job.")] = None,
-    transactional_id: Annotated[str | None, typer.Option(metavar="ID", help="The job's, where it is pinned.")] = None,
+    transactional_id: Annotated[str | None, _name("--transactional-id", "ID", "The job's, where it is pinned.")] = None,
     longest_pause_h: Annotated[
         float,
         typer.Option("--longest-pause", metavar="H", help="Hours that pass at most without a record or job.", min=0),

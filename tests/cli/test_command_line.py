@@ -95,6 +95,12 @@ def test_a_mistake_is_one_clear_message_and_its_own_status(
         (["topic", "create", "orders", "--partitions", "100000000"], "100000"),
         (["txn", "abort", "--topic", "", "--partition", "0", "--start-offset", "0"], "--topic"),
         (["txn", "abort", "--transactional-id", ""], "--transactional-id"),
+        (["redrive", "orders", "--to", ""], "--to"),
+        (["redrive", "orders", "--group", " "], "--group"),
+        (["doctor", "--group", ""], "--group"),
+        (["doctor", "--transactional-id", ""], "--transactional-id"),
+        (["run", "shout.py:upper", *RUN, "--group", " "], "--group"),
+        (["run", "shout.py:upper", *RUN, "--dead-letter-topic", ""], "--dead-letter-topic"),
     ],
 )
 def test_what_no_cluster_could_take_is_a_wrong_command_line(
@@ -105,6 +111,15 @@ def test_what_no_cluster_could_take_is_a_wrong_command_line(
         main()
     assert ended.value.code == 2
     assert message in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("line", [["demo"], ["tail", "orders"], ["doctor"]], ids=" ".join)
+def test_an_empty_address_is_a_wrong_command_line(monkeypatch: Any, capfd: Any, line: list[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["eos-client", *line, "--bootstrap", ""])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "--bootstrap" in capfd.readouterr().err
 
 
 def test_the_program_ends_with_the_status_of_the_mistake(upper_file: Path, eos_client: Any) -> None:
