@@ -236,8 +236,12 @@ def safe_consumer_settings(settings: Settings) -> dict[str, Any]:
     """Complete a consumer's settings; raises ConfigurationError for unsafe ones or a missing ``group.id``."""
     check_settings(settings)
     settings = all_settings(settings)
-    if not settings.get("group.id"):
-        raise ConfigurationError("group.id must be set: offsets can only be fenced inside a group (KIP-447).")
+    group_id = settings.get("group.id")
+    if not str(group_id or "").strip():  # librdkafka ends the process over one of spaces alone
+        raise ConfigurationError(
+            f"group.id={group_id!r} is blank: offsets can only be fenced inside a group (KIP-447). Name the consumer "
+            "group."
+        )
     return _completed(settings, _values(SAFE_CONSUMER))
 
 
@@ -457,8 +461,6 @@ class EosConfig(Generic[K_co, V_co]):
             raise ConfigurationError('"bootstrap.servers" is missing. Set it to host:port of one or more brokers.')
         if self.transactional_id == "":
             raise ConfigurationError("transactional_id='' names no producer. Leave it out to have one generated.")
-        if not str(self.group_id).strip():
-            raise ConfigurationError(f"group_id={self.group_id!r} is blank. Name the consumer group.")
         _check_agreement("group.id", self.group_id, {**self.kafka, **self.consumer})
         _check_agreement("transactional.id", self.transactional_id, {**self.kafka, **self.producer})
         for name in ("key_deserializer", "value_deserializer", "key_serializer", "value_serializer"):

@@ -90,8 +90,8 @@ def test_the_safe_value_said_aloud_is_welcome(key, value):
 
 REFUSED_OPTIONS = [
     ({"kafka": {"bootstrap.servers": ""}}, ["bootstrap.servers", "missing", "host:port"]),
-    ({"group_id": ""}, ["group_id", "blank", "Name the consumer group"]),
-    ({"group_id": " "}, ["group_id", "blank", "Name the consumer group"]),
+    ({"group_id": ""}, ["group.id=''", "blank", "Name the consumer group"]),
+    ({"group_id": " "}, ["group.id=' '", "blank", "Name the consumer group"]),
     ({"transactional_id": ""}, ["transactional_id", "''"]),
     ({"scope": "partitions"}, ["scope='partitions'", "member, partition"]),
     ({"policy": "wait"}, ["policy='wait'", "skip, hold, block"]),
@@ -177,9 +177,9 @@ def test_every_option_that_counts_or_lasts_is_among_the_numbers_checked():
     assert len(NUMBERS) == 13
 
 
-@pytest.mark.parametrize("settings", [{}, {"group.id": ""}, {"group.id": None}])
+@pytest.mark.parametrize("settings", [{}, {"group.id": ""}, {"group.id": None}, {"group.id": " "}, {"group.id": "\t"}])
 def test_a_consumer_without_a_group_is_refused_because_nothing_would_fence_it(settings):
-    with pytest.raises(ConfigurationError, match=r"group\.id must be set: .*fenced"):
+    with pytest.raises(ConfigurationError, match=r"group\.id=.* is blank: .*fenced"):
         safe_consumer_settings(settings)
 
 
