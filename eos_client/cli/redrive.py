@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eos_client.cli.failures import LettersRefusedError, LettersWaitError
+from eos_client.cli.failures import CommandLineError, LettersRefusedError, LettersWaitError
 from eos_client.cli.logs import LOG_LEVEL_CRITICAL, ClientErrors
 from eos_client.cli.printable import shell_word
 from eos_client.cli.settings import ClusterAccess
@@ -68,7 +68,11 @@ def redrive(options: RedriveOptions) -> None:
     :raises LettersRefusedError: some cannot be sent.
     :raises LettersWaitError: some could not be read yet.
     :raises ClusterUnfitError: a topic is not there, or may not be used.
+    :raises CommandLineError: the name of one is none that a topic of records can have.
     """
+    for option, name in (("TOPIC", options.topic), ("--to", options.target)):
+        if name is not None and not can_be_sent_to(name):
+            raise CommandLineError(f"{option} {name!r} is no name of a topic for records. Name the topic itself")
     tally, reasons = Tally(), list[str]()
     try:
         last, behind = _last_letters(options)
@@ -189,6 +193,7 @@ class Redrive:
         self._consumer.subscribe([self._options.topic])
         aborts = 0
         while True:
+            has_read = False
             with self._producer.transaction(self._consumer) as txn:
                 has_read = self._pass_on(txn)
             if txn.outcome is Outcome.COMMITTED:

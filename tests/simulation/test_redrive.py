@@ -1,11 +1,14 @@
 """`eos-client redrive` on the simulated cluster: letters go back once, and what is not sent waits for the next run."""
 
+import re
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
+from eos_client.cli.failures import CommandLineError
 from eos_client.cli.redrive import Redrive, RedriveOptions, client_config
+from eos_client.cli.redrive import redrive as redrive_letters
 from eos_client.clients.dead_letters import can_be_sent_to
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 from eos_client.testing.simulation.settings import BrokerSettings
@@ -239,6 +242,28 @@ def test_a_letter_that_can_be_neither_sent_nor_kept_is_named():
     with pytest.raises(ClusterUnfitError, match=r"the letter at orders.dead\[0\]@0 .*INVALID_RECORD"):
         redrive.run(match="no such error")
     assert redrive.values(DEAD) == [b"a"]
+
+
+def test_a_refusal_that_is_told_between_two_letters_of_a_transaction_is_as_good(monkeypatch: pytest.MonkeyPatch):
+    redrive = RedriveStage(b"a", b"b", b"c")
+
+    def slowly(_letter: Any) -> str:
+        redrive.cluster.advance(1.0)
+        return "bad"
+
+    monkeypatch.setattr("eos_client.cli.redrive.error_of", slowly)
+    redrive.cluster.refuse("Produce", "INVALID_RECORD")
+    assert dict(redrive.run(match="bad").sent) == {SOURCE: 3}
+    assert redrive.values()[3:] == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize(
+    ("option", "name"), [("topic", "__consumer_offsets"), ("topic", "^orders"), ("target", "a b"), ("target", "__x")]
+)
+def test_a_name_that_no_topic_of_records_has_is_a_wrong_command_line(option: str, name: str):
+    asked = {"topic": DEAD, option: name}
+    with pytest.raises(CommandLineError, match=re.escape(repr(name))):
+        redrive_letters(RedriveOptions(bootstrap_servers="127.0.0.1:1", group_id="redrive", **asked))
 
 
 def test_a_run_that_waits_for_another_member_of_its_group_says_so_once(capsys: pytest.CaptureFixture[str]):
