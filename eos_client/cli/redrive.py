@@ -87,7 +87,13 @@ def redrive(options: RedriveOptions) -> None:
             EosProducer(config.producer_config(), limits=config.producer_limits(), generate_id=True) as producer,
         ):
             producer.init_transactions(config.start_timeout_s)
-            tally = Redrive(consumer, producer, options, last).run(lambda: bool(reasons))
+            run = Redrive(consumer, producer, options, last)
+            tally = run.done
+            try:
+                run.run(lambda: bool(reasons))
+            finally:
+                for topic, count in sorted(tally.sent.items()):
+                    print(f"{count} sent to {topic}")
     _tell(options, tally, behind, "".join(reasons))
 
 
@@ -101,8 +107,6 @@ def client_config(options: RedriveOptions) -> EosConfig:
 
 
 def _tell(options: RedriveOptions, tally: Tally, behind: int, stopped_by: str) -> None:
-    for topic, count in sorted(tally.sent.items()):
-        print(f"{count} sent to {topic}")
     if tally.kept:
         print(f"{tally.kept} kept in {options.topic}: the error does not hold {options.match!r}")
     if stopped_by:
@@ -159,7 +163,7 @@ class Redrive:
     """One run: blocks of ``consumer`` and ``producer`` until every letter up to ``last`` has been passed.
 
     ``last``: the offset of the last letter of each partition. Letters behind it were written since: among them are
-    those that were sent back and have failed again.
+    those that were sent back and have failed again. ``done``: what has become of letters, and is committed.
     """
 
     def __init__(
@@ -174,7 +178,7 @@ class Redrive:
         self._producer = producer
         self._options = options
         self._last = last
-        self._done = Tally()
+        self.done = Tally()
         self._pending = Tally()
         self._places: list[str] = []
         self._singles = 0
@@ -197,7 +201,7 @@ class Redrive:
             with self._producer.transaction(self._consumer) as txn:
                 has_read = self._pass_on(txn)
             if txn.outcome is Outcome.COMMITTED:
-                self._done.add(self._pending)
+                self.done.add(self._pending)
                 self._singles = max(0, self._singles - len(self._places))
                 aborts = 0
             elif txn.outcome is Outcome.ABORTED:
@@ -206,7 +210,7 @@ class Redrive:
             if txn.outcome is not Outcome.SKIPPED:
                 self._pending, self._places = Tally(), []
                 if is_stopping() or self._is_full or not (has_read or self._remaining()):
-                    return self._done
+                    return self.done
             if aborts >= _ABORTS_MAX:
                 raise ClusterUnavailableError(
                     f"{aborts} transactions in a row were aborted; what was sent before is committed. Reason of the "
@@ -233,7 +237,7 @@ class Redrive:
     @property
     def _is_full(self) -> bool:
         count_max = self._options.count_max
-        return count_max is not None and self._done.sent.total() + self._pending.sent.total() >= count_max
+        return count_max is not None and self.done.sent.total() + self._pending.sent.total() >= count_max
 
     def _remaining(self) -> bool:
         """Whether the group, which may have other members, has not passed every letter yet, or does not say."""

@@ -266,6 +266,31 @@ def test_a_name_that_no_topic_of_records_has_is_a_wrong_command_line(option: str
         redrive_letters(RedriveOptions(bootstrap_servers="127.0.0.1:1", group_id="redrive", **asked))
 
 
+def test_whatever_ends_a_run_says_what_was_sent_before(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    redrive = RedriveStage()
+    redrive.write_letters(b"sent", b"kept")
+
+    def error_of(letter: Any) -> str:
+        if letter.value() == b"kept":
+            redrive.cluster.advance(1.0)  # the letter before it is written by now
+            redrive.cluster.refuse("Produce", "INVALID_RECORD")
+        return str(letter.value())
+
+    parts = {
+        "error_of": error_of,
+        "_last_letters": lambda _options: ({0: 1}, 0),
+        "EosConsumer": lambda *_, **__: redrive.stage.consumer(group_id="redrive"),
+        "EosProducer": lambda *_, **__: redrive.stage.producer(delivery_report_only_error=True),
+    }
+    for name, part in parts.items():
+        monkeypatch.setattr(f"eos_client.cli.redrive.{name}", part)
+    with pytest.raises(ClusterUnfitError, match="cannot be kept"):
+        redrive_letters(RedriveOptions(bootstrap_servers="simulated", topic=DEAD, group_id="redrive", match="sent"))
+    assert capsys.readouterr().out == f"1 sent to {SOURCE}\n"
+
+
 def test_a_run_that_waits_for_another_member_of_its_group_says_so_once(capsys: pytest.CaptureFixture[str]):
     redrive = RedriveStage(b"a")
     other = redrive.stage.consumer(group_id="redrive")
