@@ -11,6 +11,7 @@ from typing import Any
 
 from eos_client.cli.failures import CommandLineError
 from eos_client.config import check_token_settings, is_secret
+from eos_client.errors import ConfigurationError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -20,6 +21,7 @@ else:
 _PREFIX = "EOS_CLIENT_CONFIG_"
 _OPTION_OF_KEY = {"bootstrap.servers": "--bootstrap", "group.id": "--group", "transactional.id": "--transactional-id"}
 _OF_JOBS = frozenset({"group.id", "transactional.id"})
+_NO_TEXTS = frozenset({"default.topic.config", "dr_cb", "error_cb", "logger", "oauth_cb", "stats_cb", "throttle_cb"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,7 @@ def client_settings(pairs: Sequence[str] | None, file: Path | None, *, of_job: b
         those that a file or the environment holds are the job's, and left out.
     :raises CommandLineError: a file that cannot be read, a value that is no text, number or boolean, a key that has an
         option of its own, or what `parse_settings` refuses.
-    :raises ConfigurationError: a ``sasl.oauthbearer.config`` that cannot be read.
+    :raises ConfigurationError: a callback, or a ``sasl.oauthbearer.config`` that cannot be read.
     """
     found = [each for each in (*_settings_in(file), *_settings_in_environment()) if of_job or each[1] not in _OF_JOBS]
     found += [(f"--config {key}={value}", key, value) for key, value in parse_settings(pairs or ()).items()]
@@ -69,6 +71,8 @@ def client_settings(pairs: Sequence[str] | None, file: Path | None, *, of_job: b
             raise CommandLineError(f"{where}: this command takes no {key}")
         if key in _OPTION_OF_KEY:
             raise CommandLineError(f"{where}: give it as {_OPTION_OF_KEY[key]} {value}")
+        if key in _NO_TEXTS or key.startswith("on_"):
+            raise ConfigurationError(f"{where}: {key} is no text and can be given in code only. Leave it out.")
     settings = {key: value for _, key, value in found}
     check_token_settings(settings)
     return settings

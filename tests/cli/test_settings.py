@@ -5,6 +5,7 @@ import pytest
 
 from eos_client.cli.failures import CommandLineError
 from eos_client.cli.settings import client_settings, parse_names, parse_settings
+from eos_client.errors import ConfigurationError
 
 
 def test_settings_keep_what_follows_the_first_equals_sign() -> None:
@@ -114,6 +115,17 @@ def test_the_environment_points_to_the_option_of_a_key_that_has_one(monkeypatch:
     monkeypatch.setenv("EOS_CLIENT_CONFIG_BOOTSTRAP_SERVERS", "h:1")
     with pytest.raises(CommandLineError, match="EOS_CLIENT_CONFIG_BOOTSTRAP_SERVERS: give it as --bootstrap h:1"):
         client_settings([], None)
+
+
+CALLBACKS = ["error_cb", "stats_cb", "throttle_cb", "oauth_cb", "dr_cb", "on_commit", "on_delivery", "logger"]
+
+
+@pytest.mark.parametrize("key", [*CALLBACKS, "default.topic.config"])
+def test_what_can_only_be_given_in_code_is_refused_by_name(tmp_path: Path, key: str) -> None:
+    (tmp_path / "client.toml").write_text(f'"{key}" = "x"')
+    for pairs, file in (([f"{key}=x"], None), ([], tmp_path / "client.toml")):
+        with pytest.raises(ConfigurationError, match=rf"--config.*: {key} is no text and can be given in code only"):
+            client_settings(pairs, file, of_job=True)
 
 
 def test_broker_properties_know_no_client_options() -> None:
