@@ -22,7 +22,7 @@ from eos_client.cli.logs import LogFormat, LogStream, configure_logs
 from eos_client.cli.redrive import RedriveOptions, redrive
 from eos_client.cli.run import OnError, run_loop
 from eos_client.cli.settings import ClusterAccess, client_settings, parse_names, parse_settings
-from eos_client.cli.signals import sigterm_as_interrupt
+from eos_client.cli.signals import signals_as_interrupt
 from eos_client.cli.topics import create_topics, tail
 from eos_client.cli.transactions import end_transaction, list_transactions
 from eos_client.config import check_addresses
@@ -205,7 +205,7 @@ def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
 ) -> None:
     """Prove it: workers join, one is killed and comes back, and the topic is read back record by record."""
     configure_logs(LogFormat.CONSOLE, verbose=verbose)
-    with failures_reported(verbose=verbose), sigterm_as_interrupt(), _interruptible():
+    with failures_reported(verbose=verbose), signals_as_interrupt(), _interruptible():
         options = DemoOptions(
             bootstrap_servers=bootstrap,
             input_name=input_name,
@@ -228,7 +228,7 @@ def demo_spark(
 ) -> None:
     """Prove it for Spark: an executor and the driver are killed, and the topic is read back record by record."""
     configure_logs(LogFormat.CONSOLE, verbose=verbose)
-    with failures_reported(verbose=verbose), sigterm_as_interrupt(), _interruptible():
+    with failures_reported(verbose=verbose), signals_as_interrupt(), _interruptible():
         run_spark_demo(_console(), input_name, slots, seconds)
 
 
@@ -411,7 +411,7 @@ def _console() -> Console:
 @contextmanager
 def _until_stopped(log_stream: LogStream) -> Iterator[None]:
     """Take a stop on request for success, but not one because nobody reads stderr any more."""
-    with sigterm_as_interrupt(), suppress(KeyboardInterrupt):
+    with signals_as_interrupt(), suppress(KeyboardInterrupt):
         yield
     log_stream.require_reader()
 

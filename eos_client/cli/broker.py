@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Mapping
 
-from eos_client.cli.signals import sigterm_as_interrupt
+from eos_client.cli.signals import signals_as_interrupt
 from eos_client.errors import EmbeddedKafkaError
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 
@@ -21,7 +21,7 @@ def serve_broker(version: str, port: int | None, properties: Mapping[str, str]) 
     broker = EmbeddedKafka(version=version, port=port, properties=properties, on_progress=print_status)
     started_at = time.monotonic()
     print_status(f"starting Kafka {version} ...")
-    with sigterm_as_interrupt():
+    with signals_as_interrupt():
         try:
             with broker:
                 print(broker.bootstrap_servers, flush=True)

@@ -53,7 +53,7 @@ class ExitCode(IntEnum):
     LETTERS_REFUSED = 15, "redrive: a dead letter cannot be sent back; it stays, and the others were sent"
     LOG_READER_GONE = 16, "the reader of stderr has gone, so nobody watches the command and it stopped: start it again"
     LETTERS_WAIT = 17, "redrive: letters stand behind an open transaction: start again when it has ended"
-    INTERRUPTED = 130, "demo: stopped by a signal before its verdict"
+    INTERRUPTED = 130, "stopped by a signal before the result: a demo's verdict, what doctor, topic or txn has to say"
 
 
 class CommandLineError(errors.EosError):

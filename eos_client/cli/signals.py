@@ -1,17 +1,28 @@
-"""Makes SIGTERM interrupt a waiting command as Ctrl-C does, so that every ``with`` block cleans up."""
+"""What SIGTERM and Ctrl-C do to a command."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import FrameType
 
 
 @contextmanager
-def sigterm_as_interrupt() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM inside the block; only in the main thread."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def signals_handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Have ``handler`` called on SIGTERM and SIGINT inside the block; only in the main thread.
+
+    One that the process was started to ignore, as a shell does with SIGINT in the background, stays ignored.
+    """
+    numbers = [each for each in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {each: signal.signal(each, handler) for each in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def signals_as_interrupt() -> AbstractContextManager[None]:
+    """Interrupt a waiting command by KeyboardInterrupt, so that every ``with`` block cleans up."""
+    return signals_handled(signal.default_int_handler)

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -190,6 +191,27 @@ def test_sigterm_before_the_loop_runs_ends_it_quietly(tmp_path: Path, eos_client
     command.wait_for((tmp_path / "here").exists, "import")
     assert command.terminate() == 0
     assert command.err == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("module", ["cli.app", "config"])
+@pytest.mark.parametrize(
+    ("command", "status"), [("redrive", 0), ("tail", 0), ("run", 0), ("doctor", 130), ("demo", 130)]
+)
+def test_a_signal_while_the_program_is_loaded_ends_it_without_a_word(
+    number: int, module: str, command: str, status: int
+) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == 'eos_client.{module}': os.kill(os.getpid(), {number})\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        f"sys.meta_path.insert(0, Finder()); sys.argv = ['eos-client', '{command}']\n"
+        "from eos_client.cli import main; main()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (status, "", "")
 
 
 @pytest.fixture

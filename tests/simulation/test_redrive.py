@@ -261,7 +261,7 @@ def test_a_refusal_that_is_told_between_two_letters_of_a_transaction_is_as_good(
     ("option", "name"), [("topic", "__consumer_offsets"), ("topic", "^orders"), ("target", "a b"), ("target", "__x")]
 )
 def test_a_name_that_no_topic_of_records_has_is_a_wrong_command_line(option: str, name: str):
-    asked = {"topic": DEAD, option: name}
+    asked: dict[str, Any] = {"topic": DEAD, option: name}
     with pytest.raises(CommandLineError, match=re.escape(repr(name))):
         redrive_letters(RedriveOptions(bootstrap_servers="127.0.0.1:1", group_id="redrive", **asked))
 
@@ -331,7 +331,7 @@ def test_a_run_after_one_that_was_killed_waits_for_its_member_and_its_transactio
 def test_a_transaction_that_stays_open_for_longer_than_one_of_its_own_may_is_named():
     redrive = RedriveStage(b"a")
     killed_before_its_commit(redrive, timeout_s=900)
-    with pytest.raises(ClusterUnavailableError, match="the group redrive has not told .* transaction .* still open"):
+    with pytest.raises(ClusterUnavailableError, match=r"the group redrive has not told .* transaction .* still open"):
         redrive.run()
     assert redrive.values() == [b"a"]
 
