@@ -68,17 +68,20 @@ def redriven(letter: Record, target: str | None) -> OutputRecord:
     """
     own, as_bytes = _parted(letter.headers() or [])
     told = {name: _text(value) for name, value in as_bytes.items()}
-    topic, partition, offset = map(told.get, _ORIGIN)
+    topic, partition = told.get("eos.topic"), told.get("eos.partition")
     if "eos.omitted" in told:
         raise ValueError(f"of the record its {told['eos.omitted']} did not fit into the letter and was left out")
     if target is None and topic is None:
         raise ValueError("it has no header eos.topic, so it is no dead letter, or was written by something else")
+    if (target or topic) == letter.topic():
+        raise ValueError(f"{letter.topic()} is the topic of the letters itself: send it to another one by --to")
     if target is None:
         _require_target(str(topic), partition)
     own, before = _without_history(own)
+    origin = "{}[{}]@{}".format(*(told.get(name, "?") for name in _ORIGIN))
     history = {
         "eos.redrives": str(_number("eos.redrives", _text(before.get("eos.redrives", b"0"))) + 1),
-        "eos.redriven.origin": before.get("eos.redriven.origin", f"{topic}[{partition}]@{offset}"),
+        "eos.redriven.origin": before.get("eos.redriven.origin", origin),
         "eos.redriven.error": as_bytes.get("eos.error", b""),
     }
     return OutputRecord(

@@ -397,6 +397,23 @@ def test_a_letter_without_a_partition_goes_to_a_topic_that_is_named():
     assert dict(redrive.run(target=SINK).sent) == {SINK: 1}
 
 
+def test_what_a_letter_does_not_tell_of_its_origin_is_a_question_mark():
+    redrive = RedriveStage()
+    redrive.write_letters((b"a", {"eos.offset": ""}))
+    redrive.run()
+    assert dict(redrive.cluster.read(SOURCE)[-1].headers)["eos.redriven.origin"] == b"orders[0]@?"
+
+
+@pytest.mark.parametrize("options", [{}, {"target": DEAD}])
+def test_a_letter_is_not_sent_to_the_topic_of_the_letters_where_it_would_be_none_any_more(options: dict[str, str]):
+    redrive = RedriveStage()
+    redrive.write_letters((b"a", {"eos.topic": DEAD}))
+    (why,) = redrive.run(**options).refused
+    assert "orders.dead is the topic of the letters itself" in why
+    before, after = redrive.cluster.read(DEAD)
+    assert after.headers == before.headers
+
+
 @pytest.mark.parametrize("none", ["-1", "0", ""])
 def test_a_record_without_a_timestamp_of_its_own_gets_the_time_at_which_it_is_sent(none: str):
     redrive = RedriveStage()
