@@ -38,13 +38,13 @@ def _main() -> None:
             file=sys.stderr,
         )
         sys.exit(_EXTRA_MISSING)
-    with _stderr_that_may_be_closed_or_full():
+    with _streams_that_may_be_closed_or_full():
         app(prog_name="eos-client")
 
 
 @contextmanager
-def _stderr_that_may_be_closed_or_full() -> Iterator[None]:
-    """Keep the work and the exit status of the body where what it says on stderr cannot be written."""
+def _streams_that_may_be_closed_or_full() -> Iterator[None]:
+    """Keep the work and the exit status of the body where what it says cannot be written."""
     if sys.stderr is None:  # closed before the start
         while os.open(os.devnull, os.O_RDWR) < _STDERR:  # or else a connection gets this number, and librdkafka's lines
             pass
@@ -52,7 +52,8 @@ def _stderr_that_may_be_closed_or_full() -> Iterator[None]:
     try:
         yield
     finally:
-        try:
-            sys.stderr.flush()
-        except OSError:  # the interpreter would flush it again, and end with a status of its own
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            try:
+                stream.flush()
+            except OSError:  # noqa: PERF203  the interpreter would flush it again, and end with a status of its own
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

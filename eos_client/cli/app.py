@@ -402,10 +402,15 @@ def doctor(  # noqa: PLR0913, PLR0917  each parameter is an option
         report(diagnose(options), _console(), as_json=as_json)
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704  rich calls it where it has caught the error, and would end with status 1
+
+
 def _console() -> Console:
     """Return a console that folds no table where there is no terminal to measure."""
-    console = Console()
-    return console if console.is_terminal else Console(width=max(console.width, _PIPE_WIDTH))
+    console = _Console()
+    return console if console.is_terminal else _Console(width=max(console.width, _PIPE_WIDTH))
 
 
 @contextmanager

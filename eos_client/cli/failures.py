@@ -5,6 +5,7 @@ One table, :data:`EXIT_CODES`, is the only place where a kind of error becomes a
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Iterator
@@ -51,7 +52,10 @@ class ExitCode(IntEnum):
     EXTRA_MISSING = 13, "a package of an extra is missing: pip install 'eos-client[cli]', for txn 'eos-client[cli,ops]'"
     NOT_AUTHENTICATED = 14, "the brokers refuse the credentials, or a certificate: correct them, then start again"
     LETTERS_REFUSED = 15, "redrive: a dead letter cannot be sent back; it stays, and the others were sent"
-    LOG_READER_GONE = 16, "the reader of stderr has gone, so nobody watches the command and it stopped: start it again"
+    OUTPUT_LOST = (
+        16,
+        "what it says is lost: the reader of stderr or of a result has gone, or stdout is full: start again",
+    )
     LETTERS_WAIT = 17, "redrive: letters stand behind an open transaction: start again when it has ended"
     INTERRUPTED = 130, "stopped by a signal before the result: a demo's verdict, what doctor, topic or txn has to say"
 
@@ -80,7 +84,11 @@ class LettersRefusedError(errors.EosError):
     """Some dead letters cannot be sent back: look at them, and write their records anew from elsewhere."""
 
 
-class LogReaderGoneError(errors.EosError):
+class OutputLostError(errors.EosError):
+    """What the command has found or done could not be written to stdout: start it again with room for it."""
+
+
+class LogReaderGoneError(OutputLostError):
     """Nobody reads stderr any more, so the command stopped as by SIGTERM: start it again with a reader."""
 
 
@@ -95,7 +103,7 @@ EXIT_CODES: tuple[tuple[type[errors.EosError], ExitCode], ...] = (
     (TransformExitedError, ExitCode.TRANSFORM_RAISED),
     (NotExactlyOnceError, ExitCode.NOT_EXACTLY_ONCE),
     (LettersRefusedError, ExitCode.LETTERS_REFUSED),
-    (LogReaderGoneError, ExitCode.LOG_READER_GONE),
+    (OutputLostError, ExitCode.OUTPUT_LOST),
     (LettersWaitError, ExitCode.LETTERS_WAIT),
     (errors.ConfigurationError, ExitCode.CONFIGURATION),
     (errors.AuthenticationError, ExitCode.NOT_AUTHENTICATED),
@@ -121,6 +129,9 @@ def exit_code_table() -> str:
     return "\n".join(f"{code.value:>4}  {code.description}" for code in ExitCode)
 
 
+_STREAM_ERRORS = frozenset({errno.EPIPE, errno.ENOSPC})
+
+
 @contextmanager
 def failures_reported(*, verbose: bool, as_json: bool = False) -> Iterator[None]:
     """Turn an error of the body into one message on stderr and an exit status.
@@ -131,10 +142,21 @@ def failures_reported(*, verbose: bool, as_json: bool = False) -> Iterator[None]
     """
     try:
         yield
+        print(end="", flush=True)
     except Exception as error:  # the outermost frame: every error becomes a status
-        code = exit_code_of(error)
-        _report(error, code, verbose=verbose, as_json=as_json)
+        named = _named(error)
+        code = exit_code_of(named)
+        _report(named, code, verbose=verbose, as_json=as_json)
         raise SystemExit(code) from error
+
+
+def _named(error: Exception) -> Exception:
+    """Name the error of a stream that nobody reads or that is full: no file has a name in it."""
+    if isinstance(error, OSError) and error.errno in _STREAM_ERRORS and error.filename is None:
+        lost = OutputLostError(f"stdout cannot be written: {error.strerror}. What the command has done is done")
+        lost.__cause__ = error
+        return lost
+    return error
 
 
 def _report(error: BaseException, code: ExitCode, *, verbose: bool, as_json: bool) -> None:

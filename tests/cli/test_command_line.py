@@ -235,6 +235,26 @@ def test_a_worker_whose_log_reader_has_gone_stops_with_a_status_of_its_own(tmp_p
 
 
 @pytest.mark.usefixtures("buffered_stderr")
+@pytest.mark.parametrize("stdout", [">/dev/full", "| true"])
+@pytest.mark.parametrize("prints", ["print('result')", "_console().print('result')", "print('result'); 1 / 0"])
+def test_a_result_that_cannot_be_written_is_named_with_a_status_of_its_own(stdout: str, prints: str) -> None:
+    code = (
+        "import sys, time\n"
+        "from eos_client.cli import main\n"
+        "from eos_client.cli.app import _console\n"
+        f"def tell(*_): time.sleep(0.3); {prints}\n"
+        "sys.modules['eos_client.cli.app'].create_topics = tell\n"
+        "sys.argv = ['eos-client', 'topic', 'create', 'orders', '--bootstrap', '127.0.0.1:1']; main()\n"
+    )
+    line = f'"$0" -c "$1" {stdout}; exit ${{PIPESTATUS[0]}}'
+    ended = subprocess.run(["bash", "-c", line, sys.executable, code], capture_output=True, text=True, check=False)
+    fails = "1 / 0" in prints
+    assert ended.returncode == (1 if fails else 16)
+    (told,) = ended.stderr.splitlines()
+    assert ("ZeroDivisionError" if fails else "eos-client: stdout cannot be written: ") in told
+
+
+@pytest.mark.usefixtures("buffered_stderr")
 @pytest.mark.parametrize("stderr", ["2>&-", "<&- >&- 2>&-", "2>/dev/full"])
 @pytest.mark.parametrize(
     ("arguments", "status"),
