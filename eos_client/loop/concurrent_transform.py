@@ -18,7 +18,7 @@ Taking = Callable[[Any], Any]
 
 
 class _ExitError(BaseException):
-    """Carries SystemExit or KeyboardInterrupt past asyncio, which would let them out of the event loop at once."""
+    """Carries what ends a batch past asyncio, which would let SystemExit out of the event loop at once."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -148,11 +148,18 @@ class ConcurrentTransform:
                     except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
                         made[id(record)] = error
                         return
+                    except asyncio.CancelledError as error:
+                        raise _ExitError(error) from error  # a task that is only cancelled ends no wait for the others
 
-        tasks = [asyncio.ensure_future(run_in_order(group)) for group in _by_key(records)]
+        groups = _by_key(records)
+        tasks = [asyncio.ensure_future(run_in_order(group)) for group in groups]
         try:
-            await asyncio.gather(*tasks)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
         except BaseException:
+            for group in groups:
+                group.clear()  # a coroutine that catches its cancellation begins no other record
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

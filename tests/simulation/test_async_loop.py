@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ TURNS = 10
 """Of the event loop, in which a cancellation would have come through."""
 CLEANING_UP_S = 0.05
 """What a cancelled transform takes: longer than an abort."""
+STUBBORN_S = 2.0
+"""What a transform that catches its cancellation would take otherwise."""
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "asyncio.md").read_text(encoding="utf-8")
 (SHOWN,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
@@ -286,6 +289,50 @@ def test_a_transform_that_awaits_what_others_have_cancelled_ends_the_loop_and_no
     with pytest.raises(FatalClientError, match="nobody has cancelled the loop"):
         job.run()
     assert not cluster.committed("billing")
+
+
+class Stubborn:
+    """A transform that goes on when it is cancelled; a record with the key ``exit`` raises SystemExit."""
+
+    def __init__(self) -> None:
+        self.begun: list[bytes] = []
+        self.have_begun = asyncio.Event()
+
+    async def __call__(self, record: Any) -> list[bytes]:
+        self.begun.append(record.value())
+        if len(self.begun) == 3:
+            self.have_begun.set()
+        await self.have_begun.wait()
+        if record.key() == b"exit":
+            raise SystemExit(3)
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(STUBBORN_S)
+        return [record.value()]
+
+
+@pytest.mark.parametrize("third", ["c", "exit"])
+def test_once_a_batch_is_cancelled_no_other_record_of_it_begins_though_a_coroutine_catches_that(
+    cluster: SimulatedCluster, third: str
+) -> None:
+    async def until_it_ends(loop: AsyncExactlyOnceLoop) -> None:
+        with suppress(SystemExit):
+            await loop.run()
+
+    async def main() -> list[bytes]:
+        stubborn = Stubborn()
+        running = asyncio.create_task(until_it_ends(Job(cluster, stubborn).loop))
+        await asyncio.wait_for(stubborn.have_begun.wait(), WAIT_S)
+        for _ in range(2 if third == "c" else 0):
+            running.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait([running], timeout=WAIT_S)
+        for _turn in range(TURNS):
+            await asyncio.sleep(0)
+        return stubborn.begun
+
+    keyed(cluster, [b"a", b"b", third.encode()] * 2)
+    assert asyncio.run(main()) == [b"a-0", b"b-1", b"%s-2" % third.encode()]
+    assert (cluster.values("invoices"), cluster.committed("billing")) == ([], {})
 
 
 class Exits:
