@@ -26,11 +26,26 @@ from eos_client.observe import Counters, EventHook, log_event
 from eos_client.ports import AsyncBatchTransform, AsyncTransform, ClientLibrary
 
 _CANCELLED = "the task that runs the loop was cancelled"
+_RUN_CLOSED = "the coroutine of run() was closed"
+_EVENT_LOOP_CLOSED = "the event loop of run() was closed"
 _CANCELLED_INSIDE = (
     "a coroutine of the transform was cancelled, or awaited a task that was, but nobody has cancelled the loop. Its "
     "transaction was aborted, and nothing of it is visible: catch CancelledError where the transform awaits what "
     "others may cancel, and start again."
 )
+
+
+class _LoopInThread(ExactlyOnceLoop[Any, Any]):
+    """The loop in its own thread, which ends when the event loop of its transform was closed."""
+
+    event_loop: EventLoopThread
+
+    def _turn(self) -> None:
+        try:
+            super()._turn()
+        finally:
+            if self.event_loop.is_closed:
+                self.stop(_EVENT_LOOP_CLOSED)
 
 
 class AsyncExactlyOnceLoop:
@@ -67,9 +82,8 @@ class AsyncExactlyOnceLoop:
         if transform_batch is not None:
             check_transform("transform_batch", transform_batch, takes_batches=True, may_be_async=True)
             given["transform_batch"] = AwaitedBatch(transform_batch, event_loop, read, take)
-        self._loop: ExactlyOnceLoop[Any, Any] = ExactlyOnceLoop(
-            config, topics, **given, output_topic=output_topic, hook=hook, clients=clients
-        )
+        self._loop = _LoopInThread(config, topics, **given, output_topic=output_topic, hook=hook, clients=clients)
+        self._loop.event_loop = event_loop
 
     @property
     def counters(self) -> Counters:
@@ -107,6 +121,10 @@ class AsyncExactlyOnceLoop:
                     self._event_loop.cancel()
                 self._loop.stop(_CANCELLED)
                 cancelled = cancelled or error
+            except GeneratorExit:
+                self._loop.stop(_RUN_CLOSED)
+                self._event_loop.cancel()
+                raise
         try:
             running.result()
         except asyncio.CancelledError as error:

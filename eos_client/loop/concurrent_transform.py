@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterable, Callable, Coroutine, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError, Future, TimeoutError  # noqa: A004  # Python 3.10 has two of them
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from eos_client.errors import shown
@@ -15,6 +16,7 @@ from eos_client.ports import AsyncTransform, Output
 _Result = TypeVar("_Result")
 Reading = Callable[[Any], Any]
 Taking = Callable[[Any], Any]
+_LOOK_S = 0.5
 
 
 class _ExitError(BaseException):
@@ -36,19 +38,30 @@ class EventLoopThread:
         """Let coroutines run in the event loop that is running now."""
         self._event_loop = asyncio.get_running_loop()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the event loop was closed: nothing that is awaited there ever ends."""
+        return self._event_loop is not None and self._event_loop.is_closed()
+
     def wait_for(self, coroutine: Coroutine[Any, Any, _Result]) -> _Result:
         """Run ``coroutine`` there and return what it returns.
 
-        Raises asyncio's CancelledError when it was cancelled, and after ``cancel``: that one is no Exception, which
-        would be taken for the failure of a record. SystemExit and KeyboardInterrupt of a transform are raised here.
+        Raises asyncio's CancelledError when it was cancelled, after ``cancel``, and when the event loop was closed:
+        that one is no Exception, which would be taken for the failure of a record. SystemExit and KeyboardInterrupt of
+        a transform are raised here.
         """
-        if self._event_loop is None or self._is_cancelled:
+        if self._event_loop is None or self._is_cancelled or self.is_closed:
             coroutine.close()
             raise asyncio.CancelledError
         running: Future[_Result] = asyncio.run_coroutine_threadsafe(coroutine, self._event_loop)
         self._running = running
         if self._is_cancelled:  # meanwhile
             running.cancel()
+        while not running.done():
+            if self.is_closed:
+                raise asyncio.CancelledError
+            with suppress(TimeoutError, CancelledError):  # of this wait: what the coroutine has raised is returned
+                running.exception(_LOOK_S)
         try:
             return running.result()
         except CancelledError as error:
@@ -60,7 +73,7 @@ class EventLoopThread:
     def cancel(self) -> None:
         """Cancel the coroutine that is running, and run no more."""
         self._is_cancelled = True
-        if self._running is not None:
+        if self._running is not None and not self.is_closed:
             self._running.cancel()
 
 

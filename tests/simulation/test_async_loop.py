@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import re
 import signal
 import threading
@@ -23,7 +24,7 @@ from eos_client.integration.probes import ProbeServer
 from eos_client.observe import LoopStopped, RecordDeadLettered
 from eos_client.testing import SimulatedCluster
 from tests.simulation.conftest import Job
-from tests.support.waiting import WAIT_S
+from tests.support.waiting import TICK_S, WAIT_S, wait_for
 
 TURNS = 10
 """Of the event loop, in which a cancellation would have come through."""
@@ -289,6 +290,47 @@ def test_a_transform_that_awaits_what_others_have_cancelled_ends_the_loop_and_no
     with pytest.raises(FatalClientError, match="nobody has cancelled the loop"):
         job.run()
     assert not cluster.committed("billing")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of the coroutines that were left there
+@pytest.mark.parametrize("orders", [[b"1"], []], ids=["in a batch", "idle"])
+@pytest.mark.parametrize("closed", ["the event loop of run() was closed", "the coroutine of run() was closed"])
+def test_a_loop_whose_event_loop_or_run_was_closed_ends_and_leaves_the_group(
+    cluster: SimulatedCluster, closed: str, orders: list[bytes]
+) -> None:
+    is_there, is_closed = threading.Event(), threading.Event()
+
+    async def never_ends(_record: Any) -> None:
+        is_there.set()
+        await asyncio.sleep(WAIT_S)
+
+    def stays_idle() -> None:
+        is_there.set()
+        is_closed.wait(WAIT_S)
+
+    if orders:
+        cluster.write("orders", orders)
+    else:
+        cluster.after(20, stays_idle)
+    job = Job(cluster, never_ends)
+    assert health_after(job, is_there, is_closed, closed).reasons == (f"The loop has ended: {closed}.",)
+    assert (cluster.values("invoices"), cluster.committed("billing")) == ([], {})
+    gc.collect()
+
+
+def health_after(job: Job, is_there: threading.Event, is_closed: threading.Event, closed: str) -> LoopHealth:
+    event_loop = asyncio.new_event_loop()
+    coroutine = job.loop.run()
+    running = event_loop.create_task(coroutine)
+    wait_for(is_there.is_set, "a loop at work", lambda: event_loop.run_until_complete(asyncio.sleep(TICK_S)))
+    if "coroutine" in closed:
+        coroutine.close()
+        event_loop.run_until_complete(asyncio.sleep(TICK_S))
+    event_loop.close()
+    is_closed.set()
+    wait_for(lambda: not job.loop.health().live, "the end of the loop")
+    assert not running.done()
+    return job.loop.health()
 
 
 class Stubborn:
