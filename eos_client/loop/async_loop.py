@@ -21,7 +21,7 @@ from eos_client.loop.concurrent_transform import AwaitedBatch, ConcurrentTransfo
 from eos_client.loop.exactly_once_loop import ExactlyOnceLoop
 from eos_client.loop.record_failures import as_given
 from eos_client.loop.serialised_records import reader, writer
-from eos_client.loop.transform_check import check_transform
+from eos_client.loop.transform_check import one_transform
 from eos_client.observe import Counters, EventHook, log_event
 from eos_client.ports import AsyncBatchTransform, AsyncTransform, ClientLibrary
 
@@ -73,15 +73,14 @@ class AsyncExactlyOnceLoop:
                 f"concurrency_max={concurrency_max!r} must be a whole number of at least 1, which transforms one "
                 "record after another."
             )
+        function = one_transform(transform, transform_batch, may_be_async=True)
         event_loop = self._event_loop = EventLoopThread()
         read, take = reader(config), writer(config, output_topic) or as_given
         given: dict[str, Any] = {}
         if transform is not None:
-            check_transform("transform", transform, takes_batches=False, may_be_async=True)
-            given["transform"] = ConcurrentTransform(transform, event_loop, concurrency_max, read, take)
-        if transform_batch is not None:
-            check_transform("transform_batch", transform_batch, takes_batches=True, may_be_async=True)
-            given["transform_batch"] = AwaitedBatch(transform_batch, event_loop, read, take)
+            given["transform"] = ConcurrentTransform(function, event_loop, concurrency_max, read, take)
+        else:
+            given["transform_batch"] = AwaitedBatch(function, event_loop, read, take)
         self._loop = _LoopInThread(config, topics, **given, output_topic=output_topic, hook=hook, clients=clients)
         self._loop.event_loop = event_loop
 

@@ -31,7 +31,7 @@ from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
 from eos_client.loop.serialised_records import with_serialisers
 from eos_client.loop.stop_signals import StopSignals
 from eos_client.loop.transaction_size import RepeatedAborts, TransactionSize
-from eos_client.loop.transform_check import check_transform
+from eos_client.loop.transform_check import one_transform
 from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event, safe_hook
 from eos_client.ports import BatchTransform, ClientLibrary, K_co, V_co
 
@@ -107,7 +107,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         hook: EventHook = log_event,
         clients: ClientLibrary = CONFLUENT_KAFKA,
     ) -> None:
-        given = _one_transform(transform, transform_batch)
+        given = one_transform(transform, transform_batch)
         self.config = config
         self.counters = Counters()
         self._topics = _checked_topics(topics, config.dead_letter_topic)
@@ -527,18 +527,6 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
 
 _RUNS = Calls(ExactlyOnceLoop.run)
-
-
-def _one_transform(transform: Any, transform_batch: Any) -> Any:
-    given = [each for each in (transform, transform_batch) if each is not None]
-    if len(given) != 1:
-        raise errors.ConfigurationError(
-            f"transform={transform!r} and transform_batch={transform_batch!r}: give the loop one of the two, a "
-            "function of one record or a function of a list of records."
-        )
-    takes_batches = transform is None
-    check_transform("transform_batch" if takes_batches else "transform", given[0], takes_batches=takes_batches)
-    return given[0]
 
 
 def _checked_output_topic(output_topic: str | None) -> str | None:

@@ -291,8 +291,8 @@ def require_no_awaitable(given: Any, said: str) -> None:
         given.close()  # or Python warns that nobody awaits it
     if any(hasattr(given, name) for name in _OF_AWAITABLES):
         raise TransformUnfitError(
-            f"{said}, and is not awaited: make it a plain function or generator, or await it in an async one and give "
-            "that to AsyncExactlyOnceLoop. No record was given up."
+            f"{said}, and is not awaited: make it a plain function or generator, or await what it makes in an async "
+            "one, which AsyncExactlyOnceLoop takes. No record was given up."
         )
 
 

@@ -9,10 +9,18 @@ from typing import Any
 from eos_client.errors import ConfigurationError
 
 
-def check_transform(name: str, transform: Any, *, takes_batches: bool, may_be_async: bool = False) -> None:
-    """Raise ConfigurationError where the loop cannot call ``transform``, which it was given as ``name``."""
-    if unfit := why_unfit(transform, takes_batches=takes_batches, may_be_async=may_be_async):
-        raise ConfigurationError(f"{name}={transform!r}{unfit}")
+def one_transform(transform: Any, transform_batch: Any, *, may_be_async: bool = False) -> Any:
+    """Return the one of the two that was given; raises ConfigurationError where the loop cannot call it."""
+    given = [each for each in (transform, transform_batch) if each is not None]
+    if len(given) != 1:
+        raise ConfigurationError(
+            f"transform={transform!r} and transform_batch={transform_batch!r}: give the loop one of the two, a "
+            "function of one record or a function of a list of records."
+        )
+    name = "transform_batch" if transform is None else "transform"
+    if unfit := why_unfit(given[0], takes_batches=transform is None, may_be_async=may_be_async):
+        raise ConfigurationError(f"{name}={given[0]!r}{unfit}")
+    return given[0]
 
 
 def why_unfit(transform: Any, *, takes_batches: bool, may_be_async: bool = False) -> str:

@@ -182,6 +182,25 @@ def test_a_plain_function_is_told_where_it_belongs_and_no_record_is_given_up(
     assert cluster.committed() == {}
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("made", [returned, yielded])
+def test_an_async_function_that_returns_what_nobody_awaits_is_told_to_await_it(
+    cluster: SimulatedCluster, made: Any
+) -> None:
+    async def price(record: Any) -> Any:
+        return made(record)
+
+    cluster.write("orders", values(1))
+    with pytest.raises(ConfigurationError, match=r"is not awaited: .* await what it makes in an async one"):
+        Job(cluster, price, on_error="skip").run()
+    assert cluster.committed() == {}
+
+
+def test_two_transforms_are_named_as_they_were_given(cluster: SimulatedCluster) -> None:
+    with pytest.raises(ConfigurationError, match=r"transform=<function returned .* transform_batch=<function yielded "):
+        Job(cluster, returned, transform_batch=yielded)
+
+
 @pytest.mark.parametrize(("given", "words"), [({"concurrency_max": 0}, "concurrency_max=0"), ({}, "one of the two")])
 def test_what_the_loop_cannot_be_built_with_is_named(
     cluster: SimulatedCluster, given: dict[str, Any], words: str
@@ -330,7 +349,8 @@ def health_after(job: Job, is_there: threading.Event, is_closed: threading.Event
     is_closed.set()
     wait_for(lambda: not job.loop.health().live, "the end of the loop")
     assert not running.done()
-    return job.loop.health()
+    health: LoopHealth = job.loop.health()
+    return health
 
 
 class Stubborn:
