@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import threading
 from typing import Any
 
@@ -120,6 +122,28 @@ def test_a_transform_that_does_not_return_makes_the_loop_dead_and_is_seen_from_a
         released.set()
         runner.join(30)
     assert watched.cluster.values(SINK) == [b"1"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_in_a_forked_child_a_loop_is_not_live_while_it_is_in_the_parent(simulated_cluster: Any) -> None:
+    watched = Watched(simulated_cluster)
+    answers, says = multiprocessing.get_context("fork").Pipe(duplex=False)
+
+    def ask_a_child() -> None:
+        if os.fork() == 0:
+            says.send(watched.loop.health())
+            os._exit(0)
+        os.wait()
+        watched.look("in the parent")
+
+    watched.cluster.after(20.0, ask_a_child)
+    watched.cluster.after(21.0, watched.loop.stop)
+    watched.loop.run()
+    child = answers.recv()
+    assert (child.live, child.ready, watched.seen["in the parent"].ready) == (False, False, True)
+    (reason,) = child.reasons
+    assert "does not run in this process, which was forked" in reason
 
 
 @pytest.mark.parametrize(

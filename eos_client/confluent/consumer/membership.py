@@ -74,6 +74,11 @@ class Membership:
         return self._listener is not None
 
     @property
+    def is_a_parents(self) -> bool:
+        """Whether this process was forked later than the consumer was built, and only has a copy of it."""
+        return self._ownership.is_a_parents
+
+    @property
     def stays_a_member(self) -> bool:
         """Whether a classic group keeps this member's place until it comes back (KIP-345)."""
         return not self.is_member_epoch and "group.instance.id" in self._library.settings
@@ -166,7 +171,7 @@ class Membership:
     def leave_if_dropped(self) -> None:
         """Leave the group of a consumer that was dropped without close(); not in the thread that collects garbage."""
         is_real_member = self._listener is not None and self._library.is_real
-        if is_real_member and not (self.is_closed or self._ownership.is_a_parents or sys.is_finalizing()):
+        if is_real_member and not (self.is_closed or self.is_a_parents or sys.is_finalizing()):
             self._leave_unclosed()
 
     # -- around the calls into the library ---------------------------------------------------------------------------
