@@ -162,7 +162,9 @@ def test_what_an_async_transform_gives_without_awaiting_it_ends_its_loop_too(inn
     given: dict[str, Any] = {"transform_batch" if takes_batches else "transform": transform}
     loop = AsyncExactlyOnceLoop(config(on_error="skip"), ["orders"], **given, clients=cluster)
     cluster.after(60, loop.stop)
-    with pytest.raises(ConfigurationError, match="is not awaited: make it a plain function or generator, or await what"):
+    with pytest.raises(
+        ConfigurationError, match="is not awaited: make it a plain function or generator, or await what"
+    ):
         asyncio.run(loop.run())
     assert cluster.committed() == {}
     gc.collect()

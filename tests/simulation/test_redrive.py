@@ -404,11 +404,11 @@ def test_what_a_letter_does_not_tell_of_its_origin_is_a_question_mark():
     assert dict(redrive.cluster.read(SOURCE)[-1].headers)["eos.redriven.origin"] == b"orders[0]@?"
 
 
-@pytest.mark.parametrize("options", [{}, {"target": DEAD}])
-def test_a_letter_is_not_sent_to_the_topic_of_the_letters_where_it_would_be_none_any_more(options: dict[str, str]):
+@pytest.mark.parametrize("target", [None, DEAD])
+def test_a_letter_is_not_sent_to_the_topic_of_the_letters_where_it_would_be_none_any_more(target: str | None):
     redrive = RedriveStage()
     redrive.write_letters((b"a", {"eos.topic": DEAD}))
-    (why,) = redrive.run(**options).refused
+    (why,) = redrive.run(target=target).refused
     assert "orders.dead is the topic of the letters itself" in why
     before, after = redrive.cluster.read(DEAD)
     assert after.headers == before.headers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
@@ -107,7 +108,7 @@ def test_a_driver_whose_lease_ended_takes_it_again_where_no_newer_one_has_come(l
 
 
 def test_the_seconds_of_a_step_are_those_of_all_attempts(monkeypatch):
-    monkeypatch.setattr(driver_run.time, "perf_counter", iter([0.0, 3.0, 4.0, 6.0]).__next__)
+    monkeypatch.setattr(time, "perf_counter", iter([0.0, 3.0, 4.0, 6.0]).__next__)
     clock = driver_run._Clock()
     for step in ("job", "renewal", "job"):
         clock.lap(step)
