@@ -525,6 +525,14 @@ class EosConfig(Generic[K_co, V_co]):
                 f"transform_attempts_max={self.transform_attempts_max} beside transform_retry: give one of them; "
                 f"stop=tenacity.stop_after_attempt({self.transform_attempts_max}) means the same."
             )
+        self._check_parts_of(policy)
+        if limit_s is None and longest_wait_s(policy, self._poll_limit_ms / 1000) is None:
+            raise ConfigurationError(
+                "how long transform_retry may wait is not known beforehand, because its waits are random or depend on "
+                "the failure. Say how long they may take for one record, for example transform_retry_limit_s=30."
+            )
+
+    def _check_parts_of(self, policy: tenacity.Retrying) -> None:
         if policy.retry_error_callback is not None:
             raise ConfigurationError(
                 f"transform_retry has retry_error_callback={shown(policy.retry_error_callback)}, but what becomes of a "
@@ -540,11 +548,6 @@ class EosConfig(Generic[K_co, V_co]):
             raise ConfigurationError(
                 "transform_retry never stops and does not wait: it would call the transform for one record for ever. "
                 "Give it a stop, for example stop=tenacity.stop_after_attempt(3)."
-            )
-        if limit_s is None and longest_wait_s(policy, self._poll_limit_ms / 1000) is None:
-            raise ConfigurationError(
-                "how long transform_retry may wait is not known beforehand, because its waits are random or depend on "
-                "the failure. Say how long they may take for one record, for example transform_retry_limit_s=30."
             )
 
     @property

@@ -90,9 +90,7 @@ def test_what_is_no_consumed_record_is_refused_by_name(stage, taken):
     producer, consumer = stage.producer(), stage.subscribed()
     with producer.transaction(consumer) as txn:
         first, _second = stage.collect(consumer, 2)
-        with pytest.raises(
-            TypeError, match=rf"dead_letter\(\) takes a record that was consumed, not {type(taken).__name__}"
-        ):
+        with pytest.raises(TypeError, match=f"takes a record that was consumed, not {type(taken).__name__}"):
             txn.dead_letter(taken, CAUSE, topic=DEAD)
         txn.dead_letter(first, CAUSE, topic=DEAD)
     assert txn.outcome is Outcome.COMMITTED
