@@ -73,7 +73,7 @@ class TransformLoadError(errors.EosError):
 
 
 class TransformExitedError(errors.EosError):
-    """The transform called ``sys.exit``: let it raise an exception instead, and stop the program by a signal."""
+    """The transform raised what is no Exception, as ``sys.exit`` does: let it raise one, and stop by a signal."""
 
 
 class NotExactlyOnceError(errors.EosError):

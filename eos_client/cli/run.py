@@ -14,6 +14,7 @@ from eos_client.cli.logs import LOG_LEVEL_CRITICAL, ClientErrors
 from eos_client.cli.progress import LoopProgress
 from eos_client.cli.transform_file import load_transform
 from eos_client.config import EosConfig
+from eos_client.errors import shown
 from eos_client.integration.probes import ProbeServer
 from eos_client.loop import ExactlyOnceLoop
 from eos_client.observe import Event, LoopStarted, log_event
@@ -42,7 +43,7 @@ def run_loop(
 
     :param health_at: the host and the port of the health endpoint; port None: there is none.
     :raises TransformLoadError: FILE.py:FUNC cannot be used.
-    :raises TransformExitedError: the transform called ``sys.exit``.
+    :raises TransformExitedError: the transform called ``sys.exit``, or raised something else that is no Exception.
     :raises EosError: as ``ExactlyOnceLoop.run`` and `ProbeServer` do.
     """
     transform = load_transform(reference, takes_batches=takes_batches)
@@ -63,10 +64,12 @@ def run_loop(
             progress.watch(loop.counters.as_dict),
         ):
             loop.run()
-    except SystemExit as error:
+    except BaseException as error:
+        if isinstance(error, Exception) or not (places := getattr(error, "__notes__", ())):
+            raise  # a KeyboardInterrupt of Ctrl-C among them
         raise TransformExitedError(
-            f"the transform called sys.exit({error.code!r}); its transaction was aborted and nothing of it is visible. "
-            "Let it raise an exception for a record that fails; SIGTERM and Ctrl-C stop this program"
+            f"{shown(error)} was raised {places[-1]}; its transaction was aborted and nothing of it is visible. Let "
+            "the transform raise an Exception for a record that fails; SIGTERM and Ctrl-C stop this program"
         ) from error
 
 

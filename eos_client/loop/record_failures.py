@@ -272,6 +272,18 @@ def _transform_error(record: Record, error: BaseException) -> TransformError:
     return TransformError(*_key_of(record), error)
 
 
+def note_place(error: BaseException, records: Sequence[Record | None]) -> None:
+    """Note on ``error``, which comes out of the loop as it is, at which of ``records`` the transform was.
+
+    As ``add_note`` does, which Python 3.10 lacks. None: it was not called yet.
+    """
+    if (first := records[0]) is not None:
+        topic, partition, offset = _key_of(first)
+        others = f" or one of {len(records) - 1} more" if len(records) > 1 else ""
+        place = f"while the transform was at the record {topic}[{partition}]@{offset}{others}"
+        vars(error).setdefault("__notes__", []).append(place)
+
+
 def no_outputs(made: Any) -> TypeError | None:
     """Return the error for a transform's result that is neither an output nor an iterable of them, else None.
 

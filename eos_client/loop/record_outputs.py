@@ -29,6 +29,7 @@ from eos_client.loop.record_failures import (
     as_given,
     each_output,
     no_outputs,
+    note_place,
     outputs_of,
     require_no_awaitable,
 )
@@ -180,6 +181,9 @@ class RecordOutputs:
         except Exception as error:  # noqa: BLE001  # whatever the application raises is the failure of some record
             self._as_consumed.put_back(*records)
             return error
+        except BaseException as error:
+            note_place(error, records)
+            raise
 
     def _write_each(self, records: Sequence[Any]) -> None:
         left = iter(records)
@@ -211,6 +215,9 @@ class RecordOutputs:
         except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
             self._write_all(outputs)
             self._write_substitute(record, no_outputs(made) or error)
+        except BaseException as error:
+            note_place(error, [record])
+            raise
         else:
             self._write_all(outputs)
 
@@ -333,6 +340,9 @@ class RecordOutputs:
             raise
         except Exception:  # noqa: BLE001  # a transform that raises was settled already
             return None
+        except BaseException as error:
+            note_place(error, [record])
+            raise
         return self._refusal_of_taken(_taken(outputs))
 
     def _refusal_of_taken(self, outputs: list[Any]) -> BaseException | None:

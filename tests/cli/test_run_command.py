@@ -1,9 +1,17 @@
-"""``eos-client run`` on a real broker."""
+"""``eos-client run`` on a real broker, and on the simulated cluster where a transform ends the process."""
 
+import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from eos_client import ExactlyOnceLoop
+from eos_client.cli.app import app
+from eos_client.cli.failures import ExitCode
 from eos_client.confluent.admin.topic_records import GroupOffsets
+from eos_client.testing import SimulatedCluster
 from tests.support.waiting import wait_for
 
 
@@ -126,8 +134,51 @@ def test_a_transform_that_ends_the_process_is_a_failure_and_not_a_success(
     cluster.load(source, [b"1"])
     worker = eos_client(*run_line(cluster, "leaves.py:leave", source, target))
     assert worker.wait() == 7
-    assert worker.err.splitlines()[-1].startswith("eos-client: the transform called sys.exit(0)")
+    assert worker.err.splitlines()[-1].startswith(
+        f"eos-client: SystemExit(0) was raised while the transform was at the record {source}[0]@0; its transaction"
+    )
     assert not committed(cluster, source).get(0)
+
+
+LEAVING = """
+class Own(BaseException): ...
+def kept(record): raise KeyboardInterrupt
+def left(record):
+    yield record.value()
+    raise KeyboardInterrupt
+def exited(record): raise SystemExit("bye")
+def closed(record): raise GeneratorExit
+def own(record): raise Own("it")
+def all_of(records): raise KeyboardInterrupt
+"""
+RAISED = {"exited": "SystemExit('bye')", "closed": "GeneratorExit()", "own": "Own('it')"}
+
+
+@pytest.mark.parametrize("more", [[], ["--log-format", "json"], ["--on-error", "skip", "--attempts", "2"]], ids=str)
+@pytest.mark.parametrize("name", ["kept", "left", "exited", "closed", "own", "all_of"])
+def test_whatever_a_transform_raises_without_a_signal_is_its_failure_and_names_the_record(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    more: list[str],
+) -> None:
+    cluster = SimulatedCluster(seed=1)
+    cluster.create_topic("orders")
+    cluster.create_topic("invoices")
+    cluster.write("orders", [b"1", b"2"])
+    monkeypatch.setattr("eos_client.cli.run.ExactlyOnceLoop", partial(ExactlyOnceLoop, clients=cluster))
+    (tmp_path / "leaves.py").write_text(LEAVING)
+    line = ["--bootstrap", "simulated:1", "--group", "g", "--from", "orders", "--to", "invoices", *more]
+    with pytest.raises(SystemExit) as ended:
+        app(["run", f"{tmp_path}/leaves.py:{name}", *line, *(["--batch"] if name == "all_of" else [])])
+    assert ended.value.code == ExitCode.TRANSFORM_RAISED
+    last = capsys.readouterr().err.splitlines()[-1]
+    said = json.loads(last)["message"] if last.startswith("{") else last
+    others = " or one of 1 more" if name == "all_of" else ""
+    raised = RAISED.get(name, "KeyboardInterrupt()")
+    assert f"{raised} was raised while the transform was at the record orders[0]@0{others}; " in said
+    assert (cluster.values("invoices"), cluster.committed()) == ([], {})
 
 
 def test_a_missing_input_topic_is_named(cluster: Any, upper_file: Path, eos_client: Any) -> None:
