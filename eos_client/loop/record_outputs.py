@@ -55,6 +55,8 @@ def _take(given: Iterable[Any], outputs: list[Any]) -> None:
 
     Of a record without anything else, its topic, value and key.
     """
+    if type(given) in NO_OUTPUTS:
+        raise TypeError(given)  # who catches it names it
     for output in given:
         if type(output) is bytes:
             outputs.append(output)
@@ -206,8 +208,6 @@ class RecordOutputs:
                         outputs.append((made.topic, made.value, made.key))
                     else:
                         outputs.append(as_given(made))
-                elif kind in NO_OUTPUTS:
-                    raise TypeError(made)  # noqa: TRY301  # the handler names it
                 elif made is not None:
                     _take(made, outputs)
         except NO_FAILURE_OF_A_RECORD:
