@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import tenacity
 
@@ -272,16 +272,20 @@ def _transform_error(record: Record, error: BaseException) -> TransformError:
     return TransformError(*_key_of(record), error)
 
 
-def note_place(error: BaseException, records: Sequence[Record | None]) -> None:
-    """Note on ``error``, which comes out of the loop as it is, at which of ``records`` the transform was.
+def is_failure(error: BaseException, records: Sequence[Record | None]) -> TypeGuard[Exception]:
+    """Return whether ``error``, which the transform of ``records`` has raised, is the failure of one of them.
 
-    As ``add_note`` does, which Python 3.10 lacks. None: it was not called yet.
+    What is no Exception comes out of the loop as it is, with a note of the first record (None: not even that one has
+    begun), as by ``add_note``, which Python 3.10 lacks.
     """
+    if isinstance(error, Exception):
+        return not isinstance(error, NO_FAILURE_OF_A_RECORD)
     if (first := records[0]) is not None:
         topic, partition, offset = _key_of(first)
         others = f" or one of {len(records) - 1} more" if len(records) > 1 else ""
         place = f"while the transform was at the record {topic}[{partition}]@{offset}{others}"
         vars(error).setdefault("__notes__", []).append(place)
+    return False
 
 
 def no_outputs(made: Any) -> TypeError | None:

@@ -28,8 +28,8 @@ from eos_client.loop.record_failures import (
     TransformUnfitError,
     as_given,
     each_output,
+    is_failure,
     no_outputs,
-    note_place,
     outputs_of,
     require_no_awaitable,
 )
@@ -178,14 +178,11 @@ class RecordOutputs:
     def _outputs_of_batch(self, records: Sequence[Any]) -> list[Output] | Exception:
         try:
             return _taken(each_output(self._transform_batch(list(records))))
-        except NO_FAILURE_OF_A_RECORD:
-            raise
-        except Exception as error:  # noqa: BLE001  # whatever the application raises is the failure of some record
+        except BaseException as error:
+            if not is_failure(error, records):
+                raise
             self._as_consumed.put_back(*records)
             return error
-        except BaseException as error:
-            note_place(error, records)
-            raise
 
     def _write_each(self, records: Sequence[Any]) -> None:
         left = iter(records)
@@ -210,14 +207,11 @@ class RecordOutputs:
                         outputs.append(as_given(made))
                 elif made is not None:
                     _take(made, outputs)
-        except NO_FAILURE_OF_A_RECORD:
-            raise
-        except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
+        except BaseException as error:
+            if not is_failure(error, [record]):
+                raise
             self._write_all(outputs)
             self._write_substitute(record, no_outputs(made) or error)
-        except BaseException as error:
-            note_place(error, [record])
-            raise
         else:
             self._write_all(outputs)
 
@@ -336,13 +330,10 @@ class RecordOutputs:
         self._as_consumed.put_back(record)
         try:
             outputs = outputs_of(self._transform(record))
-        except NO_FAILURE_OF_A_RECORD:
-            raise
-        except Exception:  # noqa: BLE001  # a transform that raises was settled already
-            return None
         except BaseException as error:
-            note_place(error, [record])
-            raise
+            if not is_failure(error, [record]):
+                raise
+            return None  # a transform that raises was settled already
         return self._refusal_of_taken(_taken(outputs))
 
     def _refusal_of_taken(self, outputs: list[Any]) -> BaseException | None:

@@ -85,7 +85,8 @@ def _headers(headers: Any) -> list[Any]:
     has_nul = False
     for pair in pairs:
         try:
-            name, value = pair if isinstance(pair, tuple) else ()
+            parts: Any = pair if isinstance(pair, tuple) else ()
+            name, value = parts
         except ValueError:
             raise TypeError(f"headers must be tuples of a name and a value, not {pair!r}") from None
         _check_name(name)
