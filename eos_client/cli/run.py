@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
 from typing import Any
 
@@ -57,13 +57,19 @@ def run_loop(
         log_event(event)
 
     progress = LoopProgress(progress_interval_s, forward=forward)
+    with (
+        _exits_named(),
+        ExactlyOnceLoop(config, input_topics, **given, output_topic=output_topic, hook=progress) as loop,
+        _probes(loop, *health_at),
+        progress.watch(loop.counters.as_dict),
+    ):
+        loop.run()
+
+
+@contextmanager
+def _exits_named() -> Iterator[None]:
     try:
-        with (
-            ExactlyOnceLoop(config, input_topics, **given, output_topic=output_topic, hook=progress) as loop,
-            _probes(loop, *health_at),
-            progress.watch(loop.counters.as_dict),
-        ):
-            loop.run()
+        yield
     except BaseException as error:
         if isinstance(error, Exception) or not (places := getattr(error, "__notes__", ())):
             raise  # a KeyboardInterrupt of Ctrl-C among them
