@@ -49,9 +49,13 @@ class Lease:
     def acquire(self) -> None:
         """Join the group as the newest driver. Raises ClusterUnavailableError within ``start_timeout_s``."""
         settings = self._settings
-        self._member = LeaseMember(
-            settings.kafka, settings.group_id, settings.sink_id, settings.ledger_topic, self.gate
-        )
+        try:
+            self._member = LeaseMember(
+                settings.kafka, settings.group_id, settings.sink_id, settings.ledger_topic, self.gate
+            )
+        except Exception as error:
+            self._end(str(error))
+            raise
         self._thread.start()
         self._call(self._join, settings.start_timeout_s + _CALL_LIMIT_S)
 

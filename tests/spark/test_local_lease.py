@@ -21,6 +21,7 @@ from eos_client.confluent.ledger.ledger_topic import LedgerTopic
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
 from eos_client.core.commit_gate import CommitGate, Lost
 from eos_client.errors import ClusterUnavailableError, RunFencedError
+from eos_client.integration.spark import lease as lease_module
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.settings import SinkSettings
 from tests.support.interception import Intercepted
@@ -139,6 +140,7 @@ import sys, time
 from eos_client.core.commit_gate import Lost
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
 from eos_client.errors import ClusterUnavailableError, RunFencedError
+from eos_client.integration.spark import lease as lease_module
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.settings import SinkSettings
 
@@ -262,3 +264,15 @@ def test_a_commit_that_got_no_answer_is_repeated_and_then_called_unavailable(set
         member.commit(MARKER, 0.2)
     assert raw.commits > 1
     assert member.ended is None
+
+
+def test_a_lease_whose_member_cannot_be_built_is_over_and_says_why(monkeypatch):
+    def refuse(*_):
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "no such CA file"))
+
+    monkeypatch.setattr(lease_module, "LeaseMember", refuse)
+    lease = Lease(SinkSettings("127.0.0.1:1", "out", "sink", 2, "sink-ledger"))
+    with pytest.raises(KafkaException, match="no such CA file"):
+        lease.acquire()
+    with pytest.raises(RunFencedError, match="no such CA file"):
+        lease.require_membership(0)

@@ -77,6 +77,8 @@ class Registration:
             raise self._calls.finished
 
     def _become_transactional(self, limit_s: float) -> None:
+        if isinstance(self._calls.finished, errors.FatalClientError):  # what was produced is not known to be delivered
+            raise self._calls.finished
         if self._calls.finished is None and (left := self._flush_idempotent(limit_s)):
             message = (
                 f"{left} records produced before init_transactions() were not acknowledged within {limit_s:g} s: the "
