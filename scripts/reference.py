@@ -23,7 +23,8 @@ import typer
 
 from eos_client import config, errors, observe
 from eos_client.cli import app as command_line
-from eos_client.cli.failures import ExitCode, exit_code_of
+from eos_client.cli.exit_codes import ExitCode
+from eos_client.cli.failures import exit_code_of
 from eos_client.confluent.ledger.slot_producer import SLOT_DEFAULTS
 from eos_client.core.commit_gate import RULES
 from scripts.rebalance_drawing import drawing, drawing_by_hand

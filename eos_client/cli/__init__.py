@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from eos_client.cli.exit_codes import ExitCode
 from eos_client.cli.signals import signals_handled
 
 _EXTRA_MODULES = frozenset({"typer", "rich"})
 _STDERR = 2
 _RUN_UNTIL_STOPPED = frozenset({"run", "tail", "redrive", "broker"})
-_OK, _EXTRA_MISSING, _INTERRUPTED = 0, 13, 130  # of ExitCode, whose import takes a while
 
 
 def main() -> None:
-    """Run the command line and end the process with one of :class:`~eos_client.cli.failures.ExitCode`."""
-    status = _OK if _RUN_UNTIL_STOPPED.intersection(sys.argv[1:2]) else _INTERRUPTED
+    """Run the command line and end the process with one of :class:`~eos_client.cli.exit_codes.ExitCode`."""
+    status = ExitCode.OK if _RUN_UNTIL_STOPPED.intersection(sys.argv[1:2]) else ExitCode.INTERRUPTED
     with signals_handled(lambda *_: os._exit(status)):  # as long as the command does no more about them
         _main()
 
@@ -37,7 +37,7 @@ def _main() -> None:
             f"eos-client: the command line needs {missing.name}, which is not installed: pip install 'eos-client[cli]'",
             file=sys.stderr,
         )
-        sys.exit(_EXTRA_MISSING)
+        sys.exit(ExitCode.EXTRA_MISSING)
     with _streams_that_may_be_closed_or_full():
         app(prog_name="eos-client")
 

@@ -17,7 +17,8 @@ from eos_client.cli.broker import serve_broker
 from eos_client.cli.demo.session import DemoOptions, GroupProtocol, run_demo
 from eos_client.cli.demo.spark_session import run_spark_demo
 from eos_client.cli.doctor import DoctorOptions, diagnose, report
-from eos_client.cli.failures import ExitCode, exit_code_table, failures_reported
+from eos_client.cli.exit_codes import ExitCode
+from eos_client.cli.failures import exit_code_table, failures_reported
 from eos_client.cli.logs import LogFormat, LogStream, configure_logs
 from eos_client.cli.redrive import RedriveOptions, redrive
 from eos_client.cli.run import OnError, run_loop

@@ -1,4 +1,4 @@
-"""The program's error messages, and the exit codes that a supervisor reads.
+"""The program's error messages, and which error ends it with which exit code.
 
 One table, :data:`EXIT_CODES`, is the only place where a kind of error becomes a number.
 """
@@ -10,54 +10,11 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from enum import IntEnum
-from typing import TYPE_CHECKING
 
 import structlog
 
 from eos_client import errors
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-
-class ExitCode(IntEnum):
-    """Exit status of ``eos-client``. The text of each member is its row in ``eos-client --help``."""
-
-    description: str
-
-    def __new__(cls, code: int, description: str) -> Self:
-        """Make an int that carries its own explanation."""
-        member = int.__new__(cls, code)
-        member._value_ = code
-        member.description = description
-        return member
-
-    OK = 0, "done, or stopped on request (SIGTERM, Ctrl-C)"
-    UNEXPECTED = 1, "an error that should not happen: run again with --verbose and report it"
-    USAGE = 2, "wrong command line: an unknown option, a --config without '='"
-    TRANSFORM_NOT_LOADED = 3, "FILE.py:FUNC was not found, is no function, or its file raised while imported"
-    CONFIGURATION = 4, "a setting is unknown or would break exactly-once"
-    CLUSTER_UNAVAILABLE = 5, "no broker answered in time: start again when the cluster is reachable"
-    CLUSTER_UNFIT = (
-        6,
-        "the cluster lacks or refuses something: topic, transactions, replicas, permission, group membership",
-    )
-    TRANSFORM_RAISED = 7, "the transform raised or made an impossible output; nothing of that transaction is visible"
-    FENCED = 8, "another process runs with the same transactional.id"
-    CLIENT_FATAL = 9, "the Kafka client cannot go on: start the process again"
-    OUTCOME_UNKNOWN = 10, "a commit was sent and its outcome could not be learned: start again, the log decides"
-    EMBEDDED_KAFKA = 11, "the embedded broker could not start or died"
-    NOT_EXACTLY_ONCE = 12, "demo: the verdict found a lost, doubled, reordered or altered record"
-    EXTRA_MISSING = 13, "a package of an extra is missing: pip install 'eos-client[cli]', for txn 'eos-client[cli,ops]'"
-    NOT_AUTHENTICATED = 14, "the brokers refuse the credentials, or a certificate: correct them, then start again"
-    LETTERS_REFUSED = 15, "redrive: a dead letter cannot be sent back; it stays, and the others were sent"
-    OUTPUT_LOST = (
-        16,
-        "what it says is lost: the reader of stderr or of a result has gone, or stdout is full: start again",
-    )
-    LETTERS_WAIT = 17, "redrive: letters stand behind an open transaction: start again when it has ended"
-    INTERRUPTED = 130, "stopped by a signal before the result: a demo's verdict, what doctor, topic or txn has to say"
+from eos_client.cli.exit_codes import ExitCode
 
 
 class CommandLineError(errors.EosError):

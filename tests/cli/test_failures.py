@@ -6,7 +6,8 @@ import pytest
 
 from eos_client import errors
 from eos_client.cli import failures
-from eos_client.cli.failures import EXIT_CODES, ExitCode, exit_code_of, exit_code_table, failures_reported
+from eos_client.cli.exit_codes import ExitCode
+from eos_client.cli.failures import EXIT_CODES, exit_code_of, exit_code_table, failures_reported
 from eos_client.cli.logs import LogFormat, configure_logs
 
 EXPECTED = {

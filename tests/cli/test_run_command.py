@@ -9,7 +9,7 @@ import pytest
 
 from eos_client import ExactlyOnceLoop
 from eos_client.cli.app import app
-from eos_client.cli.failures import ExitCode
+from eos_client.cli.exit_codes import ExitCode
 from eos_client.confluent.admin.topic_records import GroupOffsets
 from eos_client.testing import SimulatedCluster
 from tests.support.waiting import wait_for

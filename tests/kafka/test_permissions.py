@@ -8,7 +8,8 @@ import pytest
 from confluent_kafka import KafkaException, Message
 
 from eos_client import EosConsumer, EosProducer
-from eos_client.cli.failures import ExitCode, exit_code_of
+from eos_client.cli.exit_codes import ExitCode
+from eos_client.cli.failures import exit_code_of
 from eos_client.errors import ClusterUnfitError
 from tests.kafka.loop_support import COOPERATIVE, KIP_848, Job, copy
 from tests.support.secured_broker import SHORT_CLASSIC_SESSION, Op, Permission, on_group, on_id, on_topic

@@ -9,7 +9,8 @@ from uuid import uuid4
 import pytest
 
 from eos_client import EosConsumer, EosProducer
-from eos_client.cli.failures import ExitCode, exit_code_of
+from eos_client.cli.exit_codes import ExitCode
+from eos_client.cli.failures import exit_code_of
 from eos_client.confluent.diagnosis import LastErrors, why_init_failed
 from eos_client.errors import AuthenticationError, RetriableError
 from tests.kafka.loop_support import KIP_848, Job

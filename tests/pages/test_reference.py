@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eos_client.cli.failures import ExitCode
+from eos_client.cli.exit_codes import ExitCode
 from scripts import reference
 
 OUT_OF_DATE = f"the page is out of date: run `{reference.COMMAND}` and commit it"
