@@ -39,6 +39,7 @@ class CallbackGuard:
         self._to_report = ""
         self._needs_token = False
         self._no_token: BaseException | None = None
+        self._settings: Mapping[str, Any] = {}
 
     def keep(self, error: BaseException, raised_by: str = "") -> None:
         """Keep ``error`` for `raise_kept`: the first one, but a KeyboardInterrupt or SystemExit before others.
@@ -71,12 +72,13 @@ class CallbackGuard:
 
         def name(failed: BaseException) -> BaseException | None:
             if isinstance(failed, KafkaException):
-                return configuration_refused(failed if self._no_token is None else self._without_token(failed), client)
+                told = failed if self._no_token is None else self._without_token(failed)
+                return configuration_refused(told, client, self._settings)
             if not isinstance(failed, SystemError):
                 return None
             kept, self.error = self.error, None
             if self._needs_token and (kept is None or isinstance(kept, SystemError)):
-                return configuration_refused(self._without_token(failed), client)
+                return configuration_refused(self._without_token(failed), client, self._settings)
             return kept
 
         return Naming(name)
@@ -135,6 +137,7 @@ class CallbackGuard:
 
         ``oauth_cb`` is not: librdkafka runs it in a thread of its own, where what it raises becomes a failed token.
         """
+        self._settings = {key: value for key, value in settings.items() if isinstance(value, (str, int, float))}
         given = dict(settings)
         if callable(given.get(_TOKEN)):
             self._needs_token = True

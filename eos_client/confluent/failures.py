@@ -7,13 +7,14 @@ Each error is both: ours, named for what the caller must do, and a ``KafkaExcept
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
+from eos_client.config import is_secret
 from eos_client.core.error_codes import NOT_AUTHENTICATED, OFFSETS_REFUSED, READING_FORBIDDEN, RECORD_REFUSED
 from eos_client.core.model import InputPartition, named
 from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest, recovery_for
@@ -262,10 +263,19 @@ def _refused_output(error: KafkaError) -> errors.OutputRefusedError:
     return of_kafka(errors.OutputRefusedError, error, message)
 
 
-def configuration_refused(exception: KafkaException, client: str) -> errors.ConfigurationError:
-    """Name what the constructor of ``client`` raised; it is the cause."""
+_PROPERTY = re.compile(r'property "([^"]+)"')
+
+
+def configuration_refused(
+    exception: KafkaException, client: str, settings: Mapping[str, Any]
+) -> errors.ConfigurationError:
+    """Name what the constructor of ``client`` raised for ``settings``; it is the cause."""
     told = kafka_error(exception).str()
-    message = f"the {client} refuses its configuration: {told}. Correct or remove the named property."
+    found = _PROPERTY.search(told)
+    key = found[1] if found else ""
+    # librdkafka tells a number that it cannot count as another one.
+    given = f", given as {settings[key]!r}" if key in settings and not is_secret(key) else ""
+    message = f"the {client} refuses its configuration: {told}. Correct or remove the named property{given}."
     return _caused_by(exception, errors.ConfigurationError, message)
 
 

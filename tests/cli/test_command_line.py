@@ -56,6 +56,7 @@ def test_help_names_the_commands_and_the_exit_status(eos_client: Any) -> None:
         (["shout.py:upper", *RUN, "--config", "acks=1"], 4, "acks='1' breaks exactly-once"),
         (["shout.py:upper", *RUN, "--config", "no.such.key=1"], 4, 'No such configuration property: "no.such.key"'),
         (["shout.py:upper", *RUN, "--config", "session.timeout.ms=soon"], 4, '"session.timeout.ms"'),
+        (["shout.py:upper", *RUN, "--config", f"session.timeout.ms={'9' * 23}"], 4, f"given as '{'9' * 23}'"),
         (["shout.py:upper", *RUN, "--bootstrap", "kafka-user:hunter2@broker:9092"], 4, '"@" in it, and is not shown'),
         (["shout.py:upper", *RUN, "--health-port", "70000"], 2, "--health-port"),
         (
