@@ -11,6 +11,7 @@ from eos_client import errors
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.failures import (
     commit_refused,
+    configuration_refused,
     consumer_errors,
     kafka_error,
     lacks_credentials,
@@ -299,3 +300,9 @@ def test_the_cause_is_shown_in_the_traceback():
         shown = "".join(traceback.format_exception(error))
         assert "ILLEGAL_GENERATION" in shown
         assert "direct cause" in shown
+
+
+@pytest.mark.parametrize(("key", "given"), [("session.timeout.ms", ", given as 'planted'"), ("sasl.password", "")])
+def test_a_refused_setting_is_named_with_its_value_unless_that_is_a_secret(key, given):
+    refused = KafkaException(KafkaError(KafkaError._INVALID_ARG, f'Invalid value for configuration property "{key}"'))
+    assert str(configuration_refused(refused, "consumer", {key: "planted"})).endswith(f"named property{given}.")
