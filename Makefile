@@ -9,13 +9,17 @@ PEERS_READY := $(PEERS)/.ready
 PEERS_NEED := tests/benchmarks/contenders/peers.txt
 KAFKA_VERSION ?= 4.3.1
 WORKERS ?= 2
-# Tests on real brokers wait half of the time; with four workers both processors are busy all the time.
 BROKER_WORKERS ?= 4
 # The only folders that have such tests, which spares each worker the collection of all others.
 BROKER_TESTS := tests/applications tests/benchmarks tests/cli tests/conformance tests/faults tests/kafka tests/recovery
 SPARK_TESTS := tests/spark
 # What pytest ends with where TESTS has none of a kind.
 NO_TESTS := 5
+# GNU Make has it since 4.0: what runs beside each other is not shown line by line in between.
+OUTPUT_SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=line)
+
+# Each worker and each program of a test would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
 N ?= 20
 APPLICATIONS ?= 100000
 APPLICATIONS_REAL ?= 300
@@ -25,7 +29,7 @@ CLIENT_VERSIONS ?= 2.15.0 2.16.1
 # Those of `[spark]` beside the one of `[dev]`, which make test runs.
 SPARK_VERSIONS ?= 4.1.1 4.3.0
 
-.PHONY: demo demo-spark test docs support-matrix coverage conformance flaky check client-versions spark-versions bench \
+.PHONY: demo demo-spark test test-without-brokers test-on-brokers docs support-matrix coverage conformance flaky check client-versions spark-versions bench \
     bench-peers bench-spark mutants applications application-mutants applications-real soak soak-steps soak-brokers \
     soak-recovery soak-spark schema-registry kafka-image clean help
 
@@ -46,13 +50,19 @@ demo-spark: $(READY) ## a Spark stream that loses an executor and its driver, wi
 	@$(BIN)/eos-client demo-spark $(DEMO)
 
 test: $(READY) ## all tests, on real Kafka
+	@$(MAKE) --no-print-directory --jobs 2 $(OUTPUT_SYNC) test-without-brokers test-on-brokers
+	@$(BIN)/pytest -m alone $(or $(TESTS),$(SPARK_TESTS)) || test $$? -eq $(NO_TESTS)
+
+# Tests on brokers wait a quarter of the time, in which these go on.
+test-without-brokers: $(READY)
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not soak and not spark and not kafka" $(TESTS) \
 	    || test $$? -eq $(NO_TESTS)
-	@$(BIN)/pytest --numprocesses $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder \
-	    -m "kafka and not soak and not spark" $(or $(TESTS),$(BROKER_TESTS)) || test $$? -eq $(NO_TESTS)
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "spark and not soak and not alone" \
 	    $(or $(TESTS),$(SPARK_TESTS)) || test $$? -eq $(NO_TESTS)
-	@$(BIN)/pytest -m alone $(or $(TESTS),$(SPARK_TESTS)) || test $$? -eq $(NO_TESTS)
+
+test-on-brokers: $(READY)
+	@$(BIN)/pytest --numprocesses $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder \
+	    -m "kafka and not soak and not spark" $(or $(TESTS),$(BROKER_TESTS)) || test $$? -eq $(NO_TESTS)
 
 support-matrix: $(READY) ## the wheel's tests on each Python that is claimed, with the oldest and newest dependencies
 	@$(BIN)/pytest --numprocesses $(WORKERS) -m "soak or not soak" tests/packaging

@@ -13,9 +13,7 @@ import typer
 from rich.console import Console
 
 from eos_client import __version__
-from eos_client.cli.broker import serve_broker
-from eos_client.cli.demo.session import DemoOptions, GroupProtocol, run_demo
-from eos_client.cli.demo.spark_session import run_spark_demo
+from eos_client.cli.demo.options import DemoOptions, GroupProtocol
 from eos_client.cli.doctor import DoctorOptions, diagnose, report
 from eos_client.cli.exit_codes import ExitCode
 from eos_client.cli.failures import exit_code_table, failures_reported
@@ -28,7 +26,7 @@ from eos_client.cli.topics import create_topics, tail
 from eos_client.cli.transactions import end_transaction, list_transactions
 from eos_client.config import check_addresses
 from eos_client.integration.probes import EVERY_ADDRESS
-from eos_client.testing.embedded_kafka import DEFAULT_VERSION
+from eos_client.testing.broker_settings import DEFAULT_VERSION
 
 app = typer.Typer(
     add_completion=False,
@@ -205,6 +203,8 @@ def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
     verbose: Verbose = False,
 ) -> None:
     """Prove it: workers join, one is killed and comes back, and the topic is read back record by record."""
+    from eos_client.cli.demo.session import run_demo  # noqa: PLC0415  what `run` would wait for in vain
+
     configure_logs(LogFormat.CONSOLE, verbose=verbose)
     with failures_reported(verbose=verbose), signals_as_interrupt(), _interruptible():
         options = DemoOptions(
@@ -228,6 +228,8 @@ def demo_spark(
     verbose: Verbose = False,
 ) -> None:
     """Prove it for Spark: an executor and the driver are killed, and the topic is read back record by record."""
+    from eos_client.cli.demo.spark_session import run_spark_demo  # noqa: PLC0415  as in `demo`
+
     configure_logs(LogFormat.CONSOLE, verbose=verbose)
     with failures_reported(verbose=verbose), signals_as_interrupt(), _interruptible():
         run_spark_demo(_console(), input_name, slots, seconds)
@@ -243,6 +245,8 @@ def broker(
     verbose: Verbose = False,
 ) -> None:
     """Start an embedded real Kafka for development; its address is all that it prints on stdout."""
+    from eos_client.cli.broker import serve_broker  # noqa: PLC0415  as in `demo`
+
     configure_logs(LogFormat.CONSOLE, verbose=verbose)
     with failures_reported(verbose=verbose):
         serve_broker(version, port, parse_settings(properties or (), option="--property"))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
 from datetime import datetime
-from enum import Enum
 from functools import partial
 
 from rich.console import Console
@@ -16,6 +14,7 @@ from eos_client.cli.demo.display import Display
 from eos_client.cli.demo.feed import Feed
 from eos_client.cli.demo.input_file import InputLines, open_input
 from eos_client.cli.demo.job.invoice import invoice_of
+from eos_client.cli.demo.options import DemoOptions, GroupProtocol
 from eos_client.cli.demo.scenario import Scenario
 from eos_client.cli.demo.spark_stream import SparkStream, missing_for_spark
 from eos_client.cli.demo.verdict import INVOICE_HEADERS, ClusterReader, OutputAudit, receipt_audit
@@ -33,15 +32,6 @@ _COMMIT_INTERVAL_S = 0.2
 _START_TIMEOUT_S = 30.0  # three workers start, and Spark, perhaps on a machine with other things to do
 _SESSION_MS = 6000
 """The session timeout of a killed worker; the smallest that a broker with default settings accepts."""
-
-
-class GroupProtocol(str, Enum):
-    """Which rebalance protocol the demo's workers speak."""
-
-    CONSUMER = "consumer"
-    CLASSIC = "classic"
-
-
 _CLASSIC_SETTINGS = {
     "partition.assignment.strategy": "cooperative-sticky",
     "session.timeout.ms": str(_SESSION_MS),
@@ -54,29 +44,6 @@ _BROKER_PROPERTIES = {
     "group.consumer.heartbeat.interval.ms": str(_SESSION_MS // 6),
     "group.consumer.min.heartbeat.interval.ms": str(_SESSION_MS // 6),
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class DemoOptions:
-    """The options of ``eos-client demo``. ``bootstrap_servers=None``: start an embedded Kafka."""
-
-    bootstrap_servers: str | None = None
-    input_name: str | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    group_protocol: GroupProtocol | None = None
-    partition_count: int = 6
-    feed_s: float = 20.0
-    keep_topics: bool = False
-    with_spark: bool = True
-
-    @property
-    def protocol(self) -> GroupProtocol:
-        """The requested protocol, or the one under which a killed worker is noticed soon.
-
-        Under KIP-848 the session timeout is the broker's (45 s unless set), so a caller's cluster gets classic.
-        """
-        embedded = self.bootstrap_servers is None
-        return self.group_protocol or (GroupProtocol.CONSUMER if embedded else GroupProtocol.CLASSIC)
 
 
 def run_demo(options: DemoOptions, console: Console) -> None:
