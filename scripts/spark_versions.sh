@@ -7,8 +7,8 @@ status=0
 for version in "$@"; do
     environment=.runs/pyspark-$version
     [ -d "$environment" ] || "$bin/uv" venv --quiet --python "$bin/python" "$environment"
-    "$bin/uv" pip install --quiet --python "$environment" --editable '.[cli,test]' \
-        hypothesis "pandas<3" pytest-timeout pytest-xdist "pyspark[connect,sql]==$version" || exit
+    "$bin/uv" pip install --quiet --python "$environment" --editable '.[cli,otel,test]' \
+        hypothesis opentelemetry-sdk "pandas<3" pytest-timeout pytest-xdist trustme "pyspark[connect,sql]==$version" || exit
     echo "PySpark $version"
     "$environment/bin/python" -m pytest --numprocesses 2 --dist loadfile \
         -m "spark and not soak and not alone" tests/spark || status=1
