@@ -147,18 +147,22 @@ class TransformError(EosError):
     """A record could not be processed; nothing of its transaction becomes visible.
 
     The transform raised, a deserialiser or serialiser did, or an output was refused: that exception is the cause.
-    ``topic``, ``partition`` and ``offset`` name the input record.
+    ``topic``, ``partition`` and ``offset`` name the input record. ``letter_of``: the failure whose dead letter was
+    refused, by ``cause``.
     """
 
-    def __init__(self, topic: str, partition: int, offset: int, cause: BaseException) -> None:
+    def __init__(
+        self, topic: str, partition: int, offset: int, cause: BaseException, *, letter_of: str | None = None
+    ) -> None:
         place, what = f"{topic}[{partition}]@{offset}", text_of(cause)
         failure = f"the transform raised {what} on the record at {place}"
-        if isinstance(cause, EosError):  # it came before the transform, or after it
+        way_out = 'Correct the transform or the record, or set on_error="skip" or "dead_letter"'
+        if letter_of is not None:
+            failure = f"the record at {place} failed with {letter_of}, and its dead letter with {what}"
+            way_out = "Have the dead letter topic take such letters, or correct the transform or the record"
+        elif isinstance(cause, EosError):  # it came before the transform, or after it
             failure = f"the record at {place} failed with {what}"
-        super().__init__(
-            f"{failure}; its transaction was aborted and nothing of it is visible. Correct the transform or the "
-            'record, or set on_error="skip" or "dead_letter"'
-        )
+        super().__init__(f"{failure}; its transaction was aborted and nothing of it is visible. {way_out}")
         self.topic = topic
         self.partition = partition
         self.offset = offset

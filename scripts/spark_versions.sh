@@ -7,7 +7,7 @@ status=0
 for version in "$@"; do
     environment=.runs/pyspark-$version
     [ -d "$environment" ] || "$bin/uv" venv --quiet --python "$bin/python" "$environment"
-    "$bin/uv" pip install --quiet --python "$environment" --editable '.[cli,otel,test]' \
+    "$bin/uv" pip install --quiet --python "$environment" --editable '.[cli,otel,prometheus,test]' \
         hypothesis opentelemetry-sdk "pandas<3" pytest-timeout pytest-xdist trustme "pyspark[connect,sql]==$version" || exit
     echo "PySpark $version"
     "$environment/bin/python" -m pytest --numprocesses 2 --dist loadfile \

@@ -20,10 +20,10 @@ from eos_client.observe import ClientReported, Counters, Event, EventHook, Recor
 from eos_client.ports import Clock, Output, OutputRecord, Record, Transform
 from eos_client.transform_retry import bounded
 
-ONE_OUTPUT = frozenset({bytes, OutputRecord})
+ONE_OUTPUT = (bytes, OutputRecord)
 """What a transform may return instead of an iterable of outputs."""
 
-NO_OUTPUTS = frozenset({str, bytearray, memoryview})
+NO_OUTPUTS = (str, bytearray, memoryview)
 """What can be iterated, and would be taken for outputs where it is empty."""
 RecordKey = tuple[str, int, int]
 Collected = Callable[[Any], list[Output]]
@@ -148,7 +148,14 @@ class FailedRecords:
             return
         self._letters_refused[key] = self._letters_refused.get(key, 0) + 1
         if self._dead_letter_topic is None or self._letters_refused[key] >= DEAD_LETTERS:
-            raise _transform_error(record, error) from error
+            raise self.letter_refused(record, error) from error
+
+    def letter_refused(self, record: Record, refusal: BaseException) -> TransformError:
+        """Return the error for ``record``, which was handled, where not even its smallest dead letter was taken."""
+        key = _key_of(record)
+        handled = self._handled[key]
+        failure = handled.error if isinstance(handled, RecordDeadLettered) else None
+        return TransformError(*key, refusal, letter_of=failure)
 
     def committed(self) -> None:
         """Report the handled records, whose transaction was committed, and forget them."""
@@ -293,8 +300,8 @@ def no_outputs(made: Any) -> TypeError | None:
 
     Raises TransformUnfitError for what would have to be awaited.
     """
-    is_iterable = hasattr(made, "__iter__") and type(made) not in NO_OUTPUTS
-    if type(made) in ONE_OUTPUT or is_iterable or made is None:
+    is_iterable = hasattr(made, "__iter__") and not isinstance(made, NO_OUTPUTS)
+    if isinstance(made, ONE_OUTPUT) or is_iterable or made is None:
         return None
     said = f"the transform returned {shown(made)}; it must return an output or an iterable of them"
     require_no_awaitable(made, said)
@@ -316,7 +323,7 @@ def each_output(made: Any) -> Iterable[Output]:
     """Return what yields the outputs in a transform's result; raises TypeError for what is no output and holds none."""
     if (wrong := no_outputs(made)) is not None:
         raise wrong
-    if type(made) in ONE_OUTPUT:
+    if isinstance(made, ONE_OUTPUT):
         return (made,)
     given: Iterable[Output] = made if hasattr(made, "__iter__") else ()  # an array does not say whether it is empty
     return given
@@ -324,7 +331,7 @@ def each_output(made: Any) -> Iterable[Output]:
 
 def outputs_of(made: Any) -> list[Output]:
     """Return the outputs in a transform's result, those of a generator as they were yielded; raises TypeError."""
-    if type(made) in ONE_OUTPUT:
+    if isinstance(made, ONE_OUTPUT):
         return [made]
     given = each_output(made)
     return list(given) if isinstance(given, (list, tuple)) else [as_given(each) for each in given]

@@ -23,6 +23,7 @@ from eos_client.loop.concurrent_transform import ConcurrentTransform
 from eos_client.loop.record_failures import (
     NO_FAILURE_OF_A_RECORD,
     NO_OUTPUTS,
+    ONE_OUTPUT,
     FailedRecords,
     StoppedMeanwhileError,
     TransformUnfitError,
@@ -36,6 +37,7 @@ from eos_client.loop.record_failures import (
 from eos_client.ports import Output, OutputRecord, Outputs
 
 _BYTES_ONLY = {bytes}
+_WHOLE = (*ONE_OUTPUT, *NO_OUTPUTS)
 # The outputs of so many records are written before more are made. With those of a whole stride beside its records there
 # would be more than the 700 objects at which Python (3.10 to 3.12) looks for garbage: a tenth of the loop's time. Bytes
 # do not count; a record with a header counts for three.
@@ -50,13 +52,15 @@ class _NoOutput:
         require_no_awaitable(given, self.said)
 
 
-def _take(given: Iterable[Any], outputs: list[Any]) -> None:
+def _take(given: Any, outputs: list[Any]) -> None:
     """Add what is ``given`` to ``outputs`` as it is now: the application may use an object again for the next output.
 
     Of a record without anything else, its topic, value and key.
     """
-    if type(given) in NO_OUTPUTS:
-        raise TypeError(given)  # who catches it names it
+    if isinstance(given, _WHOLE):
+        if isinstance(given, NO_OUTPUTS):
+            raise TypeError(given)  # who catches it names it
+        given = (given,)
     for output in given:
         if type(output) is bytes:
             outputs.append(output)
@@ -281,7 +285,7 @@ class RecordOutputs:
                 self._session.count_outputs(1)
                 return
         if refusal is not None:
-            raise TransformError(record.topic(), record.partition(), record.offset(), refusal) from error
+            raise self._failed.letter_refused(record, refusal) from error
 
     def _find_refused(self, records: Sequence[Any], refused: _RefusedError) -> EosError:
         """Return the error that aborts the transaction; ``on_error`` applies when the records are consumed again."""

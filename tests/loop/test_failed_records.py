@@ -289,7 +289,7 @@ def test_a_dead_letter_that_was_refused_is_followed_by_a_smaller_one_and_the_las
             break
         failures.records.remember(record, OutputRefusedError("too large"))
         failures.records.aborted({InputPartition("orders", 2)})
-    with pytest.raises(TransformError, match="too large"):
+    with pytest.raises(TransformError, match=r"failed with ValueError: bad, and its dead letter with .*too large"):
         failures.records.remember(record, OutputRefusedError("too large"))
 
 
