@@ -15,8 +15,8 @@ BROKER_TESTS := tests/applications tests/benchmarks tests/cli tests/conformance 
 SPARK_TESTS := tests/spark
 # What pytest ends with where TESTS has none of a kind.
 NO_TESTS := 5
-# GNU Make has it since 4.0: what runs beside each other is not shown line by line in between.
-OUTPUT_SYNC := $(if $(filter output-sync,$(.FEATURES)),--output-sync=line)
+# Beside each other, where no TESTS are chosen. GNU Make since 4.0 then shows what a part prints when the part has ended.
+BESIDE := --jobs 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=line)
 
 # Each worker and each program of a test would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -50,7 +50,8 @@ demo-spark: $(READY) ## a Spark stream that loses an executor and its driver, wi
 	@$(BIN)/eos-client demo-spark $(DEMO)
 
 test: $(READY) ## all tests, on real Kafka
-	@$(MAKE) --no-print-directory --jobs 2 $(OUTPUT_SYNC) test-without-brokers test-on-brokers
+	@$(if $(TESTS),,echo "tests on brokers beside all others: a quarter of an hour; each part is shown when it has ended")
+	@$(MAKE) --no-print-directory $(if $(TESTS),--jobs 1,$(BESIDE)) test-without-brokers test-on-brokers
 	@$(BIN)/pytest -m alone $(or $(TESTS),$(SPARK_TESTS)) || test $$? -eq $(NO_TESTS)
 
 # Tests on brokers wait a quarter of the time, in which these go on.
