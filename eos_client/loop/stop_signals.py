@@ -15,21 +15,31 @@ class StopSignals:
     """While entered, the first signal calls ``stop``. Outside the main thread Python delivers no signals.
 
     The first signal restores the default action of both signals, so a second one works even while the process is inside
-    librdkafka.
+    librdkafka. One that came together with the first has its default action at once.
     """
 
     def __init__(self, stop: Callable[[str], None]) -> None:
         self._stop = stop
         self._previous: dict[int, Any] = {}
+        self._first: int | None = None
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.signal(number, self._first) for number in _SIGNALS}
+            self._previous = {number: signal.signal(number, self._arrived) for number in _SIGNALS}
 
-    def _first(self, number: int, _frame: FrameType | None) -> None:
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
-        self._stop(signal.Signals(number).name)
+    def _arrived(self, number: int, _frame: FrameType | None) -> None:
+        if self._first not in (None, number):
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        elif self._first is None:
+            self._first = number
+            try:
+                # Has Python call this handler for the other signal, if it is pending: without one, it would be lost.
+                signal.raise_signal(number)
+            finally:
+                for each in _SIGNALS:
+                    signal.signal(each, signal.SIG_DFL)
+                self._stop(signal.Signals(number).name)
 
     def __exit__(self, *_: object) -> None:
         for number, previous in self._previous.items():

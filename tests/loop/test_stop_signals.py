@@ -1,6 +1,8 @@
 """The first signal stops the loop, the second has its default action, and the application's handlers come back."""
 
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -64,3 +66,32 @@ def test_outside_the_main_thread_no_handler_is_touched(handlers):
     thread.start()
     thread.join(10)
     assert inside == [own] * 2
+
+
+# Python calls handlers in the order of the numbers: the first of both is SIGINT.
+TOGETHER = """
+both = [signal.SIGINT, signal.SIGTERM]
+with StopSignals(print):
+    signal.pthread_sigmask(signal.SIG_BLOCK, both)
+    for number in both:
+        os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+    print("went on")
+"""
+WHILE_THE_FIRST_IS_HANDLED = """
+with StopSignals(lambda reason: signal.raise_signal(signal.SIGTERM)):
+    signal.raise_signal(signal.SIGINT)
+    print("went on")
+"""
+
+
+def ended(program: str) -> tuple[int, str, str]:
+    """Run ``program`` in a process of its own; return its status (-15: ended by SIGTERM), and what it has printed."""
+    head = "import os, signal, time\nfrom eos_client.loop.stop_signals import StopSignals\n"
+    done = subprocess.run([sys.executable, "-c", head + program], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("program", [TOGETHER, WHILE_THE_FIRST_IS_HANDLED])
+def test_a_second_signal_that_comes_together_with_the_first_ends_the_process(program):
+    assert ended(program) == (-signal.SIGTERM, "", "")
