@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -16,11 +17,15 @@ class StopSignals:
 
     The first signal restores the default action of both signals, so a second one works even while the process is inside
     librdkafka. One that came together with the first has its default action at once.
+
+    Forked processes inherit the handler. SIGTERM ends them at once, as ``Pool`` and ``Process.terminate`` expect. The
+    first SIGINT, which a terminal sends to them as well, leaves them to finish their part of the work.
     """
 
     def __init__(self, stop: Callable[[str], None]) -> None:
         self._stop = stop
         self._previous: dict[int, Any] = {}
+        self._process = os.getpid()
         self._first: int | None = None
 
     def __enter__(self) -> None:
@@ -28,7 +33,8 @@ class StopSignals:
             self._previous = {number: signal.signal(number, self._arrived) for number in _SIGNALS}
 
     def _arrived(self, number: int, _frame: FrameType | None) -> None:
-        if self._first not in (None, number):
+        is_forked = os.getpid() != self._process
+        if self._first not in (None, number) or (is_forked and number == signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         elif self._first is None:

@@ -83,15 +83,45 @@ with StopSignals(lambda reason: signal.raise_signal(signal.SIGTERM)):
     signal.raise_signal(signal.SIGINT)
     print("went on")
 """
+FORKED = """
+with StopSignals(print):
+    child = os.fork()
+    if not child:
+        time.sleep(60)
+        os._exit(0)
+    time.sleep(0.1)
+    os.kill(child, signal.SIGTERM)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    signal.raise_signal(signal.SIGTERM)
+"""
+FORKED_AND_INTERRUPTED = """
+with StopSignals(str):
+    child = os.fork()
+    if not child:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
 
 
 def ended(program: str) -> tuple[int, str, str]:
     """Run ``program`` in a process of its own; return its status (-15: ended by SIGTERM), and what it has printed."""
     head = "import os, signal, time\nfrom eos_client.loop.stop_signals import StopSignals\n"
-    done = subprocess.run([sys.executable, "-c", head + program], capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-c", head + program]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("program", [TOGETHER, WHILE_THE_FIRST_IS_HANDLED])
 def test_a_second_signal_that_comes_together_with_the_first_ends_the_process(program):
     assert ended(program) == (-signal.SIGTERM, "", "")
+
+
+def test_a_process_that_the_transform_forked_is_ended_by_sigterm_and_the_loop_by_its_own():
+    assert ended(FORKED) == (0, "-15\nSIGTERM\n", "")
+
+
+def test_ctrl_c_of_the_terminal_leaves_a_forked_process_to_finish_its_part_of_the_transform():
+    """A terminal sends it to both; a pool whose worker dies would never give its result back."""
+    assert ended(FORKED_AND_INTERRUPTED) == (0, "-2\n", "")
