@@ -11,5 +11,5 @@ def merged_settings(client: str, config: Mapping[str, Any] | None, keywords: Map
     if config is None and not keywords:
         raise TypeError(f"expected configuration dict: {client}() was given neither a dict nor keywords")
     if config is not None and not isinstance(config, Mapping):
-        raise TypeError(f"expected configuration dict: {client}() was given {config!r}")
+        raise TypeError(f"expected configuration dict: {client}() was given a {type(config).__name__}")
     return {**(config or {}), **keywords}

@@ -76,6 +76,16 @@ def test_an_error_about_another_setting_shows_no_secret(wrong, logged):
     assert PLANTED not in " ".join(told) + logged()
 
 
+@pytest.mark.parametrize("client", [EosConsumer, EosProducer])
+@pytest.mark.parametrize("kind", [list, set, str])
+def test_a_configuration_that_is_no_dict_is_not_shown(kind, client):
+    given = kind({**NOWHERE, **SECRETS}.items())
+    told = rf"expected configuration dict: {client.__name__}\(\) was given a {kind.__name__}"
+    with pytest.raises(TypeError, match=told) as refused:
+        client(given)
+    assert PLANTED not in all_of(refused.value)
+
+
 def test_clients_that_reach_no_broker_show_no_secret(logged):
     settings = {**NOWHERE, **CREDENTIALS, "sasl.password": PLANTED}
     consumer = EosConsumer({**settings, "group.id": "billing"})
