@@ -45,7 +45,7 @@ def test_a_command_that_runs_no_job_passes_over_the_ids_of_one_and_refuses_them_
     file.write_text(f'client.id = "billing"\n{key} = "b-0"\n')
     monkeypatch.setenv(f"EOS_CLIENT_CONFIG_{key.upper().replace('.', '_')}", "b-1")
     assert client_settings([], file) == {"client.id": "billing"}
-    with pytest.raises(CommandLineError, match=rf"^--config {key}=x: this command takes no {key}$"):
+    with pytest.raises(CommandLineError, match=rf"^--config {key}: this command takes no {key}$"):
         client_settings([f"{key}=x"], file)
     with pytest.raises(CommandLineError, match="give it as --"):
         client_settings([], file, of_job=True)
@@ -147,3 +147,14 @@ def test_a_secret_is_not_shown_when_it_is_given_twice_or_wrongly():
         with pytest.raises(CommandLineError) as caught:
             parse_settings(pairs)
         assert "hunter" not in str(caught.value)
+
+
+@pytest.mark.parametrize("of_job", [True, False])
+@pytest.mark.parametrize(
+    "pair", ["default.topic.config=sasl.password=hunter2", "bootstrap.servers=user:hunter2@broker"]
+)
+def test_what_no_option_takes_is_refused_without_a_secret_in_its_value(pair: str, *, of_job: bool) -> None:
+    with pytest.raises((CommandLineError, ConfigurationError)) as caught:
+        client_settings([pair], None, of_job=of_job)
+    assert pair.partition("=")[0] in str(caught.value)
+    assert "hunter" not in str(caught.value)
