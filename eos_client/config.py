@@ -184,7 +184,15 @@ def all_settings(settings: Settings) -> dict[str, Any]:
 
 def masked(settings: Settings) -> dict[str, Any]:
     """Return ``settings`` as they may be shown: secrets are replaced, what is merely private is not."""
-    return {key: _MASK if is_secret(key) else value for key, value in settings.items()}
+    shown = {key: masked(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
+    return {key: _MASK if is_secret(key) else value for key, value in shown.items()}
+
+
+class DiscreetSettings(dict[str, Any]):
+    """Settings that show no secret as a text; asked by its key, they tell it."""
+
+    def __repr__(self) -> str:
+        return repr(masked(self))
 
 
 def is_secret(key: str) -> bool:
@@ -343,11 +351,11 @@ def _values(defaults: Mapping[str, Default]) -> dict[str, Any]:
     return {key: default.value for key, default in defaults.items()}
 
 
-def _completed(settings: Settings, defaults: Settings) -> dict[str, Any]:
+def _completed(settings: Settings, defaults: Settings) -> DiscreetSettings:
     """Add ``defaults`` to ``settings`` for what was left out, or set to None, under all of its names."""
     left_out = {k: v for k, v in defaults.items() if all(settings.get(n) is None for n in (k, *_ALIASES.get(k, ())))}
     without = {n for key in left_out for n in (key, *_ALIASES.get(key, ()))}
-    return {**left_out, **{key: value for key, value in settings.items() if key not in without}}
+    return DiscreetSettings(left_out | {key: value for key, value in settings.items() if key not in without})
 
 
 def _check_agreement(key: str, option: str | None, settings: Settings) -> None:
@@ -450,8 +458,8 @@ class EosConfig(Generic[K_co, V_co]):
 
     def __repr__(self) -> str:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        shown = (f"{name}={masked(v) if isinstance(v, Mapping) else v!r}" for name, v in values.items())
-        return f"EosConfig({', '.join(shown)})"
+        shown = ", ".join(f"{name}={value!r}" for name, value in masked(values).items())
+        return f"EosConfig({shown})"
 
     def __post_init__(self) -> None:
         self._check_types()

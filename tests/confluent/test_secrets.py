@@ -53,8 +53,9 @@ def all_of(error):
 
 
 def test_a_configuration_shows_no_secret():
-    config = EosConfig({**NOWHERE, **CREDENTIALS, **SECRETS}, group_id="billing", producer=SECRETS, consumer=SECRETS)
-    assert PLANTED not in f"{config} {config!r}"
+    settings = {**NOWHERE, **CREDENTIALS, **SECRETS, "default.topic.config": SECRETS}
+    config = EosConfig(settings, group_id="billing", producer=SECRETS, consumer=SECRETS)
+    assert PLANTED not in f"{config} {config!r} {config.consumer_config()} {config.producer_config()}"
     assert pickle.loads(pickle.dumps(config)).kafka["sasl.password"] == PLANTED
 
 
@@ -91,11 +92,15 @@ def test_clients_that_reach_no_broker_show_no_secret(logged):
     consumer = EosConsumer({**settings, "group.id": "billing"})
     producer = EosProducer({**settings, "transactional.id": "billing-0"})
     shown = [repr(consumer), repr(producer), str(vars(consumer)), str(vars(producer))]
+    for client in (consumer, producer):
+        shown += [repr(client.settings), str(client.settings)]
+        assert client.settings["sasl.password"] == PLANTED
     with pytest.raises(EosError) as failed:
         producer.init_transactions(1.0)
     consumer.poll(0.5)
     consumer.close()
     producer.close()
+    assert "'sasl.password': '****'" in shown[-1]
     assert PLANTED not in " ".join(shown) + all_of(failed.value) + logged()
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from eos_client.config import DiscreetSettings
 from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer import safe_close
@@ -71,7 +72,7 @@ class LibraryConsumer:
 
     def __init__(self, settings: dict[str, Any], factory: ConsumerFactory, clock: Clock) -> None:
         self.last_errors = LastErrors(settings.get("error_cb"))
-        self.settings: dict[str, Any] = {**settings, "error_cb": self.last_errors}
+        self.settings = DiscreetSettings(settings, error_cb=self.last_errors)
         self.reset_policy = ResetPolicy.of(self.settings)
         self.topics = TopicIdentities(self.settings)
         self.paused_by_application: Partitions = frozenset()
