@@ -90,14 +90,18 @@ def redriven(letter: Record, target: str | None) -> OutputRecord:
         key=letter.key(),
         headers=[*own, *history.items()],
         partition=int(partition) if target is None and partition is not None else None,
-        timestamp_ms=_timestamp_ms(told.get("eos.timestamp", "0")),
+        timestamp_ms=_timestamp_ms(told.get("eos.timestamp", "-1")),
     )
 
 
 def _timestamp_ms(text: str) -> int | None:
-    """Return the time that a letter tells; None for what is not after the epoch, as of a record without a time."""
-    number = _number("eos.timestamp", text.removeprefix("-"), _DIGITS_OF_TIME)
-    return None if text.startswith("-") or number == 0 else number
+    """Return the time that a letter tells, None for -1: in Kafka, that is a record without a time."""
+    if text == "-1":
+        return None
+    number = _number("eos.timestamp", text, _DIGITS_OF_TIME)
+    if number == 0:
+        raise ValueError("eos.timestamp='0' would become the current time, for which librdkafka takes 0")
+    return number
 
 
 def can_be_sent_to(topic: str) -> bool:

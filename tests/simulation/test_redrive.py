@@ -376,7 +376,7 @@ NO_NUMBERS = ["-1", "abc", "99999999999", "\u0661", "1_0", " 1 ", "9" * 5000]
         *(("eos.topic", name) for name in ("a/b", "..", "x" * 300, "t\u00ebst", "nl\nx", "__consumer_offsets")),
         *(("eos.partition", number) for number in (*NO_NUMBERS, "")),
         *(("eos.redrives", number) for number in NO_NUMBERS),
-        *(("eos.timestamp", number) for number in ("abc", "9" * 5000)),
+        *(("eos.timestamp", number) for number in ("abc", "9" * 5000, "0", "-5")),
     ],
 )
 def test_a_letter_with_a_header_that_cannot_be_meant_is_named_and_the_others_go(header: str, value: str):
@@ -414,7 +414,7 @@ def test_a_letter_is_not_sent_to_the_topic_of_the_letters_where_it_would_be_none
     assert after.headers == before.headers
 
 
-@pytest.mark.parametrize("none", ["-1", "0", ""])
+@pytest.mark.parametrize("none", ["-1", ""])
 def test_a_record_without_a_timestamp_of_its_own_gets_the_time_at_which_it_is_sent(none: str):
     redrive = RedriveStage()
     redrive.write_letters((b"a", {"eos.timestamp": none}))
