@@ -1,5 +1,6 @@
 """Rebuilding a producer that fails, or is broken off, any number of times: once the cluster answers, work goes on."""
 
+import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -8,6 +9,7 @@ import pytest
 
 from eos_client import EosConsumer, EosProducer, Outcome
 from eos_client.confluent.callback_guard import DeferredErrors
+from eos_client.confluent.producer import bounded_calls, library_producer, registration
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import (
     ClusterUnavailableError,
@@ -269,6 +271,46 @@ def test_wherever_an_exception_strikes_a_producer_the_next_rebuild_gives_a_handl
         producer.adapter.rebuild()
         transaction(producer, f"{number}")
         assert copying.cluster.values("out")[-1] == f"{number}".encode(), strike.struck
+
+
+_REPLACING = {"_replace_handle", "leave_behind", "start", "forget_transaction"}
+
+
+class ReplacementStrike(StepStrike):
+    """Strikes where a handle is replaced by another one."""
+
+    def _strikes(self, code):
+        parts = {registration.__file__, library_producer.__file__, bounded_calls.__file__}
+        return code.co_filename in parts and code.co_name in _REPLACING
+
+
+@pytest.mark.parametrize("name", ["commit_transaction", "abort_transaction"])
+def test_blocks_go_on_wherever_a_second_exception_strikes_as_the_handle_of_a_broken_off_block_is_replaced(name):
+    for number in itertools.count(1, 2):
+        copying, strike = broken_off_twice(name, number)
+        if not strike.struck:
+            break
+        for _ in range(3):
+            copying.block()
+        assert copying.cluster.values("out") == [b"1"], f"step {number}, {strike.struck}"
+    assert number > 100
+
+
+def broken_off_twice(name, number):
+    """An application whose block is broken off in the call that ends it, and whose next block at step ``number``."""
+
+    def strike(*_):
+        raise StrikeError
+
+    copying = Copying(Interrupted(name, strike, turn=1).around)
+    copying.producer.init_transactions()
+    copying.cluster.write("in", [b"1"])
+    with pytest.raises(StrikeError):
+        copying.block(strike if name == "abort_transaction" else lambda: None)
+    second = ReplacementStrike(number)
+    with second.armed(), suppress(StrikeError):
+        copying.block()
+    return copying, second
 
 
 def test_a_producer_that_was_fenced_does_not_take_its_id_back_in_a_rebuild(copying):

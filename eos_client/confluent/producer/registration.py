@@ -103,9 +103,9 @@ class Registration:
     def _replace_handle(self) -> None:
         """Replace the handle, which takes no calls until its init has succeeded; what was broken off is done again."""
         self._calls.finish(NotInitialisedError(self._library.transactional_id))
+        self._calls.forget_transaction()  # first: once the next one stands, nobody comes here again
         self._library.leave_behind()
         self._library.start()
-        self._calls.forget_transaction()
 
     def _initialise(self, limit_s: float) -> None:
         library = self._library
