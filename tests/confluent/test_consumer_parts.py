@@ -91,6 +91,11 @@ class Guard:
     def keep(self, error: BaseException) -> None:
         self.error = error
 
+    def raise_kept(self) -> None:
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+
 
 class Library:
     """What the parts ask of `LibraryConsumer`."""
@@ -381,6 +386,25 @@ def test_a_callback_that_broke_off_is_made_good_as_a_loss_and_a_new_assignment(j
     assert membership.assigned == {ONE}
     assert [name for name, _ in follower.told][:2] == ["on_lost", "departed"]
     assert ("on_assigned", [1]) in follower.told
+
+
+def test_a_callback_that_breaks_off_again_as_it_is_made_good_is_made_good_by_the_next_call(joined, library):
+    membership, follower = joined
+
+    def struck(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    follower.on_assigned = struck
+    library.raw.callbacks["on_assign"](library.raw, to_kafka(0))
+    with pytest.raises(KeyboardInterrupt):
+        library.guard.raise_kept()
+    with pytest.raises(KeyboardInterrupt):
+        membership.hear_of(frozenset({ZERO}))
+    del follower.on_assigned
+    follower.told.clear()
+    membership.hear_of(frozenset({ZERO}))
+    assert ("on_assigned", [0]) in follower.told
+    assert not membership.callback_broke_off
 
 
 def test_what_the_applications_callback_raises_breaks_nothing_off(joined, library):

@@ -199,13 +199,18 @@ class Membership:
         self.needs_sync = self.is_member_epoch
 
     def hear_of(self, ours: Partitions) -> None:
-        """Make good rebalance callbacks that were broken off; what left unheard of counts as lost."""
+        """Make good rebalance callbacks that were broken off; what left unheard of counts as lost.
+
+        Raises what breaks one off again; then the next call makes it good.
+        """
+        self.callback_broke_off = False
         if gone := (self.assigned | self._half_heard) - ours:
             self._on_lost(None, to_kafka(gone))
         if new := ours - (self.assigned - self._half_heard):
             self._on_assign(None, to_kafka(new))
+        if self.callback_broke_off:
+            self._library.guard.raise_kept()
         self._half_heard = self.left_in_call = self.came_back_in_call = frozenset()
-        self.callback_broke_off = False
 
     # -- rebalance callbacks -----------------------------------------------------------------------------------------
     #
