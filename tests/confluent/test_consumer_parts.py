@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import CodeType
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 
 import eos_client
+from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer.fetched_records import Batch, FetchedRecords
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.membership import Membership
@@ -23,6 +27,7 @@ from eos_client.core.hand_over import HandOver
 from eos_client.core.model import UNJOINED, InputPartition, InputPosition
 from eos_client.errors import FatalClientError
 from tests.loop.fakes import FakeClock
+from tests.simulation.broken_off import StepStrike, StrikeError
 
 ZERO, ONE = InputPartition("orders", 0), InputPartition("orders", 1)
 NONE: frozenset[InputPartition] = frozenset()
@@ -405,6 +410,26 @@ def test_a_callback_that_breaks_off_again_as_it_is_made_good_is_made_good_by_the
     membership.hear_of(frozenset({ZERO}))
     assert ("on_assigned", [0]) in follower.told
     assert not membership.callback_broke_off
+
+
+class CallbackStrike(StepStrike):
+    """Strikes where a rebalance callback begins and ends."""
+
+    def _strikes(self, code: CodeType) -> bool:
+        return code is Membership._callback.__code__
+
+
+def test_no_callback_is_under_way_after_one_that_was_struck_at_any_step_as_it_was_made_good(library):
+    library.guard = CallbackGuard()
+    for number in itertools.count(1):
+        strike, follower = CallbackStrike(number), cast("Any", Follower())
+        membership = Membership(library, ThreadOwnership("EosConsumer"), follower)
+        with strike.armed(), suppress(StrikeError):
+            membership.hear_of(frozenset({ZERO}))
+        if not strike.struck:
+            break
+        assert not membership.in_callback, strike.struck
+    assert number > 50
 
 
 def test_what_the_applications_callback_raises_breaks_nothing_off(joined, library):

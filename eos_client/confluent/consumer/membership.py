@@ -32,8 +32,8 @@ class Membership:
     callback has run. ``is_of_one_topic``: all records are of the only topic that was ever subscribed to.
 
     Within a call into the library, ``left_in_call`` and ``came_back_in_call`` are the partitions that have left, and
-    those that were lost and given back to us as another member. ``in_callback``: a rebalance callback is under way.
-    ``callback_broke_off``: an exception has struck our own half of one.
+    those that were lost and given back to us as another member. ``callback_broke_off``: an exception has struck our own
+    half of a rebalance callback.
 
     ``is_leaving``: ``close()`` has begun. ``is_closed``: the group was left for good. ``rejoins``: it is being left to
     be joined again as another member.
@@ -57,7 +57,7 @@ class Membership:
         self.needs_sync = False
         self.callback_broke_off = False
         self._raised_by_application: BaseException | None = None
-        self.in_callback = False
+        self._in_callback = False
         self.is_leaving = False
         self.is_closed = False
         self._revoked_before_close = False
@@ -77,6 +77,12 @@ class Membership:
     def is_a_parents(self) -> bool:
         """Whether this process was forked later than the consumer was built, and only has a copy of it."""
         return self._ownership.is_a_parents
+
+    @property
+    def in_callback(self) -> bool:
+        """Whether a rebalance callback is under way."""
+        # Asked of the stack, too: an exception from outside may have left the note behind.
+        return self._in_callback and self._library.guard.is_running()
 
     @property
     def stays_a_member(self) -> bool:
@@ -182,7 +188,7 @@ class Membership:
 
     def end_call(self) -> None:
         """Note that the call into the library has returned: no rebalance callback is under way."""
-        self.in_callback = False
+        self._in_callback = False
 
     def note_synced(self, generation: GroupGeneration) -> None:
         """Note that the queue was emptied since ``generation`` was read: no callback from before it can be waiting."""
@@ -233,7 +239,7 @@ class Membership:
 
     def _callback(self, act: Callable[[list[TopicPartition]], None], partitions: list[TopicPartition]) -> None:
         """Run a rebalance callback of ours; until it is through, its partitions count as heard of by half."""
-        outside, self.in_callback = self.in_callback, True
+        outside, self._in_callback = self._in_callback, True
         try:
             self._half_heard |= keys_of(partitions)
             self._library.guard.running(act, partitions)
@@ -242,7 +248,7 @@ class Membership:
             self.callback_broke_off = True
             self._library.guard.keep(error)
         finally:
-            self.in_callback = outside
+            self._in_callback = outside
 
     def _assigned_to_us(self, partitions: list[TopicPartition]) -> None:
         keys, retained = keys_of(partitions), self.assigned
