@@ -9,7 +9,7 @@ _LIMITS_S = (0.8, 1.8, 3.8, 7.8)  # librdkafka asks twice a second: the last tim
 def failure_of(call, *arguments):
     """The name of the error with which the call fails, and what it asks for.
 
-    Where confluent_kafka 2.16 serves another callback after the event of the error, a SystemError caused by it comes out.
+    Where confluent_kafka serves another callback after the event of the error, a SystemError caused by it comes out.
     """
     with pytest.raises((KafkaException, SystemError)) as caught:
         call(*arguments)
