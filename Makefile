@@ -9,27 +9,26 @@ PEERS_READY := $(PEERS)/.ready
 PEERS_NEED := tests/benchmarks/contenders/peers.txt
 KAFKA_VERSION ?= 4.3.1
 WORKERS ?= 2
+# Tests on real brokers wait half of the time; with four workers both processors are busy most of the time.
 BROKER_WORKERS ?= 4
 # The only folders that have such tests, which spares each worker the collection of all others.
 BROKER_TESTS := tests/applications tests/benchmarks tests/cli tests/conformance tests/faults tests/kafka tests/recovery
 SPARK_TESTS := tests/spark
 # What pytest ends with where TESTS has none of a kind.
 NO_TESTS := 5
-# Beside each other, where no TESTS are chosen. GNU Make since 4.0 then shows what a part prints when the part has ended.
-BESIDE := --jobs 2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=line)
-
-# Each worker and each program of a test would compile everything again.
-unexport PYTHONDONTWRITEBYTECODE
 N ?= 20
 APPLICATIONS ?= 100000
 APPLICATIONS_REAL ?= 300
+
+# Each worker, and each program that a test starts, would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # One of each minor version that pyproject.toml admits.
 CLIENT_VERSIONS ?= 2.15.0 2.16.1
 # Those of `[spark]` beside the one of `[dev]`, which make test runs.
 SPARK_VERSIONS ?= 4.1.1 4.3.0
 
-.PHONY: demo demo-spark test test-without-brokers test-on-brokers docs support-matrix coverage conformance flaky check client-versions spark-versions bench \
+.PHONY: demo demo-spark test docs support-matrix coverage conformance flaky check client-versions spark-versions bench \
     bench-peers bench-spark mutants applications application-mutants applications-real soak soak-steps soak-brokers \
     soak-recovery soak-spark schema-registry kafka-image clean help
 
@@ -50,20 +49,12 @@ demo-spark: $(READY) ## a Spark stream that loses an executor and its driver, wi
 	@$(BIN)/eos-client demo-spark $(DEMO)
 
 test: $(READY) ## all tests, on real Kafka
-	@$(if $(TESTS),,echo "tests on brokers beside all others: a quarter of an hour; each part is shown when it has ended")
-	@$(MAKE) --no-print-directory $(if $(TESTS),--jobs 1,$(BESIDE)) test-without-brokers test-on-brokers
-	@$(BIN)/pytest -m alone $(or $(TESTS),$(SPARK_TESTS)) || test $$? -eq $(NO_TESTS)
-
-# Tests on brokers wait a quarter of the time, in which these go on.
-test-without-brokers: $(READY)
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not soak and not spark and not kafka" $(TESTS) \
 	    || test $$? -eq $(NO_TESTS)
-	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "spark and not soak and not alone" \
-	    $(or $(TESTS),$(SPARK_TESTS)) || test $$? -eq $(NO_TESTS)
-
-test-on-brokers: $(READY)
 	@$(BIN)/pytest --numprocesses $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder \
 	    -m "kafka and not soak and not spark" $(or $(TESTS),$(BROKER_TESTS)) || test $$? -eq $(NO_TESTS)
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "spark and not soak" \
+	    $(or $(TESTS),$(SPARK_TESTS)) || test $$? -eq $(NO_TESTS)
 
 support-matrix: $(READY) ## the wheel's tests on each Python that is claimed, with the oldest and newest dependencies
 	@$(BIN)/pytest --numprocesses $(WORKERS) -m "soak or not soak" tests/packaging

@@ -11,6 +11,6 @@ for version in "$@"; do
         hypothesis opentelemetry-sdk "pandas<3" pytest-timeout pytest-xdist trustme "pyspark[connect,sql]==$version" || exit
     echo "PySpark $version"
     "$environment/bin/python" -m pytest --numprocesses 2 --dist loadfile \
-        -m "spark and not soak and not alone" tests/spark || status=1
+        -m "spark and not soak" tests/spark || status=1
 done
 exit $status

@@ -11,8 +11,8 @@ from tests.spark.local_query import each_once
 from tests.spark.rig.connect_query import ROWS
 from tests.spark.rig.launching import SparkProcess
 
-# Spark's own limit of 10 s for the process of the function leaves no room for other tests' clusters beside it.
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(1200)]
+# Spark's own limit of 10 s for the process of the function leaves no room for other tests beside these.
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1200)]
 
 WAIT_S = 400.0
 
@@ -46,7 +46,6 @@ def test_each_value_arrives_once_when_the_query_is_killed_and_started_again(conn
     assert local.values() == each_once(0, 6 * ROWS)
 
 
-@pytest.mark.soak
 def test_a_sink_that_cannot_see_its_query_asks_for_its_id(connect, local):
     with connect(1) as query:
         assert query.wait(WAIT_S) == 0, query.tail()

@@ -107,8 +107,9 @@ class _Session:
         options, display, count = self._options, self._display, self._lines.count
         partition_count, settings = options.partition_count, options.settings
         reader = ClusterReader(self._admin, self._bootstrap, settings, partition_count)
-        feed = Feed(self._lines, TopicLoader(self._bootstrap, self._orders, settings), partition_count, options.feed_s)
         with ExitStack() as running:
+            loader = running.enter_context(TopicLoader(self._bootstrap, self._orders, settings))
+            feed = Feed(self._lines, loader, partition_count, options.feed_s)
             # Not stable: pending offsets of a killed worker must not delay starting it again.
             offsets = running.enter_context(GroupOffsets(self._bootstrap, self._group_id, settings, stable=False))
             receipts = f"{self._group_id}-receipts"

@@ -40,7 +40,8 @@ class StoredRecord:
 class TopicLoader(AbstractContextManager["TopicLoader"]):
     """Writes records to one topic, each once (idempotent producer), and counts what the broker confirmed.
 
-    Use it as a context manager: leaving it waits until every record is confirmed.
+    Use it as a context manager: leaving it waits until every record is confirmed, or drops the records after an
+    exception. Nothing of it asks for the topic afterwards, which would create a topic again that was deleted.
     """
 
     def __init__(self, bootstrap_servers: str, topic: str, config: Mapping[str, Any]) -> None:
@@ -53,8 +54,12 @@ class TopicLoader(AbstractContextManager["TopicLoader"]):
         self._producer = Producer({**settings, "bootstrap.servers": bootstrap_servers, **safe})
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self.flush()
+        try:
+            if kind is None:
+                self.flush()
+        finally:
+            self._producer.purge()
+            self._producer.close()
 
     def load(self, value: bytes, *, key: bytes | None, partition: int) -> None:
         """Queue one record; waits where the queue is full.
