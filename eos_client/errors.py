@@ -147,8 +147,8 @@ class TransformError(EosError):
     """A record could not be processed; nothing of its transaction becomes visible.
 
     The transform raised, a deserialiser or serialiser did, or an output was refused: that exception is the cause.
-    ``topic``, ``partition`` and ``offset`` name the input record. ``letter_of``: the failure whose dead letter was
-    refused, by ``cause``.
+    ``topic``, ``partition`` and ``offset`` name the input record. Where its dead letter was refused as well, the
+    message tells both.
     """
 
     def __init__(

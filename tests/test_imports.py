@@ -96,6 +96,11 @@ def test_a_real_broker_loads_nothing_of_the_simulator_and_no_optional_dependency
     assert loaded & (SIMULATOR | FOREIGN) == set()
 
 
+def test_the_command_line_loads_the_demo_and_the_embedded_broker_only_for_their_commands():
+    loaded = loaded_by("import eos_client.cli.app")
+    assert loaded.isdisjoint({"eos_client.cli.demo.session", "eos_client.testing.embedded_kafka"})
+
+
 def test_an_application_without_schema_registry_loads_nothing_of_it():
     loaded = loaded_by(
         *use_of("eos_client", eos_client.__all__), "EosConfig, ExactlyOnceLoop, EosConsumer, EosProducer"

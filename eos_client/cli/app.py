@@ -203,7 +203,7 @@ def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
     verbose: Verbose = False,
 ) -> None:
     """Prove it: workers join, one is killed and comes back, and the topic is read back record by record."""
-    from eos_client.cli.demo.session import run_demo  # noqa: PLC0415  what `run` would wait for in vain
+    from eos_client.cli.demo.session import run_demo  # noqa: PLC0415  no other command needs to load it
 
     configure_logs(LogFormat.CONSOLE, verbose=verbose)
     with failures_reported(verbose=verbose), signals_as_interrupt(), _interruptible():

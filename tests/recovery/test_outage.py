@@ -17,8 +17,8 @@ from tests.support.waiting import wait_for
 from tests.verification.conclusive import conclusive
 
 PATIENT = ProducerLimits(commit_timeout_s=25.0, start_timeout_s=20.0, recovery_timeout_s=30.0)
-TRIES_MAX = 3
 IMPATIENT = ProducerLimits(commit_timeout_s=1.0, start_timeout_s=20.0, recovery_timeout_s=0.5)
+TRIES_MAX = 3
 
 
 def thread_states(pid):
