@@ -103,11 +103,16 @@ def test_a_record_that_the_topic_cannot_take_is_an_error_not_a_silence(cluster: 
         load_and_flush(loader, partition=99)
 
 
-def test_a_loader_that_an_exception_leaves_asks_for_its_topic_no_more() -> None:
-    loader = TopicLoader("127.0.0.1:9", "deleted", {})
-    with pytest.raises(KeyboardInterrupt), loader:
+def load_and_interrupt(loader: TopicLoader) -> None:
+    with loader:
         loader.load(b"dropped", key=None, partition=0)
         raise KeyboardInterrupt
+
+
+def test_a_loader_that_an_exception_leaves_asks_for_its_topic_no_more() -> None:
+    loader = TopicLoader("127.0.0.1:9", "deleted", {})
+    with pytest.raises(KeyboardInterrupt):
+        load_and_interrupt(loader)
     with pytest.raises(RuntimeError, match="closed"):
         loader.load(b"x", key=None, partition=0)
 
