@@ -9,7 +9,7 @@ from typing import Any
 from eos_client.confluent.admin.preflight import has_an_answer, require_topics
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.diagnosis import unreachable
-from eos_client.confluent.failures import input_error, is_fatal, lacks_credentials
+from eos_client.confluent.failures import event_code, input_error, is_fatal, lacks_credentials
 from eos_client.core.error_events import ErrorEvent, EventMeaning, meaning_of
 from eos_client.core.model import is_pattern
 from eos_client.errors import ClusterUnavailableError
@@ -42,7 +42,7 @@ class InputEvents:
 
     def _act_on(self, error: Any, topic: str | None) -> None:
         is_named = topic is None or (topic in self.topics and not is_pattern(topic))
-        meaning = meaning_of(ErrorEvent(error.name(), fatal=is_fatal(error), is_named=is_named))
+        meaning = meaning_of(ErrorEvent(event_code(error), fatal=is_fatal(error), is_named=is_named))
         if meaning is EventMeaning.REPORT:
             self._hook(ClientReported(client="consumer", error=f"{error.name()}: {error.str()}"))
         elif meaning is not EventMeaning.NO_NEWS:

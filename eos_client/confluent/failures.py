@@ -15,7 +15,13 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
 from eos_client.config import is_secret
-from eos_client.core.error_codes import NOT_AUTHENTICATED, OFFSETS_REFUSED, READING_FORBIDDEN, RECORD_REFUSED
+from eos_client.core.error_codes import (
+    NOT_AUTHENTICATED,
+    OFFSETS_REFUSED,
+    READING_FORBIDDEN,
+    RECORD_REFUSED,
+    REFUSED_BY_GROUP,
+)
 from eos_client.core.model import InputPartition, named
 from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest, recovery_for
 
@@ -222,10 +228,24 @@ def leave_block(message: str) -> errors.LeaveBlockError:
 _NOT_OF_THIS_PROTOCOL = "group id does not exist"
 """What brokers tell a KIP-848 member of a group of classic ones; librdkafka passes on the text alone (_FATAL)."""
 
+_SAID_OF_GROUPS = {KafkaError(getattr(KafkaError, code)).str(): code for code in sorted(REFUSED_BY_GROUP)}
+
+
+def event_code(error: KafkaError) -> str:
+    """Return the name of an error event's code; for a refusal of the group that librdkafka calls _FATAL, the broker's.
+
+    A KIP-848 member is given up where a heartbeat is refused (librdkafka 2.16), and the event has the broker's answer
+    in its text alone.
+    """
+    if error.code() != KafkaError._FATAL:  # noqa: SLF001  # a public local code
+        return error.name()
+    return next((code for text, code in _SAID_OF_GROUPS.items() if text in error.str()), error.name())
+
 
 def input_error(error: KafkaError, *, is_fatal: bool, topic: str | None = None, group_id: str = "") -> errors.EosError:
     """Name an error event, of ``topic`` where it is about one, that a consumer of ``group_id`` cannot get over."""
-    what = f"{error.name()}: {error.str().rstrip('.')}"
+    code = event_code(error)
+    what = f"{code}: {error.str().rstrip('.')}"
     if is_fatal and _NOT_OF_THIS_PROTOCOL in error.str():
         return of_kafka(
             errors.ClusterUnfitError,
@@ -236,9 +256,9 @@ def input_error(error: KafkaError, *, is_fatal: bool, topic: str | None = None, 
         )
     if is_fatal:
         return of_kafka(errors.FatalClientError, error, f"the consumer cannot go on: {what}. End the process.")
-    remedy = _GROUP_REMEDIES.get(error.name(), "Repair it, start again")
-    if error.name() in READING_FORBIDDEN:
-        forbidden = f"topic {topic!r}" if topic and error.name().startswith("TOPIC") else f"group {group_id!r}"
+    remedy = _GROUP_REMEDIES.get(code, "Repair it, start again")
+    if code in READING_FORBIDDEN:
+        forbidden = f"topic {topic!r}" if topic and code.startswith("TOPIC") else f"group {group_id!r}"
         remedy = f"Allow this client to read {forbidden}, then start again"
     return of_kafka(errors.ClusterUnfitError, error, f"the input cannot be read: {what}. {remedy}.")
 

@@ -24,6 +24,9 @@ GROUP_NOT_ADMITTED = frozenset(
 )
 """The group refuses the consumer as it is configured: joining again changes nothing."""
 
+REFUSED_BY_GROUP = GROUP_NOT_ADMITTED | {"GROUP_AUTHORIZATION_FAILED"}
+"""The group's coordinator refuses the consumer: what a KIP-848 member's refused heartbeat may say."""
+
 NOT_AUTHENTICATED = frozenset({"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL"})
 """A connection was closed, with its requests unanswered, because of the user's credentials or either's certificate."""
 

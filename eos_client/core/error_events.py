@@ -23,7 +23,7 @@ class EventMeaning(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ErrorEvent:
-    """One error event. ``code``: the error's name in Kafka.
+    """One error event. ``code``: the error's name in Kafka. ``fatal``: librdkafka has given the consumer up.
 
     ``is_named``: the topic was subscribed by name; a topic that only a pattern has matched may come and go.
     """
@@ -44,9 +44,10 @@ class EventRule:
 
 EVENT_RULES: tuple[EventRule, ...] = (
     EventRule(lambda e: e.code == "_PARTITION_EOF", EventMeaning.NO_NEWS, "a partition was read to its end"),
-    EventRule(lambda e: e.fatal, EventMeaning.STOP_FATAL, "the client cannot go on"),
+    # Before the fatal ones: a new consumer would meet the same again, until somebody repairs the cluster.
     EventRule(lambda e: e.code in READING_FORBIDDEN, EventMeaning.STOP_UNFIT, "reading is not permitted"),
     EventRule(lambda e: e.code in GROUP_NOT_ADMITTED, EventMeaning.STOP_UNFIT, "the group does not admit the consumer"),
+    EventRule(lambda e: e.fatal, EventMeaning.STOP_FATAL, "the client cannot go on"),
     EventRule(
         lambda e: e.code in TOPIC_MISSING and e.is_named, EventMeaning.STOP_UNFIT, "a named topic does not exist"
     ),

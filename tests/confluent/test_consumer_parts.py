@@ -111,6 +111,10 @@ class Library:
         self.raw = Raw()
         self.guard = Guard()
         self.settings = settings
+        self.given_up = False
+
+    def ask_whether_given_up(self) -> bool:
+        return self.given_up
 
 
 @pytest.fixture
@@ -240,6 +244,16 @@ def test_a_seek_that_never_succeeds_ends_the_client(library):
     library.raw.seek = failing
     with pytest.raises(FatalClientError, match="could not be rewound"):
         seeks_of(library).seek(ZERO, 7)
+
+
+def test_a_seek_of_a_consumer_that_was_given_up_is_not_repeated(library):
+    def refused(place: TopicPartition) -> None:
+        library.raw.asked.append(("seek", (place.partition, place.offset)))
+        raise KafkaException("erroneous state")
+
+    library.raw.seek, library.given_up = refused, True
+    seeks_of(library).seek(ZERO, 7)
+    assert library.raw.asked == [("seek", (0, 7))]
 
 
 def test_a_rewind_goes_back_to_the_first_record_that_waits_or_is_not_committed(library):

@@ -13,6 +13,8 @@ from eos_client.confluent.failures import (
     commit_refused,
     configuration_refused,
     consumer_errors,
+    event_code,
+    input_error,
     kafka_error,
     lacks_credentials,
     misplaced_call,
@@ -21,7 +23,7 @@ from eos_client.confluent.failures import (
     producer_error,
     with_error,
 )
-from eos_client.core.error_codes import OVERDUE
+from eos_client.core.error_codes import OVERDUE, REFUSED_BY_GROUP
 from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest
 
 R = TransactionalRequest
@@ -35,6 +37,24 @@ def failure(request: TransactionalRequest, **known: object) -> ProducerFailure:
 def named(request: TransactionalRequest, code: int, *, flags=None, **known: object) -> errors.EosError:
     error = KafkaError(code, "the broker says why", **(flags or {}))
     return producer_error(with_error(failure(request, **known), error), error, "b-0")
+
+
+@pytest.mark.parametrize("code", sorted(REFUSED_BY_GROUP))
+def test_a_refused_heartbeat_of_a_kip_848_member_is_named_for_what_the_broker_said(code):
+    """The text is as librdkafka 2.16 passes it on (tests/kafka/test_permissions.py has it from a broker)."""
+    said = KafkaError(getattr(KafkaError, code)).str()
+    text = f"Fatal error: {said}: ConsumerGroupHeartbeat fatal error: {said}"
+    error = KafkaError(KafkaError._FATAL, text)
+    assert event_code(error) == code
+    refusal = input_error(error, is_fatal=False, group_id="billing")
+    assert isinstance(refusal, errors.ClusterUnfitError)
+    assert str(refusal).startswith(f"the input cannot be read: {code}: Fatal error")
+    assert ("group 'billing'" in str(refusal)) is (code == "GROUP_AUTHORIZATION_FAILED")
+
+
+def test_a_fatal_event_of_another_reason_keeps_its_code():
+    assert event_code(KafkaError(KafkaError._FATAL, "Fatal error: Broker: Static member fenced")) == "_FATAL"
+    assert event_code(KafkaError(KafkaError.FENCED_INSTANCE_ID)) == "FENCED_INSTANCE_ID"
 
 
 @pytest.mark.parametrize(("age_s", "is_told"), [(15.0, True), (9.0, False)])

@@ -10,6 +10,8 @@ CASES = [
     (ErrorEvent("FENCED_INSTANCE_ID", fatal=True), EventMeaning.STOP_FATAL),
     (ErrorEvent("TOPIC_AUTHORIZATION_FAILED"), EventMeaning.STOP_UNFIT),
     (ErrorEvent("GROUP_AUTHORIZATION_FAILED", is_named=False), EventMeaning.STOP_UNFIT),
+    (ErrorEvent("GROUP_AUTHORIZATION_FAILED", fatal=True), EventMeaning.STOP_UNFIT),
+    (ErrorEvent("GROUP_MAX_SIZE_REACHED", fatal=True), EventMeaning.STOP_UNFIT),
     (ErrorEvent("INVALID_SESSION_TIMEOUT"), EventMeaning.STOP_UNFIT),
     (ErrorEvent("INCONSISTENT_GROUP_PROTOCOL"), EventMeaning.STOP_UNFIT),
     (ErrorEvent("UNKNOWN_TOPIC_OR_PART"), EventMeaning.STOP_UNFIT),

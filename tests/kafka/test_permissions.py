@@ -2,6 +2,7 @@
 
 import re
 from contextlib import closing
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -96,6 +97,41 @@ def test_a_permission_that_is_taken_away_ends_the_loop_with_its_resource_and_not
     job.load(20)
     assert_refused(job, running.ended(), lost)
     go_on(job, secured_broker, *NEEDED[lost](job))
+
+
+@pytest.mark.parametrize("protocol", [KIP_848, COOPERATIVE | SHORT_CLASSIC_SESSION], ids=["kip848", "cooperative"])
+def test_an_idle_member_that_may_not_read_its_group_any_more_names_it(protocol, job, secured_broker):
+    secured_broker.grant(job.user, *(each for permissions in NEEDED.values() for each in permissions(job)))
+    job.load(20)
+    running = start(job, secured_broker, protocol=protocol)
+    job.await_committed()
+    secured_broker.take_away(job.user, *NEEDED["read the group"](job))
+    assert_refused(job, running.ended(), "read the group")
+    job.load(20)
+    go_on(job, secured_broker, *NEEDED["read the group"](job))
+
+
+def test_a_member_that_was_given_up_before_a_rewind_names_its_group_all_the_same(job, secured_broker):
+    """A refused output aborts the transaction; librdkafka refuses the seeks that go back, and its event says why."""
+    secured_broker.grant(job.user, *(each for permissions in NEEDED.values() for each in permissions(job)))
+    loops: list[Any] = []
+
+    def transform(_record):
+        library = loops[0].loop._consumer.member.library
+        secured_broker.take_away(job.user, *NEEDED["read the group"](job))
+        wait_for(lambda: is_given_up(library.raw), "the member is given up")
+        return [b"0" * 2_000_000]
+
+    loops.append(start(job, secured_broker, transform=transform))
+    job.load(20)
+    assert_refused(job, loops[0].ended(), "read the group")
+    go_on(job, secured_broker, *NEEDED["read the group"](job))
+
+
+def is_given_up(consumer):
+    with pytest.raises(KafkaException) as refused:
+        consumer.commit(offsets=[], asynchronous=False)
+    return refused.value.args[0].name() == "_FATAL"
 
 
 def read_one(login, job):

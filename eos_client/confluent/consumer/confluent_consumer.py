@@ -98,7 +98,8 @@ class ConfluentConsumer:
     def next_batch(self, count: int, timeout: float) -> list[Any]:
         """Return up to ``count`` messages within ``timeout`` seconds, and count them as handed over."""
         count = operator.index(count)  # the client library takes a TypeError for an exception out of a callback
-        self.fetching.require_not_given_up()
+        if self.library.fatal is not None:
+            return self.fetching.last_events()
         self.parts.starts.require_starts()
         if self.membership.needs_sync:
             self.fetching.drain()

@@ -231,6 +231,22 @@ class Fetching:
         if membership.rejoins and may_go_back and not membership.is_closed:
             self._join_again()
 
+    def last_events(self) -> list[Any]:
+        """Return what a client that librdkafka has given up still has to tell; nothing but events is handed over.
+
+        Raises FatalClientError where it has told everything.
+        """
+        waiting = self._parts.records.take(len(self._parts.records), frozenset())
+        if self._library.may_tell_why():
+            self._membership.begin_call()
+            waiting = [*waiting, *self._ask(_PREFETCH_STEP, 0)]
+        events = [message for message in waiting if message.error() is not None]
+        self._library.note_fatal(events)
+        self._parts.handed.journal = None
+        if not events:
+            self.require_not_given_up()
+        return events
+
     def require_not_given_up(self) -> None:
         """Raise FatalClientError where librdkafka is known to have given the client up."""
         if self._library.fatal is not None:
@@ -247,7 +263,7 @@ class Fetching:
         parts, raw = self._parts, self._library.raw
         parts.handed.undo()
         parts.records.drop_records()
-        self._library.ask_whether_fatal()  # it tells that once
+        self._library.ask_whether_given_up()  # its event may have been in the call that was broken off
         if (goals := parts.rewinding.take_plan()) is not None:
             self._book_rewind(goals)
         assigned = raw.assignment()
@@ -341,5 +357,5 @@ class Fetching:
 
     def _require_library(self) -> None:
         """Raise FatalClientError where librdkafka has given the client up: a successor would fence the fencer."""
-        self._library.ask_whether_fatal()
+        self._library.ask_whether_given_up()
         self.require_not_given_up()

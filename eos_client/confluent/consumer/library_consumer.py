@@ -78,6 +78,7 @@ class LibraryConsumer:
         self.paused_by_application: Partitions = frozenset()
         self._stable_ends: dict[InputPartition, int] | None = None
         self.fatal: KafkaError | None = None
+        self._awaits_why = False
         self._factory = factory
         self._clock = clock
         self.may_keep_a_record = False
@@ -242,16 +243,24 @@ class LibraryConsumer:
     def note_fatal(self, events: Iterable[Any]) -> None:
         """Keep the fatal error among ``events``, if there is one: librdkafka tells it once."""
         errors = (event.error() for event in events)
-        self.fatal = self.fatal or next((error for error in errors if is_fatal(error)), None)
+        if (error := next((error for error in errors if is_fatal(error)), None)) is not None:
+            self.fatal, self._awaits_why = error, False
 
-    def ask_whether_fatal(self) -> None:
-        """Find out whether librdkafka has given the consumer up."""
+    def ask_whether_given_up(self) -> bool:
+        """Find out whether librdkafka has given the consumer up; returns whether it has."""
         if self.fatal is None:
             try:
                 self.raw.commit(offsets=[], asynchronous=False)  # looks at that before it looks at the offsets
             except KafkaException as exception:
                 error = kafka_error(exception)
-                self.fatal = error if is_fatal(error) else None
+                if is_fatal(error):
+                    self.fatal, self._awaits_why = error, True
+        return self.fatal is not None
+
+    def may_tell_why(self) -> bool:
+        """Return, once, whether the event that says why the consumer was given up may still come."""
+        awaited, self._awaits_why = self._awaits_why, False
+        return awaited
 
     # -- another one, or none ----------------------------------------------------------------------------------------
 

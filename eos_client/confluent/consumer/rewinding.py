@@ -95,7 +95,8 @@ class Seeks:
         """Continue ``partition`` at ``offset``, which may be a logical one.
 
         A rebalance that begins meanwhile pauses partitions inside the library, which makes a seek outdated: it is
-        repeated. Raises FatalClientError when that does not help.
+        repeated. Raises FatalClientError when that does not help. A consumer that librdkafka has given up refuses it,
+        too, and hands over nothing any more: the next call tells why.
         """
         self.handed.continues_at(partition, offset)
         place = TopicPartition(partition.topic, partition.partition, offset)
@@ -103,7 +104,7 @@ class Seeks:
         retrying = tenacity.Retrying(
             sleep=self._clock.sleep,
             retry=tenacity.retry_if_exception_type(KafkaException),
-            stop=lambda _: self._clock() >= deadline,
+            stop=lambda _: self._library.ask_whether_given_up() or self._clock() >= deadline,
             wait=tenacity.wait_fixed(_SEEK_AGAIN_S),
             reraise=True,
         )
@@ -111,6 +112,8 @@ class Seeks:
             retrying(self._library.raw.seek, place)
             self._reads.goes_on_at(partition, offset)
         except KafkaException as error:
+            if self._library.ask_whether_given_up():
+                return
             raise FatalClientError(
                 f"{partition} could not be rewound to {offset} ({error}): its next records would be lost to this "
                 "process. End it; nothing uncommitted is lost, the group reads it again."
