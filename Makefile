@@ -28,18 +28,21 @@ CLIENT_VERSIONS ?= 2.15.0 2.16.1
 # Those of `[spark]` beside the one of `[dev]`, which make test runs.
 SPARK_VERSIONS ?= 4.1.1 4.3.0
 
-.PHONY: demo demo-spark test docs support-matrix coverage conformance flaky check client-versions spark-versions bench \
-    bench-peers bench-spark mutants applications application-mutants applications-real soak soak-steps soak-brokers \
-    soak-recovery soak-spark schema-registry kafka-image clean help
+.PHONY: demo demo-spark test docs support-matrix coverage conformance flaky check check-style check-mypy \
+    check-pyright client-versions spark-versions bench bench-peers bench-spark mutants applications application-mutants \
+    applications-real soak soak-steps soak-brokers soak-recovery soak-spark schema-registry kafka-image clean help
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST)
 
+# uv takes half of pip's time, and does not read pip's configuration: a mirror that only pip knows is asked by pip.
 $(READY): pyproject.toml scripts/require.sh
 	@sh scripts/require.sh $(PYTHON)
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	@echo "installing eos-client and its tools into $(VENV)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/pip install --quiet --disable-pip-version-check 'uv>=0.9'
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[dev]' \
+	    || $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 demo: $(READY) ## the main job on a real embedded Kafka, with a verdict
@@ -76,12 +79,18 @@ spark-versions: $(READY) ## the Spark sink's tests with the other versions of Py
 client-versions: $(READY) ## lost connections and late requests with each version of confluent-kafka
 	@sh scripts/client_versions.sh $(BIN)/python $(CLIENT_VERSIONS)
 
-check: $(READY) ## ruff, mypy, pyright, import-linter
+check: check-style check-mypy check-pyright ## ruff, mypy, pyright, import-linter
+
+check-style: $(READY)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
-	@$(BIN)/pyright
 	@$(BIN)/lint-imports
+
+check-mypy: $(READY)
+	@$(BIN)/mypy
+
+check-pyright: $(READY)
+	@$(BIN)/pyright
 
 docs: $(READY) ## the documentation as a site, in build/site; a broken link or anchor fails
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet

@@ -6,7 +6,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.benchmarks.contenders.assignment import BATCH, HEADERS, INLINE, KEYED, VALUE, Assignment
+from tests.benchmarks.contenders.assignment import (
+    BATCH,
+    BATCH_OBJECTS,
+    HEADERS,
+    INLINE,
+    KEYED,
+    OBJECTS,
+    VALUE,
+    Assignment,
+)
 from tests.benchmarks.peers import peers_python, streams_command
 
 LOOPS = "tests.benchmarks.contenders"
@@ -60,7 +69,7 @@ class Entry:
     @property
     def baseline(self) -> Entry:
         """The tuned hand-written loop with a function called for each record, which every ratio is of."""
-        return Entry(TUNED, KEYED if self.work in {BATCH, INLINE} else self.work, self.processes)
+        return Entry(TUNED, self.work if self.work in {VALUE, HEADERS} else KEYED, self.processes)
 
 
 ENTRIES = (
@@ -72,10 +81,12 @@ ENTRIES = (
     Entry(STREAMS, KEYED),
     Entry(AIOKAFKA, KEYED),
     Entry(QUIX, KEYED),
+    Entry(TUNED, OBJECTS),
     Entry(TUNED, INLINE),
     Entry(TUNED, HEADERS),
     Entry(OURS, HEADERS),
     Entry(TUNED, BATCH),
+    Entry(TUNED, BATCH_OBJECTS),
     Entry(OURS, BATCH, target=1.15),
     *(Entry(contender, KEYED, 2) for contender in (TUNED, OURS, STREAMS, AIOKAFKA, QUIX)),
 )

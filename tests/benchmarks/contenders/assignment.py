@@ -15,6 +15,8 @@ BATCH_RECORDS = 500
 POLL_TIMEOUT_S = 0.1
 CALL_TIMEOUT_S = 30.0
 VALUE, KEYED, HEADERS, BATCH, INLINE = "value", "keyed", "headers", "batch", "keyed, inline"
+OBJECTS, BATCH_OBJECTS = "keyed, OutputRecord", "batch, OutputRecord"
+"""As KEYED and BATCH, but with the objects that eos-client's transforms return, in the hand-written loop."""
 CONSUMER_PREFIXES = ("fetch.", "group.", "session.")
 
 

@@ -11,13 +11,16 @@ from collections.abc import Callable
 
 from confluent_kafka import Consumer, Message, Producer
 
+from eos_client import OutputRecord
 from tests.benchmarks.contenders.assignment import (
     BATCH,
+    BATCH_OBJECTS,
     BATCH_RECORDS,
     CALL_TIMEOUT_S,
     HEADERS,
     INLINE,
     KEYED,
+    OBJECTS,
     POLL_TIMEOUT_S,
     VALUE,
     Assignment,
@@ -40,6 +43,11 @@ def copy_keyed(record: Message) -> tuple[bytes | None, bytes | None]:
     return record.value(), record.key()
 
 
+def copy_object(record: Message) -> OutputRecord:
+    """The same as an object that says by name what it holds."""
+    return OutputRecord(value=record.value(), key=record.key())
+
+
 def copy_with_header(record: Message) -> tuple[bytes | None, bytes | None, list[tuple[str, str | bytes | None]]]:
     """The same with a key and a header."""
     return record.value(), record.key(), [("origin", record.key())]
@@ -54,6 +62,17 @@ def write_keyed(producer: Producer, sink: str, records: list[Message]) -> None:
     for record in records:
         value, key = copy_keyed(record)
         producer.produce(sink, value, key)
+
+
+def write_objects(producer: Producer, sink: str, records: list[Message]) -> None:
+    for record in records:
+        output = copy_object(record)
+        producer.produce(sink, output.value, output.key)
+
+
+def write_batch_of_objects(producer: Producer, sink: str, records: list[Message]) -> None:
+    for output in [OutputRecord(value=record.value(), key=record.key()) for record in records]:
+        producer.produce(sink, output.value, output.key)
 
 
 def write_with_headers(producer: Producer, sink: str, records: list[Message]) -> None:
@@ -75,6 +94,7 @@ def write_batch(producer: Producer, sink: str, records: list[Message]) -> None:
 
 WRITING: dict[str, Write] = {
     VALUE: write_values, KEYED: write_keyed, HEADERS: write_with_headers, INLINE: write_inline, BATCH: write_batch,
+    OBJECTS: write_objects, BATCH_OBJECTS: write_batch_of_objects,
 }  # fmt: skip
 
 
