@@ -25,7 +25,18 @@ def shown(value: object) -> str:
 
 
 class EosError(Exception):
-    """Base of every error of this package. Catch a subclass: each names what to do next."""
+    """Base of every error of this package. Catch a subclass: each names what to do next.
+
+    Errors can be copied and pickled, as a process pool does; their cause stays behind.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return copy_of, (type(self), self.args), self.__dict__
+
+
+def copy_of(kind: type[EosError], arguments: tuple[object, ...]) -> EosError:
+    """Return an error of ``kind`` with those ``args``, without calling its constructor."""
+    return kind.__new__(kind, *arguments)
 
 
 class ConfigurationError(EosError, ValueError):

@@ -38,6 +38,12 @@ class FromKafka(KafkaException, errors.EosError):
     def __str__(self) -> str:
         return self.message
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        for kind, both in _CLASSES.items():
+            if both is type(self):
+                return _copy_of, (kind, self.args), self.__dict__
+        return super().__reduce__()
+
 
 class KafkaInputPositionError(FromKafka, errors.InputPositionError):
     """See InputPositionError."""
@@ -54,9 +60,17 @@ _CLASSES: dict[type[errors.EosError], type[FromKafka]] = {}
 
 def of_kafka(kind: type[E], error: KafkaError | int, message: str, **flags: bool) -> E:
     """Return an error of ``kind`` that is a KafkaException too: of ``error``, or, with ``flags``, of a code of ours."""
+    given = KafkaError(error, message, **flags) if isinstance(error, int) else error
+    return cast("E", _class_of(kind)(given, message))
+
+
+def _class_of(kind: type[errors.EosError]) -> type[FromKafka]:
     name = f"Kafka{kind.__name__}"
-    both = _CLASSES.get(kind) or _CLASSES.setdefault(kind, type(name, (FromKafka, kind), {"__doc__": kind.__doc__}))
-    return cast("E", both(KafkaError(error, message, **flags) if isinstance(error, int) else error, message))
+    return _CLASSES.get(kind) or _CLASSES.setdefault(kind, type(name, (FromKafka, kind), {"__doc__": kind.__doc__}))
+
+
+def _copy_of(kind: type[errors.EosError], arguments: tuple[Any, ...]) -> errors.EosError:
+    return errors.copy_of(cast("type[errors.EosError]", _class_of(kind)), arguments)
 
 
 ERROR_CLASSES: dict[RecoveryAction, type[errors.EosError]] = {

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import subprocess
+import sys
 import traceback
 
 import pytest
@@ -9,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
 from eos_client.confluent.callback_guard import CallbackGuard
+from eos_client.confluent.consumer.rewinding import behind_the_end
 from eos_client.confluent.failures import (
     commit_refused,
     configuration_refused,
@@ -24,6 +29,7 @@ from eos_client.confluent.failures import (
     with_error,
 )
 from eos_client.core.error_codes import OVERDUE, REFUSED_BY_GROUP
+from eos_client.core.model import InputPartition
 from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest
 
 R = TransactionalRequest
@@ -37,6 +43,34 @@ def failure(request: TransactionalRequest, **known: object) -> ProducerFailure:
 def named(request: TransactionalRequest, code: int, *, flags=None, **known: object) -> errors.EosError:
     error = KafkaError(code, "the broker says why", **(flags or {}))
     return producer_error(with_error(failure(request, **known), error), error, "b-0")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        must_abort("the group has a new generation"),
+        misplaced_call("begin_transaction() twice"),
+        producer_error(failure(R.COMMIT), KafkaError(KafkaError._TIMED_OUT, "no answer", False, True), "b-0"),
+        behind_the_end(InputPartition("orders", 2), 7, 5),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_comes_out_of_another_process_as_it_went_in(error):
+    """A new process knows none of the classes yet that are made of an error of ours and a KafkaException."""
+    program = "import pickle, sys; sys.stdout.buffer.write(pickle.dumps(pickle.load(sys.stdin.buffer)))"
+    answered = subprocess.run(
+        [sys.executable, "-c", program], input=pickle.dumps(error), capture_output=True, check=True
+    )
+    for copied in (copy.copy(error), pickle.loads(answered.stdout)):
+        assert type(copied) is type(error)
+        assert isinstance(copied, KafkaException)
+        assert str(copied) == str(error)
+        assert vars(copied) == vars(error)
+        kept = [
+            (e.code(), e.str(), e.fatal(), e.retriable(), e.txn_requires_abort())
+            for e in (copied.args[0], error.args[0])
+        ]
+        assert kept[0] == kept[1]
 
 
 @pytest.mark.parametrize("code", sorted(REFUSED_BY_GROUP))

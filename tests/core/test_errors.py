@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 
 import pytest
 
@@ -43,6 +45,14 @@ def test_no_error_class_is_a_subclass_of_two_ways_to_react(kind):
 
 def test_an_unanswered_commit_cannot_be_taken_for_one_that_may_be_aborted():
     assert not issubclass(errors.UnknownOutcomeError, errors.AbortableError)
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_an_error_can_be_copied_and_sent_to_another_process(again):
+    error = TransformError("orders", 3, 41, ValueError("no total"))
+    copied = again(error)
+    assert type(copied) is TransformError
+    assert (str(copied), vars(copied)) == (str(error), vars(error))
 
 
 def test_a_transform_error_names_the_record_the_cause_and_the_way_out():
