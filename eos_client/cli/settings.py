@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -91,12 +92,14 @@ def _settings_in(file: Path | None) -> Iterator[tuple[str, str, str]]:
     if file is None:
         return
     try:
-        read = tomllib.loads(file.read_text(encoding="utf-8"))
+        read = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors mark it
     except (OSError, ValueError) as error:  # ValueError: no UTF-8, no TOML
         raise CommandLineError(f"--config-file {file} cannot be read: {error}") from error
     for key, value in _flat(read):
-        if not isinstance(value, (str, int, float)):
-            raise CommandLineError(f"--config-file {file}: {key} is a {type(value).__name__}; give a text or a number")
+        is_number = isinstance(value, (int, float)) and math.isfinite(value)
+        if not is_number and not isinstance(value, str):
+            what = value if isinstance(value, float) else f"a {type(value).__name__}"
+            raise CommandLineError(f"--config-file {file}: {key} is {what}; give a text or a number")
         text = str(value).lower() if isinstance(value, bool) else str(value)
         yield f"--config-file {file}: {key}", key, text
 

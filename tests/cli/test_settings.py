@@ -78,6 +78,12 @@ def test_a_file_may_name_keys_with_dots_or_in_tables(config_file: Path) -> None:
     }
 
 
+def test_a_file_of_an_editor_that_marks_its_encoding_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "client.toml"
+    file.write_text("linger.ms = 5", encoding="utf-8-sig")
+    assert client_settings([], file) == {"linger.ms": "5"}
+
+
 def test_the_environment_wins_over_the_file_and_the_command_line_over_both(
     config_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +102,8 @@ def test_the_environment_wins_over_the_file_and_the_command_line_over_both(
     [
         ("sasl.password =", "cannot be read"),
         ("brokers = [1, 2]", "brokers is a list"),
+        ("linger.ms = nan", "linger.ms is nan; give"),
+        ("linger.ms = -inf", "linger.ms is -inf; give"),
         ('group.id = "g"', "--group g"),
     ],
 )
