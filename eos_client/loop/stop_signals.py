@@ -10,13 +10,24 @@ from types import FrameType
 from typing import Any
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_CONTAINERS_FIRST_PROCESS = 1
+
+
+def _end_process(number: int, _frame: FrameType | None) -> None:
+    os._exit(128 + number)  # what a shell says of a process that the signal has ended
+
+
+def _at_once() -> Any:
+    """Return what ends this process at a signal: for process 1, the kernel ignores the default action."""
+    return _end_process if os.getpid() == _CONTAINERS_FIRST_PROCESS else signal.SIG_DFL
 
 
 class StopSignals:
     """While entered, the first signal calls ``stop``. Outside the main thread Python delivers no signals.
 
     The first signal restores the default action of both signals, so a second one works even while the process is inside
-    librdkafka. One that came together with the first has its default action at once.
+    librdkafka; the first process of a container, which has none, ends when librdkafka returns. One that came together
+    with the first has its default action at once.
 
     Forked processes inherit the handler. SIGTERM ends them at once, as ``Pool`` and ``Process.terminate`` expect. The
     first SIGINT, which a terminal sends to them as well, leaves them to finish their part of the work.
@@ -35,7 +46,7 @@ class StopSignals:
     def _arrived(self, number: int, _frame: FrameType | None) -> None:
         is_forked = os.getpid() != self._process
         if self._first not in (None, number) or (is_forked and number == signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, _at_once())
             signal.raise_signal(number)
         elif self._first is None:
             self._first = number
@@ -44,7 +55,7 @@ class StopSignals:
                 signal.raise_signal(number)
             finally:
                 for each in _SIGNALS:
-                    signal.signal(each, signal.SIG_DFL)
+                    signal.signal(each, _at_once())
                 self._stop(signal.Signals(number).name)
 
     def __exit__(self, *_: object) -> None:

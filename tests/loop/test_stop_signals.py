@@ -68,6 +68,27 @@ def test_outside_the_main_thread_no_handler_is_touched(handlers):
     assert inside == [own] * 2
 
 
+AS_A_CONTAINER_DOES = ("unshare", "--pid", "--fork", "--kill-child")
+"""Runs a command as process 1, for which the kernel ignores a signal's default action."""
+
+TWO_SIGNALS = """
+import os, signal
+from eos_client.loop.stop_signals import StopSignals
+with StopSignals(print):
+    for _ in range(2):
+        os.kill(os.getpid(), signal.SIGTERM)
+    print("went on as process", os.getpid())
+"""
+
+
+def test_a_second_signal_ends_a_container_s_first_process_too():
+    if subprocess.run([*AS_A_CONTAINER_DOES, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this user may not make process 1")
+    command = [*AS_A_CONTAINER_DOES, sys.executable, "-u", "-c", TWO_SIGNALS]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.returncode) == ("SIGTERM\n", 128 + signal.SIGTERM)
+
+
 # Python calls handlers in the order of the numbers: the first of both is SIGINT.
 TOGETHER = """
 both = [signal.SIGINT, signal.SIGTERM]
