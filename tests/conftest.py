@@ -20,6 +20,7 @@ _BROKER_MARKERS = ("kafka", "spark")
 _JAVA_MARKERS = (*_BROKER_MARKERS, "soak")
 _TESTS = Path(__file__).parent
 _SPARK_TESTS = _TESTS / "spark"
+_SPARK_TIMEOUT_S = 600  # the first of them starts Spark, which on a busy machine takes minutes
 _MAKEFILE = (_TESTS.parent / "Makefile").read_text(encoding="utf-8")
 (_BROKER_TESTS,) = [tuple(found.split()) for found in re.findall(r"^BROKER_TESTS := (.+)$", _MAKEFILE, re.MULTILINE)]
 
@@ -85,6 +86,8 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.path.is_relative_to(_SPARK_TESTS):
             item.add_marker("spark")
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(_SPARK_TIMEOUT_S))
             continue
         if not _BROKER_FIXTURES.isdisjoint(item.fixturenames):
             item.add_marker("kafka")

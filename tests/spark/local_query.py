@@ -69,14 +69,14 @@ class EnoughError(Exception):
 
 @dataclass
 class LocalQuery:
-    """One topic, one sink id, one checkpoint."""
+    """One topic, one sink id, one checkpoint; whoever needs frames or queries says on which ``spark``."""
 
-    spark: SparkSession
     servers: str
     folder: Path
     mark: str
     events: list[Event] = field(default_factory=list)
     sinks: list[EosKafkaSink] = field(default_factory=list)
+    spark: SparkSession = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.topic = self.new_topic("out")

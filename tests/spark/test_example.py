@@ -9,6 +9,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from eos_client.confluent.admin.topic_records import TopicLoader
 from tests.spark.rig.launching import REPOSITORY, SparkProcess
 from tests.spark.rig.settings import CHEAP_JVM
 
@@ -18,6 +19,11 @@ pytestmark = [
 ]
 
 WAIT_S = 240.0
+
+
+@pytest.fixture
+def local(sparkless):
+    return sparkless
 
 
 @pytest.fixture
@@ -45,8 +51,10 @@ def example(local, tmp_path, monkeypatch):
 
 def test_invoices_become_receipts_once_each(example, local):
     invoices = local.new_topic("invoices")
-    rows = local.frame([(f"k{n}", f'{{"order_id": "{n}", "gross": "1", "currency": "EUR"}}') for n in range(60)])
-    local.direct(topic=invoices, sink_id=f"{local.sink_id}-loader")(rows, 0)
+    with TopicLoader(local.servers, invoices, {}) as loader:
+        for n in range(60):
+            invoice = {"order_id": str(n), "gross": "1", "currency": "EUR"}
+            loader.load(json.dumps(invoice).encode(), key=b"k%d" % n, partition=n % 3)
     with example(input=invoices) as running:
         running.until(Path(local.checkpoint, "commits", "0").exists, "a batch", WAIT_S)
         running.until(lambda: len(local.read()) == 60, "60 receipts", WAIT_S)

@@ -209,10 +209,9 @@ def test_a_record_that_cannot_be_written_stops_the_query_at_once(local):
     assert local.ledger() == {0: 0, 1: 0} or 1 in local.ledger().values()  # the other slot may have been written
 
 
-def test_a_missing_topic_is_named_before_the_first_batch(local, make_kafka_broker):
-    strict = make_kafka_broker(properties={"auto.create.topics.enable": "false"})
+def test_a_missing_topic_is_named_before_the_first_batch(local):
     with pytest.raises(errors.ClusterUnfitError, match=f"output topic 'no-{local.mark}' does not exist"):
-        local.direct(servers=strict.bootstrap_servers, topic=f"no-{local.mark}")(local.numbers(0, 5), 0)
+        local.direct(topic=f"no-{local.mark}")(local.numbers(0, 5), 0)
 
 
 # -- the sink as a value ---------------------------------------------------------------------------------------------

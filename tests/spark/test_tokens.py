@@ -1,75 +1,16 @@
-"""A cluster that asks for tokens (SASL OAUTHBEARER): the function that gets them travels to the executors."""
+"""The function that gets tokens (SASL OAUTHBEARER) travels to the executors; a cluster: test_local_secured_cluster."""
 
 from __future__ import annotations
 
-import os
 import pickle
 import threading
-import uuid
-from types import SimpleNamespace
 
 import pytest
 
 from eos_client import errors
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.worker_clients import cluster_key
-from tests.spark.local_query import LocalQuery, each_once
-from tests.support.secured_broker import more_listeners, token_for
-
-LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-OAUTH = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "OAUTHBEARER"}
-
-
-@pytest.fixture(scope="module")
-def guarded():
-    """A broker with one more listener, for those who have a token; its address is ``guarded``."""
-    named = "listener.name.guarded"
-    properties = {
-        f"{named}.sasl.enabled.mechanisms": "OAUTHBEARER",
-        f"{named}.oauthbearer.sasl.jaas.config": f'{LOGIN} required unsecuredLoginStringClaim_sub="broker";',
-    }
-    with more_listeners({"GUARDED": "SASL_PLAINTEXT"}, properties) as (plain, at):
-        yield SimpleNamespace(plain=plain, guarded=at)
-
-
-@pytest.fixture
-def stage(spark, guarded, tmp_path):
-    made = LocalQuery(spark, guarded.plain, tmp_path, uuid.uuid4().hex[:8])
-    yield made
-    made.close()
-
-
-def asked_by(folder):
-    return [int(entry.name.split("-")[0]) for entry in folder.iterdir()]
-
-
-@pytest.mark.kafka
-def test_driver_and_executors_get_their_tokens_from_the_function_of_the_application(stage, guarded, tmp_path):
-    asked = tmp_path / "asked"
-    asked.mkdir()
-
-    def oauth_cb(config):
-        (asked / f"{os.getpid()}-{uuid.uuid4().hex}").write_text(config)
-        return token_for("sink")
-
-    sink = stage.direct(servers=guarded.guarded, config={**OAUTH, "oauth_cb": oauth_cb, "sasl.oauthbearer.config": "x"})
-    for batch in range(3):
-        sink(stage.numbers(20 * batch, 20 * batch + 20), batch)
-    assert stage.values() == each_once(0, 60)
-    asking = asked_by(asked)
-    assert os.getpid() in asking
-    on_executors = len(asking) - asking.count(os.getpid())
-    assert 0 < on_executors <= 8, "an executor's clients serve later batches, too"
-
-
-@pytest.mark.kafka
-def test_a_function_that_gives_no_token_is_named(stage, guarded):
-    def oauth_cb(_):
-        raise OSError("no token server")
-
-    sink = stage.direct(servers=guarded.guarded, config={**OAUTH, "oauth_cb": oauth_cb}, start_timeout_s=5.0)
-    with pytest.raises(errors.EosError, match=r"oauth_cb gave no token in time.*no token server"):
-        sink(stage.numbers(0, 20), 0)
+from tests.support.secured_broker import token_for
 
 
 def settings(**config):

@@ -1,10 +1,13 @@
-"""Which tests go to one worker: those of a file, and those of a folder whose files share brokers that no others use."""
+"""Which tests go to one worker: those of a file, and those of several files that share what no others use.
+
+Such files share brokers, or a Spark session: one that has run for a while costs less for each batch than two new ones.
+"""
 
 from __future__ import annotations
 
 from xdist.scheduler import LoadFileScheduling
 
-_TOGETHER = ("tests/conformance/", "tests/faults/")
+_TOGETHER = ("tests/conformance/", "tests/faults/", "tests/spark/test_local_")
 # Each takes a minute or more. They start first, so that no worker is left with one of them when the others have ended.
 _START_FIRST = (
     *_TOGETHER,
@@ -24,11 +27,11 @@ def rank(nodeid: str) -> int:
 
 
 class BrokerScheduling(LoadFileScheduling):  # type: ignore[misc]
-    """``--dist loadfile``, where such a folder counts as one file."""
+    """``--dist loadfile``, where such files count as one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        for folder in _TOGETHER:
-            if nodeid.startswith(folder):
-                return folder
+        for files in _TOGETHER:
+            if nodeid.startswith(files):
+                return files
         scope: str = super()._split_scope(nodeid)
         return scope

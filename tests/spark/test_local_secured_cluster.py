@@ -1,7 +1,8 @@
-"""What a sink must be allowed on the cluster (docs/how-to/spark-sink.md), and what it does without."""
+"""A cluster that asks who a sink is and what it may do (docs/how-to/spark-sink.md), and what it does without."""
 
 from __future__ import annotations
 
+import os
 import uuid
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from eos_client import errors
 from eos_client.integration.spark import EosKafkaSink
 from tests.spark.local_query import LocalQuery, each_once
-from tests.support.secured_broker import Op, on_group, on_id, on_topic
+from tests.support.secured_broker import Op, on_group, on_id, on_topic, token_for
 
 pytestmark = pytest.mark.kafka
+
+# -- permissions -----------------------------------------------------------------------------------------------------
 
 
 def ledger_of(stage):
@@ -31,7 +34,8 @@ LISTED = {
 @pytest.fixture
 def strict(spark, secured_broker, tmp_path):
     """A stage whose sinks come in as a user who may do nothing yet, and a function that lets it."""
-    stage = LocalQuery(spark, secured_broker.plain, tmp_path, uuid.uuid4().hex[:8])
+    stage = LocalQuery(secured_broker.plain, tmp_path, uuid.uuid4().hex[:8])
+    stage.spark = spark
     login = secured_broker.login("OAUTHBEARER", stage.sink_id)
     options = {"servers": login.pop("bootstrap.servers"), "config": login, "start_timeout_s": 20.0}
 
@@ -75,3 +79,54 @@ def test_refused_credentials_are_told_before_the_first_batch(secured_broker):
     with pytest.raises(errors.AuthenticationError, match="Invalid username or password") as refused:
         sink.check()
     assert "wr0ng-passw0rd" not in str(refused.value)
+
+
+# -- tokens ----------------------------------------------------------------------------------------------------------
+
+
+def asked_by(folder):
+    return [int(entry.name.split("-")[0]) for entry in folder.iterdir()]
+
+
+@pytest.fixture
+def with_tokens(strict):
+    """A stage, and a function that makes its sinks: everything is granted, and tokens come from ``oauth_cb``."""
+    stage, options, grant = strict
+    grant(*LISTED)
+    asking = {name: options["config"][name] for name in ("security.protocol", "sasl.mechanism", "ssl.ca.location")}
+
+    def sink(oauth_cb, **more):
+        config = {**asking, "oauth_cb": oauth_cb, "sasl.oauthbearer.config": "x"}
+        return stage.direct(**{**options, "config": config, **more})
+
+    return stage, sink
+
+
+def test_driver_and_executors_get_their_tokens_from_the_function_of_the_application(with_tokens, tmp_path):
+    stage, sink = with_tokens
+    asked, user = tmp_path / "asked", stage.sink_id
+    asked.mkdir()
+
+    def oauth_cb(config):
+        (asked / f"{os.getpid()}-{uuid.uuid4().hex}").write_text(config)
+        return token_for(user)
+
+    with_function = sink(oauth_cb)
+    for batch in range(3):
+        with_function(stage.numbers(20 * batch, 20 * batch + 20), batch)
+    assert stage.values() == each_once(0, 60)
+    asking = asked_by(asked)
+    assert os.getpid() in asking
+    on_executors = len(asking) - asking.count(os.getpid())
+    assert 0 < on_executors <= 8, "an executor's clients serve later batches, too"
+
+
+def test_a_function_that_gives_no_token_is_named(with_tokens):
+    stage, sink = with_tokens
+
+    def oauth_cb(_):
+        raise OSError("no token server")
+
+    without = sink(oauth_cb, start_timeout_s=5.0)
+    with pytest.raises(errors.EosError, match=r"oauth_cb gave no token in time.*no token server"):
+        without(stage.numbers(0, 20), 0)
