@@ -19,6 +19,7 @@ from eos_client.errors import ConfigurationError
 from eos_client.integration.spark import EosKafkaSink
 from eos_client.observe import Event
 from eos_client.testing.spark_connector import connector_jars
+from tests.spark.rig import warm_daemon
 from tests.spark.rig.settings import CHEAP_JVM
 from tests.spark.spark_log import SparkLog
 from tests.verification.topics import ends
@@ -36,6 +37,7 @@ def spark_session() -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "768m")
         .config("spark.driver.extraJavaOptions", CHEAP_JVM)
+        .config("spark.python.daemon.module", warm_daemon.__name__)
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.jars", ",".join(map(str, connector_jars())))
         .config("spark.log.level", "OFF")
