@@ -20,12 +20,13 @@ from eos_client.integration.spark import EosKafkaSink
 from eos_client.observe import Event
 from eos_client.testing.spark_connector import connector_jars
 from tests.spark.rig import warm_daemon
-from tests.spark.rig.settings import CHEAP_JVM
+from tests.spark.rig.class_archive import archive_classes, java_options
 from tests.spark.spark_log import SparkLog
 from tests.verification.topics import ends
 
 WAIT_S = 60.0
 STREAM_LIMIT_S = 250
+_FEW_COLLECTIONS = "-XX:NewSize=512m"
 
 
 def spark_session() -> SparkSession:
@@ -35,8 +36,8 @@ def spark_session() -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "768m")
-        .config("spark.driver.extraJavaOptions", CHEAP_JVM)
+        .config("spark.driver.memory", "1g")
+        .config("spark.driver.extraJavaOptions", f"{java_options(archives=True)} {_FEW_COLLECTIONS}")
         .config("spark.python.daemon.module", warm_daemon.__name__)
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.jars", ",".join(map(str, connector_jars())))
@@ -132,7 +133,10 @@ class LocalQuery:
         try:
             ended = query.awaitTermination(STREAM_LIMIT_S)
         except Exception as error:  # noqa: BLE001  # Spark's class depends on where it was raised
-            return None if "EnoughError" in str(error) else error
+            if "EnoughError" not in str(error):
+                return error
+            archive_classes(self.spark)
+            return None
         finally:
             query.stop()
         assert ended, f"the query was not done within {STREAM_LIMIT_S} s"

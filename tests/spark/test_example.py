@@ -10,8 +10,8 @@ import pyspark
 import pytest
 
 from eos_client.confluent.admin.topic_records import TopicLoader
+from tests.spark.rig.class_archive import java_options
 from tests.spark.rig.launching import REPOSITORY, SparkProcess
-from tests.spark.rig.settings import CHEAP_JVM
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -30,7 +30,7 @@ def local(sparkless):
 def example(local, tmp_path, monkeypatch):
     """A function that starts the example with these arguments, beside those that all starts share."""
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", CHEAP_JVM)
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", java_options())
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
 
     def start(**changes):

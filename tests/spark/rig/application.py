@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 
-from tests.spark.rig.settings import CHEAP_JVM, StreamSettings
+from tests.spark.rig.settings import StreamSettings
 from tests.spark.rig.sinks import BatchSink, chosen_sink
 
 ENOUGH = "the rig has seen enough batches"
@@ -48,6 +48,7 @@ class CountedBatches:
 def session(settings: StreamSettings) -> SparkSession:
     """Spark that stays on this machine and leaves nothing outside the run's directory."""
     from eos_client.testing.spark_connector import connector_jars  # noqa: PLC0415  slow, and only needed here
+    from tests.spark.rig.class_archive import java_options  # noqa: PLC0415  likewise
 
     (settings.directory / "spark").mkdir(exist_ok=True)
     options = {
@@ -67,8 +68,8 @@ def session(settings: StreamSettings) -> SparkSession:
         "spark.sql.adaptive.streaming.stateless.enabled": str(settings.adaptive).lower(),
         "spark.task.maxFailures": "4",
         "spark.sql.streaming.metricsEnabled": "false",
-        "spark.driver.extraJavaOptions": CHEAP_JVM,
-        "spark.executor.extraJavaOptions": CHEAP_JVM,
+        "spark.driver.extraJavaOptions": java_options(),
+        "spark.executor.extraJavaOptions": java_options(),
     }
     builder = SparkSession.builder.master(settings.master).appName(settings.sink_id)
     for name, value in {**options, **settings.spark}.items():
