@@ -26,7 +26,8 @@ from tests.verification.topics import ends
 
 WAIT_S = 60.0
 STREAM_LIMIT_S = 250
-_FEW_COLLECTIONS = "-XX:NewSize=512m"
+# Garbage of memory, classes and compiled code is looked for when there is much of it.
+_FEW_COLLECTIONS = "-XX:NewSize=512m -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=128m"
 
 
 def spark_session() -> SparkSession:
