@@ -137,7 +137,7 @@ def test_asynchronous_progress_is_refused(local):
     assert local.values() == {}
 
 
-@pytest.mark.parametrize("again", [2, 5])
+@pytest.mark.parametrize("again", [pytest.param(2, marks=pytest.mark.soak), 5])
 def test_the_number_of_slots_may_change_between_whole_batches(local, again):
     assert local.stream(local.sink(slots=3), 2) is None
     assert local.stream(local.sink(slots=again), 4) is None
