@@ -124,7 +124,7 @@ applications-real: $(READY) ## the same applications on a real broker, and compa
 soak: $(READY) ## 60 s of faults for each broker version and protocol
 	@$(BIN)/python tests/verification/soak.py $(SOAK)
 
-soak-steps: $(READY) ## exceptions and signal handlers at more steps of the clients than make test strikes
+soak-steps: $(READY) ## more stories, and exceptions and signal handlers at more steps, than in make test
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m soak tests/simulation
 
 soak-brokers: $(READY) ## the tests on real brokers that make test leaves out, but for those of conformance

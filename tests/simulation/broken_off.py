@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import linecache
 import sys
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 import eos_client
+from eos_client.confluent import call_stack
 
 _PACKAGE = Path(eos_client.__file__).parent
 _STRUCK = tuple(str(_PACKAGE / part) for part in ("confluent", "core", "clients"))
@@ -30,20 +33,34 @@ class StrikeError(BaseException):
 
 
 class StepStrike:
-    """Raises `error` at the `number`-th step of the package's own code; `struck` says where."""
+    """Raises `error` at the `number`-th step of the package's own code; `struck` says where.
+
+    With 0 for ``number`` none is struck, and the steps are counted for `armed`.
+    """
 
     def __init__(self, number: int, error: type[BaseException] = StrikeError) -> None:
         self.number = number
         self.error = error
         self.steps = 0
         self.struck = ""
+        self._calls = 0
+        self._call_of = array("L")  # of each step that was counted for others, the number of the call that it is of
+        self._call, self._left = 0, number
+        self._is_past = False
 
     @contextmanager
-    def armed(self) -> Iterator[None]:
-        """Count steps within, from anywhere."""
-        before = sys.gettrace()
+    def armed(self, counted: StepStrike | None = None) -> Iterator[None]:
+        """Count steps within, from anywhere. Garbage is not looked for: its finalizers are no steps of these acts.
+
+        ``counted``: what has counted the steps of the same acts. Then only calls are followed up to the one that is
+        struck, which takes a fraction of the time, and a number beyond all steps strikes nothing.
+        """
+        before, collects = sys.gettrace(), gc.isenabled()
+        if counted is not None:
+            self._call, self._left = counted.place_of(self.number)
+        gc.disable()
         # Kept: CPython 3.11 still calls the function where a strike inside a finalizer has just taken it away.
-        enter = self._enter
+        enter = self._enter if counted is None else self._follow
         # A tracer hears of instructions only if a frame wants them before it is set (Python 3.12), and only in frames
         # that have a tracer when they want them (3.13, in `_enter`).
         sys._getframe().f_trace_opcodes = True
@@ -52,18 +69,32 @@ class StepStrike:
             yield
         finally:
             sys.settrace(before)
+            if collects:
+                gc.enable()
+
+    def place_of(self, number: int) -> tuple[int, int]:
+        """The number of the call that this step is of, and which of its own steps it is; a call beyond all without."""
+        if number > self.steps:
+            return self._calls + 1, 1
+        call = self._call_of[number - 1]
+        return call, self._call_of[:number].count(call)
 
     def _enter(self, frame: Any, _event: str, _argument: Any) -> Any:
         if self.struck or not self._strikes(frame.f_code):
             return None
-        frame.f_trace = step = self._step_of_handing_over if _hands_over(frame.f_code) else self._step
-        frame.f_trace_opcodes = True
-        frame.f_trace_lines = False
-        return step
+        self._calls += 1
+        return _traced(frame, self._counts_for_others(self._calls) if self.number == 0 else self._step)
+
+    def _follow(self, frame: Any, _event: str, _argument: Any) -> Any:
+        """As `_enter`, where the number of the call that is struck is known."""
+        if self.struck or not self._strikes(frame.f_code):
+            return None
+        self._calls += 1
+        return _traced(frame, self._step) if self._calls == self._call or self._is_past else None
 
     def _strikes(self, code: CodeType) -> bool:
         """Whether steps of this code are struck."""
-        return _is_struck(code.co_filename)
+        return is_of_the_clients(code.co_filename)
 
     def _step(self, frame: Any, event: str, _argument: Any) -> None:
         """Count a step. This is called for each instruction, so it asks for nothing that `_enter` could."""
@@ -72,21 +103,61 @@ class StepStrike:
                 frame.f_trace_opcodes = False
                 return
             self.steps += 1
-            if self.steps == self.number:
+            self._left -= 1
+            if not self._left:
                 self.struck = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
                 self.strike()
+        elif event == "return" and self._call:  # it had fewer steps than were counted: those of the next calls are left
+            self._is_past = True
 
-    def _step_of_handing_over(self, frame: Any, event: str, argument: Any) -> None:
-        if not _has_handed_over(frame):
-            self._step(frame, event, argument)
+    def _counts_for_others(self, call: int) -> Any:
+        """A `_step` that keeps which call the step is of."""
+
+        def step(_frame: Any, event: str, _argument: Any) -> None:
+            if event == "opcode":
+                self.steps += 1
+                self._call_of.append(call)
+
+        return step
 
     def strike(self) -> None:
         """What the signal handler does."""
         raise self.error(self.struck)
 
 
+class ActingStrike(StepStrike):
+    """Strikes all but what looks through the stack for a call, which changes nothing.
+
+    Below pytest's own calls that would be almost half of all steps, and how many would depend on the depth.
+    """
+
+    def _strikes(self, code: CodeType) -> bool:
+        only_looks = code.co_filename == call_stack.__file__ and code.co_name != call_stack.in_library.__name__
+        return not only_looks and super()._strikes(code)
+
+
+def counted(run: Callable[[StepStrike], Any], kind: Callable[[int], StepStrike] = ActingStrike) -> StepStrike:
+    """Count the steps of what ``run`` does with the strike armed: twice, as the first time fills caches."""
+    run(kind(0))
+    run(strike := kind(0))
+    return strike
+
+
+def _traced(frame: Any, step: Any) -> Any:
+    """Let ``step`` be called for each instruction of the frame up to the hand-over."""
+
+    def step_until_handed_over(frame: Any, event: str, argument: Any) -> None:
+        if event != "opcode" or not _has_handed_over(frame):
+            step(frame, event, argument)
+
+    frame.f_trace = traced = step_until_handed_over if _hands_over(frame.f_code) else step
+    frame.f_trace_opcodes = True
+    frame.f_trace_lines = False
+    return traced
+
+
 @cache
-def _is_struck(file_name: str) -> bool:
+def is_of_the_clients(file_name: str) -> bool:
     return str(Path(file_name).resolve()).startswith((*_STRUCK, _LISTENERS))
 
 

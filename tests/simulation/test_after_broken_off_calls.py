@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from tests.simulation.broken_off import StepStrike, strides
+from tests.simulation.broken_off import ActingStrike, StepStrike, counted, strides
 from tests.simulation.test_broken_off_calls import EACH, PARTITIONS, PROTOCOLS, ReadingApplication
 
 EVERY_STEP = 83
@@ -27,10 +27,9 @@ class Reading(ReadingApplication):
             self.in_hand += self.consumer.consume(self.taken - len(self.in_hand), 0.05)
         self.take(self.in_hand)
 
-    def broken_off(self, number, call):
-        strike = StepStrike(number)
+    def broken_off(self, call, strike, steps=None):
         act = self.polls if call == "poll" else self.consumes(3)
-        with strike.armed():
+        with strike.armed(steps):
             self.does(act)
         return strike
 
@@ -53,14 +52,10 @@ class Reading(ReadingApplication):
 
 def broken_off(protocol: str, call: str, first: int, *, stage: Any = Reading) -> Iterator[tuple[Any, StepStrike]]:
     """An application of ``stage`` for each step that is struck, with the strike, once its call was broken off there."""
-    counted = StepStrike(0)
-    with counted.armed():
+    steps = counted(lambda strike: stage(protocol).broken_off(call, strike))
+    for number in range(first, steps.steps, EVERY_STEP):
         reader = stage(protocol)
-        before = counted.steps
-        reader.does(reader.polls if call == "poll" else reader.consumes(3))
-    for number in range(first, counted.steps - before, EVERY_STEP):
-        reader = stage(protocol)
-        yield reader, reader.broken_off(number, call)
+        yield reader, reader.broken_off(call, ActingStrike(number), steps)
 
 
 every_call = pytest.mark.parametrize("call", ["poll", "consume"])

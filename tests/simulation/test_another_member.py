@@ -14,7 +14,7 @@ from eos_client import EosConsumer
 from eos_client.confluent.consumer import confluent_consumer, library_consumer, safe_close
 from eos_client.errors import ClusterUnavailableError, ConfigurationError, FatalClientError
 from eos_client.testing.simulation.model import Membership, OffsetAndMetadata, PartitionKey
-from tests.simulation.broken_off import CallStrike, StepStrike, StrikeError, strides
+from tests.simulation.broken_off import ActingStrike, CallStrike, StepStrike, StrikeError, counted, strides
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.support.interception import intercepting
 from tests.support.protocols import CONSUMER, PROTOCOLS
@@ -399,17 +399,19 @@ class Application:
 @strides(EVERY_STEP)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_an_exception_at_any_step_of_the_replacement_leaves_a_new_member(protocol: str, first: int) -> None:
-    counted = StepStrike(0)
-    application = Application(protocol)
-    with counted.armed():
-        application.begins_a_block()
-    for number in range(first, counted.steps, EVERY_STEP):
-        struck, strike = Application(protocol), StepStrike(number)
-        with strike.armed():
-            struck.begins_a_block()
+    def broken_off(strike: StepStrike, steps: StepStrike | None = None) -> Application:
+        application = Application(protocol)
+        with strike.armed(steps):
+            application.begins_a_block()
+        return application
+
+    steps = counted(broken_off)
+    for number in range(first, steps.steps, EVERY_STEP):
+        strike = ActingStrike(number)
+        struck = broken_off(strike, steps)
         struck.ends()
         assert struck.is_exact(), f"step {number}, {strike.struck}: {struck.stage.outputs}"
-    assert counted.steps > 1000
+    assert steps.steps > 1000
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

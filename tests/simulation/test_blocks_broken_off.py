@@ -13,7 +13,7 @@ from eos_client import Outcome
 from eos_client.clients import block_state, transaction_block
 from eos_client.errors import EosError, TransactionStateError
 from tests.interruption import BrokenOffError, interrupting
-from tests.simulation.broken_off import StepStrike, StrikeError
+from tests.simulation.broken_off import StepStrike, StrikeError, counted
 from tests.simulation.simulated_stage import GROUP, SINK, SimulatedStage
 
 _OUR_STEPS = {
@@ -148,23 +148,29 @@ def closing_the_producer(application):
     application.finishes()
 
 
-def struck(number, first, then):
-    """Strike the step of that number, if there is one, and return what was struck."""
-    application, strike = Application(), BlockStrike(number)
-    with strike.armed():
+def broken_off(first, strike, steps=None):
+    application = Application()
+    with strike.armed(steps):
         application.does(lambda: first(application))
+    return application
+
+
+def struck(number, first, then, steps):
+    """Strike the step of that number."""
+    strike = BlockStrike(number)
+    application = broken_off(first, strike, steps)
+    assert strike.struck
     if application.blocks:
         then(application)
     assert application.refusals() == [], f"step {number}, {strike.struck}"
     assert application.lies() == [], f"step {number}, {strike.struck}"
-    return strike.struck
 
 
-def strike_every_step(first, then, *, by=1):
-    number = 1
-    while struck(number, first, then):
-        number += by
-    assert number > 100
+def strike_steps(first, then, *, begin, by):
+    steps = counted(partial(broken_off, first), BlockStrike)
+    for number in range(begin, steps.steps + 1, by):
+        struck(number, first, then, steps)
+    assert steps.steps > 100
 
 
 FIRST = [Application.first_block, Application.first_loop, Application.first_wrapper]
@@ -172,19 +178,32 @@ THEN = [next_records, next_output, next_output_of_the_block, next_plain_transact
 CLOSING = [closing_the_consumer, closing_the_producer]
 
 
-@pytest.mark.parametrize("first", FIRST, ids=lambda first: first.__name__)
-def test_the_next_block_after_one_that_was_broken_off_at_any_step_is_entered(first):
-    strike_every_step(first, next_block, by=1 if first is Application.first_block else 3)
+def begins(by):
+    """At which step the strikes begin, one in ``by``: ``make soak-steps`` strikes all others."""
+    return pytest.mark.parametrize("begin", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in range(2, by + 1))])
 
 
+@pytest.mark.parametrize("begin", [1, 2])
+def test_the_next_block_after_one_that_was_broken_off_at_any_step_is_entered(begin):
+    strike_steps(Application.first_block, next_block, begin=begin, by=2)
+
+
+@begins(5)
+@pytest.mark.parametrize("first", FIRST[1:], ids=lambda first: first.__name__)
+def test_the_next_block_after_one_in_a_loop_or_wrapper_that_was_broken_off_is_entered(first, begin):
+    strike_steps(first, next_block, begin=begin, by=5)
+
+
+@begins(4)
 @pytest.mark.parametrize("then", THEN, ids=lambda then: then.__name__)
-def test_the_next_call_after_a_broken_off_block_resolves_its_outcome(then):
-    strike_every_step(Application.first_block, then, by=2)
+def test_the_next_call_after_a_broken_off_block_resolves_its_outcome(then, begin):
+    strike_steps(Application.first_block, then, begin=begin, by=4)
 
 
+@begins(4)
 @pytest.mark.parametrize("closing", CLOSING, ids=lambda closing: closing.__name__)
-def test_closing_a_client_after_a_block_that_was_broken_off_tells_its_outcome(closing):
-    strike_every_step(Application.first_block, closing, by=2)
+def test_closing_a_client_after_a_block_that_was_broken_off_tells_its_outcome(closing, begin):
+    strike_steps(Application.first_block, closing, begin=begin, by=4)
 
 
 def test_a_signal_at_the_first_step_of_the_end_leaves_no_block_open():

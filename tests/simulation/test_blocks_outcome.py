@@ -1,11 +1,13 @@
 """Every block is told the true outcome of its transaction, also when an exception has broken off its end."""
 
+import itertools
+
 import pytest
 
 from eos_client import Outcome
 from eos_client.clients.block_state import BlockState
 from eos_client.errors import ClientClosedError, OutputRefusedError
-from tests.simulation.broken_off import CallStrike, StepStrike, strides
+from tests.simulation.broken_off import ActingStrike, CallStrike, counted, strides
 from tests.simulation.simulated_stage import SINK, SimulatedStage
 from tests.simulation.test_broken_off_calls import EVERY_STEP, PROTOCOLS, Copying, OwnError
 from tests.support.interception import intercepting
@@ -53,26 +55,25 @@ class Telling(Copying):
         ]
 
 
-def struck_telling(strike, armed, **settings):
-    telling = Telling(**settings)
-    with armed(telling, strike):
-        telling.story()
-    telling.copies_the_rest()
-    assert telling.is_exact(), f"{strike.number}, {strike.struck}: {telling.copied()}"
-    assert telling.lies() == [], f"{strike.number}, {strike.struck}"
-
-
 @strides(EVERY_STEP)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_wherever_an_exception_strikes_records_are_copied_once_and_blocks_told_their_outcome(protocol, first):
-    counted = StepStrike(0)
-    with counted.armed():
-        Telling(group_protocol=protocol).story()
-    for number in range(first, counted.steps, EVERY_STEP):
-        struck_telling(StepStrike(number), lambda _, strike: strike.armed(), group_protocol=protocol)
+    def told(strike, steps=None):
+        telling = Telling(group_protocol=protocol)
+        with strike.armed(steps):
+            telling.story()
+        return telling
+
+    steps = counted(told)
+    for number in range(first, steps.steps, EVERY_STEP):
+        strike = ActingStrike(number)
+        telling = told(strike, steps)
+        telling.copies_the_rest()
+        assert telling.is_exact(), f"{strike.number}, {strike.struck}: {telling.copied()}"
+        assert telling.lies() == [], f"{strike.number}, {strike.struck}"
 
 
-class EndStrike(StepStrike):
+class EndStrike(ActingStrike):
     """Strikes only where a block's outcome is noted and told."""
 
     def _strikes(self, code):
@@ -80,25 +81,36 @@ class EndStrike(StepStrike):
 
 
 def test_no_step_between_the_end_and_the_telling_of_it_loses_an_outcome():
-    number = 0
-    while True:
-        number += 1
-        telling, strike = Telling(), EndStrike(number)
-        with strike.armed():
+    def told(strike, steps=None):
+        telling = Telling()
+        with strike.armed(steps):
             telling.reader.does(telling.block)
+        return telling
+
+    steps = counted(told, EndStrike)
+    assert steps.steps > 20
+    for number in range(1, steps.steps + 1):
+        strike = EndStrike(number)
+        telling = told(strike, steps)
         telling.reader.does(telling.block)
+        assert strike.struck
         assert telling.lies() == [], f"step {number}, {strike.struck}"
-        if not strike.struck:
-            break
-    assert number > 20
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize(
+    ("protocol", "first"),
+    [
+        *(("classic", 1), ("consumer", 2)),
+        *(
+            pytest.param(protocol, first, marks=pytest.mark.soak)
+            for protocol, first in (("classic", 2), ("consumer", 1))
+        ),
+    ],
+)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_whichever_call_of_the_producer_is_struck_every_block_is_told_its_outcome(protocol, after):
-    number = 0
-    while True:
-        number += 1
+def test_whichever_call_of_the_producer_is_struck_every_block_is_told_its_outcome(protocol, first, after):
+    """Every second call with each protocol, which is no matter of the producer's."""
+    for number in itertools.count(first, 2):
         strike = CallStrike(number, after=after)
         telling = Telling(group_protocol=protocol, producer_factory=strike.around)
         strike.is_armed = True

@@ -8,7 +8,7 @@ from confluent_kafka import TopicPartition
 from eos_client import EosConsumer, EosProducer, Outcome
 from eos_client.errors import TransactionStateError
 from eos_client.testing.simulated_cluster import SimulatedCluster
-from tests.simulation.broken_off import CallStrike, StepStrike, StrikeError, strides
+from tests.simulation.broken_off import ActingStrike, CallStrike, StrikeError, counted, strides
 
 PARTITIONS, EACH = 2, 40
 EVERY_STEP = 997
@@ -108,30 +108,23 @@ def committed_is_seen(reader):
     return all(offset <= len(reader.seen[key.partition]) for key, offset in committed.items())
 
 
-def steps_of(story, **settings):
-    counted = StepStrike(0)
-    with counted.armed():
-        story(ReadingApplication(**settings))
-    return counted.steps
-
-
-def struck_at(number, story, **settings):
-    strike = StepStrike(number)
-    reader = ReadingApplication(**settings)
-    with strike.armed():
-        story(reader)
-    reader.reads_to_the_end()
-    return reader, strike
-
-
 PROTOCOLS = ("classic", "consumer")
 
 
 @strides(EVERY_STEP)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_wherever_an_exception_strikes_the_next_record_is_the_first_that_was_not_handed_over(protocol, first):
-    for number in range(first, steps_of(every_way_to_fetch, group_protocol=protocol), EVERY_STEP):
-        reader, strike = struck_at(number, every_way_to_fetch, group_protocol=protocol)
+    def fetched(strike, steps=None):
+        reader = ReadingApplication(group_protocol=protocol)
+        with strike.armed(steps):
+            every_way_to_fetch(reader)
+        return reader
+
+    steps = counted(fetched)
+    for number in range(first, steps.steps, EVERY_STEP):
+        strike = ActingStrike(number)
+        reader = fetched(strike, steps)
+        reader.reads_to_the_end()
         assert reader.is_gapless(), f"step {number}, {strike.struck}: {reader.seen}"
 
 
@@ -172,13 +165,16 @@ class ByHand:
 
 
 def test_a_struck_consumer_that_assigned_by_hand_does_not_look_up_another_end_of_the_log():
-    counted = StepStrike(0)
-    with counted.armed():
-        ByHand().reads(1)
-    for number in range(1, counted.steps, 11):
-        by_hand, strike = ByHand(), StepStrike(number)
-        with strike.armed():
+    def read(strike, steps=None):
+        by_hand = ByHand()
+        with strike.armed(steps):
             by_hand.reads(1)
+        return by_hand
+
+    steps = counted(read)
+    for number in range(1, steps.steps, 11):
+        strike = ActingStrike(number)
+        by_hand = read(strike, steps)
         by_hand.reads(25)
         assert by_hand.seen == list(range(20)), f"step {number}, {strike.struck}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from contextlib import suppress
 from typing import Any
@@ -13,7 +12,7 @@ from confluent_kafka import TopicPartition
 from eos_client import Outcome
 from eos_client.errors import AbortableError, ClientClosedError
 from tests.interruption import BrokenOffError
-from tests.simulation.broken_off import StepStrike, StrikeError, strides
+from tests.simulation.broken_off import ActingStrike, StepStrike, StrikeError, counted, strides
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.simulation.test_blocks_unknown_commit import (
     BOTH_WAYS,
@@ -125,15 +124,20 @@ def test_records_that_were_put_back_are_not_handed_over_after_close(stage):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_wherever_a_signal_breaks_close_off_the_second_one_leaves_the_group(protocol, static, first):
     settings: dict[str, Any] = {"group_instance_id": "one"} if static else {}
-    kept = []
-    for number in itertools.count(first, EVERY_STEP):
-        stage, strike = SimulatedStage(protocol), StepStrike(number)
+
+    def broken_off(strike: StepStrike, steps: StepStrike | None = None) -> Any:
+        stage = SimulatedStage(protocol)
         consumer = stage.subscribed(**settings)
         stage.collect(consumer, 2)
-        with strike.armed(), suppress(StrikeError):
+        with strike.armed(steps), suppress(StrikeError):
             consumer.close()
-        if not strike.struck:
-            break
+        return consumer
+
+    kept, steps = [], counted(broken_off)
+    for number in range(first, steps.steps + 1, EVERY_STEP):
+        strike = ActingStrike(number)
+        consumer = broken_off(strike, steps)
+        assert strike.struck
         consumer.close()
         if not consumer._library.raw._closed:
             kept.append(strike.struck)

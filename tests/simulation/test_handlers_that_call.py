@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any, ClassVar
 
 import pytest
@@ -13,11 +14,12 @@ from confluent_kafka import KafkaException, TopicPartition
 from eos_client import Outcome
 from eos_client.confluent.thread_ownership import is_in_call
 from eos_client.errors import EosError, TransactionStateError
-from tests.simulation.broken_off import StepStrike, strides
+from tests.simulation.broken_off import ActingStrike, StepStrike, counted, is_of_the_clients, strides
 from tests.simulation.simulated_stage import SINK, SimulatedStage
 
 RECORDS = 4
 EVERY_STEP = 997
+EVERY_OWN_STEP = 6
 _OWN_DOING = re.compile("closed|this block was given up")
 
 
@@ -31,7 +33,7 @@ def no_offset() -> Iterator[None]:
             raise
 
 
-class HandlerStrike(StepStrike):
+class HandlerStrike(ActingStrike):
     """Runs a signal handler at the `number`-th step."""
 
     def __init__(self, number: int, handler: Any) -> None:
@@ -55,7 +57,7 @@ class OwnCallStrike(HandlerStrike):
     }
 
     def _strikes(self, code: Any) -> bool:
-        return code.co_name in self._WHERE and super()._strikes(code)
+        return code.co_name in self._WHERE and is_of_the_clients(code.co_filename)
 
 
 class EntryStrike(OwnCallStrike):
@@ -72,14 +74,14 @@ class Application:
         self.producer, self.consumer = self.stage.producer(), self.stage.subscribed()
         self.blocks: list[tuple[Any, list[bytes]]] = []
         self.refusals: list[TransactionStateError] = []
-        self._act, self._lets_out = act, lets_out
+        self._act, self.lets_out = act, lets_out
 
     def handler(self) -> None:
         try:
             getattr(self, self._act)()
         except TransactionStateError as error:
             self.refusals.append(error)
-            if self._lets_out:
+            if self.lets_out:
                 raise
 
     def closes_the_consumer(self) -> None:
@@ -139,6 +141,11 @@ class Application:
                 txn.produce(SINK, output)
                 written.append(output)
 
+    def copies(self) -> None:
+        """Copy all of them."""
+        self.block()
+        self.block()
+
     def goes_on(self) -> None:
         """Take one more block, which finds out what became of the last one; then new clients, as after a restart."""
         with suppress(EosError, RuntimeError):  # a client is closed
@@ -161,34 +168,46 @@ class Application:
 def strikes(
     act: str, *, lets_out: bool, every: int, first: int = 1, kind: Callable[[int, Any], HandlerStrike] = HandlerStrike
 ) -> int:
-    """Strike once in each run, ``every`` steps later in the next; returns the first step that no run has reached."""
-    number = first
-    while struck(number, act, lets_out=lets_out, kind=kind).struck:
-        number += every
-    return number
+    """Strike once in each run, ``every`` steps later in the next; returns how many steps there are."""
+    steps = steps_of(kind)
+    for number in range(first, steps.steps + 1, every):
+        application = Application(act, lets_out=lets_out)
+        struck(application, kind(number, application.handler), steps)
+    return steps.steps
 
 
-def struck(number: int, act: str, *, lets_out: bool, kind: Callable[[int, Any], HandlerStrike]) -> StepStrike:
-    application = Application(act, lets_out=lets_out)
-    strike = kind(number, application.handler)
+@cache
+def steps_of(kind: Callable[[int, Any], HandlerStrike]) -> StepStrike:
+    """Those that a handler could come between."""
+
+    def copies(strike: StepStrike) -> None:
+        application = Application("no act", lets_out=False)
+        with strike.armed():
+            application.copies()
+
+    return counted(copies, lambda number: kind(number, None))
+
+
+def struck(application: Application, strike: HandlerStrike, steps: StepStrike) -> None:
     raised: BaseException | None = None
-    with strike.armed():
+    with strike.armed(steps):
         try:
-            application.block()
-            application.block()
+            application.copies()
         except (EosError, RuntimeError) as error:
             raised = error
-    where = f"step {number}, {strike.struck}"
+    assert strike.struck, f"step {strike.number}"
+    where = f"step {strike.number}, {strike.struck}"
     passed_for_ours = strike.struck.endswith(" own_call")  # see `EntryStrike`: then ours is refused
-    assert lets_out or passed_for_ours or raised is None or _OWN_DOING.search(str(raised)), f"{where}: {raised!r}"
+    assert application.lets_out or passed_for_ours or raised is None or _OWN_DOING.search(str(raised)), (
+        f"{where}: {raised!r}"
+    )
     application.goes_on()
     assert application.lies() == [], where
     copied = [output.partition(b"#")[0] for output in application.stage.outputs]
     assert copied == application.stage.inputs, f"{where}: {copied}"
-    return strike
 
 
-_NO_ACTS = {"handler", "block", "goes_on", "lies"}
+_NO_ACTS = {"handler", "block", "copies", "goes_on", "lies"}
 ACTS = [name for name in vars(Application) if not name.startswith("_") and name not in _NO_ACTS]
 
 
@@ -199,17 +218,25 @@ def test_a_handler_that_calls_a_client_loses_and_doubles_nothing(act: str, lets_
     assert strikes(act, lets_out=lets_out, every=EVERY_STEP, first=first) > 2000
 
 
+@strides(EVERY_OWN_STEP)
 @pytest.mark.parametrize("act", ["commits_by_hand", "aborts_by_hand"])
-def test_no_step_of_the_sessions_own_calls_lets_another_one_pass(act: str) -> None:
-    assert strikes(act, lets_out=False, every=3, kind=OwnCallStrike) > 100
+def test_no_step_of_the_sessions_own_calls_lets_another_one_pass(act: str, first: int) -> None:
+    assert strikes(act, lets_out=False, every=EVERY_OWN_STEP, first=first, kind=OwnCallStrike) > 100
 
 
-@pytest.mark.parametrize("lets_out", [True, False], ids=["raises", "catches"])
+@pytest.mark.parametrize(
+    ("lets_out", "first"),
+    [
+        *((True, 1), (False, 2)),
+        *(pytest.param(lets_out, first, marks=pytest.mark.soak) for lets_out, first in ((True, 2), (False, 1))),
+    ],
+)
 @pytest.mark.parametrize("act", ["commits_by_hand", "aborts_by_hand"])
 def test_a_call_at_the_first_step_of_the_sessions_own_ends_the_same_transaction_and_the_log_tells_how(
-    act: str, lets_out: bool
+    act: str, lets_out: bool, first: int
 ) -> None:
-    assert strikes(act, lets_out=lets_out, every=1, kind=EntryStrike) > 20
+    """Whether the handler lets the refusal out makes no difference to what the call does: half of the steps each."""
+    assert strikes(act, lets_out=lets_out, every=2, first=first, kind=EntryStrike) > 20
 
 
 def test_a_begin_in_a_handler_at_the_first_step_of_the_sessions_begin_is_that_begin() -> None:
