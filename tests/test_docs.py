@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.definitions import definitions
+
 REPOSITORY = Path(__file__).parents[1]
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 # The change log speaks of names as they were.
@@ -35,10 +37,15 @@ def links(page: Path) -> Iterator[str]:
             yield target
 
 
+def tests_named_on(page: Path) -> set[str]:
+    return set(re.findall(r"`(test_\w+)`", prose(page)))
+
+
 @cache
-def names_of_tests() -> set[str]:
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (REPOSITORY / "tests").rglob("*.py")]
-    return {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+def tests_that_exist() -> set[str]:
+    """Of those that any page names."""
+    named = {name for page in PRESENT for name in tests_named_on(page)}
+    return {node.name for node in definitions(named) if isinstance(node, ast.FunctionDef)}
 
 
 def test_there_are_pages_and_links_to_look_at():
@@ -66,9 +73,8 @@ def test_the_architecture_page_links_to_every_decision_record():
 @pytest.mark.parametrize("page", PRESENT, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_every_test_that_a_page_names_exists(page: Path):
     # A name may also be that of a file, or of a test that is part of a page.
-    named = set(re.findall(r"`(test_\w+)`", prose(page)))
     on_pages = {name for each in PAGES for name in re.findall(r"^def (test_\w+)", each.read_text(), re.MULTILINE)}
-    assert sorted(named - names_of_tests() - on_pages) == []
+    assert sorted(tests_named_on(page) - tests_that_exist() - on_pages) == []
 
 
 @pytest.mark.parametrize("page", PRESENT, ids=lambda page: str(page.relative_to(REPOSITORY)))
