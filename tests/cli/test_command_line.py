@@ -194,13 +194,23 @@ def test_sigterm_before_the_loop_runs_ends_it_quietly(tmp_path: Path, eos_client
     assert command.err == ""
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-@pytest.mark.parametrize("module", ["cli.app", "config"])
-@pytest.mark.parametrize(
-    ("command", "status"), [("redrive", 0), ("tail", 0), ("run", 0), ("doctor", 130), ("demo", 130)]
+@pytest.mark.parametrize(  # each command with each signal and in each module, and each signal in each module
+    ("command", "status", "number", "module"),
+    [
+        ("redrive", 0, signal.SIGTERM, "cli.app"),
+        ("redrive", 0, signal.SIGINT, "config"),
+        ("tail", 0, signal.SIGTERM, "config"),
+        ("tail", 0, signal.SIGINT, "cli.app"),
+        ("run", 0, signal.SIGTERM, "cli.app"),
+        ("run", 0, signal.SIGINT, "config"),
+        ("doctor", 130, signal.SIGTERM, "config"),
+        ("doctor", 130, signal.SIGINT, "cli.app"),
+        ("demo", 130, signal.SIGTERM, "cli.app"),
+        ("demo", 130, signal.SIGINT, "config"),
+    ],
 )
 def test_a_signal_while_the_program_is_loaded_ends_it_without_a_word(
-    number: int, module: str, command: str, status: int
+    command: str, status: int, number: int, module: str
 ) -> None:
     code = (
         "import os, signal, sys\n"
