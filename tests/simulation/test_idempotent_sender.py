@@ -355,7 +355,7 @@ def play(machine, phases=(Phase.generate, Phase.shrink)):
         derandomize=True,
         database=None,
         deadline=None,
-        max_examples=200,
+        max_examples=120,
         stateful_step_count=60,
         phases=phases,
         suppress_health_check=list(HealthCheck),
@@ -433,7 +433,7 @@ def storm(log, sender, random, rounds_max):
     return most
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_thousand_batches_in_flight_arrive_once_and_in_order(seed):
     """P5: any number of in-flight batches (a thousand)."""
     random = Random(seed)

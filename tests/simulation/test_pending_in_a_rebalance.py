@@ -44,11 +44,11 @@ def values(consumer: EosConsumer, seconds: float) -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("resumes", [False, True])
 @pytest.mark.parametrize(("ending", "read"), [("commit", [b"2", b"3"]), ("abort", [b"1", b"2", b"3"])])
 def test_a_returned_partition_starts_at_the_offset_that_the_pending_transaction_leaves(
-    seed: int, resumes: bool, ending: str, read: list[bytes], make_simulated_cluster: Any
+    seed: int, ending: str, read: list[bytes], make_simulated_cluster: Any
 ) -> None:
+    resumes = (seed % 2 == 1) is (ending == "commit")  # each with each: every second seed
     cluster: SimulatedCluster = make_simulated_cluster(seed=seed)
     cluster.create_topic("orders")
     consumer = consumer_of(cluster)
