@@ -37,14 +37,14 @@ def links(page: Path) -> Iterator[str]:
             yield target
 
 
-def tests_named_on(page: Path) -> set[str]:
+def names_on(page: Path) -> set[str]:
     return set(re.findall(r"`(test_\w+)`", prose(page)))
 
 
 @cache
-def tests_that_exist() -> set[str]:
+def names_that_exist() -> set[str]:
     """Of those that any page names."""
-    named = {name for page in PRESENT for name in tests_named_on(page)}
+    named = {name for page in PRESENT for name in names_on(page)}
     return {node.name for node in definitions(named) if isinstance(node, ast.FunctionDef)}
 
 
@@ -74,7 +74,7 @@ def test_the_architecture_page_links_to_every_decision_record():
 def test_every_test_that_a_page_names_exists(page: Path):
     # A name may also be that of a file, or of a test that is part of a page.
     on_pages = {name for each in PAGES for name in re.findall(r"^def (test_\w+)", each.read_text(), re.MULTILINE)}
-    assert sorted(tests_named_on(page) - tests_that_exist() - on_pages) == []
+    assert sorted(names_on(page) - names_that_exist() - on_pages) == []
 
 
 @pytest.mark.parametrize("page", PRESENT, ids=lambda page: str(page.relative_to(REPOSITORY)))

@@ -46,6 +46,10 @@ def shows_the_first_example(environment, folder):
     assert "eos-client: 100 orders, 100 invoices" in printed
     where = environment.run("-c", "import eos_client; print(eos_client.__file__)", cwd=folder)
     assert str(environment.folder) in where
+
+
+def shows_the_program(environment, folder):
+    shows_the_first_example(environment, folder)
     assert environment.run("-m", "eos_client", "--version", cwd=folder).startswith("eos-client ")
 
 
@@ -73,13 +77,13 @@ def test_the_wheel_works_with_each_python_and_the_oldest_and_newest_dependencies
 ):
     installed = environment(tmp_path, minor)
     installed.install(f"{distributions.wheel}[cli,test]", resolution=resolution)
-    shows_the_first_example(installed, tmp_path)
+    shows_the_program(installed, tmp_path)
 
 
 def run_fitting(wheel, tmp_path, minor, resolution, folders):
     installed = environment(tmp_path, minor)
     installed.install(f"{wheel}[cli,test]", resolution=resolution)
-    shows_the_first_example(installed, tmp_path)
+    shows_the_program(installed, tmp_path)
     installed.install(f"{wheel}[prometheus]", resolution=resolution)
     installed.install("hypothesis", "pytest-timeout", "pytest-xdist")
     for folder in ("tests", "docs"):
