@@ -18,7 +18,7 @@ from tests.simulation.broken_off import ActingStrike, StepStrike, counted, is_of
 from tests.simulation.simulated_stage import SINK, SimulatedStage
 
 RECORDS = 4
-EVERY_STEP = 997
+EVERY_STEP = 1997
 EVERY_OWN_STEP = 6
 _OWN_DOING = re.compile("closed|this block was given up")
 
@@ -211,8 +211,18 @@ _NO_ACTS = {"handler", "block", "copies", "goes_on", "lies"}
 ACTS = [name for name in vars(Application) if not name.startswith("_") and name not in _NO_ACTS]
 
 
-@strides(EVERY_STEP)
-@pytest.mark.parametrize("lets_out", [True, False], ids=["raises", "catches"])
+def in_turn(between: int, *numbers: int) -> pytest.MarkDecorator:
+    """A handler that raises strikes first at the first of the steps, one that does not at the ``between``-th.
+
+    ``make soak-steps`` begins with each of the others, too.
+    """
+    chosen = [(True, numbers[0]), (False, numbers[between])]
+    others = [(lets_out, number) for lets_out in (True, False) for number in numbers]
+    cases = [*chosen, *(pytest.param(*case, marks=pytest.mark.soak) for case in others if case not in chosen)]
+    return pytest.mark.parametrize(("lets_out", "first"), cases)
+
+
+@in_turn(2, *(1 + EVERY_STEP * quarter // 4 for quarter in range(4)))
 @pytest.mark.parametrize("act", ACTS)
 def test_a_handler_that_calls_a_client_loses_and_doubles_nothing(act: str, lets_out: bool, first: int) -> None:
     assert strikes(act, lets_out=lets_out, every=EVERY_STEP, first=first) > 2000
@@ -224,13 +234,7 @@ def test_no_step_of_the_sessions_own_calls_lets_another_one_pass(act: str, first
     assert strikes(act, lets_out=False, every=EVERY_OWN_STEP, first=first, kind=OwnCallStrike) > 100
 
 
-@pytest.mark.parametrize(
-    ("lets_out", "first"),
-    [
-        *((True, 1), (False, 2)),
-        *(pytest.param(lets_out, first, marks=pytest.mark.soak) for lets_out, first in ((True, 2), (False, 1))),
-    ],
-)
+@in_turn(1, 1, 2)
 @pytest.mark.parametrize("act", ["commits_by_hand", "aborts_by_hand"])
 def test_a_call_at_the_first_step_of_the_sessions_own_ends_the_same_transaction_and_the_log_tells_how(
     act: str, lets_out: bool, first: int
@@ -239,8 +243,9 @@ def test_a_call_at_the_first_step_of_the_sessions_own_ends_the_same_transaction_
     assert strikes(act, lets_out=lets_out, every=2, first=first, kind=EntryStrike) > 20
 
 
-def test_a_begin_in_a_handler_at_the_first_step_of_the_sessions_begin_is_that_begin() -> None:
-    assert strikes("begins_by_hand", lets_out=False, every=1, kind=EntryStrike) > 20
+@strides(2)
+def test_a_begin_in_a_handler_at_the_first_step_of_the_sessions_begin_is_that_begin(first: int) -> None:
+    assert strikes("begins_by_hand", lets_out=False, every=2, first=first, kind=EntryStrike) > 20
 
 
 def test_the_next_block_goes_on_after_a_handler_that_calls_a_client_and_raises() -> None:
