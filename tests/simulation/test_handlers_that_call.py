@@ -216,9 +216,16 @@ def in_turn(between: int, *numbers: int) -> pytest.MarkDecorator:
 
     ``make soak-steps`` begins with each of the others, too.
     """
-    chosen = [(True, numbers[0]), (False, numbers[between])]
-    others = [(lets_out, number) for lets_out in (True, False) for number in numbers]
-    cases = [*chosen, *(pytest.param(*case, marks=pytest.mark.soak) for case in others if case not in chosen)]
+    chosen = {(True, numbers[0]), (False, numbers[between])}
+    cases = [
+        pytest.param(
+            *(lets_out, number),
+            marks=() if (lets_out, number) in chosen else pytest.mark.soak,
+            id=f"{'raises' if lets_out else 'catches'}-{number}",
+        )
+        for lets_out in (True, False)
+        for number in numbers
+    ]
     return pytest.mark.parametrize(("lets_out", "first"), cases)
 
 
