@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
 from eos_client.errors import EmbeddedKafkaError
+from eos_client.testing.broker_settings import CHEAP_JVM
 from eos_client.testing.maven_settings import REPOSITORY_VARIABLE, MavenRepository, without_credentials
 from eos_client.testing.pinned_jars import can_download, download_pinned, pinned_jars
 
@@ -144,7 +145,7 @@ def _ivy_command(ivy: Path, jars: JarSet, into: Path, work: Path, java: JavaRunt
         "</ivy-module>"
     )
     return [
-        *(str(java.executable), f"-Divy.default.ivy.user.dir={work / 'ivy'}", "-jar", str(ivy)),
+        *(str(java.executable), *CHEAP_JVM, f"-Divy.default.ivy.user.dir={work / 'ivy'}", "-jar", str(ivy)),
         *_ivy_settings(work),
         *("-ivy", str(descriptor), "-confs", "default", "-types", "jar", "bundle"),
         *("-retrieve", f"{into}/[artifact]-[revision](-[classifier]).[ext]"),

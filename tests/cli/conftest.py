@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 import structlog
 
+from eos_client.cli import main
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import StoredRecord, TopicLoader, read_topic
 from tests.support.waiting import TICK_S, wait_for
@@ -113,6 +114,42 @@ def start(tmp_path: Path) -> Iterator[Any]:
 def eos_client(start: Any) -> Any:
     """Start ``eos-client ARGUMENTS``."""
     return lambda *arguments: start("-m", "eos_client", *arguments)
+
+
+class Ended:
+    """A command that has run in this process: its exit status and what it printed, asked for as of a `Command`."""
+
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+    def wait(self) -> int:
+        return self.status
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Any]:
+    """Run ``eos-client ARGUMENTS`` in this process, where the process itself is not what is tested.
+
+    A process of its own costs more than what most commands do.
+    """
+    commands: list[Ended] = []
+    modules = set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def typed(*arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["eos-client", *arguments])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main()
+        commands.append(Ended(int(ended.value.code or 0), *capfd.readouterr()))
+        return commands[-1]
+
+    yield typed
+    for name in sys.modules.keys() - modules:  # the test's own files
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+    assert [sentence for command in commands for sentence in said_twice(command.err)] == []
 
 
 class Cluster:

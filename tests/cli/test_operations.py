@@ -32,13 +32,13 @@ def cluster(secured_broker: Any, tmp_path: Path) -> Site:
 class Operator:
     """Runs commands on the plain listener, where they may do anything, or by a login on the secure one."""
 
-    def __init__(self, cluster: Site, eos_client: Any) -> None:
-        self.cluster, self.eos_client = cluster, eos_client
+    def __init__(self, cluster: Site, command: Any) -> None:
+        self.cluster, self.command = cluster, command
 
     def run(self, *arguments: str, login: dict[str, str] | None = None, status: int = 0) -> Any:
         """``status`` is what it must end with."""
         where = self.cluster.config(login) if login else ["--bootstrap", self.cluster.bootstrap_servers]
-        command = self.eos_client(*arguments, *where)
+        command = self.command(*arguments, *where)
         assert command.wait() == status, command.out + command.err
         return command
 
@@ -51,8 +51,8 @@ class Operator:
 
 
 @pytest.fixture
-def operator(cluster: Site, eos_client: Any) -> Operator:
-    return Operator(cluster, eos_client)
+def operator(cluster: Site, typed: Any) -> Operator:
+    return Operator(cluster, typed)
 
 
 def begun(cluster: Cluster, topic: str, *, transactional_id: str, timeout_ms: int = 600_000) -> Producer:
@@ -180,8 +180,9 @@ def test_a_user_who_may_not_see_all_ids_is_not_told_that_a_transaction_hangs(clu
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_shows_what_the_commands_print(cluster: Site, operator: Operator) -> None:
+def test_the_page_shows_what_the_commands_print(cluster: Site, eos_client: Any) -> None:
     """But for numbers, and for the page's names and address, each of which stands for one of this test's."""
+    operator = Operator(cluster, eos_client)
     orders, invoices = cluster.topic("orders", partitions=2), cluster.topic("invoices")
     job_id = f"{cluster.prefix}-billing-0"
     producer = begun(cluster, orders, transactional_id=job_id, timeout_ms=60_000)

@@ -129,20 +129,20 @@ def wrong_logins(broker: Any, tokens: str) -> dict[str, tuple[dict[str, str], st
 
 
 def test_credentials_that_are_refused_end_every_command_with_a_status_of_their_own(
-    site: Site, upper_file: Path, eos_client: Any
+    site: Site, upper_file: Path, typed: Any
 ) -> None:
     source, target = site.topic("source"), site.topic("target")
     with identity_provider() as tokens:
         wrong = wrong_logins(site.broker, tokens)
         patient = ["--start-timeout", "20"]
         commands = {
-            name: eos_client(*site.run_line(source, target, site.config(login), *patient))
+            name: typed(*site.run_line(source, target, site.config(login), *patient))
             for name, (login, _) in wrong.items()
         }
         password = site.config(wrong["a wrong password"][0])
-        commands["doctor"] = eos_client("doctor", *password)
-        commands["tail"] = eos_client("tail", source, *password)
-        commands["topic create"] = eos_client("topic", "create", f"{source}-2", *password)
+        commands["doctor"] = typed("doctor", *password)
+        commands["tail"] = typed("tail", source, *password)
+        commands["topic create"] = typed("topic", "create", f"{source}-2", *password)
         statuses = {name: command.wait() for name, command in commands.items()}
     assert statuses == dict.fromkeys(commands, 14), commands["a secret that the identity provider refuses"].err
     for name, command in commands.items():
@@ -152,51 +152,51 @@ def test_credentials_that_are_refused_end_every_command_with_a_status_of_their_o
         assert "wr0ng-passw0rd" not in command.err + command.out
 
 
-def status_of(eos_client: Any, arguments: list[str]) -> tuple[int, str]:
-    command = eos_client(*arguments)
+def status_of(command_line: Any, arguments: list[str]) -> tuple[int, str]:
+    command = command_line(*arguments)
     return command.wait(), command.err + command.out
 
 
-def test_tail_needs_to_read_the_topic_and_nothing_else(site: Site, eos_client: Any) -> None:
+def test_tail_needs_to_read_the_topic_and_nothing_else(site: Site, typed: Any) -> None:
     topic = site.topic("orders")
     site.load(topic, [b"plums"])
     line = ["tail", topic, "--no-follow", *site.as_user()]
-    status, said = status_of(eos_client, line)
+    status, said = status_of(typed, line)
     assert (status, topic in said) == (6, True), said
     site.broker.grant(site.user, *on_topic(topic, Op.READ))
-    assert status_of(eos_client, line) == (0, "0@0\t\\N\tplums\n")
+    assert status_of(typed, line) == (0, "0@0\t\\N\tplums\n")
 
 
-def test_topic_create_needs_to_create_and_to_describe_the_topic(site: Site, eos_client: Any) -> None:
+def test_topic_create_needs_to_create_and_to_describe_the_topic(site: Site, typed: Any) -> None:
     first, second = f"{site.prefix}-first", f"{site.prefix}-second"
     site.broker.grant(site.user, *on_topic(first, Op.DESCRIBE), *on_topic(second, Op.CREATE))
     for topic in (first, second):  # the second is made, and cannot be looked at
-        status, said = status_of(eos_client, ["topic", "create", topic, *site.as_user()])
+        status, said = status_of(typed, ["topic", "create", topic, *site.as_user()])
         assert (status, topic in said) == (6, True), said
     site.broker.grant(site.user, *on_topic(first, Op.CREATE))
-    assert status_of(eos_client, ["topic", "create", first, *site.as_user()]) == (0, f"{first}\n")
+    assert status_of(typed, ["topic", "create", first, *site.as_user()]) == (0, f"{first}\n")
 
 
 def test_doctor_needs_to_describe_what_it_is_asked_about_and_says_what_it_may_not_read(
-    site: Site, eos_client: Any
+    site: Site, typed: Any
 ) -> None:
     topic, group = site.topic("orders"), f"{site.prefix}-group"
     line = ["doctor", "--topic", topic, "--group", group, *site.as_user()]
-    status, said = status_of(eos_client, line)
+    status, said = status_of(typed, line)
     assert (status, topic in said) == (6, True), said
     site.broker.grant(site.user, *on_topic(topic, Op.DESCRIBE))
-    status, said = status_of(eos_client, line)
+    status, said = status_of(typed, line)
     assert (status, group in said) == (6, True), said
     site.broker.grant(site.user, *on_group(group, Op.DESCRIBE))
-    status, said = status_of(eos_client, line)
+    status, said = status_of(typed, line)
     assert (status, "allow Read on it to this user" in said) == (6, True), said
     site.broker.grant(site.user, *on_group(group, Op.READ))
-    status, said = status_of(eos_client, line)
+    status, said = status_of(typed, line)
     assert status == 0, said
     assert "allow DescribeConfigs on the topic" in said
     assert "allow DescribeConfigs on the cluster" in said
     site.broker.grant(site.user, *on_topic(topic, Op.DESCRIBE_CONFIGS), *on_cluster(Op.DESCRIBE_CONFIGS))
-    status, said = status_of(eos_client, line)
+    status, said = status_of(typed, line)
     assert (status, "DescribeConfigs" in said) == (0, False), said
 
 
@@ -224,7 +224,7 @@ def test_a_worker_with_dead_letters_and_a_generated_id_needs_their_topic_and_the
     assert (site.values(target), site.values(dead)) == ([b"25"], [b"0"])
 
 
-def test_redrive_needs_what_the_page_lists(site: Site, eos_client: Any) -> None:
+def test_redrive_needs_what_the_page_lists(site: Site, typed: Any) -> None:
     source, dead = site.topic("source"), site.topic("dead")
     producer = Producer({"bootstrap.servers": site.bootstrap_servers})
     for topic in (source, ""):
@@ -239,9 +239,9 @@ def test_redrive_needs_what_the_page_lists(site: Site, eos_client: Any) -> None:
     ]
     line = ["redrive", dead, *site.as_user()]
     site.broker.grant(site.user, *(each for each in needed if each.name != source))
-    status, said = status_of(eos_client, line)
+    status, said = status_of(typed, line)
     assert (status, source in said) == (6, True), said
     site.broker.grant(site.user, *on_topic(source, Op.WRITE))
-    status, said = status_of(eos_client, line)
+    status, said = status_of(typed, line)
     assert (status, f"1 sent to {source}" in said) == (15, True), said
     assert (site.values(source), site.values(dead)) == ([b"one"], [b"one"] * 3)
