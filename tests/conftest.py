@@ -13,8 +13,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.interruption import interrupting
-from tests.support.scheduling import BrokerScheduling, rank
+from tests.support.scheduling import BrokerScheduling, rank, sharing
 
+_BROKERS = pytest.StashKey[Any]()
 _BROKER_FIXTURES = frozenset({"kafka_broker", "make_kafka_broker", "brokers"})
 _BROKER_MARKERS = ("kafka", "spark")
 _JAVA_MARKERS = (*_BROKER_MARKERS, "soak")
@@ -61,22 +62,23 @@ def brokers(pytestconfig):
     from tests.support.brokers import SharedBrokers  # noqa: PLC0415  not in every test run
 
     with SharedBrokers(pytestconfig) as shared:
+        pytestconfig.stash[_BROKERS] = shared
         yield shared
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def secured_broker(brokers):
     """A broker that asks its clients who they are, and an authorizer what they may do."""
     return brokers.secured()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def proxied_broker(brokers):
     """A broker with the settings of `kafka_broker`, behind a proxy that can hold, lose and record requests."""
     return brokers.proxied(properties={})
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def proxy(proxied_broker):
     """The proxy of `proxied_broker`: name the group or the id whose requests it is to catch, as others use it, too."""
     return proxied_broker.proxy
@@ -104,6 +106,14 @@ def pytest_collection_modifyitems(config, items):
 def pytest_xdist_make_scheduler(config, log):
     """Tests that share brokers go to one worker."""
     return BrokerScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """End the shared brokers of tests that go to one worker when it has run the last of them: idle ones cost, too."""
+    shared = sharing(item.nodeid)
+    if shared and nextitem and sharing(nextitem.nodeid) != shared and _BROKERS in item.config.stash:
+        item.config.stash[_BROKERS].end()
 
 
 @pytest.hookimpl(wrapper=True)

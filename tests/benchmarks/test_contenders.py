@@ -25,8 +25,8 @@ COMMITS = 3
     ("contender", "work"),
     [pytest.param(OURS, KEYED, id="ours", marks=pytest.mark.soak), pytest.param(TUNED, HEADERS, id="by hand")],
 )
-def test_a_contender_copies_and_reports_its_commits(brokers, tmp_path, contender, work):
-    bench = Bench(brokers.chosen({}).bootstrap_servers, tmp_path)
+def test_a_contender_copies_and_reports_its_commits(kafka_broker, tmp_path, contender, work):
+    bench = Bench(kafka_broker.bootstrap_servers, tmp_path)
     task = Task(f"bench-{work}", f"bench-{work}-in", work, commit_interval_s=0.05)
     create_topics(bench.bootstrap, {task.source: PARTITIONS})
     with bench.pool(contender, task) as pool, ObservedLoad(bench.bootstrap, task.source, task.name) as load:

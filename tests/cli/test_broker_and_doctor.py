@@ -19,12 +19,21 @@ def address_of(broker: Any) -> str:
 
 
 @pytest.mark.kafka
-def test_the_broker_command_serves_clients_at_the_address_it_prints_and_leaves_nothing(eos_client: Any) -> None:
-    broker = eos_client("broker", "--property", "log.retention.hours=7")
+def test_the_broker_command_serves_clients_at_the_address_it_prints_until_ctrl_c_and_leaves_nothing(
+    eos_client: Any, typed: Any
+) -> None:
+    """SIGTERM ends it in test_tutorial.py. The doctor sees that this one's transaction log cannot be created."""
+    properties = ("transaction.state.log.replication.factor=3", "log.retention.hours=7")
+    broker = eos_client("broker", *(word for each in properties for word in ("--property", each)))
     address = address_of(broker)
     admin = ClusterAdmin(address)
     assert admin.broker_settings(min(admin.cluster().brokers))["log.retention.hours"] == "7"
-    assert broker.terminate() == 0
+    doctor = typed("doctor", "--bootstrap", address)
+    assert doctor.wait() == 6
+    assert "init_transactions ends in a time-out" in doctor.out
+    assert "set transaction.state.log.replication.factor=1" in doctor.out
+    broker.process.send_signal(signal.SIGINT)
+    assert broker.wait() == 0
     assert broker.err.splitlines()[-1] == "stopped"
     host, port = address.split(":")
     with socket.socket() as probe:
@@ -97,9 +106,9 @@ def test_the_doctor_finds_a_development_cluster_fit_with_warnings(cluster: Any, 
     ],
 )
 def test_the_doctors_exit_status_tells_what_is_wrong(
-    cluster: Any, eos_client: Any, arguments: list[str], status: int, message: str
+    cluster: Any, typed: Any, arguments: list[str], status: int, message: str
 ) -> None:
-    doctor = eos_client("doctor", "--bootstrap", cluster.bootstrap_servers, *arguments)
+    doctor = typed("doctor", "--bootstrap", cluster.bootstrap_servers, *arguments)
     assert doctor.wait() == status
     assert message in doctor.err
 
@@ -116,19 +125,8 @@ def test_a_user_who_may_not_read_settings_still_learns_the_rest(cluster: Any, mo
 
 
 @pytest.mark.kafka
-def test_the_doctor_sees_a_transaction_log_that_cannot_be_created_and_ctrl_c_stops_the_broker(eos_client: Any) -> None:
-    broker = eos_client("broker", "--property", "transaction.state.log.replication.factor=3")
-    doctor = eos_client("doctor", "--bootstrap", address_of(broker))
-    assert doctor.wait() == 6
-    broker.process.send_signal(signal.SIGINT)
-    assert broker.wait() == 0
-    assert "init_transactions ends in a time-out" in doctor.out
-    assert "set transaction.state.log.replication.factor=1" in doctor.out
-
-
-@pytest.mark.kafka
-def test_the_doctor_tells_older_brokers_apart_and_what_newer_ones_bring(eos_client: Any, brokers: Any) -> None:
-    doctor = eos_client("doctor", "--bootstrap", brokers.direct("4.1.2").bootstrap)
+def test_the_doctor_tells_older_brokers_apart_and_what_newer_ones_bring(typed: Any, brokers: Any) -> None:
+    doctor = typed("doctor", "--bootstrap", brokers.direct("4.1.2").bootstrap)
     assert doctor.wait() == 0
     assert "warn broker version: at least 4.1, below 4.3" in doctor.out
     assert "brokers >= 4.3 with group.protocol=consumer make refused commits vanish" in doctor.out

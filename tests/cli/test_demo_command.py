@@ -17,7 +17,7 @@ LINES = [b"one", b"two", b"two", b"three"]
 @pytest.fixture
 def lines_file(tmp_path: Path) -> Path:
     path = tmp_path / "lines.txt"
-    path.write_text("".join(f"line {number // 2}\n" for number in range(4000)))  # each twice: legal input
+    path.write_text("".join(f"line {number // 2}\n" for number in range(2000)))  # each twice: legal input
     return path
 
 
@@ -33,20 +33,20 @@ def test_the_demo_ends_with_the_verdict_exactly_once(
     cluster: Any, lines_file: Path, eos_client: Any, own_cluster: bool
 ) -> None:
     bootstrap = ["--bootstrap", cluster.bootstrap_servers] if own_cluster else []
-    demo = eos_client("demo", *bootstrap, "--input", str(lines_file), "--seconds", "6")
+    demo = eos_client("demo", *bootstrap, "--input", str(lines_file), "--seconds", "3")
     assert demo.wait(400) == 0, demo.out + demo.err
     assert f"({'classic' if own_cluster else 'consumer'} protocol)" in demo.out
     assert "w3 has joined" in demo.out
     assert "w2 killed (SIGKILL)" in demo.out
     assert "w2 is back" in demo.out
-    assert "4,000 in, 4,000 visible; 0 missing, 0 doubled" in demo.out
-    assert demo.out.splitlines()[-1].startswith("EXACTLY ONCE: 4,000 records")
+    assert "2,000 in, 2,000 visible; 0 missing, 0 doubled" in demo.out
+    assert demo.out.splitlines()[-1].startswith("EXACTLY ONCE: 2,000 records")
     assert "\x1b" not in demo.out
     if own_cluster:
         assert "no Spark stage on a cluster of your own" in demo.out
     else:
         assert "Spark has caught up" in demo.out
-        assert demo.out.count("4,000 in, 4,000 visible; 0 missing, 0 doubled") == 2
+        assert demo.out.count("2,000 in, 2,000 visible; 0 missing, 0 doubled") == 2
 
 
 def test_a_demo_whose_workers_cannot_run_fails_with_their_reason(

@@ -60,34 +60,34 @@ def test_letters_go_back_once_and_what_cannot_is_named_with_a_status_of_its_own(
 
 
 def test_letters_that_do_not_match_are_kept_and_sent_to_another_topic_later(
-    cluster: Any, eos_client: Any, letters: tuple[str, str]
+    cluster: Any, typed: Any, letters: tuple[str, str]
 ) -> None:
     _source, dead = letters
     other = cluster.topic("other")
     line = ("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--to", other)
-    kept = eos_client(*line, "--match", "no such error")
+    kept = typed(*line, "--match", "no such error")
     assert kept.wait() == 0
     assert kept.out == f"2 kept in {dead}: the error does not hold 'no such error'\n"
-    sent = eos_client(*line, "--limit", "1")
+    sent = typed(*line, "--limit", "1")
     assert sent.wait() == 0
     assert cluster.values(other) == [b"one"]
 
 
-def test_a_topic_that_is_gone_is_named_before_anything_is_sent(cluster: Any, eos_client: Any) -> None:
+def test_a_topic_that_is_gone_is_named_before_anything_is_sent(cluster: Any, typed: Any) -> None:
     dead, gone = cluster.topic("dead"), f"{cluster.prefix}-gone"
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
     producer.produce(dead, b"one", headers={"eos.topic": gone})
     producer.flush(60)
     line = ("redrive", dead, "--bootstrap", cluster.bootstrap_servers)
-    refused = eos_client(*line)
+    refused = typed(*line)
     assert refused.wait() == 6
     assert f"letters cannot be sent to {gone}: there is no such topic" in refused.err
-    empty = eos_client("redrive", cluster.topic("empty"), "--bootstrap", cluster.bootstrap_servers)
+    empty = typed("redrive", cluster.topic("empty"), "--bootstrap", cluster.bootstrap_servers)
     assert empty.wait() == 0
     assert "no letter in" in empty.out
 
 
-def test_a_letter_that_the_targets_broker_refuses_is_named_and_the_others_go(cluster: Any, eos_client: Any) -> None:
+def test_a_letter_that_the_targets_broker_refuses_is_named_and_the_others_go(cluster: Any, typed: Any) -> None:
     dead, target = cluster.topic("dead"), f"{cluster.prefix}-compacted"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.create_topics([NewTopic(target, 1, 1, config={"cleanup.policy": "compact"})])[target].result(60)
@@ -95,7 +95,7 @@ def test_a_letter_that_the_targets_broker_refuses_is_named_and_the_others_go(clu
     for key, value in ((b"k", b"one"), (None, b"no key"), (b"k", b"two")):
         producer.produce(dead, value, key, headers={"eos.topic": target, "eos.partition": b"0", "eos.offset": b"7"})
     producer.flush(60)
-    command = eos_client("redrive", dead, "--bootstrap", cluster.bootstrap_servers)
+    command = typed("redrive", dead, "--bootstrap", cluster.bootstrap_servers)
     assert command.wait() == 15
     assert command.out == f"2 sent to {target}\n"
     assert f"the letter at {dead}[0]@1 stays: the output to {target}[0]: INVALID_RECORD" in command.err
@@ -104,7 +104,7 @@ def test_a_letter_that_the_targets_broker_refuses_is_named_and_the_others_go(clu
 
 
 def test_letters_behind_an_open_transaction_are_told_with_a_status_of_its_own(
-    cluster: Any, eos_client: Any, letters: tuple[str, str]
+    cluster: Any, typed: Any, letters: tuple[str, str]
 ) -> None:
     _source, dead = letters
     target = cluster.topic("target")
@@ -115,12 +115,12 @@ def test_letters_behind_an_open_transaction_are_told_with_a_status_of_its_own(
     writer.flush(60)
     cluster.load(dead, [b"behind"])
     line = ("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--to", target, "--match", "no route")
-    waiting = eos_client(*line, "--limit", "1")
+    waiting = typed(*line, "--limit", "1")
     assert waiting.wait() == 17
     assert waiting.out == f"1 sent to {target}\n"
     assert f"eos-client: up to 2 letters of {dead} stand in an open transaction or behind it" in waiting.err
     writer.abort_transaction(60)
-    again = eos_client("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--to", target, "--match", "none")
+    again = typed("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--to", target, "--match", "none")
     assert again.wait() == 0
     assert again.out == f"2 kept in {dead}: the error does not hold 'none'\n"
 

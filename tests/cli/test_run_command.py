@@ -106,7 +106,7 @@ def test_progress_is_one_json_line_each_second_with_totals(cluster: Any, upper_f
 
 
 def test_a_raising_transform_names_the_record_and_nothing_of_its_transaction_is_visible(
-    cluster: Any, tmp_path: Path, eos_client: Any
+    cluster: Any, tmp_path: Path, typed: Any
 ) -> None:
     source, target = cluster.topic("source"), cluster.topic("target")
     (tmp_path / "fragile.py").write_text(
@@ -116,7 +116,7 @@ def test_a_raising_transform_names_the_record_and_nothing_of_its_transaction_is_
         "        raise ValueError('cannot price this')\n"
     )
     cluster.load(source, [b"%d" % number for number in range(30)])
-    worker = eos_client(*run_line(cluster, "fragile.py:check", source, target))
+    worker = typed(*run_line(cluster, "fragile.py:check", source, target))
     assert worker.wait() == 7
     message = worker.err.splitlines()[-1]
     assert message.startswith("eos-client: the transform raised ValueError: cannot price this")
@@ -181,9 +181,9 @@ def test_whatever_a_transform_raises_without_a_signal_is_its_failure_and_names_t
     assert (cluster.values("invoices"), cluster.committed()) == ([], {})
 
 
-def test_a_missing_input_topic_is_named(cluster: Any, upper_file: Path, eos_client: Any) -> None:
+def test_a_missing_input_topic_is_named(cluster: Any, upper_file: Path, typed: Any) -> None:
     source = cluster.topic("orders")
-    worker = eos_client(*run_line(cluster, "shout.py:upper", f"{source}x", source))
+    worker = typed(*run_line(cluster, "shout.py:upper", f"{source}x", source))
     assert worker.wait() == 6
     message = worker.err.splitlines()[-1]
     assert f"{source}x" in message

@@ -1,12 +1,16 @@
 """The commands on a cluster that asks who they are and what they may do (docs/how-to/secure-clusters.md)."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+from eos_client import EosConfig, ExactlyOnceLoop
+from eos_client.cli.failures import exit_code_of
+from eos_client.errors import AuthenticationError
 from tests.cli.conftest import Cluster
 from tests.cli.test_run_command import committed, run_line
 from tests.support.secured_broker import PASSWORD, USER, Op, identity_provider, on_cluster, on_group, on_id, on_topic
@@ -128,28 +132,38 @@ def wrong_logins(broker: Any, tokens: str) -> dict[str, tuple[dict[str, str], st
     }
 
 
+def why_refused(login: dict[str, str], site: Site, source: str) -> AuthenticationError:
+    """What a loop with that login ends with, after it has tried for as long as a cluster may take to start."""
+    config = EosConfig(login, group_id=f"{site.prefix}-group", start_timeout_s=20)
+    with pytest.raises(AuthenticationError) as refused, ExactlyOnceLoop(config, [source], lambda _: []) as loop:
+        loop.run()
+    return refused.value
+
+
 def test_credentials_that_are_refused_end_every_command_with_a_status_of_their_own(
-    site: Site, upper_file: Path, typed: Any
+    site: Site, upper_file: Path, eos_client: Any, typed: Any
 ) -> None:
     source, target = site.topic("source"), site.topic("target")
-    with identity_provider() as tokens:
+    with identity_provider() as tokens, ThreadPoolExecutor(8) as side_by_side:
         wrong = wrong_logins(site.broker, tokens)
-        patient = ["--start-timeout", "20"]
-        commands = {
-            name: typed(*site.run_line(source, target, site.config(login), *patient))
-            for name, (login, _) in wrong.items()
-        }
+        loops = {name: side_by_side.submit(why_refused, login, site, source) for name, (login, _) in wrong.items()}
         password = site.config(wrong["a wrong password"][0])
-        commands["doctor"] = typed("doctor", *password)
-        commands["tail"] = typed("tail", source, *password)
-        commands["topic create"] = typed("topic", "create", f"{source}-2", *password)
-        statuses = {name: command.wait() for name, command in commands.items()}
-    assert statuses == dict.fromkeys(commands, 14), commands["a secret that the identity provider refuses"].err
-    for name, command in commands.items():
-        message = command.err.splitlines()[-1]
-        assert wrong.get(name, ({}, "Invalid username or password"))[1] in message, name
+        commands = [
+            eos_client(*site.run_line(source, target, password, "--start-timeout", "20")),
+            typed("doctor", *password),
+            typed("tail", source, *password),
+            typed("topic", "create", f"{source}-2", *password),
+        ]
+        assert [command.wait() for command in commands] == [14] * 4, commands[0].err
+        errors = {name: loop.result() for name, loop in loops.items()}
+    for name, error in errors.items():
+        assert wrong[name][1] in str(error), name
+        assert exit_code_of(error) == 14
+    messages = [command.err.splitlines()[-1] for command in commands]
+    assert all("Invalid username or password" in message for message in messages)
+    for message in (*messages, *map(str, errors.values())):
         assert "Correct the user name, the password or token, or the certificates" in message
-        assert "wr0ng-passw0rd" not in command.err + command.out
+    assert "wr0ng-passw0rd" not in "".join([*map(str, errors.values()), *(each.err + each.out for each in commands)])
 
 
 def status_of(command_line: Any, arguments: list[str]) -> tuple[int, str]:
@@ -177,9 +191,7 @@ def test_topic_create_needs_to_create_and_to_describe_the_topic(site: Site, type
     assert status_of(typed, ["topic", "create", first, *site.as_user()]) == (0, f"{first}\n")
 
 
-def test_doctor_needs_to_describe_what_it_is_asked_about_and_says_what_it_may_not_read(
-    site: Site, typed: Any
-) -> None:
+def test_doctor_needs_to_describe_what_it_is_asked_about_and_says_what_it_may_not_read(site: Site, typed: Any) -> None:
     topic, group = site.topic("orders"), f"{site.prefix}-group"
     line = ["doctor", "--topic", topic, "--group", group, *site.as_user()]
     status, said = status_of(typed, line)
@@ -201,7 +213,7 @@ def test_doctor_needs_to_describe_what_it_is_asked_about_and_says_what_it_may_no
 
 
 def test_a_worker_with_dead_letters_and_a_generated_id_needs_their_topic_and_the_prefix(
-    site: Site, tmp_path: Path, eos_client: Any
+    site: Site, tmp_path: Path, eos_client: Any, typed: Any
 ) -> None:
     (tmp_path / "price.py").write_text("def price(record):\n    return b'%d' % (100 // int(record.value()))\n")
     source, target, dead = site.topic("source"), site.topic("target"), site.topic("dead")
@@ -212,10 +224,10 @@ def test_a_worker_with_dead_letters_and_a_generated_id_needs_their_topic_and_the
     generated = on_id("eos-", Op.WRITE, is_prefix=True)
     permissions = [each for each in site.needed(source, target) if each.name != site.prefix]
     site.broker.grant(site.user, *permissions)
-    status, said = status_of(eos_client, line)
+    status, said = status_of(typed, line)
     assert (status, "transactional.id 'eos-" in said) == (6, True), said
     site.broker.grant(site.user, *generated)
-    status, said = status_of(eos_client, line)
+    status, said = status_of(typed, line)
     assert (status, f"the output topic '{dead}'" in said) == (6, True), said
     site.broker.grant(site.user, *on_topic(dead, Op.WRITE))
     worker = eos_client(*line)

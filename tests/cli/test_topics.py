@@ -35,26 +35,26 @@ def written(cluster: Any) -> str:
     return str(topic)
 
 
-def test_a_topic_is_created_with_its_partitions_and_named(cluster: Any, eos_client: Any) -> None:
+def test_a_topic_is_created_with_its_partitions_and_named(cluster: Any, typed: Any) -> None:
     name = f"{cluster.prefix}-created"
-    command = eos_client("topic", "create", name, "--bootstrap", cluster.bootstrap_servers, "--partitions", "3")
+    command = typed("topic", "create", name, "--bootstrap", cluster.bootstrap_servers, "--partitions", "3")
     assert command.wait() == 0
     assert command.out == f"{name}\n"
     assert cluster.admin.topics([name])[name].partition_count == 3
 
 
-def test_a_topic_that_is_there_already_is_named(cluster: Any, eos_client: Any) -> None:
+def test_a_topic_that_is_there_already_is_named(cluster: Any, typed: Any) -> None:
     name = cluster.topic("there")
-    command = eos_client("topic", "create", name, "--bootstrap", cluster.bootstrap_servers)
+    command = typed("topic", "create", name, "--bootstrap", cluster.bootstrap_servers)
     assert command.wait() == 6
     assert name in command.err
     assert "already exists" in command.err
 
 
-def test_what_can_be_created_is_and_what_cannot_is_named(cluster: Any, eos_client: Any) -> None:
+def test_what_can_be_created_is_and_what_cannot_is_named(cluster: Any, typed: Any) -> None:
     there, new, newer = cluster.topic("there-first"), f"{cluster.prefix}-new", f"{cluster.prefix}-newer"
     names = (there, new, "not/a/name", newer, new)
-    command = eos_client("topic", "create", *names, "--bootstrap", cluster.bootstrap_servers)
+    command = typed("topic", "create", *names, "--bootstrap", cluster.bootstrap_servers)
     assert command.wait() == 6
     assert command.out.splitlines() == [new, newer]
     assert all(f"would not create topic '{name}'" in command.err for name in (there, "not/a/name"))
@@ -67,9 +67,9 @@ def test_tail_prints_committed_records_with_key_value_and_headers(cluster: Any, 
     assert command.out.splitlines() == list(EVERY_LINE)
 
 
-def test_tail_as_json_shows_also_what_was_aborted_where_asked(cluster: Any, eos_client: Any, written: str) -> None:
+def test_tail_as_json_shows_also_what_was_aborted_where_asked(cluster: Any, typed: Any, written: str) -> None:
     asked = ("--no-follow", "--json", "--uncommitted")
-    command = eos_client("tail", written, "--bootstrap", cluster.bootstrap_servers, *asked)
+    command = typed("tail", written, "--bootstrap", cluster.bootstrap_servers, *asked)
     assert command.wait() == 0
     first, second, _empty, _escaped, third = map(json.loads, command.out.splitlines())
     assert first.pop("timestamp_ms") > 1_700_000_000_000
@@ -94,7 +94,7 @@ def test_ctrl_c_ends_a_tail_with_status_0(cluster: Any, eos_client: Any, written
     assert command.terminate() == 0
 
 
-def test_a_topic_that_is_not_there_is_named_with_the_way_out(cluster: Any, eos_client: Any) -> None:
-    command = eos_client("tail", "no-such-topic", "--bootstrap", cluster.bootstrap_servers)
+def test_a_topic_that_is_not_there_is_named_with_the_way_out(cluster: Any, typed: Any) -> None:
+    command = typed("tail", "no-such-topic", "--bootstrap", cluster.bootstrap_servers)
     assert command.wait() == 6
     assert "there is no topic 'no-such-topic': eos-client topic create no-such-topic --bootstrap" in command.err

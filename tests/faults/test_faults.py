@@ -16,10 +16,12 @@ from tests.verification.checker import Rule
 from tests.verification.commands import Contender
 from tests.verification.fault_run import FaultRun, perform
 from tests.verification.protocols import LATEST_VERSION, STRICT_VERSION, GroupProtocol
+from tests.verification.rig import Load
 
 pytestmark = pytest.mark.timeout(600)
 
 SECONDS = 9.0
+LOAD = Load(partitions=4, rate_per_s=500)  # what a fault leaves unfinished is less than a second's, but never nothing
 SEED = 3
 NAIVE_SEEDS = range(1, 11)
 # The two that have their commits checked in different ways: the stricter in each run of the tests, the other in soaks.
@@ -33,7 +35,7 @@ RUNS = [
 def test_every_record_is_processed_once_under_faults(
     brokers: SharedBrokers, version: str, protocol: GroupProtocol, tmp_path: Path
 ) -> None:
-    outcome = perform(FaultRun(Contender.OURS, protocol, SECONDS, SEED), brokers.direct(version), tmp_path)
+    outcome = perform(FaultRun(Contender.OURS, protocol, SECONDS, SEED, load=LOAD), brokers.direct(version), tmp_path)
     if outcome.judgement.inconclusive:
         skip_broken_by_broker(outcome.explain())
     assert outcome.judgement.passed, outcome.explain()
@@ -44,7 +46,7 @@ def test_the_same_faults_make_a_naive_loop_fail(brokers: SharedBrokers, tmp_path
     broker = brokers.direct(LATEST_VERSION)
     told = []
     for seed in NAIVE_SEEDS:
-        run = FaultRun(Contender.NAIVE, GroupProtocol.EAGER, SECONDS, seed)
+        run = FaultRun(Contender.NAIVE, GroupProtocol.EAGER, SECONDS, seed, load=LOAD)
         outcome = perform(run, broker, tmp_path / str(seed))
         told.append(outcome.explain())
         if outcome.judgement.verdict.count(Rule.LOST) + outcome.judgement.verdict.count(Rule.DOUBLED):

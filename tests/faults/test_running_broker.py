@@ -1,10 +1,15 @@
-"""The log of a broker on which one run follows the other: each is judged by what was written since it began."""
+"""A broker that runs share: its log, of which each is judged by what was written since it began, and its address."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from tests.support.waiting import WAIT_S
 from tests.verification.brokers import RunningBroker
+from tests.verification.proxy import KafkaProxy
 
 
 def test_a_run_is_judged_by_what_its_broker_has_logged_since_it_began(tmp_path: Path) -> None:
@@ -17,3 +22,11 @@ def test_a_run_is_judged_by_what_its_broker_has_logged_since_it_began(tmp_path: 
         end.write(b"of this run, \xff\n")
     assert later.log_lines() == ["of this run, \ufffd"]
     assert broker.log_lines() == ["of an earlier run", "of this run, \ufffd"]
+
+
+@pytest.mark.kafka
+def test_its_clients_are_told_the_port_of_its_proxy(proxied_broker: RunningBroker, proxy: KafkaProxy) -> None:
+    assert proxied_broker.bootstrap == f"127.0.0.1:{proxy.port}"
+    assert proxy.target_port != proxy.port
+    cluster = AdminClient({"bootstrap.servers": f"127.0.0.1:{proxy.target_port}"}).list_topics(timeout=WAIT_S)
+    assert [node.port for node in cluster.brokers.values()] == [proxy.port]

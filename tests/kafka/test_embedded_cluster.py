@@ -21,6 +21,7 @@ from eos_client.testing import embedded_cluster as embedded_cluster_module
 from eos_client.testing.free_ports import free_ports
 from eos_client.testing.readiness import serves_clients
 from tests.kafka.round_trips import read_committed, write_in_transaction
+from tests.support.brokers import CLUSTER_PROPERTIES
 from tests.support.waiting import WAIT_S, wait_for
 from tests.verification.answers import settled
 
@@ -37,9 +38,13 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    with EmbeddedKafkaCluster(properties={"log.retention.hours": "7"}) as running:
-        yield running
+def shared(brokers):
+    return brokers.cluster()
+
+
+@pytest.fixture(scope="module")
+def cluster(shared):
+    return shared.running
 
 
 def metadata(cluster):
@@ -82,9 +87,8 @@ def test_ready_means_that_every_broker_serves_clients_of_one_cluster(cluster):
         assert not serves_clients("127.0.0.1", broker.port, found.cluster_id, node_id=4, timeout_s=30)
 
 
-def test_ready_means_that_every_groups_offsets_can_be_asked_for_at_once(cluster):
-    logs = "".join(broker.log_path.read_text() for broker in cluster.brokers.values())
-    loaded = re.findall(r"Finished loading of metadata from __consumer_offsets-(\d+) ", logs)
+def test_ready_means_that_every_groups_offsets_can_be_asked_for_at_once(shared):
+    loaded = re.findall(r"Finished loading of metadata from __consumer_offsets-(\d+) ", shared.said_until_ready)
     assert {int(partition) for partition in loaded} == set(range(4))
 
 
@@ -100,10 +104,11 @@ def test_topics_and_coordinators_have_three_replicas_of_which_two_must_be_in_syn
 
 
 def test_further_properties_reach_every_broker(cluster):
+    expected = CLUSTER_PROPERTIES["log.retention.hours"]
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     for number in cluster.brokers:
         resource = ConfigResource(ConfigResource.Type.BROKER, str(number))
-        assert admin.describe_configs([resource])[resource].result(WAIT_S)["log.retention.hours"].value == "7"
+        assert admin.describe_configs([resource])[resource].result(WAIT_S)["log.retention.hours"].value == expected
 
 
 @pytest.mark.soak

@@ -6,15 +6,18 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
+from eos_client.errors import EmbeddedKafkaError
 from eos_client.testing import EmbeddedKafka
 from eos_client.testing import embedded_kafka as embedded_kafka_module
 from eos_client.testing.broker_settings import DEFAULT_VERSION
@@ -32,6 +35,7 @@ OTHER_VERSIONS = ["4.2.1", "4.0.0"]
 PROPERTIES = {"group.initial.rebalance.delay.ms": "250", "log.retention.hours": "7"}
 CLEAN_SHUTDOWN_S = 60.0  # what is not over by then is ended by force
 ANSWER_S = 30.0
+LONGER_THAN_BETWEEN_TWO_RECORDS_S = 1.2
 
 STARTS_A_BROKER = """
 import json, os, signal, sys, time
@@ -43,6 +47,7 @@ print(json.dumps([broker.pid, broker.bootstrap_servers, str(broker.log_path.pare
 
 THEN_WAITS = "time.sleep(600)"
 THEN_EXITS_WHEN_TOLD = "sys.stdin.readline(); os._exit(3)"
+THEN_HEARS_INTERRUPTS = "signal.signal(signal.SIGINT, lambda *_: os.write(1, b'interrupted\\n'))\n"
 THEN_FORKS_A_CHILD = """
 child = os.fork()
 if child == 0:
@@ -137,8 +142,13 @@ def test_another_cluster_at_the_port_is_not_taken_for_ours(broker):
     assert not serves_clients("127.0.0.1", broker.port, "AAAAAAAAAAAAAAAAAAAAAQ", timeout_s=ANSWER_S)
 
 
-def test_stop_leaves_no_process_and_no_file(alive):
-    broker = EmbeddedKafka().start()
+def test_what_kept_it_from_starting_may_go_and_its_stop_leaves_no_process_and_no_file(alive):
+    broker = EmbeddedKafka(port=free_ports(1)[0])
+    with socket.create_server(("127.0.0.1", broker._port)), pytest.raises(EmbeddedKafkaError, match="is in use"):
+        broker.start()
+    broker.start()
+    with pytest.raises(EmbeddedKafkaError, match="started already"):
+        broker.start()
     pid, keeper_pid, directory = broker.pid, keeper_of(broker.pid), broker.log_path.parent
     assert alive(pid)
     assert alive(keeper_pid)
@@ -176,17 +186,22 @@ def test_ends_with_its_starter_and_leaves_nothing(starters, then, end, alive):
     wait_for(lambda: not Path(directory).exists(), "its directory is removed")
 
 
-def test_ends_with_its_killed_starter_though_a_forked_child_holds_the_same_files(alive):
-    starter, pid, _, directory = start_in_another_process(THEN_FORKS_A_CHILD)
+def test_outlives_an_interrupt_and_ends_with_its_killed_starter_though_a_forked_child_holds_the_same_files(alive):
+    """An interrupt from the terminal is for the application alone."""
+    starter, pid, bootstrap_servers, directory = start_in_another_process(THEN_HEARS_INTERRUPTS + THEN_FORKS_A_CHILD)
     child_pid = int(next_line(starter))
-    assert alive(pid)
-    starter.kill()
     try:
+        os.killpg(starter.pid, signal.SIGINT)
+        assert {next_line(starter), next_line(starter)} == {"interrupted\n"}  # the child, too
+        assert cluster_id_of(bootstrap_servers)
+        assert alive(pid)
+        starter.kill()
         wait_for(lambda: not alive(pid), "the broker has ended")
         wait_for(lambda: not Path(directory).exists(), "its directory is removed")
         assert alive(child_pid)
     finally:
         os.kill(child_pid, signal.SIGKILL)
+        starter.kill()
         starter.wait()
 
 
@@ -216,23 +231,6 @@ def test_ends_when_the_process_that_keeps_it_is_killed(alive):
         os.kill(keeper_of(broker.pid), signal.SIGKILL)
         wait_for(lambda: not alive(broker.pid), "the broker has ended")
         wait_for(lambda: not broker.running, "its starter knows")
-
-
-def test_an_interrupt_from_the_terminal_is_for_the_application_alone(alive):
-    goes_on = "signal.signal(signal.SIGINT, lambda *_: print('interrupted', flush=True))\n"
-    starter, pid, bootstrap_servers, directory = start_in_another_process(
-        f"{goes_on}print('ready', flush=True)\nwhile True: time.sleep(600)"
-    )
-    assert next_line(starter) == "ready\n"
-    try:
-        os.killpg(starter.pid, signal.SIGINT)
-        assert next_line(starter) == "interrupted\n"
-        assert cluster_id_of(bootstrap_servers)
-        assert alive(pid)
-    finally:
-        starter.kill()
-        starter.wait()
-    wait_for(lambda: not directory.exists(), "its directory is removed")
 
 
 def test_outlives_the_thread_that_started_it(broker, alive):
@@ -293,18 +291,23 @@ def test_of_a_directory_that_was_there_only_the_brokers_files_are_removed(tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_clients_are_told_the_advertised_port(proxied_broker, proxy):
-    assert proxied_broker.bootstrap == f"127.0.0.1:{proxy.port}"
-    assert proxy.target_port != proxy.port
-    cluster = AdminClient({"bootstrap.servers": f"127.0.0.1:{proxy.target_port}"}).list_topics(timeout=ANSWER_S)
-    assert [node.port for node in cluster.brokers.values()] == [proxy.port]
-
-
 def test_further_properties_reach_the_broker_and_win_over_ours(broker):
     resource = ConfigResource(ConfigResource.Type.BROKER, "1")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     config = admin.describe_configs([resource])[resource].result(ANSWER_S)
     assert {name: config[name].value for name in PROPERTIES} == PROPERTIES
+
+
+def test_it_writes_nothing_while_it_is_idle(broker):
+    """Kafka's default is a record every half second."""
+    (log,) = (broker.log_path.parent / "data" / "__cluster_metadata-0").glob("*.log")
+
+    def stays_as_it_is():
+        size = log.stat().st_size
+        time.sleep(LONGER_THAN_BETWEEN_TWO_RECORDS_S)
+        return log.stat().st_size == size
+
+    wait_for(stays_as_it_is, "the log of the controller to stay as it is")
 
 
 @pytest.mark.soak

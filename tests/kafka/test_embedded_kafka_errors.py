@@ -81,17 +81,6 @@ def test_a_broker_that_cannot_serve_groups_is_not_ready(asked_in_vain):
         broker.start()
 
 
-@pytest.mark.kafka
-def test_a_broker_that_failed_to_start_can_be_started_when_the_reason_is_gone_and_then_not_again():
-    broker = EmbeddedKafka(port=free_ports(1)[0])
-    with socket.create_server(("127.0.0.1", broker._port)), pytest.raises(EmbeddedKafkaError):
-        broker.start()
-    with broker:
-        assert broker.running
-        with pytest.raises(EmbeddedKafkaError, match="started already"):
-            broker.start()
-
-
 @pytest.mark.parametrize("name", ["listeners", "log.dirs", "process.roles"])
 def test_a_property_on_which_the_broker_itself_depends_is_refused(name):
     with pytest.raises(EmbeddedKafkaError, match=f"{name}='x' is set by the embedded broker itself"):

@@ -1,5 +1,6 @@
 """Jars are downloaded once, whole or not at all, whoever else downloads; tried on a repository of our own."""
 
+import shutil
 import subprocess
 import sys
 
@@ -53,6 +54,15 @@ class Download:
 @pytest.fixture
 def download():
     return Download()
+
+
+@pytest.fixture(scope="module")
+def first_copy(tmp_path_factory):
+    """A folder of jars as they have been downloaded once, for tests of what becomes of such a folder."""
+    with pytest.MonkeyPatch.context() as environment, maven_repository(ARTIFACTS) as repository:
+        environment.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("first")))
+        environment.setenv(REPOSITORY_VARIABLE, repository.url)
+        yield Download()()
 
 
 def left_in(cache):
@@ -119,8 +129,9 @@ def test_without_filelock_the_way_to_get_it_is_named(monkeypatch, download):
     ids=["cut short", "same size, other bytes", "missing", "without manifest"],
 )
 @pytest.mark.usefixtures("repository")
-def test_a_damaged_copy_is_noticed_and_replaced(damage, download):
-    folder = download()
+def test_a_damaged_copy_is_noticed_and_replaced(damage, download, cache, first_copy):
+    folder = shutil.copytree(first_copy, cache / first_copy.name)
+    assert is_whole(folder)
     damage(folder / f"kafka_2.13-{VERSION}.jar")
     assert not is_whole(folder)
     assert download() == folder

@@ -70,12 +70,17 @@ def test_a_permission_that_is_missing_at_the_start_is_told_with_its_resource(mis
     go_on(job, secured_broker, *NEEDED[missing](job))
 
 
-@pytest.mark.parametrize("lost", NEEDED)
-@pytest.mark.parametrize(
-    ("protocol", "in_a_transaction"),
-    [(KIP_848, False), (KIP_848, True), (COOPERATIVE | SHORT_CLASSIC_SESSION, True)],
-    ids=["kip848, between", "kip848, within", "cooperative, within"],
-)
+def losses():
+    """Each permission at each moment; the other protocol changes only what is asked of the group."""
+    cooperative = COOPERATIVE | SHORT_CLASSIC_SESSION
+    for lost in NEEDED:
+        yield pytest.param(lost, KIP_848, False, id=f"kip848, between-{lost}")
+        yield pytest.param(lost, KIP_848, True, id=f"kip848, within-{lost}")
+        marks = [] if lost == "read the group" else [pytest.mark.soak]
+        yield pytest.param(lost, cooperative, True, id=f"cooperative, within-{lost}", marks=marks)
+
+
+@pytest.mark.parametrize(("lost", "protocol", "in_a_transaction"), losses())
 def test_a_permission_that_is_taken_away_ends_the_loop_with_its_resource_and_nothing_is_lost(
     lost, protocol, in_a_transaction, job, secured_broker
 ):

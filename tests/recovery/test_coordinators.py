@@ -3,7 +3,6 @@
 import pytest
 
 from eos_client.observe import OutcomeResolved, ProducerRebuilt, TransactionAborted, TransactionCommitted
-from eos_client.testing import EmbeddedKafkaCluster
 from tests.kafka.loop_support import COOPERATIVE, EAGER, KIP_848
 from tests.recovery.cluster_support import Coordinators, SpreadJob
 from tests.support.interception import Intercepted
@@ -12,8 +11,6 @@ from tests.verification.conclusive import conclusive
 
 pytestmark = pytest.mark.kafka
 
-# Coordinators move when a test moves them.
-PROPERTIES = {"auto.leader.rebalance.enable": "false"}
 QUICK = {"commit_timeout_s": 1.0, "hold_limit_s": 0.5, "start_timeout_s": 30.0}
 RECOVERY_S = 60.0
 SHUT_DOWN_S = 30.0
@@ -21,10 +18,10 @@ MOMENTS = (None, "commit_transaction", None, "send_offsets_to_transaction", None
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    with EmbeddedKafkaCluster(properties=PROPERTIES) as running:
-        Coordinators(running).create_internal_topics()
-        yield running
+def cluster(brokers):
+    running = brokers.cluster().running
+    Coordinators(running).create_internal_topics()
+    return running
 
 
 @pytest.fixture

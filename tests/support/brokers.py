@@ -1,7 +1,7 @@
 """Real brokers that tests share: the first test of a session that wants a kind of broker starts it, the rest reuse it.
 
 A start costs seconds of every processor. Tests on a shared broker name topics, groups and transactional ids of their
-own. A test that kills, stops or reconfigures a broker starts one for itself.
+own. A test that kills, stops or reconfigures a broker starts one for itself; of a cluster, it may do so to one.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pytest
 
 from eos_client.testing.broker_choice import BrokerChoice
 from eos_client.testing.broker_settings import DEFAULT_VERSION
+from eos_client.testing.embedded_cluster import EmbeddedKafkaCluster
 from tests.verification.brokers import RunningBroker, direct_broker, proxied_broker
 
 if TYPE_CHECKING:
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
     from tests.support.secured_broker import SecuredBroker
 
 _T = TypeVar("_T")
+
+
+# Coordinators move when a test moves them; the other is one that shows by its value that it was set.
+CLUSTER_PROPERTIES = {"auto.leader.rebalance.enable": "false", "log.retention.hours": "7"}
+
+
+class SharedCluster(NamedTuple):
+    """A cluster of three brokers, and what their logs said by the time that it was ready."""
+
+    running: EmbeddedKafkaCluster
+    said_until_ready: str
 
 
 class SharedBrokers:
@@ -60,6 +72,20 @@ class SharedBrokers:
 
         return self._once(("proxied", version, frozenset(properties.items()), added_rtt_s), start).from_now_on()
 
+    def cluster(self) -> SharedCluster:
+        """Three brokers that a test may kill, shut down and restart one by one; all run when a module asks for them."""
+
+        def start(ending: ExitStack) -> SharedCluster:
+            running = ending.enter_context(EmbeddedKafkaCluster(properties=CLUSTER_PROPERTIES))
+            said = "".join(broker.log_path.read_text(encoding="utf-8") for broker in running.brokers.values())
+            return SharedCluster(running, said)
+
+        shared = self._once(("cluster",), start)
+        for broker in shared.running.brokers.values():
+            if not broker.running:
+                broker.restart()
+        return shared
+
     def secured(self) -> SecuredBroker:
         """A broker that asks its clients who they are, and an authorizer what they may do."""
         from tests.support.secured_broker import secured_broker  # noqa: PLC0415  what makes certificates loads slowly
@@ -78,6 +104,11 @@ class SharedBrokers:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Stop all of them; who asks again gets new ones."""
+        endings, self._endings, self._started = self._endings, [], {}
         with ThreadPoolExecutor() as side_by_side:
-            for ended in [side_by_side.submit(ending.close) for ending in self._endings]:
+            for ended in [side_by_side.submit(ending.close) for ending in endings]:
                 ended.result()

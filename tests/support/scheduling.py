@@ -7,15 +7,35 @@ from __future__ import annotations
 
 from xdist.scheduler import LoadFileScheduling
 
-_TOGETHER = ("tests/conformance/", "tests/faults/", "tests/spark/test_local_")
+# By what they share. A broker that asks who its clients are, and a cluster of three, cost as much as several others.
+_TOGETHER = {
+    "versions": ("tests/conformance/",),
+    "proxies": (
+        "tests/faults/",
+        "tests/cli/test_broker_and_doctor.py",
+        "tests/kafka/test_dropped_producer.py",
+        "tests/kafka/test_raising_callbacks.py",
+    ),
+    "credentials": (
+        "tests/cli/test_operations.py",
+        "tests/cli/test_secure_clusters.py",
+        "tests/kafka/test_permissions.py",
+        "tests/kafka/test_secure_clients.py",
+    ),
+    "session": ("tests/spark/test_local_",),
+    "cluster": ("tests/kafka/test_embedded_cluster.py", "tests/recovery/test_coordinators.py"),
+}
 # Each takes a minute or more. They start first, so that no worker is left with one of them when the others have ended.
 _START_FIRST = (
-    *_TOGETHER,
+    *_TOGETHER["versions"],
+    *_TOGETHER["proxies"],
+    *_TOGETHER["credentials"],
+    *_TOGETHER["session"],
     "tests/kafka/test_embedded_kafka.py",
     "tests/recovery/test_forced_errors.py",
     "tests/kafka/test_loop_recovery.py",
     "tests/cli/test_demo_command.py",
-    "tests/recovery/test_coordinators.py",
+    *_TOGETHER["cluster"],
     "tests/kafka/test_rebalance_commit.py",
 )
 
@@ -26,12 +46,14 @@ def rank(nodeid: str) -> int:
     return min(places, default=len(_START_FIRST))
 
 
+def sharing(nodeid: str) -> str | None:
+    """Which of those the test is among."""
+    return next((shared for shared, places in _TOGETHER.items() if nodeid.startswith(places)), None)
+
+
 class BrokerScheduling(LoadFileScheduling):  # type: ignore[misc]
     """``--dist loadfile``, where such files count as one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        for files in _TOGETHER:
-            if nodeid.startswith(files):
-                return files
-        scope: str = super()._split_scope(nodeid)
+        scope: str = sharing(nodeid) or super()._split_scope(nodeid)
         return scope

@@ -24,6 +24,7 @@ class FaultRun:
     seconds: float
     seed: int
     pinned_ids: bool = True
+    load: Load = LOAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class FaultOutcome:
 def perform(run: FaultRun, broker: RunningBroker, directory: Path) -> FaultOutcome:
     """Carry out one run on a broker; worker logs go to `directory`. Raises TimeoutError if the work never starts."""
     steps = schedule(FaultPlan(run.seconds, SESSION_TIMEOUT_S), run.seed)
-    with Rig(broker, run.contender, run.protocol, LOAD, directory, pinned_ids=run.pinned_ids) as rig:
+    with Rig(broker, run.contender, run.protocol, run.load, directory, pinned_ids=run.pinned_ids) as rig:
         rig.await_outputs()
         execute(steps, rig.pool, run.seconds)
         judgement = rig.judge()
