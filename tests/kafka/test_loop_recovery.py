@@ -15,7 +15,7 @@ from tests.verification.topics import read_all
 QUICK = {"commit_timeout_s": 1.0, "hold_limit_s": 0.5, "start_timeout_s": 30.0}
 
 
-def test_goes_on_by_itself_after_the_broker_was_killed_in_mid_stream(make_kafka_broker):
+def test_goes_on_by_itself_after_the_broker_was_killed_in_mid_stream(brokers):
     """Twice: back at once, and back only after every call has passed its own limit."""
 
     def story(broker):
@@ -33,7 +33,7 @@ def test_goes_on_by_itself_after_the_broker_was_killed_in_mid_stream(make_kafka_
             running.stop()
             job.assert_exactly_once()
 
-    conclusive(story, make_kafka_broker)
+    conclusive(story, brokers.mortal)
 
 
 def slowly(record):
@@ -41,8 +41,8 @@ def slowly(record):
     return [record.value()]
 
 
-def test_a_transaction_that_the_broker_timed_out_is_done_again_by_a_rebuilt_producer(make_kafka_broker):
-    broker = make_kafka_broker(properties={"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"})
+def test_a_transaction_that_the_broker_timed_out_is_done_again_by_a_rebuilt_producer(brokers):
+    broker = brokers.mortal()
     for transactional_id in (None, "pinned"):
         assert_done_again_after_a_stall(broker, transactional_id)
 

@@ -366,7 +366,7 @@ def test_a_time_out_found_at_the_abort_keeps_the_blocks_own_error_and_the_next_b
 # -- the broker goes away during a commit ----------------------------------------------------------------------------
 
 
-def interrupted(make_kafka_broker, *, kills, after):
+def interrupted(brokers, *, kills, after):
     def story(broker):
         with Stage(broker.bootstrap_servers) as stage:
             written = stage.load(3)
@@ -385,22 +385,22 @@ def interrupted(make_kafka_broker, *, kills, after):
             assert_each_once(stage, written)
             return txn.outcome, outcomes
 
-    return conclusive(story, make_kafka_broker)
+    return conclusive(story, brokers.mortal)
 
 
 @pytest.mark.parametrize(
     "kills", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["killed", "restarted cleanly"]
 )
-def test_a_commit_that_never_reached_a_broker_that_was(make_kafka_broker, kills):
+def test_a_commit_that_never_reached_a_broker_that_was(brokers, kills):
     """Whether EndTxn got through after all, or the look-up ended the transaction: the outcome is known."""
-    outcome, outcomes = interrupted(make_kafka_broker, kills=kills, after=False)
+    outcome, outcomes = interrupted(brokers, kills=kills, after=False)
     assert outcome in {Outcome.COMMITTED, Outcome.ABORTED}
     assert outcomes in ([], [outcome.value])
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("kills", [True, False], ids=["killed", "restarted cleanly"])
-def test_a_commit_whose_answer_was_lost_by_a_broker_that_was(make_kafka_broker, kills):
-    outcome, outcomes = interrupted(make_kafka_broker, kills=kills, after=True)
+def test_a_commit_whose_answer_was_lost_by_a_broker_that_was(brokers, kills):
+    outcome, outcomes = interrupted(brokers, kills=kills, after=True)
     assert outcome is Outcome.COMMITTED
     assert outcomes == ["committed"]

@@ -41,7 +41,7 @@ def standing_still(broker):
         os.kill(broker.pid, signal.SIGCONT)
 
 
-def test_no_call_outlives_an_outage_of_all_brokers(make_kafka_broker):
+def test_no_call_outlives_an_outage_of_all_brokers(brokers):
     def story(broker):
         with Stage(broker.bootstrap_servers) as stage:
             written = stage.load(4)
@@ -62,7 +62,7 @@ def test_no_call_outlives_an_outage_of_all_brokers(make_kafka_broker):
 
     # Rarely librdkafka misses that the coordinator is back (librdkafka#3013), and our limit ends its call.
     for _ in range(TRIES_MAX):
-        if not (ended_by_us := conclusive(story, make_kafka_broker)):
+        if not (ended_by_us := conclusive(story, brokers.mortal)):
             break
     assert not ended_by_us
 

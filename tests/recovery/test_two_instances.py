@@ -12,7 +12,7 @@ from tests.recovery.forced_support import await_state, coordinator
 from tests.support.interception import Intercepted
 from tests.support.waiting import wait_for
 
-COMMITS_AFTERWARDS = 20
+COMMITS_AFTERWARDS = 10
 GATE_S = 120.0
 STALL_AT = 10
 

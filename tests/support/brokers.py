@@ -1,7 +1,8 @@
 """Real brokers that tests share: the first test of a session that wants a kind of broker starts it, the rest reuse it.
 
 A start costs seconds of every processor. Tests on a shared broker name topics, groups and transactional ids of their
-own. A test that kills, stops or reconfigures a broker starts one for itself; of a cluster, it may do so to one.
+own. A test that kills, stops or reconfigures a broker starts one for itself, or takes `SharedBrokers.mortal` or
+`SharedBrokers.cluster`.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
+SOON_TIMED_OUT = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
 # Coordinators move when a test moves them; the other is one that shows by its value that it was set.
 CLUSTER_PROPERTIES = {"auto.leader.rebalance.enable": "false", "log.retention.hours": "7"}
 
@@ -56,6 +58,13 @@ class SharedBrokers:
             return broker
 
         return self._once(("chosen", version, frozenset(properties.items())), start)
+
+    def mortal(self) -> KafkaBroker:
+        """A broker that a test may kill and restart. It runs when one asks, and soon aborts what takes too long."""
+        broker = self.chosen(SOON_TIMED_OUT)
+        if not broker.running:
+            broker.restart()
+        return broker
 
     def direct(self, version: str) -> RunningBroker:
         """A broker with short sessions, whose data and log a test may read."""

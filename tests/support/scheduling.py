@@ -22,6 +22,11 @@ _TOGETHER = {
         "tests/kafka/test_permissions.py",
         "tests/kafka/test_secure_clients.py",
     ),
+    "deaths": (
+        "tests/kafka/test_loop_recovery.py",
+        "tests/recovery/test_forced_errors.py",
+        "tests/recovery/test_outage.py",
+    ),
     "session": ("tests/spark/test_local_",),
     "cluster": ("tests/kafka/test_embedded_cluster.py", "tests/recovery/test_coordinators.py"),
 }
@@ -32,8 +37,7 @@ _START_FIRST = (
     *_TOGETHER["credentials"],
     *_TOGETHER["session"],
     "tests/kafka/test_embedded_kafka.py",
-    "tests/recovery/test_forced_errors.py",
-    "tests/kafka/test_loop_recovery.py",
+    *_TOGETHER["deaths"],
     "tests/cli/test_demo_command.py",
     *_TOGETHER["cluster"],
     "tests/kafka/test_rebalance_commit.py",
