@@ -80,7 +80,7 @@ def losses():
         yield pytest.param(lost, cooperative, True, id=f"cooperative, within-{lost}", marks=marks)
 
 
-@pytest.mark.parametrize(("lost", "protocol", "in_a_transaction"), losses())
+@pytest.mark.parametrize(("lost", "protocol", "in_a_transaction"), list(losses()))
 def test_a_permission_that_is_taken_away_ends_the_loop_with_its_resource_and_nothing_is_lost(
     lost, protocol, in_a_transaction, job, secured_broker
 ):
