@@ -1,6 +1,7 @@
 """The loop and the wrappers on a cluster that asks who they are (docs/how-to/secure-clusters.md)."""
 
 import re
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.support.secured_broker import PASSWORD, RENEWED_AFTER_S, USER, Op, on
 from tests.support.waiting import wait_for
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "secure-clusters.md").read_text(encoding="utf-8")
+BETWEEN_RECORDS_S = 0.05  # much less than a commit or a connection takes
 
 
 @pytest.fixture
@@ -82,7 +84,8 @@ def test_credentials_that_are_taken_away_end_the_loop_and_nothing_is_lost(is_idl
     running = job.start(kafka={**login, **KIP_848}, **options, commit_timeout_s=5.0)
     job.await_committed()
     secured_broker.remove_user(user)
-    wait_for(lambda: not running.running, "the loop to end", *([] if is_idle else [lambda: job.load(2)]))
+    work = [] if is_idle else [lambda: job.load(2), lambda: time.sleep(BETWEEN_RECORDS_S)]
+    wait_for(lambda: not running.running, "the loop to end", *work)
     assert isinstance(running.error, AuthenticationError)
     assert exit_code_of(running.error) is ExitCode.NOT_AUTHENTICATED
     assert "re-authentication" in str(running.error) or "invalid credentials" in str(running.error)
