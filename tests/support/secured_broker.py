@@ -13,10 +13,11 @@ import json
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -39,6 +40,7 @@ from eos_client.testing import embedded_kafka
 from eos_client.testing.broker_settings import HOST, broker_settings
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 from eos_client.testing.free_ports import free_ports
+from tests.support.waiting import wait_for
 
 Op = AclOperation
 WITH_ACLS = {
@@ -136,11 +138,23 @@ class SecuredBroker:
         """Let `user` do that, from now on."""
         for made in self._admin.create_acls([each.binding(user) for each in permissions]).values():
             made.result(_ANSWER_S)
+        self._await(user, lambda found: found.issuperset(each.binding(user) for each in permissions))
 
     def take_away(self, user: str, *permissions: Permission) -> None:
         """Forbid it again."""
         for gone in self._admin.delete_acls([each.binding_filter(user) for each in permissions]).values():
             assert len(gone.result(_ANSWER_S)) == 1
+        self._await(user, lambda found: found.isdisjoint(each.binding(user) for each in permissions))
+
+    def _await(self, user: str, condition: Callable[[set[AclBinding]], bool]) -> None:
+        """Wait until the broker has heard it from its controller, which answers sooner."""
+        nothing_named: Any = None
+        resource = (ResourceType.ANY, nothing_named, ResourcePatternType.ANY)
+        of_user = AclBindingFilter(*resource, f"User:{user}", nothing_named, AclOperation.ANY, AclPermissionType.ANY)
+        wait_for(
+            lambda: condition(set(self._admin.describe_acls(of_user).result(_ANSWER_S))),
+            f"what {user} may do is known to the broker",
+        )
 
 
 def _password(user: str) -> dict[str, str]:
