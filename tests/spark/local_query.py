@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -124,8 +125,11 @@ class LocalQuery:
     def run(self, sink: Any, frame: DataFrame, until_batch: int, mode: str = "append", **options: str) -> Any:
         """Run a query over ``frame`` in the same way."""
 
+        reached = threading.Event()
+
         def bounded(rows: DataFrame, batch_id: int) -> None:
             if batch_id >= until_batch:
+                reached.set()
                 raise EnoughError
             sink(rows, batch_id)
 
@@ -134,7 +138,7 @@ class LocalQuery:
         try:
             ended = query.awaitTermination(STREAM_LIMIT_S)
         except Exception as error:  # noqa: BLE001  # Spark's class depends on where it was raised
-            if "EnoughError" not in str(error):
+            if not reached.is_set():
                 return error
             archive_classes(self.spark)
             return None
