@@ -4,8 +4,9 @@
 
 Each contender is a process of its own, or two; they take turns, round by round, on one broker and the same input, and
 the medians are compared. A ratio is of the tuned hand-written loop that does the same work, with as many processes;
-for `produce_batch`, and for a loop that calls no function for a record, of the keyed loop that calls one. `--only`
-leaves out the contenders that it does not name. Exit status: 0 when each target is reached.
+for batches, for a loop that calls no function for a record, and for one whose function returns the objects that a
+transform of eos-client returns, of the keyed loop. `--only` leaves out the contenders that it does not name. Exit
+status: 0 when each target is reached.
 """
 
 from __future__ import annotations

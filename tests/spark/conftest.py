@@ -16,7 +16,7 @@ _PROPERTIES = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kafka_broker(brokers):
     """A broker that makes no topic by itself and lets no transaction outlive its time; all tests here share it."""
     return brokers.chosen(_PROPERTIES)
