@@ -235,7 +235,12 @@ class EosConsumer:
         on_revoke: RebalanceCallback | None = None,
         on_lost: RebalanceCallback | None = None,
     ) -> None:
-        """Join the group. The application's callbacks run inside ours (``eos_client.listeners.compose``)."""
+        """Join the group. The application's callbacks run inside ours (``eos_client.listeners.compose``).
+
+        Raises ConfigurationError for a topic or pattern that the client library does not take.
+        """
+        if isinstance(topics, list):
+            topics = list(map(str, topics))  # as confluent_kafka takes them
         for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
             if callback is not None and not callable(callback):
                 raise TypeError(f"{name} expects a callable, not {callback!r}")

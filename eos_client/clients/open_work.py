@@ -109,12 +109,7 @@ class OpenWork:
             session.refuse_within_a_step("commit()")
         session.leave_broken_block()
         if session.has_open_work or session.is_in_doubt:
-            raise misplaced_call(
-                "commit() while the outcome of the last commit is unknown, or of the last block: the next block, "
-                "poll() or consume() finds out"
-                if session.is_in_doubt
-                else "commit() with an open transaction: its offsets are sent inside it; end the transaction instead"
-            )
+            raise misplaced_call(f"commit() {_why_no_commit(session)}")
 
     def refuse_metadata_beside_open_work(self) -> None:
         """Raise TransactionStateError for ``consumer_group_metadata()`` while a transaction holds the work."""
@@ -181,3 +176,11 @@ def _refuse_open_work(session: TransactionSession | None, why: str) -> None:
             if session.is_unresolved
             else why
         )
+
+
+def _why_no_commit(session: TransactionSession) -> str:
+    if session.is_unresolved:
+        return "while the outcome of the last commit is unknown: the next block, poll() or consume() finds out"
+    if session.is_in_doubt:
+        return "while a block is being ended, which sends the offsets: a rebalance callback has nothing to commit then"
+    return "with an open transaction: its offsets are sent inside it; end the transaction instead"

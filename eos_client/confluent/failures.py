@@ -7,7 +7,7 @@ Each error is both: ours, named for what the caller must do, and a ``KafkaExcept
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 from eos_client import errors
 from eos_client.config import is_secret
 from eos_client.core.error_codes import (
+    INSTANCE_ID_TAKEN,
     NOT_AUTHENTICATED,
     OFFSETS_REFUSED,
     READING_FORBIDDEN,
@@ -145,7 +146,7 @@ def producer_error(
     request = failure.request.value
     is_of_one_record = failure.code in RECORD_REFUSED and not (failure.fatal or failure.abortable)
     if failure.request is TransactionalRequest.PRODUCE and is_of_one_record:
-        return _refused_output(error)
+        return _refused_output(error, clause)
     rule = recovery_for(failure)
     what = f"{request} of transactional.id {transactional_id!r} failed with {error.name()}: {error.str().rstrip('.')}"
     message = f"{what}{clause}.{_open_for_too_long(failure)} {WAYS_OUT[rule.action]}: {rule.reason}."
@@ -164,13 +165,13 @@ def _open_for_too_long(failure: ProducerFailure) -> str:
     )
 
 
-def idempotent_error(request: TransactionalRequest, error: KafkaError) -> errors.EosError | None:
+def idempotent_error(request: TransactionalRequest, error: KafkaError, where: str = "") -> errors.EosError | None:
     """Name what a producer without a transactional.id raised; None where there is nothing to add to it."""
     if error.fatal():
         message = f"{request.value} failed with {error.name()}: {error.str()}. Build another producer."
         return of_kafka(errors.FatalClientError, error, message)
     if request is TransactionalRequest.PRODUCE:
-        return _refused_output(error) if error.name() in RECORD_REFUSED else None
+        return _refused_output(error, where) if error.name() in RECORD_REFUSED else None
     return None if request is TransactionalRequest.FLUSH else not_transactional(request, error)
 
 
@@ -242,7 +243,10 @@ def leave_block(message: str) -> errors.LeaveBlockError:
 _NOT_OF_THIS_PROTOCOL = "group id does not exist"
 """What brokers tell a KIP-848 member of a group of classic ones; librdkafka passes on the text alone (_FATAL)."""
 
-_SAID_OF_GROUPS = {KafkaError(getattr(KafkaError, code)).str(): code for code in sorted(REFUSED_BY_GROUP)}
+_RIVAL = "Another running consumer has its group.instance.id: give each an id of its own. "
+_SAID_OF_GROUPS = {
+    KafkaError(getattr(KafkaError, code)).str(): code for code in sorted(REFUSED_BY_GROUP | INSTANCE_ID_TAKEN)
+}
 
 
 def event_code(error: KafkaError) -> str:
@@ -265,11 +269,12 @@ def input_error(error: KafkaError, *, is_fatal: bool, topic: str | None = None, 
             errors.ClusterUnfitError,
             error,
             f"group {group_id!r} does not admit this consumer: {what}. Members with group.protocol=classic are in it: "
-            "set the same here, or stop them all first, or have the brokers' group.consumer.migration.policy let both "
-            "in.",
+            "set the same here, or stop them all first (a static one, or one that was killed, stays in it until its "
+            "session.timeout.ms is over), or have the brokers' group.consumer.migration.policy let both in.",
         )
     if is_fatal:
-        return of_kafka(errors.FatalClientError, error, f"the consumer cannot go on: {what}. End the process.")
+        rival = _RIVAL if code in INSTANCE_ID_TAKEN else ""
+        return of_kafka(errors.FatalClientError, error, f"the consumer cannot go on: {what}. {rival}End the process.")
     remedy = _GROUP_REMEDIES.get(code, "Repair it, start again")
     if code in READING_FORBIDDEN:
         forbidden = f"topic {topic!r}" if topic and code.startswith("TOPIC") else f"group {group_id!r}"
@@ -292,8 +297,11 @@ def refuse_error_event(message: Any) -> Any:
     return message
 
 
-def _refused_output(error: KafkaError) -> errors.OutputRefusedError:
-    message = f"the output cannot be written: {error.str()} ({error.name()}). Correct it."
+def _refused_output(error: KafkaError, where: str) -> errors.OutputRefusedError:
+    way_out = "Correct it"
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # librdkafka's own limit, by a broker's name
+        way_out = "Write less, or set message.max.bytes of this client, and max.message.bytes of the topic, higher"
+    message = f"the output{where} cannot be written: {error.str()} ({error.name()}). {way_out}."
     return of_kafka(errors.OutputRefusedError, error, message)
 
 
@@ -311,6 +319,18 @@ def configuration_refused(
     given = f", given as {settings[key]!r}" if key in settings and not is_secret(key) else ""
     message = f"the {client} refuses its configuration: {told}. Correct or remove the named property{given}."
     return _caused_by(exception, errors.ConfigurationError, message)
+
+
+def subscription_refused(exception: KafkaException, topics: Sequence[str]) -> errors.ConfigurationError | None:
+    """Name what ``subscribe`` raised for names or patterns that librdkafka does not take; None for anything else."""
+    error = kafka_error(exception)
+    if error.code() != KafkaError._INVALID_ARG:  # noqa: SLF001  # a public local code
+        return None
+    message = (
+        f"topics={list(topics)!r} cannot be subscribed: {error.str()}. Each must be the name of a topic, or, with ^ in "
+        "front, a regular expression (of librdkafka's, or of RE2 where group.protocol=consumer)."
+    )
+    return of_kafka(errors.ConfigurationError, error, message)
 
 
 def _caused_by(exception: KafkaException, kind: type[E], message: str) -> E:

@@ -27,6 +27,9 @@ GROUP_NOT_ADMITTED = frozenset(
 REFUSED_BY_GROUP = GROUP_NOT_ADMITTED | {"GROUP_AUTHORIZATION_FAILED"}
 """The group's coordinator refuses the consumer: what a KIP-848 member's refused heartbeat may say."""
 
+INSTANCE_ID_TAKEN = frozenset({"FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"})
+"""Another member of the group has, or has taken over, this consumer's ``group.instance.id`` (KIP-345)."""
+
 NOT_AUTHENTICATED = frozenset({"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL"})
 """A connection was closed, with its requests unanswered, because of the user's credentials or either's certificate."""
 

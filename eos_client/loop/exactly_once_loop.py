@@ -541,6 +541,9 @@ def _checked_output_topic(output_topic: str | None) -> str | None:
 def _checked_topics(topics: Sequence[str], dead_letter_topic: str | None) -> list[str]:
     if isinstance(topics, str) or not topics:
         raise errors.ConfigurationError(f"topics={topics!r} must be a list of at least one topic name.")
+    for topic in topics:
+        if not isinstance(topic, str) or not topic:
+            raise errors.ConfigurationError(f"topics={topics!r} must be a list of names; {topic!r} is none.")
     for topic in topics if dead_letter_topic else ():
         with suppress(re.error):  # a pattern of librdkafka's that Python does not know
             if topic == dead_letter_topic or (topic.startswith("^") and re.match(topic, dead_letter_topic or "")):

@@ -342,7 +342,7 @@ def as_given(output: Output) -> Output:
     if not isinstance(output, OutputRecord):
         return output
     headers = output.headers
-    if headers is not None:
+    if isinstance(headers, Iterable):
         headers = dict(headers) if isinstance(headers, Mapping) else [*headers]
     return OutputRecord(
         output.topic,

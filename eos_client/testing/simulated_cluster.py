@@ -62,6 +62,7 @@ __all__ = [
 _STEP_S = 0.01
 _FENCE_TRIES_MAX = 100
 _ALL_RECORDS = 1 << 31
+_REQUEST_TIMEOUT_MIN_S = 0.01  # librdkafka's least socket.timeout.ms
 
 clusters_alive: WeakValueDictionary[int, SimulatedCluster] = WeakValueDictionary()
 """Every cluster in use, by its ordinal: a failing test prints their seeds."""
@@ -76,6 +77,8 @@ class SimulatedCluster:
     request again that was not answered (librdkafka's ``socket.timeout.ms``). Usable wherever a client library is
     asked for: ``ExactlyOnceLoop(..., clients=cluster)``, ``EosConsumer(..., factory=cluster.consumer,
     clock=cluster.clock)``.
+
+    Raises ValueError for seconds that cannot pass, TypeError for ``settings`` or a ``clock`` of another kind.
     """
 
     def __init__(
@@ -88,6 +91,15 @@ class SimulatedCluster:
         latency_s: float = 0.001,
         request_timeout_s: float = 60.0,
     ) -> None:
+        _to_come(latency_s)
+        if _to_come(request_timeout_s) < _REQUEST_TIMEOUT_MIN_S:
+            raise ValueError(
+                f"request_timeout_s={request_timeout_s!r}: a request would be sent again before it can be answered; "
+                f"give {_REQUEST_TIMEOUT_MIN_S:g} s or more"
+            )
+        for name, given, kind in (("clock", clock, SimulatedClock), ("settings", settings, BrokerSettings)):
+            if given is not None and not isinstance(given, kind):
+                raise TypeError(f"{name}={given!r} is no {kind.__name__}")
         self.seed = seed
         self.clock = clock or SimulatedClock()
         self.random = Random(seed)  # noqa: S311  # a simulation's, not a secret's
@@ -184,6 +196,8 @@ class SimulatedCluster:
 
     def after(self, seconds: float, action: Callable[[], object]) -> None:
         """Run ``action`` once, ``seconds`` from now, also in the middle of a client's call."""
+        if not callable(action):
+            raise TypeError(f"action={action!r} cannot be called")
         self._schedule.at(self.clock.now_s + _to_come(seconds), action)
 
     # -- one-shot faults; each raises ValueError for a request or an error that does not exist ----------------------
@@ -349,6 +363,8 @@ class SimulatedCluster:
 
 
 def _to_come(seconds: float) -> float:
+    if not isinstance(seconds, (int, float)):
+        raise TypeError(f"{seconds!r} is no number of seconds")
     if not 0 <= seconds < math.inf:
         raise ValueError(f"{seconds:g} s cannot pass: give 0 or more")
     return seconds

@@ -28,7 +28,7 @@ from eos_client.confluent.failures import (
     producer_error,
     with_error,
 )
-from eos_client.core.error_codes import OVERDUE, REFUSED_BY_GROUP
+from eos_client.core.error_codes import INSTANCE_ID_TAKEN, OVERDUE, REFUSED_BY_GROUP
 from eos_client.core.model import InputPartition
 from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest
 
@@ -86,8 +86,17 @@ def test_a_refused_heartbeat_of_a_kip_848_member_is_named_for_what_the_broker_sa
     assert ("group 'billing'" in str(refusal)) is (code == "GROUP_AUTHORIZATION_FAILED")
 
 
+@pytest.mark.parametrize("code", sorted(INSTANCE_ID_TAKEN))
+def test_an_instance_id_that_another_consumer_has_is_told_with_the_way_out(code):
+    """Those of a classic member that was fenced, and of a KIP-848 one that comes second (librdkafka 2.16)."""
+    error = KafkaError(KafkaError._FATAL, f"Fatal error: {KafkaError(getattr(KafkaError, code)).str()}")
+    told = input_error(error, is_fatal=True, group_id="billing")
+    assert isinstance(told, errors.FatalClientError)
+    assert "Another running consumer has its group.instance.id: give each an id of its own" in str(told)
+
+
 def test_a_fatal_event_of_another_reason_keeps_its_code():
-    assert event_code(KafkaError(KafkaError._FATAL, "Fatal error: Broker: Static member fenced")) == "_FATAL"
+    assert event_code(KafkaError(KafkaError._FATAL, "Fatal error: Local: Bad message format")) == "_FATAL"
     assert event_code(KafkaError(KafkaError.FENCED_INSTANCE_ID)) == "FENCED_INSTANCE_ID"
 
 
@@ -122,7 +131,8 @@ BECOMES = [
         "Repair the cluster",
     ),
     (R.PRODUCE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, {"fatal": True}, errors.RebuildProducerError, "same id"),
-    (R.PRODUCE, KafkaError.MSG_SIZE_TOO_LARGE, {}, errors.OutputRefusedError, "Correct it"),
+    (R.PRODUCE, KafkaError.MSG_SIZE_TOO_LARGE, {}, errors.OutputRefusedError, "Write less"),
+    (R.PRODUCE, KafkaError._UNKNOWN_PARTITION, {}, errors.OutputRefusedError, "Correct it"),
     (R.PRODUCE, KafkaError.INVALID_MSG, {}, errors.OutputRefusedError, "Correct it"),
     (R.PRODUCE, KafkaError._INVALID_ARG, {}, errors.OutputRefusedError, "Correct it"),
     (R.PRODUCE, KafkaError._UNKNOWN_PARTITION, {}, errors.OutputRefusedError, "Correct it"),

@@ -6,9 +6,10 @@ import pytest
 
 from eos_client import EosConfig, EosProducer, ExactlyOnceLoop
 from eos_client.confluent.producer.output_arguments import produce_options
+from eos_client.errors import OutputRefusedError, TransformError
 from eos_client.ports import OutputRecord
 from eos_client.testing import SimulatedCluster
-from tests.simulation.simulated_stage import SINK, SimulatedStage
+from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 
 HEADERS: list[Any] = [[("\ud800", b"1")], {"\ud800": b"1"}, [("a\0b", b"1")], [(b"a", b"1")], {1: b"a"}, "ab", 42]
 
@@ -35,6 +36,39 @@ def test_a_timestamp_that_would_become_another_one_or_lies_before_the_epoch_is_r
 def test_a_partition_that_is_no_number_of_a_partition_is_refused(partition: Any):
     with pytest.raises((TypeError, ValueError), match=f"partition.*{partition}"):
         produce_options("bills", OutputRecord(value=b"", partition=partition))
+
+
+UNFIT: list[tuple[dict[str, Any], str]] = [
+    ({"key": 5}, r"\(key=5\)"),
+    ({"value": {"id": 5}}, r"\(value=\{'id': 5\}\)"),
+    ({"value": "\ud800"}, r"\(value='\\ud800'\)"),
+    ({"partition": "1"}, "partition must be a whole number, not '1'"),
+    ({"partition": 2**40}, "partition=1099511627776 is no number of a partition"),
+    (
+        {"partition": 99},
+        r"the output \(topic 'invoices', partition 99, 3 bytes\) cannot be written: .*UNKNOWN_PARTITION",
+    ),
+    ({"timestamp_ms": "1"}, "timestamp_ms must be a whole number, not '1'"),
+    ({"timestamp_ms": 1.5}, "timestamp_ms must be a whole number, not 1.5"),
+    ({"headers": 5}, "headers must be a mapping, or a sequence of .* not int"),
+    (
+        {"value": b"x" * 2_000_000},
+        r"\(topic 'invoices', 2000002 bytes\) cannot be written: .*set message.max.bytes of this",
+    ),
+]
+
+
+@pytest.mark.parametrize(("wrong", "words"), UNFIT, ids=[str(wrong)[:30] for wrong, _ in UNFIT])
+def test_an_output_that_cannot_be_written_is_refused_by_the_name_and_value_of_what_is_wrong(wrong, words):
+    stage = SimulatedStage()
+    output = OutputRecord(SINK, **{"value": b"v", "key": b"ke", **wrong})
+    loop = ExactlyOnceLoop(
+        EosConfig({"bootstrap.servers": "simulated"}, group_id="g"), [SOURCE], lambda _: [output], clients=stage.cluster
+    )
+    stage.cluster.after(60.0, loop.stop)
+    with loop, pytest.raises(TransformError, match=words) as failed:
+        loop.run()
+    assert isinstance(failed.value.__cause__, OutputRefusedError)
 
 
 def test_what_is_given_is_passed_on():

@@ -9,6 +9,7 @@ from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
 from eos_client.confluent.thread_ownership import is_in_call
+from eos_client.errors import TransactionStateError
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.support.protocols import PROTOCOLS
 
@@ -40,6 +41,29 @@ def test_an_on_revoke_inside_the_flush_of_a_block_may_flush_the_producer(protoco
     consumer.member.fetching.rewind()
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == stage.inputs
+
+
+@pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
+def test_a_commit_in_on_revoke_while_a_block_is_being_ended_says_so(protocol: str) -> None:
+    """Migrated loops often commit there; nothing is unknown, and the end of the block commits."""
+    refused: list[str] = []
+    stage = SimulatedStage(protocol)
+    producer = stage.producer()
+
+    def on_revoke(member: Any, _: Any) -> None:
+        with pytest.raises(TransactionStateError) as told:
+            member.commit(asynchronous=False)
+        refused.append(str(told.value))
+
+    consumer = stage.subscribed(callbacks={"on_revoke": on_revoke}, heartbeat_interval_ms=100)
+    with producer.transaction(consumer) as txn:
+        for message in stage.collect(consumer, 4):
+            txn.produce(SINK, message.value())
+        stage.cluster.delay("Produce", 1.0)
+        stage.cluster.after(0.1, lambda: stage.cluster.revoke((SOURCE, 1)))
+    assert txn.outcome is Outcome.COMMITTED
+    (told,) = refused
+    assert "while a block is being ended, which sends the offsets" in told
 
 
 def test_rebalance_callbacks_may_ask_and_steer_the_consumer(stage: SimulatedStage) -> None:

@@ -400,6 +400,31 @@ def test_an_unknown_client_topic_or_group_is_an_error(cluster: SimulatedCluster)
             cluster.revoke(wrong)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"request_timeout_s": 0}, "request_timeout_s=0: .*give 0.01 s or more"),
+        ({"request_timeout_s": float("nan")}, "nan s cannot pass"),
+        ({"request_timeout_s": -1}, "-1 s cannot pass"),
+        ({"latency_s": -1}, "-1 s cannot pass"),
+        ({"latency_s": float("inf")}, "inf s cannot pass"),
+        ({"latency_s": "0.1"}, "'0.1' is no number of seconds"),
+        ({"settings": {"x": 1}}, "settings={'x': 1} is no BrokerSettings"),
+        ({"clock": 1}, "clock=1 is no SimulatedClock"),
+    ],
+    ids=str,
+)
+def test_a_cluster_that_could_not_run_is_not_made(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        SimulatedCluster(**wrong)
+
+
+def test_an_action_that_cannot_be_called_is_refused_before_it_is_due(cluster: SimulatedCluster) -> None:
+    nothing: Any = None
+    with pytest.raises(TypeError, match="action=None cannot be called"):
+        cluster.after(1, nothing)
+
+
 @pytest.mark.parametrize("seconds", [-1.0, float("inf"), float("nan")])
 def test_time_that_cannot_pass_is_an_error(cluster: SimulatedCluster, seconds: float) -> None:
     for call in (

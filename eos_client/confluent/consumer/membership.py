@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.completion import Completion
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer, to_kafka
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.safe_close import MEMBERS, in_background, serve_before_close, unsubscribe_when_lost
+from eos_client.confluent.failures import subscription_refused
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.model import UNJOINED, GroupGeneration, Partitions, is_pattern
@@ -118,9 +119,14 @@ class Membership:
             group = self._library.settings.get("bootstrap.servers"), self._library.settings.get("group.id")
             MEMBERS.joins(self._ownership, group, self._leave_at_exit)
         heard = self._library.guard.heard
-        self._library.raw.subscribe(
-            topics, on_assign=heard(self._on_assign), on_revoke=heard(self._on_revoke), on_lost=heard(self._on_lost)
-        )
+        try:
+            self._library.raw.subscribe(
+                topics, on_assign=heard(self._on_assign), on_revoke=heard(self._on_revoke), on_lost=heard(self._on_lost)
+            )
+        except KafkaException as exception:
+            if (refused := subscription_refused(exception, topics)) is not None:
+                raise refused from exception
+            raise
         # Only for the first subscription: records of an earlier one may still be on their way later.
         self.is_of_one_topic = self._listener is None and len(topics) == 1 and not is_pattern(topics[0])
         self._has_patterns = any(map(is_pattern, topics))

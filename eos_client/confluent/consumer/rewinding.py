@@ -225,8 +225,9 @@ def topic_replaced(topic: str) -> KafkaInputPositionError:
     """Return the error for a named topic that is another than the one that was read so far."""
     message = (
         f"the input topic {topic!r} was deleted and created again: offsets of the old one say nothing about the new "
-        "one. Nothing of the new one was handed over. End the process, delete or reset the group's offsets of this "
-        "topic, then start again."
+        "one. Nothing of the new one was handed over. End the process, set the group's offsets of this topic to where "
+        "the new one is to be read from, or delete them (Kafka may have), then start again: without offsets, "
+        "auto.offset.reset=latest passes over what the new one holds by then."
     )
     error = KafkaError(KafkaError.UNKNOWN_TOPIC_ID, message)
     return KafkaInputPositionError(error, message, topic)

@@ -198,7 +198,7 @@ class BoundedCalls:
         if isinstance(error, KafkaException):
             if self.library.transactional_id:
                 named = self.failed(request, error, where)
-            elif named := failures.idempotent_error(request, failures.kafka_error(error)):
+            elif named := failures.idempotent_error(request, failures.kafka_error(error), where):
                 self.remember(named)
         if self.finished is self._broken_off:
             self.finished = None

@@ -17,7 +17,13 @@ from eos_client.confluent.failures import closed_error, must_abort, not_transact
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.producer.library_producer import LibraryProducer, ProducerFactory
-from eos_client.confluent.producer.output_arguments import guard_call, guard_messages, produce_options
+from eos_client.confluent.producer.output_arguments import (
+    guard_call,
+    guard_messages,
+    place_of,
+    produce_options,
+    unfit,
+)
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.model import InputPositions, ProducerLimits
@@ -195,7 +201,7 @@ class ConfluentProducer:
         try:
             library.raw.produce(topic, *args, **kwargs)
         except KafkaException as exception:
-            self.calls.raise_failure(TransactionalRequest.PRODUCE, exception, f" (topic {topic!r})")
+            self.calls.raise_failure(TransactionalRequest.PRODUCE, exception, place_of(topic, args, kwargs))
 
     @property
     def raw_produce(self) -> Callable[..., None]:
@@ -231,7 +237,7 @@ class ConfluentProducer:
             if isinstance(error, EosError):
                 raise
             raise OutputRefusedError(
-                f"the output for topic {topic!r} cannot be written: {text_of(error)}. Correct it."
+                f"the output for topic {topic!r} cannot be written: {text_of(error)}{unfit(record)}. Correct it."
             ) from error
         return True
 

@@ -9,16 +9,20 @@ from a thread of its own.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from eos_client.confluent.callback_guard import CallbackGuard
+from eos_client.errors import shown
 from eos_client.ports import OutputRecord
 
 _ANY_PARTITION = -1  # the producer's partitioner chooses, as with None
+_PARTITION_MAX = 2**31 - 1
 _HEADERS = 6  # of the unnamed arguments of produce(), after the topic; they are the last
+_SHOWN_MAX = 200
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -54,17 +58,23 @@ def _check_topic(topic: str) -> None:
 
 
 def _partition(partition: Any) -> Any:
-    if isinstance(partition, bool):
-        raise TypeError(f"partition must be a number, not {partition!r}")
-    if partition < _ANY_PARTITION:
+    number = _whole("partition", partition)
+    if not _ANY_PARTITION <= number <= _PARTITION_MAX:
         raise ValueError(f"partition={partition!r} is no number of a partition; None leaves it to the partitioner")
     return partition
 
 
+def _whole(name: str, given: Any) -> int:
+    if not isinstance(given, bool):
+        try:
+            return operator.index(given)
+        except TypeError:
+            pass
+    raise TypeError(f"{name} must be a whole number, not {given!r}")
+
+
 def _timestamp(timestamp_ms: Any) -> Any:
-    if isinstance(timestamp_ms, bool):
-        raise TypeError(f"timestamp_ms must be a number, not {timestamp_ms!r}")
-    if timestamp_ms <= 0:
+    if _whole("timestamp_ms", timestamp_ms) <= 0:
         raise ValueError(
             f"timestamp_ms={timestamp_ms!r} is not after the epoch: librdkafka takes 0 for the current time, and Kafka "
             "knows no time before the epoch; None stamps the current time"
@@ -116,6 +126,24 @@ def named_arguments(  # confluent_kafka's own
     """Return the arguments of ``produce`` after the topic by their names; raises TypeError as a call would."""
     given = {"value": value, "key": key, "partition": partition, "timestamp": timestamp, "headers": headers}
     return given | {"callback": callback, "on_delivery": on_delivery}
+
+
+def place_of(topic: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> str:
+    """Return in words for what a call of ``produce`` was: topic, partition if one was chosen, and size."""
+    given = named_arguments(*arguments, **options)
+    chosen = "" if given["partition"] in (None, _ANY_PARTITION) else f", partition {given['partition']}"
+    sizes = (len(each.encode() if isinstance(each, str) else each or b"") for each in (given["value"], given["key"]))
+    return f" (topic {topic!r}{chosen}, {sum(sizes)} bytes)"
+
+
+def unfit(record: OutputRecord) -> str:
+    """Return which of value and key ``produce`` does not take, as " (key=5)"; empty where it takes both."""
+    for name, given in (("value", record.value), ("key", record.key)):
+        try:
+            memoryview(given.encode() if isinstance(given, str) else given or b"")
+        except (TypeError, ValueError):  # noqa: PERF203  # two turns
+            return f" ({name}={shown(given)[:_SHOWN_MAX]})"
+    return ""
 
 
 def guard_call(
