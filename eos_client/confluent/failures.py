@@ -103,7 +103,8 @@ HOW_TO_AUTHENTICATE = (
 )
 
 _GROUP_REMEDIES = {
-    "GROUP_MAX_SIZE_REACHED": "Run fewer members, or have the broker's group.max.size raised",
+    "GROUP_MAX_SIZE_REACHED": "Run fewer members, or have the broker's group.max.size raised, or, for "
+    "group.protocol=consumer, its group.consumer.max.size",
     "INCONSISTENT_GROUP_PROTOCOL": "Members that are in the group use another partition.assignment.strategy or "
     "group.protocol: set the same here, or stop them all first",
     "INVALID_SESSION_TIMEOUT": "Set a session.timeout.ms between the broker's group.min.session.timeout.ms and "
@@ -277,7 +278,9 @@ def input_error(error: KafkaError, *, is_fatal: bool, topic: str | None = None, 
         return of_kafka(errors.FatalClientError, error, f"the consumer cannot go on: {what}. {rival}End the process.")
     remedy = _GROUP_REMEDIES.get(code, "Repair it, start again")
     if code in READING_FORBIDDEN:
-        forbidden = f"topic {topic!r}" if topic and code.startswith("TOPIC") else f"group {group_id!r}"
+        forbidden = f"group {group_id!r}"
+        if code.startswith("TOPIC"):  # a heartbeat's refusal does not say which
+            forbidden = f"topic {topic!r}" if topic else "every topic that it subscribes to"
         remedy = f"Allow this client to read {forbidden}, then start again"
     return of_kafka(errors.ClusterUnfitError, error, f"the input cannot be read: {what}. {remedy}.")
 

@@ -428,9 +428,10 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             return
         records, spent_s, longest_s = self._forget_transaction()
         if ending.outcome is Outcome.COMMITTED:
-            self._records_to_repeat = max(0, self._records_to_repeat - records)
-            self._size.committed()
-            self._aborts.progress()
+            if records:  # an error event that came alone has brought no progress
+                self._records_to_repeat = max(0, self._records_to_repeat - records)
+                self._size.committed()
+                self._aborts.progress()
         elif is_explained or self._can_shrink(records, spent_s, longest_s):
             self._expect_again(records, work)
             self._aborts.progress()

@@ -285,9 +285,21 @@ def test_what_a_callback_raises_comes_out_of_consume_and_the_partitions_go_all_t
     stage.settled(first, second)
 
 
+@pytest.mark.parametrize("topics", [["a", "a"], [""], ["a", ""], []], ids=str)
+def test_a_subscription_is_of_different_names(stage, topics):
+    member = stage.alone()
+    with pytest.raises(KafkaException) as refused:
+        member.consumer.subscribe(topics)
+    assert refused.value.args[0].name() == "_INVALID_ARG"
+    assert member.owned == ALL
+
+
 def test_one_that_does_not_poll_for_too_long_hears_so_loses_everything_and_comes_back(stage):
     member = stage.restless()
     stage.backend.wait(PAUSE_S + 1.0)
+    with pytest.raises(KafkaException) as refused:
+        member.consumer.commit(asynchronous=False)
+    assert refused.value.args[0].name() == "_ASSIGNMENT_LOST"
     stage.backend.until(lambda: len(member.seen) > 1 and member.owned == ALL, polling=[member])
     assert member.codes == ["_MAX_POLL_EXCEEDED"]
     assert member.told() == [("on_assign", ALL), ("on_lost", ALL), ("on_assign", ALL)]

@@ -4,6 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from eos_client.core.model import InputPartition, Outcome
 from eos_client.errors import ClusterUnavailableError, FatalClientError
@@ -149,6 +150,33 @@ def test_a_record_slower_than_the_group_waits_is_told_as_that_and_not_as_a_clust
     with pytest.raises(FatalClientError, match=r"one record took 301\.0 s, longer than max\.poll\.interval\.ms=300000"):
         bench.loop.run()
     assert len(worker.took) == 3
+
+
+class Told:
+    """An error event among the records."""
+
+    def topic(self):
+        return None
+
+    def error(self):
+        return KafkaError(KafkaError._MAX_POLL_EXCEEDED, "exceeded by 494ms")
+
+
+@pytest.mark.parametrize(
+    ("cost_s", "error", "words"),
+    [(301.0, FatalClientError, "one record took"), (5.0, ClusterUnavailableError, "without a commit")],
+)
+def test_an_event_that_comes_alone_is_no_progress_between_aborts(on_bench, cost_s, error, words):
+    """A classic group's eviction is followed by its event, and the partitions come back only after an interval."""
+    worker, bench = on_bench(recovery_timeout_s=10, max_records=1)
+    worker.cost_s = lambda number: cost_s
+    bench.session.script = [Outcome.COMMITTED, Outcome.ABORTED] * 10
+    bench.load(1)
+    consume, polls = bench.consumer.consume, itertools.count()
+    bench.consumer.poll = lambda timeout_s: consume(1, timeout_s)[0] if next(polls) % 2 else Told()
+    bench.consumer.consume = lambda _, timeout_s: bench.clock.spend(timeout_s) or []
+    with pytest.raises(error, match=words):
+        bench.loop.run()
 
 
 def test_evictions_count_in_a_row_although_their_work_went_elsewhere_meanwhile():

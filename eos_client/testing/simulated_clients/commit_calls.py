@@ -35,6 +35,8 @@ class CommitCalls(AssignmentCalls):
             sent = valid_offsets([_after(message, "commit")])
         elif offsets is not None:
             sent = valid_offsets(offsets)
+        elif background.session.has_lost_partitions:
+            raise KafkaException(commit_error("_ASSIGNMENT_LOST"))
         else:
             sent = background.commits.news(self._assigned)
             rest = without_news(k for k in self._assigned if k not in sent)

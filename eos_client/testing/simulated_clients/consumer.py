@@ -63,12 +63,12 @@ class SimulatedConsumer(CommitCalls, ClusterQueries):
                 raise TypeError(f"'{name}' is an invalid keyword argument for subscribe()")
             if not callable(callback):
                 raise TypeError(f"{name} expects a callable")
-        if not topics:
+        names = [str(topic) for topic in topics]
+        if not all(names) or len(names) != len({*names}) or not names:
             raise failed("Failed to set subscription", "_INVALID_ARG")
         if background.session.fatal is not None:
             raise failed("Failed to set subscription", "_FATAL")
         self._callbacks = given
-        names = [str(topic) for topic in topics]
         background.session.subscribe(lambda: self._matching(names))
         background.poll_ends()
 

@@ -48,6 +48,11 @@ class GroupSession(ABC):
         return Membership(self.generation, self.member_id, self._settings.instance_id)
 
     @property
+    def has_lost_partitions(self) -> bool:
+        """Whether partitions were lost, and the application has not heard of it yet."""
+        return self._told is not None and self._told.kind is RebalanceKind.LOSE
+
+    @property
     def is_subscribed(self) -> bool:
         """Whether the application wants to be in the group."""
         return self._topics is not None
