@@ -41,7 +41,7 @@ def test_a_named_topic_that_was_replaced_is_an_error_and_stays_one(any_stage):
     replace_topic(stage)
     got = []
     for _ in range(2):
-        with pytest.raises(InputPositionError, match=r"was deleted and created again.*reset the group"):
+        with pytest.raises(InputPositionError, match=r"was deleted and created again.*set the group's offsets"):
             wait_for(lambda: False, "the error", lambda: got.extend(consumer.consume(100, 0.2)))
     assert values(got) == []
 
@@ -56,7 +56,7 @@ def test_a_named_topic_that_was_replaced_after_its_partitions_were_revoked_is_an
 
     replace_topic(stage, between=wait_for_the_revocation)
     got = []
-    with pytest.raises(InputPositionError, match=r"was deleted and created again.*reset the group"):
+    with pytest.raises(InputPositionError, match=r"was deleted and created again.*set the group's offsets"):
         wait_for(lambda: False, "the error", lambda: got.extend(consumer.consume(100, 0.2)))
     assert values(got) == []
 
