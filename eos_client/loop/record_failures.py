@@ -342,7 +342,9 @@ def as_given(output: Output) -> Output:
     if not isinstance(output, OutputRecord):
         return output
     headers = output.headers
-    if isinstance(headers, Iterable):
+    if type(headers) is list:  # the usual ones, without asking what they are, which takes as long as all the rest
+        headers = [*headers]
+    elif headers is not None and isinstance(headers, Iterable):
         headers = dict(headers) if isinstance(headers, Mapping) else [*headers]
     return OutputRecord(
         output.topic,
