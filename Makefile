@@ -8,9 +8,9 @@ PEERS := .runs/bench-peers
 PEERS_READY := $(PEERS)/.ready
 PEERS_NEED := tests/benchmarks/contenders/peers.txt
 KAFKA_VERSION ?= 4.3.1
-WORKERS ?= 2
-# Tests on real brokers wait half of the time; with four workers both processors are busy most of the time.
-BROKER_WORKERS ?= 4
+# More workers than the two processors of a small machine, because tests wait a quarter of the time or more.
+WORKERS ?= 3
+BROKER_WORKERS ?= 5
 # The only folders that have such tests, which spares each worker the collection of all others.
 BROKER_TESTS := tests/applications tests/benchmarks tests/cli tests/conformance tests/faults tests/kafka tests/recovery
 SPARK_TESTS := tests/spark

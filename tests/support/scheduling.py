@@ -27,6 +27,7 @@ _TOGETHER = {
         "tests/recovery/test_forced_errors.py",
         "tests/recovery/test_outage.py",
     ),
+    "streams": ("tests/spark/test_local_aggregates.py", "tests/spark/test_local_stream.py"),
     "session": ("tests/spark/test_local_",),
     "cluster": ("tests/kafka/test_embedded_cluster.py", "tests/recovery/test_coordinators.py"),
 }
