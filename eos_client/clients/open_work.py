@@ -179,8 +179,11 @@ def _refuse_open_work(session: TransactionSession | None, why: str) -> None:
 
 
 def _why_no_commit(session: TransactionSession) -> str:
-    if session.is_unresolved:
-        return "while the outcome of the last commit is unknown: the next block, poll() or consume() finds out"
+    if session.handle_in_doubt:
+        return (
+            "while the outcome of the last commit is unknown, or of the last block: the next block, poll() or "
+            "consume() finds out"
+        )
     if session.is_in_doubt:
         return "while a block is being ended, which sends the offsets: a rebalance callback has nothing to commit then"
     return "with an open transaction: its offsets are sent inside it; end the transaction instead"

@@ -9,6 +9,7 @@ from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
 from eos_client.confluent.thread_ownership import is_in_call
+from eos_client.core.transaction_lifecycle import Event
 from eos_client.errors import TransactionStateError
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.support.protocols import PROTOCOLS
@@ -17,6 +18,17 @@ from tests.support.protocols import PROTOCOLS
 @pytest.fixture(params=PROTOCOLS)
 def stage(request: Any) -> SimulatedStage:
     return SimulatedStage(request.param)
+
+
+def block_whose_flush_meets_a_revocation(stage: SimulatedStage, producer: Any, on_revoke: Any) -> tuple[Any, Any]:
+    """Return the consumer, and the block, which has come to its end with four outputs."""
+    consumer = stage.subscribed(callbacks={"on_revoke": on_revoke}, heartbeat_interval_ms=100)
+    with producer.transaction(consumer) as txn:
+        for message in stage.collect(consumer, 4):
+            txn.produce(SINK, message.value())
+        stage.cluster.delay("Produce", 1.0)
+        stage.cluster.after(0.1, lambda: stage.cluster.revoke((SOURCE, 1)))
+    return consumer, txn
 
 
 @pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
@@ -29,12 +41,7 @@ def test_an_on_revoke_inside_the_flush_of_a_block_may_flush_the_producer(protoco
         assert is_in_call(producer)
         left.append(producer.flush(0.1))
 
-    consumer = stage.subscribed(callbacks={"on_revoke": on_revoke}, heartbeat_interval_ms=100)
-    with producer.transaction(consumer) as txn:
-        for message in stage.collect(consumer, 4):
-            txn.produce(SINK, message.value())
-        stage.cluster.delay("Produce", 1.0)
-        stage.cluster.after(0.1, lambda: stage.cluster.revoke((SOURCE, 1)))
+    consumer, txn = block_whose_flush_meets_a_revocation(stage, producer, on_revoke)
     assert txn.outcome is Outcome.COMMITTED
     assert left == [4]
     stage.cluster.give_back()
@@ -55,15 +62,21 @@ def test_a_commit_in_on_revoke_while_a_block_is_being_ended_says_so(protocol: st
             member.commit(asynchronous=False)
         refused.append(str(told.value))
 
-    consumer = stage.subscribed(callbacks={"on_revoke": on_revoke}, heartbeat_interval_ms=100)
-    with producer.transaction(consumer) as txn:
-        for message in stage.collect(consumer, 4):
-            txn.produce(SINK, message.value())
-        stage.cluster.delay("Produce", 1.0)
-        stage.cluster.after(0.1, lambda: stage.cluster.revoke((SOURCE, 1)))
+    _, txn = block_whose_flush_meets_a_revocation(stage, producer, on_revoke)
     assert txn.outcome is Outcome.COMMITTED
     (told,) = refused
     assert "while a block is being ended, which sends the offsets" in told
+
+
+def test_a_commit_while_the_handle_waits_to_be_replaced_does_not_speak_of_a_block_being_ended(
+    stage: SimulatedStage,
+) -> None:
+    consumer, producer = stage.subscribed(), stage.producer()
+    stage.copy_the_rest(producer, consumer)
+    session: Any = consumer.open_work.session
+    session._steps.lifecycle.on(Event.ABORT_FAILED)
+    with pytest.raises(TransactionStateError, match=r"or of the last block: the next block, poll\(\) or consume"):
+        consumer.commit(asynchronous=False)
 
 
 def test_rebalance_callbacks_may_ask_and_steer_the_consumer(stage: SimulatedStage) -> None:
