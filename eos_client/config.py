@@ -172,6 +172,12 @@ _SECRETS = ("password", "passphrase", "secret", "private.key", "ssl.key.pem", "s
 _MASK = "****"
 
 
+def is_on(settings: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    """Return whether the boolean setting ``name`` is on, in any of librdkafka's spellings."""
+    given = str(settings.get(name, default)).lower()
+    return given not in _NO if default else given in _YES
+
+
 def all_settings(settings: Settings) -> dict[str, Any]:
     """Return ``settings`` with those of ``default.topic.config`` among them, which win, as in confluent_kafka."""
     every = dict(settings)

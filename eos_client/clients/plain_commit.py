@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from eos_client.clients.gate_attempts import GateAttempts
+from eos_client.config import is_on
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.plain_offsets import Offsets
@@ -53,7 +54,7 @@ class PlainCommits:
             offsets = [] if made_by_hand else [self._consumer.offset_after(message)]
         if offsets is not None:
             return {InputPartition(p.topic, p.partition): p for p in offsets}
-        if str(self._consumer.settings.get("enable.auto.offset.store", "true")).lower() == "false":
+        if not is_on(self._consumer.settings, "enable.auto.offset.store", default=True):
             return dict(self._offsets.stored)
         ours = self._consumer.handed.work.ours  # what was handed over, not what the library has counted as that
         return {p: TopicPartition(*p, position.next_offset) for p, position in ours.items()}

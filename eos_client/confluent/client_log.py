@@ -13,11 +13,11 @@ import logging
 import re
 from typing import Any
 
+from eos_client.config import is_on
 from eos_client.observe import LOGGER
 
 _INFO = 6
 _DEBUG = 7
-_FALSE = frozenset({"false", "f", "0"})
 _IMPLIED = "IMPLICITACK"
 _CONTEXTS = ("eos", "broker")
 
@@ -56,7 +56,7 @@ class ClientLog:
         # The client library refuses what is no level, and takes "debug" for the highest.
         given = min(_DEBUG, int(level)) if level.isdigit() else _INFO
         self._lowest = _PYTHON_LEVELS[_DEBUG if self._debug else given]
-        self._closes = str(settings.get("log.connection.close", True)).lower() not in _FALSE
+        self._closes = is_on(settings, "log.connection.close", default=True)
 
     def added_to(self, settings: dict[str, Any]) -> dict[str, Any]:
         """Return ``settings`` with this log in them, and with what it needs to hear."""

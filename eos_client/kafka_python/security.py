@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from eos_client.config import is_on
 from eos_client.errors import ConfigurationError
 
 _PASSWORD_MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
@@ -32,7 +33,6 @@ _TRANSLATED = frozenset(
 )
 _OF_MECHANISMS = ("sasl.kerberos", "sasl.oauthbearer", "enable.sasl.oauthbearer")
 """Settings that say nothing where another mechanism is chosen."""
-_NO = frozenset({"false", "f", "0"})
 _WAY_OUT = (
     "The other commands take it. Use a principal with PLAIN, SCRAM or a TLS certificate in PEM files, or Kafka's own "
     "kafka-transactions.sh"
@@ -83,7 +83,7 @@ def _tls(settings: Mapping[str, Any]) -> ssl.SSLContext:
             f"the files that ssl.ca.location, ssl.certificate.location and ssl.key.location name cannot be used: "
             f"{error}. They must be readable and in PEM format, and ssl.key.password that of the key"
         ) from error
-    verifies = str(settings.get("enable.ssl.certificate.verification", "true")).lower() not in _NO
+    verifies = is_on(settings, "enable.ssl.certificate.verification", default=True)
     is_named = str(settings.get("ssl.endpoint.identification.algorithm", "https")).lower() != "none"
     context.check_hostname = verifies and is_named
     if not verifies:

@@ -161,6 +161,17 @@ def test_a_confirmed_commit_is_not_sent_again(application: Application) -> None:
     assert raised.value.args[0].code() == KafkaError._NO_OFFSET
 
 
+@pytest.mark.parametrize("off", [False, "false", "False", "f", "0", 0])
+def test_only_stored_offsets_are_committed_however_the_setting_is_spelt(
+    simulated_cluster: SimulatedCluster, off: object
+) -> None:
+    application = Application(simulated_cluster, **{"enable.auto.offset.store": off})
+    application.consumer.store_offsets(message=application.read()[0])
+    application.consumer.commit(asynchronous=False)
+    assert application.committed == {PLACE: 1}
+    application.consumer.close()
+
+
 def test_stored_offsets_that_failed_are_covered_too(simulated_cluster: SimulatedCluster) -> None:
     application = Application(simulated_cluster, **{"enable.auto.offset.store": False})
     application.consumer.store_offsets(message=application.read()[1])

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from eos_client.config import idempotent_producer_settings, safe_producer_settings
+from eos_client.config import idempotent_producer_settings, is_on, safe_producer_settings
 from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.callback_guard import CallbackGuard, DeferredErrors
 from eos_client.confluent.client_log import ClientLog
@@ -97,7 +97,7 @@ class LibraryProducer:
         # What the application gave and nobody can call is left there, for the client library to refuse.
         if settings.get("error_cb") is None or callable(settings["error_cb"]):
             settings["error_cb"] = self.last_errors
-        only_errors = str(settings.get("delivery.report.only.error", "")).lower() in {"true", "t", "1"}
+        only_errors = is_on(settings, "delivery.report.only.error", default=False)
         theirs = settings.get("on_delivery")
         if callable(theirs) or (only_errors and theirs is None):
             settings["on_delivery"] = self.last_errors.watching_deliveries(theirs)
