@@ -17,12 +17,22 @@ from eos_client.errors import ConfigurationError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+__all__ = ["ProbeServer"]
+
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # a kubelet asks from outside
 _CLIENT_LIMIT_S = 5.0
 _VERDICTS: dict[str, Callable[[LoopHealth], bool]] = {
     "/livez": lambda health: health.live,
     "/readyz": lambda health: health.ready,
 }
+
+
+def cannot_listen(endpoint: str, host: str, port: int, error: Exception) -> ConfigurationError:
+    """Return the error of an ``endpoint`` whose address nobody can listen on."""
+    return ConfigurationError(
+        f"the {endpoint} endpoint cannot listen on host {host!r}, port {port}: {error}. Choose another port, or a host "
+        "that this machine has."
+    )
 
 
 class ProbeServer:
@@ -38,10 +48,7 @@ class ProbeServer:
             server_class = type("_Server", (ThreadingHTTPServer,), {"address_family": family, "daemon_threads": True})
             self._server: ThreadingHTTPServer = server_class((host, port), _answering(health))
         except (OSError, OverflowError) as error:
-            raise ConfigurationError(
-                f"the health endpoint cannot listen on host {host!r}, port {port}: {error}. Choose another port, or a "
-                "host that this machine has."
-            ) from error
+            raise cannot_listen("health", host, port, error) from error
         self._thread = threading.Thread(target=self._server.serve_forever, name="eos-probes", daemon=True)
 
     @property

@@ -93,7 +93,13 @@ Verbose = Annotated[bool, _flag("--verbose", "Log every transaction; show the tr
 HealthPort = Annotated[
     int | None, typer.Option("--health-port", metavar="PORT", help="Answer /livez and /readyz there.", min=0, max=65535)
 ]
-HealthHost = Annotated[str, typer.Option("--health-host", metavar="HOST", help="The address of --health-port.")]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option("--metrics-port", metavar="PORT", help="Serve Prometheus metrics there.", min=0, max=65535),
+]
+HealthHost = Annotated[
+    str, typer.Option("--health-host", metavar="HOST", help="The address of --health-port and --metrics-port.")
+]
 
 
 def _print_version(asked: bool) -> None:
@@ -141,6 +147,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     config: Config = None,
     config_file: ConfigFile = None,
     health_port: HealthPort = None,
+    metrics_port: MetricsPort = None,
     health_host: HealthHost = EVERY_ADDRESS,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look on stderr.")] = LogFormat.CONSOLE,
     progress_interval_s: Annotated[
@@ -166,6 +173,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
             {**client_settings(config, config_file, of_job=True), "bootstrap.servers": bootstrap},
             takes_batches=batch,
             health_at=(health_host, health_port),
+            metrics_at=(health_host, metrics_port),
             progress_interval_s=progress_interval_s or (_JSON_PROGRESS_S if as_json else _CONSOLE_PROGRESS_S),
             group_id=group,
             transactional_id=transactional_id,

@@ -11,6 +11,7 @@ import structlog
 
 from eos_client.cli.failures import TransformExitedError
 from eos_client.cli.logs import LOG_LEVEL_CRITICAL, ClientErrors
+from eos_client.cli.metrics import WorkerMetrics, served_metrics
 from eos_client.cli.progress import LoopProgress
 from eos_client.cli.transform_file import load_transform
 from eos_client.config import EosConfig
@@ -36,15 +37,17 @@ def run_loop(
     *,
     takes_batches: bool,
     health_at: tuple[str, int | None],
+    metrics_at: tuple[str, int | None],
     progress_interval_s: float,
     **options: Any,
 ) -> None:
     """Load the transform and run the loop, with these ``options`` of `EosConfig`, until a signal or an error ends it.
 
     :param health_at: the host and the port of the health endpoint; port None: there is none.
+    :param metrics_at: the same of the Prometheus endpoint.
     :raises TransformLoadError: FILE.py:FUNC cannot be used.
     :raises TransformExitedError: the transform called ``sys.exit``, or raised something else that is no Exception.
-    :raises EosError: as ``ExactlyOnceLoop.run`` and `ProbeServer` do.
+    :raises EosError: as ``ExactlyOnceLoop.run``, `ProbeServer` and `served_metrics` do.
     """
     transform = load_transform(reference, takes_batches=takes_batches)
     given: dict[str, Any] = {"transform_batch" if takes_batches else "transform": transform}
@@ -59,10 +62,19 @@ def run_loop(
     progress = LoopProgress(progress_interval_s, forward=forward)
     with (
         _exits_named(),
-        ExactlyOnceLoop(config, input_topics, **given, output_topic=output_topic, hook=progress) as loop,
+        _metrics(config.group_id, *metrics_at) as metrics,
+        ExactlyOnceLoop(
+            config,
+            input_topics,
+            **given,
+            output_topic=output_topic,
+            hook=progress if metrics is None else metrics.hook(progress),
+        ) as loop,
         _probes(loop, *health_at),
         progress.watch(loop.counters.as_dict),
     ):
+        if metrics is not None:
+            metrics.watch(loop)
         loop.run()
 
 
@@ -77,6 +89,10 @@ def _exits_named() -> Iterator[None]:
             f"{shown(error)} was raised {places[-1]}; its transaction was aborted and nothing of it is visible. Let "
             "the transform raise an Exception for a record that fails; SIGTERM and Ctrl-C stop this program"
         ) from error
+
+
+def _metrics(client: str, host: str, port: int | None) -> AbstractContextManager[WorkerMetrics | None]:
+    return nullcontext() if port is None else served_metrics(client, host, port)
 
 
 def _probes(loop: ExactlyOnceLoop, host: str, port: int | None) -> AbstractContextManager[object]:

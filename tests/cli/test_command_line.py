@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from eos_client.cli import main
+from eos_client.cli.exit_codes import ExitCode
 from tests.recovery.mock_cluster import mock_cluster
 
 NO_AUTHORITY = ["--config", "security.protocol=SSL", "--config", "ssl.ca.location=/nowhere/ca.pem"]
@@ -62,7 +63,12 @@ def test_help_names_the_commands_and_the_exit_status(eos_client: Any) -> None:
         (
             ["shout.py:upper", *RUN, "--health-port", "0", "--health-host", "no.such.invalid"],
             4,
-            "cannot listen on host",
+            "the health endpoint cannot listen on host",
+        ),
+        (
+            ["shout.py:upper", *RUN, "--metrics-port", "0", "--health-host", "no.such.invalid"],
+            4,
+            "the metrics endpoint cannot listen on host",
         ),
         (["shout.py:upper", *RUN, *NO_AUTHORITY], 4, "ssl.ca.location failed"),
     ],
@@ -157,6 +163,35 @@ def test_the_probes_of_a_worker_say_whether_it_is_live_and_ready(upper_file: Pat
         worker.wait_for(lambda: probe("/readyz")[0] == 200, "readiness")
         assert probe("/livez") == (200, {"live": True, "ready": True, "reasons": []})
         assert worker.terminate() == 0
+
+
+def test_the_metrics_of_a_worker_are_served_with_the_group_as_client(upper_file: Path, eos_client: Any) -> None:
+    def scraped() -> str:
+        connection = http.client.HTTPConnection(address["host"], address["port"], timeout=60)
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read().decode()
+
+    with mock_cluster(1) as cluster:
+        cluster.create_topic("orders")
+        cluster.create_topic("invoices")
+        endpoint = ["--metrics-port", "0", "--health-host", "127.0.0.1", "--log-format", "json"]
+        worker = eos_client("run", "shout.py:upper", *RUN, "--bootstrap", cluster.bootstrap, *endpoint)
+        address = worker.wait_for_event("metrics_endpoint")
+        worker.wait_for(lambda: 'eos_ready{client="g"} 1.0' in scraped(), "readiness")
+        text = scraped()
+        assert 'eos_assigned_partitions{client="g"} 1.0' in text
+        assert 'eos_transactions_total{client="g",outcome="committed"}' in text
+        assert 'eos_gate_held_seconds_total{client="g"}' in text
+        assert "process_cpu_seconds_total" in text
+        assert worker.terminate() == 0
+
+
+def test_metrics_without_their_extra_name_what_to_install(monkeypatch: Any, upper_file: Path, typed: Any) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.delitem(sys.modules, "eos_client.integration.prometheus", raising=False)
+    ended = typed("run", "shout.py:upper", *RUN, "--bootstrap", "127.0.0.1:1", "--metrics-port", "0")
+    assert ended.status == ExitCode.EXTRA_MISSING
+    assert "pip install 'eos-client[prometheus]'" in ended.err
 
 
 def seconds_until_ended(commands: list[Any], status: int) -> float:
