@@ -181,7 +181,8 @@ def _errors() -> str:
 
 
 def _gate_rules() -> str:
-    rows = ((str(n), f"`{rule.name}`", rule.decision.name, rule.reason) for n, rule in enumerate(RULES, 1))
+    reasons = [rule.reason.replace("{}", "…") for rule in RULES]
+    rows = ((str(n), f"`{rule.name}`", rule.decision.name, reasons[n - 1]) for n, rule in enumerate(RULES, 1))
     return table("", "rule", "decision", "why", rows=rows)
 
 

@@ -160,6 +160,10 @@ def test_no_name_is_an_empty_word():
     assert empty == []
 
 
+def test_the_gate_alone_rules_on_commits():
+    assert [module.name for module in MODULES if "CommitRuling(" in module.text] == [f"{PACKAGE}.core.commit_gate"]
+
+
 def test_nothing_promises_exactly_once_delivery():
     said = {module.name: " ".join(module.text.lower().split()) for module in MODULES}
     assert [(name, each) for name, text in said.items() for each in BANNED_PROSE if each in text] == []

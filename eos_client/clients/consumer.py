@@ -26,7 +26,7 @@ from eos_client.confluent.thread_ownership import (
     whole_call,
 )
 from eos_client.core.commit_gate import CommitGate, GateSettings
-from eos_client.core.model import InputPartition, InputPositions
+from eos_client.core.model import InputPartition
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from eos_client.listeners.compose import RebalanceCallback
 from eos_client.observe import ClientReported, Counters, EventHook, LagMeasured, log_event, safe_hook
@@ -117,7 +117,7 @@ class EosConsumer:
     def _report(self, what: str) -> None:
         self._hook(ClientReported(client="consumer", error=what))
 
-    def _commit_starts(self, starts: InputPositions) -> bool:
+    def _commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
         return self.open_work.commit_starts(starts)
 
     def _on_commit(self, error: Any, places: list[Any]) -> None:

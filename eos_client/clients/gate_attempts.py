@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
-from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling, GateRule, HoldEnded
-from eos_client.core.model import InputPositions
+from eos_client.confluent.consumer.plain_offsets import PlainOffsets
+from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling, HoldEnded
+from eos_client.core.model import InputPositions, Partitions
 from eos_client.observe import CommitSkipped, EventHook
 from eos_client.ports import MembershipSnapshot
 
@@ -14,12 +15,22 @@ _SERVE_ROUNDS_MAX = 3
 
 
 class GateAttempts:
-    """The attempts to commit one piece of work, from its first skip to its end."""
+    """The attempts to commit one piece of work, from its first skip to its end.
 
-    def __init__(self, consumer: ConfluentConsumer, hook: EventHook, clock: Callable[[], float]) -> None:
+    ``plain``: commits outside transactions, none of which may be served after the work's.
+    """
+
+    def __init__(
+        self,
+        consumer: ConfluentConsumer,
+        hook: EventHook,
+        clock: Callable[[], float],
+        plain: PlainOffsets | None = None,
+    ) -> None:
         self._consumer = consumer
         self._hook = hook
         self._clock = clock
+        self._plain = plain
         self._held_since: float | None = None
 
     @property
@@ -32,43 +43,57 @@ class GateAttempts:
         """Seconds since the first skip; 0.0 without one."""
         return 0.0 if self._held_since is None else self._clock() - self._held_since
 
-    def decide(self, positions: InputPositions) -> tuple[CommitRuling, MembershipSnapshot]:
-        """Let the gate decide on ``positions`` under our membership as it is now."""
-        snapshot = self._consumer.snapshot()
+    def decide(
+        self,
+        positions: InputPositions,
+        snapshot: MembershipSnapshot | None = None,
+        *,
+        left: Partitions = frozenset(),
+        served_in_vain: bool = False,
+    ) -> tuple[CommitRuling, MembershipSnapshot]:
+        """Let the gate decide on ``positions`` under ``snapshot``, or our membership as it is now.
+
+        ``left`` and ``served_in_vain``: as in `CommitAttempt`.
+        """
+        if snapshot is None:
+            snapshot = self._consumer.snapshot()
+        gate, plain = self._consumer.gate, self._plain
         attempt = CommitAttempt(
             positions=positions,
             snapshot=snapshot.generation,
             callbacks_served=snapshot.generation.same_membership(self._consumer.membership.synced_generation),
             held_for_s=self.held_for_s,
+            served_in_vain=served_in_vain,
+            left=left,
+            unanswered=frozenset() if plain is None else plain.unanswered(),
+            unfenced=frozenset() if plain is None else frozenset(plain.unfenced),
         )
-        ruling = self._consumer.gate.decide(attempt)
-        if ruling.rule is GateRule.HELD_TOO_LONG:
-            self._consumer.gate.observe(HoldEnded())
+        ruling = gate.decide(attempt)
+        if ruling.ends_hold:
+            gate.observe(HoldEnded())
         return ruling, snapshot
 
     def decide_after_callbacks(
-        self, positions: Callable[[], InputPositions], is_still_due: Callable[[], bool]
+        self,
+        positions: Callable[[], InputPositions],
+        *,
+        is_still_due: Callable[[], bool] = lambda: True,
+        left: Callable[[], Partitions] = frozenset,
     ) -> tuple[CommitRuling, MembershipSnapshot]:
         """Let the gate decide, and serve callbacks for as long as it wants them served first.
 
-        ``is_still_due``: whether there is anything left to decide on after callbacks were served. A generation that
-        moves again each time counts as a skip, which ends at the hold limit like any other.
+        ``is_still_due``: whether there is anything left to decide on after callbacks were served. ``left``: as in
+        `CommitAttempt`. A generation that moves again each time counts as a skip, which ends at the hold limit.
         """
-        ruling, snapshot = self.decide(positions())
-        for _ in range(_SERVE_ROUNDS_MAX):
+        ruling, snapshot = self.decide(positions(), left=left())
+        for round_number in range(1, _SERVE_ROUNDS_MAX + 1):
             if ruling.decision is not CommitDecision.SERVE_CALLBACKS:
                 break
             self._consumer.fetching.serve_callbacks(drain=True)
             if not is_still_due():
                 break
-            ruling, snapshot = self.decide(positions())
-        hold_limit_s = self._consumer.gate.settings.hold_limit_s
-        if ruling.decision is CommitDecision.SERVE_CALLBACKS and self.held_for_s > hold_limit_s:
-            ruling = CommitRuling(
-                CommitDecision.ABORT,
-                GateRule.HELD_TOO_LONG,
-                "the generation kept moving for longer than the hold limit",
-            )
+            in_vain = round_number == _SERVE_ROUNDS_MAX
+            ruling, snapshot = self.decide(positions(), left=left(), served_in_vain=in_vain)
         return ruling, snapshot
 
     def record(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction import TransactionSession
@@ -9,7 +11,7 @@ from eos_client.confluent.callback_guard import is_in_a_callback
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.failures import misplaced_call
 from eos_client.core.commit_gate import CommitDecision
-from eos_client.core.model import InputPartition, InputPositions
+from eos_client.core.model import InputPartition, InputPosition
 from eos_client.observe import EventHook
 from eos_client.ports import Clock, MembershipSnapshot
 
@@ -121,17 +123,19 @@ class OpenWork:
 
     # -- where partitions start --------------------------------------------------------------------------------------
 
-    def commit_starts(self, starts: InputPositions) -> bool:
+    def commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
         """Commit where partitions start, if the gate lets it pass; returns whether later owners will find it.
 
         A plain commit that is sent twice could be served after the transactions that follow, and undo them.
         """
-        ruling, snapshot = self._starts.decide(starts)
+        snapshot = self._consumer.snapshot()
+        positions = {p: InputPosition(offset, offset, snapshot.generation) for p, offset in starts.items()}
+        ruling, _ = self._starts.decide(positions, snapshot)
         self._starts.record(ruling, snapshot)
         if ruling.decision is not CommitDecision.COMMIT:
             return False
         if (session := self.committing_session) is not None:
-            return session.commit_starts(starts)
+            return session.commit_starts(positions, snapshot)
         self._consumer.plain.sends(starts)
         return self._consumer.library.commit_starts(starts)
 

@@ -14,17 +14,11 @@ from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.plain_offsets import Offsets
 from eos_client.confluent.failures import commit_refused, consumer_errors, last_commit_errors, refuse_error_event
-from eos_client.core.commit_gate import CommitDecision, CommitRuling, GateRule
+from eos_client.core.commit_gate import CommitDecision, CommitRuling
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
 from eos_client.errors import EosError
 from eos_client.observe import CommitRefused, EventHook
 from eos_client.ports import Clock
-
-_LEFT_MEANWHILE = CommitRuling(
-    CommitDecision.ABORT,
-    GateRule.NOT_OURS,
-    "the partitions left while commit() served callbacks, and a newer owner may exist",
-)
 
 Callback = Callable[[Any, list[Any]], Any]
 
@@ -128,10 +122,8 @@ class PlainCommits:
         try:
             self._offsets.pending.update(requested)
             ruling, snapshot = self._attempts.decide_after_callbacks(
-                lambda: self._positions(self._offsets.pending), lambda: left.isdisjoint(requested)
+                lambda: self._positions(self._offsets.pending), left=lambda: frozenset(left & requested.keys())
             )
-            if not left.isdisjoint(requested):
-                ruling = _LEFT_MEANWHILE
             asked = {**self._offsets.pending, **{p: place for p, place in requested.items() if p in left}}
             decision = ruling.decision
         finally:

@@ -21,7 +21,7 @@ from eos_client.confluent.thread_ownership import is_in_call
 from eos_client.core.model import InputPartition, InputPositions, Outcome, named, record_count
 from eos_client.core.transaction_lifecycle import OUTCOME_OPEN, UNFINISHED, Event
 from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted
-from eos_client.ports import Clock, OutputRecord
+from eos_client.ports import Clock, MembershipSnapshot, OutputRecord
 
 _ANSWER_WAIT_S = 5.0
 _BROKEN_OFF = "an exception has broken off the end of the block"
@@ -181,10 +181,13 @@ class TransactionSession:
                 "commit_transaction() or abort_transaction() first"
             )
 
-    def refuse_beside(self, call: str) -> None:
-        """Raise TransactionStateError for a transactional ``call`` of the application while our work is open."""
+    def refuse_beside(self, call: str) -> bool:
+        """Raise TransactionStateError for a transactional ``call`` of the application while our work is open.
+
+        Returns whether it is we who make the call, which the gate has judged then.
+        """
         if self._steps.is_making(call, above=2):
-            return
+            return True
         self.refuse_within_a_step(call)
         self.conclude_block()
         if self.has_open_work:
@@ -197,6 +200,7 @@ class TransactionSession:
                 f"{call} {where}: producer.transaction(consumer) begins, sends the offsets, commits and aborts by "
                 "itself. Leave the block, and enter the next one until its outcome is not SKIPPED"
             )
+        return False
 
     def raw_produce(self) -> Callable[..., None]:
         """Begin, and return the quickest way to write simple outputs; ``count_outputs`` counts them."""
@@ -256,7 +260,7 @@ class TransactionSession:
         if outcome is None:
             self._leaving = None
 
-    def commit_starts(self, starts: InputPositions) -> bool:
+    def commit_starts(self, starts: InputPositions, snapshot: MembershipSnapshot) -> bool:
         """Commit where partitions start, in a transaction of its own; returns whether later owners will find it.
 
         None is possible while another is open. Where it fails, what was handed over goes the way of an abort: whether
@@ -266,7 +270,7 @@ class TransactionSession:
             return False
         try:
             with self._producer.library.callback_errors.deferred(beyond=True):
-                self._working(lambda: self._steps.ask(Event.COMMIT_STARTS, starts=starts))
+                self._working(lambda: self._steps.ask(Event.COMMIT_STARTS, starts=starts, snapshot=snapshot))
         except _TO_BE_REPEATED:
             return False
         return True

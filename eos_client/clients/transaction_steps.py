@@ -20,7 +20,7 @@ from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
 from eos_client.confluent.thread_ownership import OWNED_CALLS
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, GateRule, WorkSettled
-from eos_client.core.model import InputPositions, Outcome, named, record_count
+from eos_client.core.model import InputPositions, Outcome, record_count
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import OWED_A_REBUILD, Act, Event, Phase, TransactionLifecycle
 from eos_client.observe import Counters, EventHook, TransactionAborted, TransactionCommitted
@@ -108,7 +108,7 @@ class TransactionSteps:
         self._told = told
         self._raise_failure = raise_failure
         self.lifecycle = TransactionLifecycle(is_broken=handle_in_doubt)
-        self.attempts = GateAttempts(consumer, hook, clock)
+        self.attempts = GateAttempts(consumer, hook, clock, consumer.plain)
         self.last = Ending(Outcome.COMMITTED, "nothing was done yet")
         self.outputs_in_hand = False
         self.records_out = 0
@@ -138,9 +138,20 @@ class TransactionSteps:
 
     # -- what is asked for -----------------------------------------------------------------------------------------
 
-    def ask(self, event: Event, *, inside_revoke: bool = False, starts: InputPositions | None = None) -> Ending:
-        """Do what ``event`` asks for: to begin, to end as the gate decides, or to commit ``starts`` by themselves."""
-        return self._run(event, _Attempt(self._clock(), inside_revoke=inside_revoke, positions=starts))
+    def ask(
+        self,
+        event: Event,
+        *,
+        inside_revoke: bool = False,
+        starts: InputPositions | None = None,
+        snapshot: MembershipSnapshot | None = None,
+    ) -> Ending:
+        """Do what ``event`` asks for: to begin, to end as the gate decides, or to commit ``starts`` by themselves.
+
+        ``snapshot``: the membership under which the gate lets ``starts`` pass.
+        """
+        attempt = _Attempt(self._clock(), inside_revoke=inside_revoke, positions=starts, snapshot=snapshot)
+        return self._run(event, attempt)
 
     def abort(self, reason: str, *, inside_revoke: bool = False) -> Ending:
         """Abort because of ``reason``, and go back to the first uncommitted record."""
@@ -248,9 +259,6 @@ class TransactionSteps:
             attempt.reason, attempt.rule = ruling.reason, ruling.rule
             is_abort = attempt.inside_revoke or ruling.decision is CommitDecision.ABORT
             return Event.RULED_ABORT if is_abort else Event.RULED_SKIP
-        if late := self._plain_commits_under_way():
-            attempt.reason, attempt.rule = late, None
-            return Event.RULED_ABORT
         self._token = self._token.next()
         attempt.positions, attempt.token = dict(self._consumer.positions), self._token
         attempt.was_sent_inside_revoke = attempt.inside_revoke
@@ -263,7 +271,7 @@ class TransactionSteps:
             self._raise_failure()
             return self.lifecycle.phase is Phase.DECIDING
 
-        ruling, snapshot = self.attempts.decide_after_callbacks(lambda: self._consumer.positions, stands)
+        ruling, snapshot = self.attempts.decide_after_callbacks(lambda: self._consumer.positions, is_still_due=stands)
         if ruling.decision is CommitDecision.SKIP and self._consumer.gate.settings.policy is GatePolicy.BLOCK:
             return self._block(ruling, snapshot)
         return ruling, snapshot
@@ -280,21 +288,6 @@ class TransactionSteps:
             self._raise_failure()
             ruling, snapshot = self.attempts.decide(self._consumer.positions)
         return ruling, snapshot
-
-    def _plain_commits_under_way(self) -> str:
-        """Return why the transaction must not be committed now, if a plain commit is the reason."""
-        ours = self._consumer.positions.keys()
-        if late := self._consumer.plain.unanswered() & ours:
-            return (
-                f"an asynchronous commit() of {named(late)} was not answered in time: served after this transaction, "
-                "it would take the group back"
-            )
-        if late := frozenset(ours & self._consumer.plain.unfenced):
-            return (
-                f"a commit() of {named(late)} was not answered before this block: a copy of it, served after this "
-                "transaction, would take the group back"
-            )
-        return ""
 
     def _commit(self, attempt: _Attempt) -> Event:
         positions, timeout_s = _given(attempt.positions), self._producer.limits.commit_timeout_s
@@ -340,7 +333,7 @@ class TransactionSteps:
         timeout_s = self._producer.limits.commit_timeout_s
         self._token = self._token.next()
         self.own_call("begin_transaction")
-        self._send_offsets(_given(attempt.positions), self._consumer.snapshot(), self._token)
+        self._send_offsets(_given(attempt.positions), _given(attempt.snapshot), self._token)
         self.own_call("commit_transaction", timeout_s)
         return Event.STARTS_COMMITTED
 

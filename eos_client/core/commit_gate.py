@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, InputPositions
+from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, InputPositions, Partitions, named
 
 
 class CommitDecision(Enum):
@@ -100,7 +100,7 @@ class WorkSettled:
 
 @dataclass(frozen=True, slots=True)
 class HoldEnded:
-    """``HELD_TOO_LONG`` has aborted held work: the last revocation will not make the group show another generation."""
+    """The hold limit has aborted held work: the last revocation will not make the group show another generation."""
 
 
 GateEvent = Assigned | RevocationStarted | RevocationEnded | Lost | WorkSettled | HoldEnded
@@ -176,13 +176,22 @@ class CommitAttempt:
     """The question: these positions, this snapshot of our membership, now.
 
     ``callbacks_served``: the rebalance callbacks were served after ``snapshot`` was read. ``held_for_s``: seconds
-    since the first skip of the work in hand; 0.0 when none was skipped.
+    since the first skip of the work in hand; 0.0 when none was skipped. ``served_in_vain``: callbacks were served as
+    often as they are for one attempt, and the generation has moved each time.
+    ``left``: what was to be committed, too, but has left meanwhile, also where it is ours again. ``unanswered`` and
+    ``unfenced``: of what a ``commit()`` outside transactions may be served after this one, not answered yet, or in a
+    second copy. ``pinned``: the only membership that may commit.
     """
 
     positions: InputPositions
     snapshot: GroupGeneration = UNJOINED
     callbacks_served: bool = False
     held_for_s: float = 0.0
+    served_in_vain: bool = False
+    left: Partitions = frozenset()
+    unanswered: Partitions = frozenset()
+    unfenced: Partitions = frozenset()
+    pinned: GroupGeneration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +216,21 @@ class Question:
         """Whether the attempt covers one of ``partitions``."""
         return bool(partitions) and not partitions.isdisjoint(self.attempt.positions)
 
+    def those_of(self, partitions: frozenset[InputPartition]) -> str:
+        """Return which of ``partitions`` the attempt covers, for people."""
+        return named(partitions.intersection(self.attempt.positions))
+
+    @property
+    def moved_on(self) -> bool:
+        """Whether we are another member, or at another generation, than the attempt is bound to."""
+        pinned = self.attempt.pinned
+        return pinned is not None and not self.attempt.snapshot.same_membership(pinned)
+
+    @property
+    def is_past_hold_limit(self) -> bool:
+        """Whether the work in hand has been held for as long as it may be."""
+        return self.attempt.held_for_s > self.settings.hold_limit_s
+
     @property
     def on_revocation_generation(self) -> bool:
         """Whether the gate is closed for this attempt: the group still shows the generation of the revocation."""
@@ -228,18 +252,28 @@ class Question:
                 known_same = position.generation
         return False
 
+    @property
+    def has_to_wait(self) -> bool:
+        """Whether nothing is sent before the generation has moved or callbacks were served; a callback cannot wait."""
+        return not self.state.revoking and (self.on_revocation_generation or self.moved_unserved)
+
 
 class GateRule(Enum):
     """The rules by name, in the order in which they are tried. Events, errors and counters show the value."""
 
+    MEMBERSHIP_MOVED_ON = "membership_moved_on"
+    LEFT_WHILE_SERVING = "left_while_serving"
     OUTPUTS_ONLY = "outputs_only"
     NOT_A_MEMBER = "not_a_member"
     LOST_WORK = "lost_work"
     NOT_OURS = "not_ours"
     EPOCH_MOVED_BEFORE_REVOKE = "epoch_moved_before_revoke"
+    PLAIN_COMMIT_UNANSWERED = "plain_commit_unanswered"
+    PLAIN_COMMIT_UNFENCED = "plain_commit_unfenced"
     INSIDE_REVOKE = "inside_revoke"
     REVOCATION_GENERATION = "revocation_generation"
     HELD_TOO_LONG = "held_too_long"
+    GENERATION_KEEPS_MOVING = "generation_keeps_moving"
     CALLBACKS_PENDING = "callbacks_pending"
     ALWAYS_OURS = "always_ours"
 
@@ -249,15 +283,29 @@ class GateRule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row of the decision table."""
+    """One row of the decision table. ``about``: what stands for each ``{}`` of its ``reason``."""
 
     name: GateRule
     applies: Callable[[Question], bool]
     decision: CommitDecision
     reason: str
+    about: Callable[[Question], tuple[object, ...]] = lambda _: ()
 
 
 RULES: tuple[Rule, ...] = (
+    Rule(
+        GateRule.MEMBERSHIP_MOVED_ON,
+        lambda q: q.moved_on,
+        CommitDecision.ABORT,
+        "the membership moved on from {} to {}",
+        lambda q: (q.attempt.pinned, q.attempt.snapshot),
+    ),
+    Rule(
+        GateRule.LEFT_WHILE_SERVING,
+        lambda q: bool(q.attempt.left),
+        CommitDecision.ABORT,
+        "the partitions left while commit() served callbacks, and a newer owner may exist",
+    ),
     Rule(
         GateRule.OUTPUTS_ONLY,
         lambda q: not q.attempt.positions,
@@ -289,6 +337,22 @@ RULES: tuple[Rule, ...] = (
         "the member epoch moved before this revoke callback: a loss may wait behind it, and cannot be served inside it",
     ),
     Rule(
+        GateRule.PLAIN_COMMIT_UNANSWERED,
+        lambda q: q.names_any(q.attempt.unanswered) and not q.has_to_wait,
+        CommitDecision.ABORT,
+        "an asynchronous commit() of {} was not answered in time: served after this transaction, it would take the "
+        "group back",
+        lambda q: (q.those_of(q.attempt.unanswered),),
+    ),
+    Rule(
+        GateRule.PLAIN_COMMIT_UNFENCED,
+        lambda q: q.names_any(q.attempt.unfenced) and not q.has_to_wait,
+        CommitDecision.ABORT,
+        "a commit() of {} was not answered before this block: a copy of it, served after this transaction, would take "
+        "the group back",
+        lambda q: (q.those_of(q.attempt.unfenced),),
+    ),
+    Rule(
         GateRule.INSIDE_REVOKE,
         lambda q: q.state.revoking,
         CommitDecision.COMMIT,
@@ -296,7 +360,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         GateRule.REVOCATION_GENERATION,
-        lambda q: q.on_revocation_generation and q.attempt.held_for_s <= q.settings.hold_limit_s,
+        lambda q: q.on_revocation_generation and not q.is_past_hold_limit,
         CommitDecision.SKIP,
         "the group still shows the generation of the last revocation (KAFKA-19779)",
     ),
@@ -305,6 +369,12 @@ RULES: tuple[Rule, ...] = (
         lambda q: q.on_revocation_generation,
         CommitDecision.ABORT,
         "the group has shown the generation of the last revocation for longer than the hold limit",
+    ),
+    Rule(
+        GateRule.GENERATION_KEEPS_MOVING,
+        lambda q: q.moved_unserved and q.attempt.served_in_vain and q.is_past_hold_limit,
+        CommitDecision.ABORT,
+        "the generation kept moving for longer than the hold limit",
     ),
     Rule(
         GateRule.CALLBACKS_PENDING,
@@ -324,12 +394,17 @@ class CommitRuling:
     rule: GateRule
     reason: str
 
+    @property
+    def ends_hold(self) -> bool:
+        """Whether it is the hold limit that aborts the work: `HoldEnded`."""
+        return self.rule in {GateRule.HELD_TOO_LONG, GateRule.GENERATION_KEEPS_MOVING}
+
 
 def decide(question: Question, rules: Iterable[Rule] = RULES) -> CommitRuling:
     """Return the ruling of the first rule that applies."""
     for rule in rules:
         if rule.applies(question):
-            return CommitRuling(rule.decision, rule.name, rule.reason)
+            return CommitRuling(rule.decision, rule.name, rule.reason.format(*rule.about(question)))
     raise LookupError(f"no rule applies to {question!r}: the table must end with a rule that always does")
 
 

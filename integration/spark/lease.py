@@ -162,12 +162,11 @@ class Lease:
         self._serve_member()
         self._check()
         position = InputPosition(batch_id, batch_id + 1, self.generation)
-        attempt = CommitAttempt(dict.fromkeys(self._held, position), snapshot.generation, callbacks_served=True)
+        positions = dict.fromkeys(self._held, position)
+        attempt = CommitAttempt(positions, snapshot.generation, callbacks_served=True, pinned=self.generation)
         ruling = self.gate.decide(attempt)
         if ruling.decision is not CommitDecision.COMMIT:
             self._end(f"the commit gate is closed (rule {ruling.rule}): {ruling.reason}")
-        elif not snapshot.generation.same_membership(self.generation):
-            self._end(f"the membership moved on from {self.generation} to {snapshot.generation}")
         self._check()
         return snapshot
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from eos_client.core.commit_gate import (
     RULES,
@@ -49,7 +50,7 @@ def work(consumed: Mapping[InputPartition, GroupGeneration]) -> InputPositions:
 
 @dataclass(frozen=True)
 class Ask:
-    """One question to the gate, and the answer that the page gives."""
+    """One question to the gate, and the answer that the page gives. ``facts``: further fields of the attempt."""
 
     expect: CommitDecision
     rule: GateRule
@@ -57,11 +58,12 @@ class Ask:
     now: GroupGeneration = UNJOINED
     served: bool = False
     held_for_s: float = 0.0
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def attempt(self) -> CommitAttempt:
         """The question itself."""
-        return CommitAttempt(work(self.consumed), self.now, self.served, self.held_for_s)
+        return CommitAttempt(work(self.consumed), self.now, self.served, self.held_for_s, **self.facts)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,16 @@ CONSUMED: tuple[tuple[Membership | None, Membership | None], ...] = (
 REVOCATIONS: tuple[tuple[Membership, str] | None, ...] = (None, ((5, "m"), "a"), ((5, "m"), "b"), ((6, "m"), "ab"))
 FATES = ("ours", "foreign", "lost", "lost and ours again", "revoked", "revoked and ours again", "both and ours again")
 
+LATE = {"a not answered": "plain_commit_unanswered", "a not fenced": "plain_commit_unfenced"}
+FACTS = (
+    "",
+    "b left meanwhile",
+    *LATE,
+    "bound to this membership",
+    "bound to another membership",
+    "served in vain",
+)
+
 
 @dataclass(frozen=True)
 class GateSituation:
@@ -52,13 +62,17 @@ class GateSituation:
     served: bool
     held_for_s: float
     scope: str
+    fact: str
 
 
 def expected_ruling(situation: GateSituation) -> tuple[str, str]:  # noqa: PLR0911  one return for each rule
     """Decide as the gate must: the rules once more, written down independently, from top to bottom."""
     names = list(situation.consumed)
     generation, member = situation.now
-    moved = any(at != situation.now for at in situation.consumed.values())
+    if situation.fact == "bound to another membership":
+        return "ABORT", "membership_moved_on"
+    if situation.fact == "b left meanwhile":
+        return "ABORT", "left_while_serving"
     if not names:
         return "COMMIT", "outputs_only"
     if generation < 0 or member == "" or generation == 0:
@@ -67,18 +81,26 @@ def expected_ruling(situation: GateSituation) -> tuple[str, str]:  # noqa: PLR09
         return "ABORT", "lost_work"
     if any("revoked" in situation.fates[name] or situation.fates[name] == "foreign" for name in names):
         return "ABORT", "not_ours"
+    return _ruling_of_what_is_ours(situation, names)
+
+
+def _ruling_of_what_is_ours(situation: GateSituation, names: list[str]) -> tuple[str, str]:
+    moved = any(at != situation.now for at in situation.consumed.values())
+    late = LATE.get(situation.fact, "") if "a" in names else ""
     if situation.revoking:
         # Callbacks cannot be served inside a callback: where only they could tell, the answer must be a refusal.
         if situation.kip848 and moved and not situation.served:
             return "ABORT", "epoch_moved_before_revoke"
-        return "COMMIT", "inside_revoke"
+        return ("ABORT", late) if late else ("COMMIT", "inside_revoke")
     if situation.revocation is not None and situation.revocation[0] == situation.now:
         touched = any(name in situation.revocation[1] for name in names)
         if situation.scope == "member" or touched:
             return ("ABORT", "held_too_long") if situation.held_for_s > LIMIT_S else ("SKIP", "revocation_generation")
     if moved and not situation.served:
+        if situation.fact == "served in vain" and situation.held_for_s > LIMIT_S:
+            return "ABORT", "generation_keeps_moving"
         return "SERVE_CALLBACKS", "callbacks_pending"
-    return "COMMIT", "always_ours"
+    return ("ABORT", late) if late else ("COMMIT", "always_ours")
 
 
 def ruling_of_the_gate(situation: GateSituation) -> tuple[str, str]:
@@ -100,7 +122,22 @@ def ruling_of_the_gate(situation: GateSituation) -> tuple[str, str]:
     positions = {
         {"a": P0, "b": P1}[name]: InputPosition(1, 2, membership(at)) for name, at in situation.consumed.items()
     }
-    attempt = CommitAttempt(positions, membership(situation.now), situation.served, situation.held_for_s)
+    facts = {
+        "b left meanwhile": {"left": frozenset({P1})},
+        "a not answered": {"unanswered": frozenset({P0})},
+        "a not fenced": {"unfenced": frozenset({P0})},
+        "bound to this membership": {"pinned": membership(situation.now)},
+        "bound to another membership": {"pinned": membership((4, "m"))},
+        "served in vain": {"served_in_vain": True},
+    }
+    now = membership(situation.now)
+    attempt = CommitAttempt(
+        positions,
+        now,
+        situation.served,
+        situation.held_for_s,
+        **facts.get(situation.fact, {}),  # type: ignore[arg-type]
+    )
     settings = GateSettings(scope=GateScope(situation.scope), hold_limit_s=LIMIT_S)
     ruling = decide(Question(state, attempt, settings))
     return ruling.decision.name, ruling.rule.value
@@ -114,13 +151,15 @@ def _revocation(situation, membership):
 
 
 def all_situations():
-    for consumed, now, fate_a, fate_b, revocation, scope in itertools.product(
-        CONSUMED, MEMBERSHIPS, FATES, FATES[:4], REVOCATIONS, ("member", "partition")
+    for fact, consumed, now, fate_a, fate_b, revocation, scope in itertools.product(
+        FACTS, CONSUMED, MEMBERSHIPS, FATES, FATES[:4], REVOCATIONS, ("member", "partition")
     ):
+        if fact and (scope != "member" or fate_b != "ours"):
+            continue
         for kip848, revoking, served, held_for_s in itertools.product(
             (False, True), (False, True), (False, True), (0.0, LIMIT_S, LIMIT_S + 0.001)
         ):
-            if held_for_s and (revocation is None or revoking):
+            if held_for_s and (revoking or (revocation is None and fact != "served in vain")):
                 continue  # a hold begins with a skip: no rule before that one looks at its length
             if (consumed[0] is None and fate_a != "ours") or (consumed[1] is None and fate_b != "ours"):
                 continue  # nobody asks about it
@@ -134,6 +173,7 @@ def all_situations():
                 served,
                 held_for_s,
                 scope,
+                fact,
             )
 
 

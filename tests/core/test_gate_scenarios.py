@@ -8,6 +8,8 @@ import pytest
 
 from eos_client.core.commit_gate import (
     RULES,
+    Assigned,
+    CommitAttempt,
     CommitGate,
     GatePolicy,
     GateRule,
@@ -16,7 +18,7 @@ from eos_client.core.commit_gate import (
     decide,
     next_state,
 )
-from tests.core.gate_language import Ask, VariantGate, contradictions
+from tests.core.gate_language import P0, P1, Ask, VariantGate, classic, contradictions, parts, work
 from tests.core.gate_scenarios import SCENARIOS
 
 NAMED = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
@@ -63,6 +65,15 @@ def test_the_scenarios_reach_every_rule():
 
 def test_every_reason_is_a_sentence_of_its_own():
     assert len({rule.reason for rule in RULES}) == len(RULES)
+
+
+def test_a_reason_names_what_it_is_about():
+    gate = CommitGate()
+    gate.observe(Assigned(parts(P0, P1)))
+    late = gate.decide(CommitAttempt(work({P0: classic(5)}), classic(5), unanswered=parts(P0, P1)))
+    moved = gate.decide(CommitAttempt({}, classic(6), pinned=classic(5)))
+    assert late.reason.startswith("an asynchronous commit() of orders[0] was not answered in time")
+    assert moved.reason == f"the membership moved on from {classic(5)} to {classic(6)}"
 
 
 def test_each_rule_has_a_name_of_its_own_and_the_names_stand_in_the_order_of_the_rules():

@@ -7,6 +7,7 @@ from typing import Any
 from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clients.transaction_steps import Ending
+from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.diagnosis import LastErrors
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import InputPartition, Outcome, ProducerLimits
@@ -113,6 +114,7 @@ class FakeConsumer:
         self.settings = settings
         self.library = SimpleNamespace(last_errors=LastErrors(None))
         self.gate = CommitGate(gate)
+        self.plain = PlainOffsets(clock)
         self.assigned = frozenset({InputPartition("orders", 2)})
         self.waiting = []
         self.taken = []

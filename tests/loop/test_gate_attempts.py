@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from eos_client.clients.gate_attempts import GateAttempts
-from eos_client.core.commit_gate import Assigned, CommitDecision, CommitGate, CommitRuling, GateRule, GateSettings
+from eos_client.core.commit_gate import (
+    Assigned,
+    CommitDecision,
+    CommitGate,
+    CommitRuling,
+    GateRule,
+    GateSettings,
+    RevocationEnded,
+)
 from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, InputPosition
 from eos_client.ports import MembershipSnapshot
 
@@ -40,14 +48,31 @@ def test_a_generation_that_keeps_moving_is_a_skip_and_ends_at_the_hold_limit():
     attempts = GateAttempts(consumer, lambda _: None, lambda: now.s)
     positions = {ORDERS: InputPosition(0, 1, GroupGeneration(1, "m"))}
 
-    ruling, snapshot = attempts.decide_after_callbacks(lambda: positions, lambda: True)
+    ruling, snapshot = attempts.decide_after_callbacks(lambda: positions)
     assert ruling.decision is CommitDecision.SERVE_CALLBACKS
     assert consumer.served > 0
     attempts.skipped(ruling, snapshot)
 
     now.s = LIMIT_S + 0.1
-    ruling, _ = attempts.decide_after_callbacks(lambda: positions, lambda: True)
-    assert (ruling.decision, ruling.rule) == (CommitDecision.ABORT, GateRule.HELD_TOO_LONG)
+    ruling, _ = attempts.decide_after_callbacks(lambda: positions)
+    assert (ruling.decision, ruling.rule) == (CommitDecision.ABORT, GateRule.GENERATION_KEEPS_MOVING)
+    counters = consumer.gate.counters
+    assert (counters.aborts, counters.held_s) == (1, now.s)
+    assert counters.by_rule[GateRule.GENERATION_KEEPS_MOVING] == 1
+
+
+@pytest.mark.parametrize("ends_at_once", [False, True])
+def test_the_end_of_such_a_hold_is_the_end_of_the_last_revocation(ends_at_once):
+    consumer: Any = RestlessConsumer()
+    closed_at = GroupGeneration(1, "m", is_member_epoch=True)
+    consumer.gate.observe(RevocationEnded(frozenset(), closed_at))
+    now = SimpleNamespace(s=0.0)
+    attempts = GateAttempts(consumer, lambda _: None, lambda: now.s)
+    positions = {ORDERS: InputPosition(0, 1, closed_at)}
+    attempts.record(*attempts.decide_after_callbacks(lambda: positions))
+    now.s = LIMIT_S + 0.1
+    attempts.decide_after_callbacks(lambda: positions, is_still_due=lambda: not ends_at_once)
+    assert (consumer.gate.state.revocation is None) is not ends_at_once
 
 
 @pytest.mark.parametrize("end", [CommitDecision.COMMIT, CommitDecision.ABORT])

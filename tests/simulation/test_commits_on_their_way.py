@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
+from eos_client.core.commit_gate import GateRule
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.support.interception import close_the_gate
 from tests.support.protocols import PROTOCOLS
@@ -58,6 +59,7 @@ def test_a_block_aborts_when_no_answer_comes_in_time_and_its_records_come_again(
     assert txn.outcome is Outcome.ABORTED
     assert "asynchronous commit" in txn.reason
     assert "orders[0]" in txn.reason
+    assert [event.rule for event in way.stage.named("transaction_aborted")] == [GateRule.PLAIN_COMMIT_UNANSWERED]
     way.stage.copy_the_rest(way.producer, way.consumer)
     assert way.requests == ["OffsetCommit", "TxnOffsetCommit"]
     assert way.stage.outputs == way.stage.inputs[1:]

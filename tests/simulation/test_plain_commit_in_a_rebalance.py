@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client import EosConsumer
+from eos_client.core.commit_gate import GateRule
 from eos_client.errors import CommitRefusedError
 from eos_client.observe import CommitRefused
 from eos_client.testing.simulation.model import PartitionKey
@@ -50,13 +51,16 @@ def test_a_loss_told_inside_commit_takes_the_group_back_to_nothing(stage, reques
         producer.close()
     records = stage.collect(consumer, 2)
     evicted_while_another_has_committed_more(stage)
+    # A classic member shows at once that it is none any more.
+    rule = GateRule.LEFT_WHILE_SERVING if consumer.member.membership.is_member_epoch else GateRule.NOT_A_MEMBER
     refused = len(stage.named("commit_refused"))
     if asynchronous:
         assert consumer.commit(**request_of(consumer, records)) is None
         assert len(stage.named("commit_refused")) > refused
     else:
-        with pytest.raises(CommitRefusedError, match=rf"{SOURCE}\[0\]"):
+        with pytest.raises(CommitRefusedError, match=rf"{SOURCE}\[0\].*\(rule {rule}\)"):
             consumer.commit(**request_of(consumer, records), asynchronous=False)
+    assert consumer.gate.counters.by_rule[rule] == 1
     assert stage.committed() == 5
     consumer.poll(1.0)
     consumer.close()

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client import EosConsumer, Outcome
+from eos_client.core.commit_gate import GateRule
 from eos_client.errors import TransactionStateError
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.support.interception import close_the_gate
@@ -250,7 +251,9 @@ def test_a_block_aborts_when_an_earlier_plain_commit_is_answered_inside_it(
             txn.produce(SINK, message.value())
         stage.wait_for(lambda: not consumer.member.plain.unanswered(), lambda: consumer.consume(1, 0.1))
     assert txn.outcome is Outcome.ABORTED
-    assert "was not answered before this block" in txn.reason
+    assert "orders[0] was not answered before this block" in txn.reason
+    assert [event.rule for event in stage.named("transaction_aborted")] == [GateRule.PLAIN_COMMIT_UNFENCED]
+    assert consumer.gate.counters.by_rule[GateRule.PLAIN_COMMIT_UNFENCED] == 1
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == stage.inputs[1:]
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.ledger.lease_member import LeaseMember
 from eos_client.confluent.ledger.ledger_topic import LedgerTopic
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
-from eos_client.core.commit_gate import CommitGate, Lost
+from eos_client.core.commit_gate import CommitGate, GateRule, Lost
 from eos_client.errors import ClusterUnavailableError, RunFencedError
 from eos_client.integration.spark import lease as lease_module
 from eos_client.integration.spark.lease import Lease
@@ -133,6 +134,15 @@ def test_a_closed_gate_ends_the_lease(make_lease):
     lease.gate.observe(Lost(assigned, uncommitted=assigned))
     with pytest.raises(RunFencedError, match=r"commit gate is closed \(rule lost_work\)"):
         lease.require_membership(0)
+
+
+def test_a_membership_that_has_moved_on_ends_the_lease(make_lease):
+    lease = make_lease()
+    ours = lease.generation
+    lease.generation = replace(ours, generation_id=ours.generation_id + 1)
+    with pytest.raises(RunFencedError, match=r"\(rule membership_moved_on\): the membership moved on from generation"):
+        lease.require_membership(0)
+    assert lease.gate.counters.by_rule[GateRule.MEMBERSHIP_MOVED_ON] == 1
 
 
 FROZEN_DRIVER = """

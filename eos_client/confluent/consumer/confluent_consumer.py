@@ -23,7 +23,7 @@ from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.failures import consumer_closed, consumer_errors
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.commit_gate import CommitGate
-from eos_client.core.model import CommittedOffset, InputPartition, InputPosition, InputPositions
+from eos_client.core.model import CommittedOffset, InputPartition, InputPositions
 from eos_client.ports import Clock, MembershipSnapshot, keys_of
 
 _BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
@@ -45,7 +45,7 @@ class ConfluentConsumer:
         settings: Mapping[str, Any],
         ownership: ThreadOwnership,
         gate: CommitGate,
-        commit_starts: Callable[[InputPositions], bool],
+        commit_starts: Callable[[Mapping[InputPartition, int]], bool],
         report: Callable[[str], None],
         clock: Clock,
         factory: ConsumerFactory | None,
@@ -270,12 +270,8 @@ class ConfluentConsumer:
         self.fetching.rejoin()
 
     def _commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
-        """Commit ``starts`` under our membership; a consumer that assigns by hand has none, and commits nothing."""
-        if not self.membership.is_subscribed:
-            return True
-        generation = self.membership.snapshot().generation
-        positions = {p: InputPosition(offset, offset, generation) for p, offset in starts.items()}
-        return generation.is_active_member and self._commit_starts_for_group(positions)
+        """Commit ``starts`` for the group; a consumer that assigns by hand has none, and commits nothing."""
+        return not self.membership.is_subscribed or self._commit_starts_for_group(starts)
 
     # -- the group ---------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from eos_client.confluent.consumer.topic_identities import TopicIdentities
 from eos_client.confluent.diagnosis import LastErrors
 from eos_client.confluent.failures import committed_offsets_unknown, consumer_errors, is_fatal, kafka_error
 from eos_client.confluent.statistics import with_statistics_heard
-from eos_client.core.model import CommittedOffset, InputPartition, InputPositions, Partitions
+from eos_client.core.model import CommittedOffset, InputPartition, Partitions
 from eos_client.errors import CommitRefusedError, EosError, FatalClientError
 from eos_client.ports import Clock, keys_of
 
@@ -229,9 +229,9 @@ class LibraryConsumer:
             return None
         return None if watermarks is None else int(watermarks[1])
 
-    def commit_starts(self, starts: InputPositions) -> bool:
+    def commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
         """Commit where partitions start; returns whether later owners will find it."""
-        offsets = [TopicPartition(*p, position.next_offset) for p, position in starts.items()]
+        offsets = [TopicPartition(*p, offset) for p, offset in starts.items()]
         try:
             answer = self.raw.commit(offsets=offsets, asynchronous=False)
         except KafkaException:
