@@ -163,9 +163,9 @@ class EosProducer:
 
     # -- transactions by hand ------------------------------------------------------------------------------------
 
-    def _refuse_beside_block(self, call: str) -> None:
-        if self._session is not None:
-            self._session.refuse_beside(call)
+    def _refuse_beside_block(self, call: str) -> bool:
+        """Refuse ``call`` by the application beside a block; returns whether it is the session that makes it."""
+        return self._session is not None and self._session.refuse_beside(call)
 
     def init_transactions(self, timeout: float = -1) -> None:
         """Register the id, fencing every older instance with it; builds a new handle when this one is finished.
@@ -191,8 +191,8 @@ class EosProducer:
     @whole_call
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = -1, /) -> None:
         """Add input offsets, fenced by the group (KIP-447). Raises TransactionStateError beside those of a block."""
-        self._refuse_beside_block("send_offsets_to_transaction()")
-        self.adapter.send_offsets_to_transaction(positions, group_metadata, timeout)
+        is_judged = self._refuse_beside_block("send_offsets_to_transaction()")
+        self.adapter.send_offsets_to_transaction(positions, group_metadata, timeout, is_judged=is_judged)
 
     @whole_call
     def commit_transaction(self, timeout: float = -1) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,7 +29,7 @@ from eos_client.confluent.consumer import (
     rewinding,
     start_offsets,
 )
-from eos_client.confluent.producer import confluent_producer, registration
+from eos_client.confluent.producer import registration
 from eos_client.core import batch_ledger, commit_gate, producer_recovery
 from eos_client.core.commit_gate import CommitDecision, CommitGate, CommitRuling, GateRule
 from eos_client.core.model import Outcome
@@ -70,8 +70,7 @@ def _gate_stays_closed() -> Patch:
     return mock.patch.object(commit_gate.Question, "on_revocation_generation", closed)
 
 
-@contextlib.contextmanager
-def _anonymous_metadata() -> Iterator[None]:
+def _anonymous_metadata() -> Patch:
     snapshot = membership.Membership.snapshot
 
     def anonymous(self: Any) -> MembershipSnapshot:
@@ -79,11 +78,7 @@ def _anonymous_metadata() -> Iterator[None]:
         nobody = b"CGMDv2:" + (-1).to_bytes(4, sys.byteorder, signed=True) + group + b"\0\0\1"
         return replace(snapshot(self), group_metadata=nobody)
 
-    with (
-        mock.patch.object(membership.Membership, "snapshot", anonymous),
-        mock.patch.object(confluent_producer, "decode", return_value=None),
-    ):
-        yield
+    return mock.patch.object(membership.Membership, "snapshot", anonymous)
 
 
 def _offsets_outside() -> Patch:

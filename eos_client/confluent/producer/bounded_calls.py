@@ -145,10 +145,12 @@ class BoundedCalls:
 
     # -- making them -------------------------------------------------------------------------------------------------
 
-    def run(self, request: TransactionalRequest, call: Callable[[], Any], timeout_s: float, where: str = "") -> None:
+    def run(
+        self, request: TransactionalRequest, call: Callable[[], Any], timeout_s: float, where: Callable[[], str] = str
+    ) -> None:
         """Run ``call`` in the handle's thread. The caller clears ``finished`` when its success is booked.
 
-        ``where`` ends what the message of its error says has happened.
+        What ``where`` returns ends what the message of its error says has happened.
         """
         if request is TransactionalRequest.INIT:
             self.require_serving()
@@ -163,7 +165,7 @@ class BoundedCalls:
             raise self.remember(failures.overdue_error(self._failure(request), timeout_s, name)) from exception
         if error is not None:
             try:
-                self.raise_failure(request, error, where)
+                self.raise_failure(request, error, where())
             finally:
                 del error  # or the traceback and this frame would keep each other, and the handle, alive
 

@@ -46,6 +46,11 @@ def offsets_to_send(positions: InputPositions, metadata: str) -> list[TopicParti
     ]
 
 
+def _of_group(group_metadata: Any) -> str:
+    generation = decode(group_metadata)
+    return "" if generation is None else f"; its offsets are of group {generation.group_id!r}"
+
+
 class ConfluentProducer:
     """Begins and ends transactions and queues their records, on the handle that its parts build, bound and replace.
 
@@ -122,16 +127,15 @@ class ConfluentProducer:
         calls.begun()
 
     @owned()
-    def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = -1, /) -> None:
-        """Add input offsets to the transaction, fenced by the group (KIP-447)."""
-        # The gate has judged the snapshot; this judges the very bytes that are sent, whoever calls.
-        generation = decode(group_metadata)
-        # Without an open transaction the client library refuses the call, whatever the metadata are.
-        if self.calls.began_at is not None and generation is not None and not generation.is_active_member:
-            raise must_abort(
-                f"the group metadata names no member ({generation}): brokers accept such a commit without "
-                "any fence (KIP-447). Subscribe, poll until partitions are assigned, and read the metadata then."
-            )
+    def send_offsets_to_transaction(
+        self, positions: Any, group_metadata: Any, timeout: float = -1, /, *, is_judged: bool = False
+    ) -> None:
+        """Add input offsets to the transaction, fenced by the group (KIP-447).
+
+        Unless the gate has judged ``group_metadata``, raises AbortableError where they name no member.
+        """
+        if not is_judged:
+            self._require_member(group_metadata)
         self._refuse_overtaken_offsets()
         limit_s = timeout if timeout >= 0 else self.limits.commit_timeout_s
         raw = self.library.raw
@@ -140,9 +144,18 @@ class ConfluentProducer:
             TransactionalRequest.SEND_OFFSETS,
             lambda: raw.send_offsets_to_transaction(positions, group_metadata, limit_s),
             limit_s,
-            "" if generation is None else f"; its offsets are of group {generation.group_id!r}",
+            lambda: _of_group(group_metadata),
         )
         self.calls.booked()
+
+    def _require_member(self, group_metadata: Any) -> None:
+        generation = decode(group_metadata)
+        # Without an open transaction the client library refuses the call, whatever the metadata are.
+        if self.calls.began_at is not None and generation is not None and not generation.is_active_member:
+            raise must_abort(
+                f"the group metadata names no member ({generation}): brokers accept such a commit without "
+                "any fence (KIP-447). Subscribe, poll until partitions are assigned, and read the metadata then."
+            )
 
     def _refuse_overtaken_offsets(self) -> None:
         """Within one transaction nothing but their order tells a late copy of the first offsets from later ones."""
