@@ -1,13 +1,16 @@
 """Draws a rebalance as a sequence diagram, under eos-client and under the loop that is written by hand.
 
 Both run on the simulated cluster, and nothing is drawn by hand. The arrows are the requests that the simulated brokers
-served, the notes are the events of the loop and the rulings of its gate, in the order in which they happened.
+served, the notes are the events of the loop and the rulings of its gate, in the order in which they happened. The other
+instance of the application is a scripted member, whose requests are not recorded: its arrow is drawn when it has got
+the partition.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from unittest import mock
 
@@ -15,7 +18,7 @@ from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord, observe
 from eos_client.core.commit_gate import CommitAttempt, CommitRuling
 from eos_client.core.model import named
 from eos_client.testing import SimulatedCluster
-from eos_client.testing.simulated_cluster import BrokerSettings, Delivered
+from eos_client.testing.simulated_cluster import BrokerSettings, Delivered, PeerMember
 from examples.hand_written_loop import by_hand, cluster_with_rebalance
 
 _REVOKED_AT_S, _END_S = 3.25, 6.0
@@ -31,7 +34,15 @@ _ARROWS = {
     "EndTxn": "L->>T: commit",
 }
 
-Step = Delivered | CommitRuling | observe.Event
+
+@dataclass(frozen=True)
+class TakenOver:
+    """The other instance of the application has got a partition."""
+
+    partition: str
+
+
+Step = Delivered | CommitRuling | observe.Event | TakenOver
 
 
 def steps() -> list[Step]:
@@ -41,11 +52,15 @@ def steps() -> list[Step]:
     cluster.create_topic("invoices")
     told: list[Step] = []
     served = 0
+    others: list[PeerMember] = []
 
     def tell(step: Step) -> None:
         nonlocal served
-        told.extend([*cluster.history[served:], step])
+        told.extend(cluster.history[served:])
         served = len(cluster.history)
+        taken = {TakenOver(f"{key.topic}[{key.partition}]") for other in others for key in other.owned}
+        told.extend(taken.difference(told))
+        told.append(step)
 
     def hear(event: observe.Event) -> None:
         tell(event)
@@ -63,7 +78,7 @@ def steps() -> list[Step]:
     )
     for number in range(60):
         cluster.after(1 + number / 15, partial(cluster.write, "orders", [b"%d" % number], partition=number % 2))
-    cluster.after(_REVOKED_AT_S, lambda: cluster.revoke(("orders", 1)))
+    cluster.after(_REVOKED_AT_S, lambda: others.append(cluster.revoke(("orders", 1))))
     cluster.after(_END_S, loop.stop)
     decide = loop.gate.decide
 
@@ -100,8 +115,28 @@ def _note(step: Step) -> str | None:
 
 def drawing() -> str:
     """Return the diagram of a loop of eos-client as Markdown."""
-    lines = (_arrow(step) if isinstance(step, Delivered) else _note(step) for step in steps())
-    return _diagram("eos-client", lines)
+    return _diagram("eos-client", _lines(steps()), "O as other instance")
+
+
+def _lines(drawn: list[Step]) -> Iterator[str | None]:
+    """Name the partitions in the heartbeat whose response revoked them, and in the one that acknowledged that."""
+    revoked, partitions = next(
+        (n, named(step.partitions)) for n, step in enumerate(drawn) if isinstance(step, observe.PartitionsRevoked)
+    )
+    heartbeats = [n for n, step in enumerate(drawn) if isinstance(step, Delivered) and "Heartbeat" in step.request]
+    before, after = max(n for n in heartbeats if n < revoked), min(n for n in heartbeats if n > revoked)
+    for n, step in enumerate(drawn):
+        match step:
+            case Delivered() if n == before:
+                yield f"L->>G: heartbeat ({step.result}: revoke {partitions})"
+            case Delivered() if n == after:
+                yield f"L->>G: heartbeat: {partitions} given up ({step.result})"
+            case Delivered():
+                yield _arrow(step)
+            case TakenOver(partition):
+                yield f"G->>O: {partition}"
+            case _:
+                yield _note(step)
 
 
 def drawing_by_hand() -> str:
@@ -121,7 +156,7 @@ def _arrow(step: Delivered) -> str | None:
     return arrow and f"{arrow} ({step.result})"
 
 
-def _diagram(name: str, lines: Iterable[str | None]) -> str:
-    participants = (f"L as {name}", "G as group coordinator", "T as transaction coordinator")
+def _diagram(name: str, lines: Iterable[str | None], *others: str) -> str:
+    participants = (f"L as {name}", "G as group coordinator", "T as transaction coordinator", *others)
     drawn = [*(f"participant {each}" for each in participants), *(line for line in lines if line is not None)]
     return "\n".join(["```mermaid", "sequenceDiagram", *(f"    {line}" for line in drawn), "```", ""])

@@ -12,9 +12,13 @@ FROM_EVERYWHERE = (Event.ABORT_FAILED, Event.GIVEN_UP)
 """They would draw a line from each state."""
 
 
+def _stays(start: Phase, event: Event, transition: Transition) -> bool:
+    """Whether it is the late result of a step that a callback has interrupted."""
+    return transition.to is start and transition.act is Act.NOTHING and event not in FROM_EVERYWHERE
+
+
 def _changes(start: Phase, event: Event, transition: Transition) -> bool:
-    stays = transition.to is start and transition.act is Act.NOTHING
-    return not stays and event not in FROM_EVERYWHERE
+    return event not in FROM_EVERYWHERE and not _stays(start, event, transition)
 
 
 def _start(start: Phase, event: Event, transition: Transition) -> str:
@@ -42,11 +46,22 @@ def _names() -> list[str]:
 def _table() -> list[str]:
     starts: dict[tuple[Event, Transition], list[str]] = {}
     for (start, event), transition in TRANSITIONS.items():
-        starts.setdefault((event, transition), []).append(start.value)
-    return [
+        if not _stays(start, event, transition):
+            starts.setdefault((event, transition), []).append(start.value)
+    rows = [
         f"| {', '.join(phases)} | {event.value} | {transition.to.value} | {transition.act.value} |"
         for (event, transition), phases in starts.items()
     ]
+    return [*rows, _late_results()]
+
+
+def _late_results() -> str:
+    """Return one row for all results that change nothing."""
+    ignored = [(start, event) for (start, event), to in TRANSITIONS.items() if _stays(start, event, to)]
+    phases, events = list(dict.fromkeys(p for p, _ in ignored)), list(dict.fromkeys(e for _, e in ignored))
+    assert len(ignored) == len(phases) * len(events), "a state ignores other results than the others"
+    results = ", ".join(f"*{event.value}*" for event in events)
+    return f"| {', '.join(p.value for p in phases)} | {results} | the same state | nothing |"
 
 
 def diagram() -> str:
