@@ -35,6 +35,25 @@ DOCS = REPOSITORY / "docs"
 PUBLIC_API = REPOSITORY / "tests" / "typing" / "api.py"
 COMMAND = "python -m scripts.reference"
 T = TypeVar("T")
+SIMULATOR, SEAMS = "The simulated cluster", "Seams for tests and extensions"
+USES: Mapping[str, tuple[str, ...]] = {
+    "The loop": (
+        *("ExactlyOnceLoop", "AsyncExactlyOnceLoop", "EosConfig", "OutputRecord", "Record", "DeserializedRecord"),
+        "LoopHealth",
+    ),
+    "A loop of your own": (
+        *("EosConsumer", "EosProducer", "Transaction", "Outcome", "ProducerLimits"),
+        *("GateSettings", "GateScope", "GatePolicy"),
+    ),
+    "Tests": ("SimulatedCluster", "EmbeddedKafka", "EmbeddedKafkaCluster", "ContainerKafka", "KafkaBroker"),
+    "Events, metrics, traces, probes": (
+        *("Event", "EventHook", "log_event", "Counters", "PrometheusMetrics", "TransactionTracing", "ProbeServer"),
+    ),
+    "Spark": ("EosKafkaSink", "SinkProgress"),
+    SEAMS: (),
+    SIMULATOR: (),
+}
+"""What each name of the page of names is for. Any other is a part of the simulator, or a seam."""
 MARKED = re.compile(r"(<!-- from the code: (?P<part>[\w-]+) -->\n).*?(<!-- end -->\n)", re.DOTALL)
 
 
@@ -84,14 +103,37 @@ def _exported(module: ModuleType) -> list[str]:
 
 
 def _api() -> str:
-    told: set[int] = set()
-    parts = []
+    found: dict[str, list[tuple[str, str, object]]] = {use: [] for use in USES}
+    known: set[int] = set()
     for module, names in public_names().items():
-        new = {name: id(getattr(importlib.import_module(module), name)) for name in names}
-        new = {name: number for name, number in new.items() if number not in told}
-        told |= set(new.values())
-        parts += [f"## {module}\n", *(f"::: {module}.{name}\n" for name in new)]
-    return "\n".join(parts)
+        for name in names:
+            value = getattr(importlib.import_module(module), name)
+            if id(value) not in known:
+                known.add(id(value))
+                found[_use(module, name)].append((module, name, value))
+    return "\n".join(_named(use, sorted(names, key=_place(use))) for use, names in found.items())
+
+
+def _use(module: str, name: str) -> str:
+    by_name = (use for use, names in USES.items() if name in names)
+    return next(by_name, SIMULATOR if module.endswith("simulated_cluster") else SEAMS)
+
+
+def _place(use: str) -> Callable[[tuple[str, str, object]], tuple[int, str]]:
+    order = {name: place for place, name in enumerate(USES[use])}
+    return lambda found: (order.get(found[1], len(order)), "" if found[1] in order else found[1])
+
+
+def _named(use: str, names: Iterable[tuple[str, str, object]]) -> str:
+    rows = [(f"`{name}`", f"`{module}`", _first_sentence(value)) for module, name, value in names]
+    told = "\n".join(f"::: {module}.{name}\n" for module, name, _ in names)
+    return f"## {use}\n\n{table('name', 'import it from', 'what it is', rows=rows)}\n{told}"
+
+
+def _first_sentence(value: object) -> str:
+    documented = value if inspect.isroutine(value) or inspect.isclass(value) else type(value)
+    first = one_line(inspect.getdoc(documented)).partition(". ")[0].rstrip(".")
+    return f"{first}."
 
 
 # -- settings --------------------------------------------------------------------------------------------------------
