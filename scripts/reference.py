@@ -212,14 +212,28 @@ def _events() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+ERROR_GROUPS: Mapping[type[errors.EosError], str] = {
+    errors.ConfigurationError: "Settings and the cluster",
+    errors.RetriableError: "Transactions and their producer",
+    errors.WrongThreadError: "Calls that are not allowed",
+    errors.OutputRefusedError: "Records",
+    errors.RunFencedError: "The Spark sink",
+    errors.EmbeddedKafkaError: "The embedded broker",
+}
+"""The heading above the first error of each group, in the order of the module."""
+
+
 def _errors() -> str:
-    rows = []
+    groups: dict[str, list[tuple[str, str, str]]] = {}
     for kind in error_classes():
+        if kind in ERROR_GROUPS:
+            rows = groups[ERROR_GROUPS[kind]] = []
         (base,) = (b for b in kind.__bases__ if issubclass(b, errors.EosError))
         below = "" if base is errors.EosError else f", below `{base.__name__}`"
         code = exit_code_of(kind.__new__(kind))
         rows.append((f"`{kind.__name__}`{below}", one_line(kind.__doc__), str(int(code))))
-    return table("error", "what it means and what to do", "exit code", rows=rows)
+    columns = ("error", "what it means and what to do", "exit code")
+    return "\n".join(f"## {group}\n\n{table(*columns, rows=rows)}" for group, rows in groups.items())
 
 
 def _gate_rules() -> str:

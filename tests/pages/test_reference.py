@@ -39,6 +39,15 @@ def test_the_pages_name_every_public_name_event_error_and_exit_code() -> None:
     assert [code for code in ExitCode if f"\n| {code.value} |" not in text("reference/command-line.md")] == []
 
 
+def test_each_warning_and_error_among_the_events_has_advice() -> None:
+    table = text("reference/events.md").partition("## What to do")[2].partition("\n## ")[0]
+    advised = {
+        name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    }
+    events = {re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower(): kind.level for kind in reference.event_classes()}
+    assert advised == {name for name, level in events.items() if level in ("warning", "error")}
+
+
 def test_every_setting_has_a_meaning() -> None:
     rows = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", text("reference/settings.md"), re.MULTILINE)
     assert len(rows) > 20
