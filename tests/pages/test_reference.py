@@ -33,6 +33,7 @@ def test_the_pages_name_every_public_name_event_error_and_exit_code() -> None:
     names = re.findall(r"^::: [\w.]*\.(\w+)$", text("reference/api.md"), re.MULTILINE)
     assert {name for exported in reference.public_names().values() for name in exported} <= set(names)
     assert len(names) == len(set(names)) > 30
+    assert {name for used in reference.USES.values() for name in used} <= set(names)
     events, errors = text("reference/events.md"), text("explanation/errors.md")
     assert [kind for kind in reference.event_classes() if f"\n`{kind.__name__}`, logged" not in events] == []
     assert [kind for kind in reference.error_classes() if f"| `{kind.__name__}`" not in errors] == []
