@@ -13,7 +13,7 @@ from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "failed-records.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "redrive.md").read_text(encoding="utf-8")
 (COMMAND,) = re.findall(r"\$ eos-client (redrive .*)\n", PAGE)
 
 

@@ -15,19 +15,21 @@ from unittest import mock
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 
 import eos_client
 from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop
 from eos_client.core.commit_gate import GateSettings, GateState
 from eos_client.core.loop_health import LoopVitals, health_of
 from eos_client.integration import probes
+from eos_client.integration.prometheus import PrometheusMetrics
 from eos_client.testing import SimulatedCluster
 from tests.observability.test_monitoring_files import RULES
 
 DOCS = Path(__file__).parents[2] / "docs"
 MONITORING = (DOCS / "how-to" / "monitoring.md").read_text(encoding="utf-8")
 KUBERNETES = (DOCS / "how-to" / "kubernetes.md").read_text(encoding="utf-8")
-_METRICS, TRACED_LOOP, TRACED_BLOCK = re.findall(r"```python\n(.*?)```", MONITORING, re.DOTALL)
+_METRICS, METERED_BLOCK, TRACED_LOOP, TRACED_BLOCK = re.findall(r"```python\n(.*?)```", MONITORING, re.DOTALL)
 (WITH_PROBES,) = re.findall(r"```python\n(.*?)```", KUBERNETES, re.DOTALL)
 (MANIFEST,) = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", KUBERNETES, re.DOTALL))
 POD = MANIFEST["spec"]["template"]["spec"]
@@ -66,10 +68,10 @@ def test_the_traced_loop_runs(cluster: SimulatedCluster) -> None:
     assert cluster.values("invoices") == INVOICES
 
 
-def test_the_traced_block_runs(cluster: SimulatedCluster) -> None:
+def names_of_a_loop_by_hand(cluster: SimulatedCluster) -> dict[str, Any]:
     turns = mock.MagicMock()
     turns.__bool__.side_effect = [True] * 50 + [False]
-    shown: dict[str, Any] = {
+    return {
         "EosConsumer": partial(EosConsumer, factory=cluster.consumer, clock=cluster.clock),
         "EosProducer": partial(EosProducer, factory=cluster.producer, clock=cluster.clock),
         "consumer_settings": {"bootstrap.servers": "simulated", "group.id": "billing"},
@@ -77,6 +79,27 @@ def test_the_traced_block_runs(cluster: SimulatedCluster) -> None:
         "running": turns,
         "f": lambda value: b"invoice " + value,
     }
+
+
+def test_the_metered_block_counts_each_transaction_once(cluster: SimulatedCluster) -> None:
+    registry = CollectorRegistry()
+    ports: list[int] = []
+    shown = names_of_a_loop_by_hand(cluster)
+    shown |= {"PrometheusMetrics": partial(PrometheusMetrics, registry), "start_http_server": ports.append}
+    exec(METERED_BLOCK, shown)
+    assert cluster.values("invoices") == INVOICES
+    assert ports == [9100]
+
+    def counted(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(f"eos_{name}", {"client": "billing", **labels})
+
+    assert counted("records_total", direction="in") == counted("records_total", direction="out") == len(INVOICES)
+    assert counted("assigned_partitions") == 1
+    assert counted("gate_rulings_total", rule="always_ours") == counted("transactions_total", outcome="committed")
+
+
+def test_the_traced_block_runs(cluster: SimulatedCluster) -> None:
+    shown = names_of_a_loop_by_hand(cluster)
     exec(TRACED_LOOP.splitlines()[1], shown)
     exec(TRACED_BLOCK, shown)
     assert cluster.values("invoices") == INVOICES

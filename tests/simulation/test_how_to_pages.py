@@ -1,7 +1,8 @@
-"""What migrate.md, tune.md, upgrade-brokers.md, events.md and spark-sink.md show runs on the simulated cluster."""
+"""What migrate.md, tune.md, several-topics.md, upgrade-brokers.md, events.md and spark-sink.md show runs."""
 
 from __future__ import annotations
 
+import importlib
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,19 @@ def test_the_tuned_loop_runs(cluster: SimulatedCluster, monkeypatch: pytest.Monk
     assert sorted(cluster.values("invoices")) == [b"1", b"2", b"3"]
 
 
+def test_the_loop_of_several_topics_reads_names_and_patterns(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in ("bookings", "refunds", "orders-north", "orders-south"):
+        cluster.create_topic(topic)
+        cluster.write(topic, [topic.encode()] if topic != "bookings" else [])
+    monkeypatch.setattr(eos_client, "ExactlyOnceLoop", partial(eos_client.ExactlyOnceLoop, clients=cluster))
+    loop = run(HOW_TO / "several-topics.md")["loop"]
+    cluster.after(10, loop.stop)
+    loop.run()
+    assert sorted(cluster.values("bookings")) == [b"-refunds", b"orders-north", b"orders-south"]
+
+
 def test_the_settings_for_new_brokers_are_accepted() -> None:
     config = run(HOW_TO / "upgrade-brokers.md")["config"]
     assert config.consumer_config()["group.protocol"] == "consumer"
@@ -80,6 +94,17 @@ def test_the_hook_of_the_events_page_pages_somebody() -> None:
     assert paged == ["the group has moved on"]
 
 
+def test_the_first_sink_of_the_spark_page_is_checked_and_writes_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    spark = importlib.import_module("eos_client.integration.spark")
+    checked: list[str] = []
+    monkeypatch.setattr(spark.EosKafkaSink, "check", lambda sink: checked.append(sink.settings.sink_id))
+    frame = mock.MagicMock()
+    sink = run(HOW_TO / "spark-sink.md", frame=frame)["sink"]
+    assert (checked, sink.settings.slots) == (["receipts"], 4)
+    frame.writeStream.foreachBatch.assert_called_once_with(sink)
+
+
 def test_the_sink_of_the_spark_page_is_closed_after_its_query() -> None:
     query = mock.MagicMock()
     numbers, sink = mock.MagicMock(), mock.MagicMock()
@@ -87,7 +112,7 @@ def test_the_sink_of_the_spark_page_is_closed_after_its_query() -> None:
     started.return_value = query
     query.awaitTermination.side_effect = KeyboardInterrupt
     with pytest.raises(KeyboardInterrupt):
-        run(HOW_TO / "spark-sink.md", numbers=numbers, sink=sink, path="/somewhere")
+        run(HOW_TO / "spark-sink.md", 1, numbers=numbers, sink=sink, path="/somewhere")
     numbers.writeStream.foreachBatch.assert_called_once_with(sink)
     query.stop.assert_called_once_with()
     sink.close.assert_called_once_with()

@@ -1,4 +1,4 @@
-"""A cluster that asks who a sink is and what it may do (docs/how-to/spark-sink.md), and what it does without."""
+"""A cluster that asks who a sink is and what it may do (docs/reference/spark-sink.md), and what it does without."""
 
 from __future__ import annotations
 
