@@ -149,8 +149,11 @@ def test_the_manifest_gives_options_that_the_program_has() -> None:
 
 
 def test_the_probes_of_the_manifest_ask_where_the_program_answers() -> None:
-    (port,) = [argument.partition("=")[2] for argument in ARGUMENTS if argument.startswith("--health-port=")]
-    assert CONTAINER["ports"] == [{"name": "health", "containerPort": int(port)}]
+    given = {name: int(port) for name, _, port in (each.partition("=") for each in ARGUMENTS) if name.endswith("-port")}
+    assert CONTAINER["ports"] == [
+        {"name": "health", "containerPort": given["--health-port"]},
+        {"name": "metrics", "containerPort": given["--metrics-port"]},
+    ]
     asked = [CONTAINER[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")]
     assert asked == [{"path": "/livez", "port": "health"}, {"path": "/readyz", "port": "health"}]
 
