@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 
 from tests.applications.program import Act, Callback, Event, Odd, Program, Setting, Turn, Write
+from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, protocol_and_assignor
 
 INGREDIENTS = frozenset(
     {
@@ -86,7 +87,7 @@ ENDING_CALLS = ("flush", "send_offsets_to_transaction", "commit_transaction", "a
 THEN = ("commit", "commit_async", "commit_message", "commit_message_async", "commit_message_async")
 STEPS_MAX = 3_000
 """An ending has about so many steps; the number varies."""
-_PROTOCOLS = (("classic", "range"), ("classic", "cooperative-sticky"), ("consumer", "range"))
+_PROTOCOLS = [protocol_and_assignor(protocol) for protocol in (EAGER, COOPERATIVE, CONSUMER)]
 _VALIDATIONS = ("assignment_epoch", "exact", "assignment_epoch", "revocation_epoch_member")
 
 

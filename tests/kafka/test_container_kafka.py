@@ -9,6 +9,7 @@ from eos_client.testing.broker_settings import as_environment, as_properties_fil
 from eos_client.testing.docker_engine import IMAGE_VARIABLE, engine_version, tagged
 from eos_client.testing.free_ports import free_ports, is_free
 from tests.kafka.round_trips import read_committed, write_in_transaction
+from tests.support.protocols import BY_COORDINATOR
 
 pytestmark = pytest.mark.kafka
 
@@ -32,7 +33,7 @@ def test_runs_transactions_and_both_group_protocols(engine, create_topic):
     with ContainerKafka() as broker:
         topic = create_topic(broker, partitions=1)
         write_in_transaction(broker.bootstrap_servers, topic, b"exactly once")
-        for group_protocol in ("consumer", "classic"):
+        for group_protocol in BY_COORDINATOR:
             assert read_committed(broker.bootstrap_servers, topic, group_protocol=group_protocol) == [b"exactly once"]
         port = int(broker.bootstrap_servers.rsplit(":", 1)[1])
         assert not is_free(port)

@@ -26,6 +26,7 @@ from eos_client.testing.java_runtime import find_java
 from eos_client.testing.kafka_jars import kafka_jars
 from eos_client.testing.readiness import serve_groups, serves_clients
 from tests.kafka.round_trips import read_committed, write_in_transaction
+from tests.support.protocols import BY_COORDINATOR
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
@@ -120,7 +121,7 @@ def test_runs_transactions_and_both_group_protocols_on_every_supported_version(v
     with EmbeddedKafka(version=version) as broker:
         topic = create_topic(broker, partitions=1)  # at once: that is what ready means
         write_in_transaction(broker.bootstrap_servers, topic, b"exactly once")
-        for group_protocol in ("consumer", "classic"):
+        for group_protocol in BY_COORDINATOR:
             assert read_committed(broker.bootstrap_servers, topic, group_protocol=group_protocol) == [b"exactly once"]
         assert version in "".join(broker.log_path.read_text().splitlines()[:2000])
 

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.kafka.loop_support import Job
+from tests.support.protocols import BY_COORDINATOR
 from tests.support.waiting import wait_for
 
 ANSWER_S = 90.0
@@ -93,7 +94,7 @@ raise ArithmeticError
 """
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", BY_COORDINATOR)
 @pytest.mark.parametrize("how", ["kept", "dropped"])
 def test_the_process_of_members_that_nobody_closes_ends_and_they_leave_the_group(
     kafka_broker: Any, how: str, protocol: str

@@ -10,6 +10,7 @@ from eos_client.errors import FatalClientError, OutputRefusedError, TransformErr
 from eos_client.observe import RecordDeadLettered, RecordSkipped, TransactionAborted, TransactionCommitted
 from eos_client.testing.simulation.settings import BrokerSettings
 from tests.loop.fakes import Bench
+from tests.support.protocols import BY_COORDINATOR
 
 BROKERS = {"bootstrap.servers": "simulated"}
 LIMIT_BYTES = 2_000
@@ -165,7 +166,7 @@ def test_a_hook_that_raises_changes_no_failure(simulated_cluster):
     assert work.aborts() == []
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", BY_COORDINATOR)
 def test_a_record_that_takes_longer_than_the_group_waits_for_a_poll_gets_through_or_ends_the_loop_by_name(
     simulated_cluster, protocol
 ):

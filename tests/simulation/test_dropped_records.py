@@ -12,11 +12,11 @@ from eos_client import EosConsumer
 from eos_client.errors import InputPositionError
 from eos_client.testing import SimulatedCluster
 from eos_client.testing.simulation.model import PartitionKey
+from tests.support.protocols import BY_COORDINATOR
 
 PARTITIONS, EACH = 4, 20
 WRITTEN_AT_S = 5.0
 PLACES = [TopicPartition("orders", number) for number in range(PARTITIONS)]
-PROTOCOLS = ["classic", "consumer"]
 RAISES = pytest.mark.parametrize("raises", [1, 2, 3, 40])
 
 
@@ -93,7 +93,7 @@ def commit(cluster: SimulatedCluster, offset: int) -> None:
 
 
 @RAISES
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BY_COORDINATOR)
 def test_a_group_without_offsets_reads_from_the_beginning(protocol: str, raises: int) -> None:
     reader = Reader(being_written(), raises, protocol=protocol)
     reader.consumer.subscribe(["orders"])

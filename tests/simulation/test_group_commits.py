@@ -26,6 +26,7 @@ from tests.simulation.group_bench import (
     refusal,
     stage,
 )
+from tests.support.protocols import BY_COORDINATOR
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_anybody_may_commit_by_hand_where_there_is_no_group_but_no_member_may(be
 # -- transactional commits (P2) ------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["classic", "consumer"])
+@pytest.fixture(params=BY_COORDINATOR)
 def member(request, bench) -> Membership:
     """A member of a group of either protocol, as its consumer's metadata names it."""
     if request.param == "classic":

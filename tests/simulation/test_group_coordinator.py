@@ -30,6 +30,7 @@ from tests.simulation.group_bench import (
     refusal,
     stage,
 )
+from tests.support.protocols import BY_COORDINATOR
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def test_a_refused_first_member_founds_no_group(bench):
 # -- scripts, time and restarts ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", BY_COORDINATOR)
 def test_a_script_may_evict_pin_and_rebalance_in_either_protocol(bench, protocol):
     if protocol == "classic":
         a_id = bench.join("a").member_id
@@ -128,7 +129,7 @@ def test_a_script_that_names_an_unknown_group_is_told_so(bench):
     assert bench.groups.describe("nobody").state == "Dead"
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", BY_COORDINATOR)
 def test_a_silent_member_is_evicted_in_either_protocol_and_then_nothing_is_due(bench, protocol):
     if protocol == "classic":
         bench.join("a", session_timeout_s=45.0)
@@ -140,7 +141,7 @@ def test_a_silent_member_is_evicted_in_either_protocol_and_then_nothing_is_due(b
     assert bench.groups.due_s == math.inf
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("protocol", BY_COORDINATOR)
 def test_a_restart_keeps_members_pins_and_offsets_in_either_protocol(bench, protocol):
     if protocol == "classic":
         a = bench.join("a")

@@ -16,11 +16,11 @@ from eos_client.errors import InputPositionError
 from eos_client.testing import SimulatedCluster
 from eos_client.testing.simulation.model import PartitionKey
 from eos_client.testing.simulation.settings import BrokerSettings
+from tests.support.protocols import BY_COORDINATOR
 
 NOBODY = b"CGMDv2:" + struct.pack("=i", -1) + b"billing\0\0\1"
 PLACE = PartitionKey("orders", 0)
 HOLD_S = GateSettings().hold_limit_s
-PROTOCOLS = ["classic", "consumer"]
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def values(consumer: EosConsumer, seconds: float) -> list[bytes]:
     return [message.value() for message in found]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BY_COORDINATOR)
 def test_a_successor_reads_what_came_before_the_first_commit_of_a_member_that_was_killed(
     protocol: str, cluster: SimulatedCluster
 ) -> None:
@@ -67,7 +67,7 @@ def test_a_successor_reads_what_came_before_the_first_commit_of_a_member_that_wa
     second.close()
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BY_COORDINATOR)
 def test_the_start_is_fixed_inside_the_assignment_before_any_record_has_come(
     protocol: str, cluster: SimulatedCluster
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.simulation.group_story import PARTITIONS, GroupStory, Setting
 from tests.simulation.spark_story import SparkStory
 from tests.simulation.storytellers import AIMED, STALLING, USUAL, Mix, tell, tell_calm
+from tests.support.protocols import PROTOCOLS, protocol_and_assignor
 
 SETTINGS = [
     Setting("classic", "range"),
@@ -20,7 +21,7 @@ SETTINGS = [
     Setting("consumer", impatient=True),
 ]
 MIXES = {"usual": USUAL, "stalling": STALLING, "aimed": AIMED}
-PROTOCOLS = [Setting("classic", "range"), Setting("classic", "cooperative-sticky"), Setting("consumer")]
+EVERY_PROTOCOL = [Setting(*protocol_and_assignor(protocol)) for protocol in PROTOCOLS]
 GOES_ON_WITHIN_S = 12.0
 
 
@@ -44,7 +45,7 @@ def test_no_repeated_batch_of_a_spark_sink_is_written_twice(seed: int) -> None:
     assert SparkStory(seed).tell() == [], f"seed {seed}"
 
 
-@pytest.mark.parametrize("setting", PROTOCOLS, ids=str)
+@pytest.mark.parametrize("setting", EVERY_PROTOCOL, ids=str)
 @pytest.mark.parametrize("seed", range(4))
 def test_the_gate_opens_again_soon_after_the_last_revocation(setting: Setting, seed: int) -> None:
     """P1: the gate reopens within a bound: the member commits within seconds of the last event."""

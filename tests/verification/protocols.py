@@ -1,11 +1,11 @@
-"""The three group protocols, and brokers set up so that a session ends within a test's patience."""
+"""The group protocols of runs on real brokers, and brokers set up so that a session ends within a test's patience."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
 
-from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, settings_of
+from tests.support.protocols import NAMES, settings_of
 
 SESSION_TIMEOUT_S = 3.0
 LONG_SESSION_S = 45.0
@@ -17,7 +17,7 @@ VERSIONS = (LATEST_VERSION, STRICT_VERSION)
 
 
 class GroupProtocol(enum.Enum):
-    """How members agree on partitions; the value is its name in tables and on command lines."""
+    """How members agree on partitions; the value is one of `NAMES`."""
 
     KIP_848 = "kip848"
     COOPERATIVE = "cooperative"
@@ -26,10 +26,11 @@ class GroupProtocol(enum.Enum):
     @property
     def consumer_config(self) -> Mapping[str, str]:
         """librdkafka's settings for it; under KIP-848 the session belongs to the broker."""
+        settings = settings_of(NAMES[self.value])
         if self is GroupProtocol.KIP_848:
-            return settings_of(CONSUMER)
+            return settings
         return {
-            **settings_of(COOPERATIVE if self is GroupProtocol.COOPERATIVE else EAGER),
+            **settings,
             "session.timeout.ms": str(int(SESSION_TIMEOUT_S * 1000)),
             "heartbeat.interval.ms": str(int(HEARTBEAT_INTERVAL_S * 1000)),
         }
