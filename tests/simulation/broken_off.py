@@ -9,15 +9,17 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import count
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 import eos_client
 from eos_client.confluent import call_stack
 
+_Run = TypeVar("_Run")
 _PACKAGE = Path(eos_client.__file__).parent
 _STRUCK = tuple(str(_PACKAGE / part) for part in ("confluent", "core", "clients"))
 _LISTENERS = str(_PACKAGE.parent / "listeners")
@@ -143,6 +145,25 @@ def counted(run: Callable[[StepStrike], Any], kind: Callable[[int], StepStrike] 
     return strike
 
 
+def struck_runs(
+    run: Callable[..., _Run],
+    every: int,
+    *,
+    first: int = 1,
+    kind: Callable[[int], StepStrike] = ActingStrike,
+    steps_min: int = 1,
+) -> Iterator[tuple[_Run, StepStrike]]:
+    """Strike step ``first`` of what ``run(strike, steps)`` does, and one in ``every`` from there, each in a new run.
+
+    Yields what the run returned, with its strike. There must be ``steps_min`` steps.
+    """
+    steps = counted(run, kind)
+    assert steps.steps >= steps_min
+    for number in range(first, steps.steps + 1, every):
+        strike = kind(number)
+        yield run(strike, steps), strike
+
+
 def _traced(frame: Any, step: Any) -> Any:
     """Let ``step`` be called for each instruction of the frame up to the hand-over."""
 
@@ -198,6 +219,23 @@ class CallStrike:
             self.struck = f"after {name}"
             raise StrikeError(self.struck)
         return result
+
+
+def struck_calls(
+    made: Callable[[CallStrike], _Run], *, after: bool, first: int = 1, every: int = 1, calls_min: int
+) -> Iterator[tuple[_Run, CallStrike]]:
+    """Strike call ``first``, and one in ``every`` from there, of what is ``made`` with the strike, each in a new run.
+
+    Yields it, and the strike armed. The last run has fewer calls than that; there must be ``calls_min`` calls.
+    """
+    for number in count(first, every):
+        strike = CallStrike(number, after=after)
+        run = made(strike)
+        strike.is_armed = True
+        yield run, strike
+        if strike.calls < number:
+            assert number > calls_min
+            return
 
 
 class _StruckClient:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from tests.simulation.broken_off import ActingStrike, StepStrike, counted, strides
-from tests.simulation.test_broken_off_calls import EACH, PARTITIONS, PROTOCOLS, ReadingApplication
+from tests.simulation.broken_off import StepStrike, strides, struck_runs
+from tests.simulation.test_broken_off_calls import EACH, PARTITIONS, ReadingApplication
+from tests.support.protocols import BY_COORDINATOR
 
 EVERY_STEP = 83
 
@@ -31,7 +32,7 @@ class Reading(ReadingApplication):
         act = self.polls if call == "poll" else self.consumes(3)
         with strike.armed(steps):
             self.does(act)
-        return strike
+        return self
 
     @property
     def partition(self):
@@ -52,14 +53,13 @@ class Reading(ReadingApplication):
 
 def broken_off(protocol: str, call: str, first: int, *, stage: Any = Reading) -> Iterator[tuple[Any, StepStrike]]:
     """An application of ``stage`` for each step that is struck, with the strike, once its call was broken off there."""
-    steps = counted(lambda strike: stage(protocol).broken_off(call, strike))
-    for number in range(first, steps.steps, EVERY_STEP):
-        reader = stage(protocol)
-        yield reader, reader.broken_off(call, ActingStrike(number), steps)
+    return struck_runs(
+        lambda strike, steps=None: stage(protocol).broken_off(call, strike, steps), EVERY_STEP, first=first
+    )
 
 
 every_call = pytest.mark.parametrize("call", ["poll", "consume"])
-every_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
+every_protocol = pytest.mark.parametrize("protocol", BY_COORDINATOR)
 from_the_first = strides(EVERY_STEP)
 
 

@@ -14,7 +14,7 @@ from eos_client import EosConsumer
 from eos_client.confluent.consumer import confluent_consumer, library_consumer, safe_close
 from eos_client.errors import ClusterUnavailableError, ConfigurationError, FatalClientError
 from eos_client.testing.simulation.model import Membership, OffsetAndMetadata, PartitionKey
-from tests.simulation.broken_off import ActingStrike, CallStrike, StepStrike, StrikeError, counted, strides
+from tests.simulation.broken_off import StepStrike, StrikeError, strides, struck_calls, struck_runs
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.support.interception import intercepting
 from tests.support.protocols import CONSUMER, PROTOCOLS
@@ -405,28 +405,16 @@ def test_an_exception_at_any_step_of_the_replacement_leaves_a_new_member(protoco
             application.begins_a_block()
         return application
 
-    steps = counted(broken_off)
-    for number in range(first, steps.steps, EVERY_STEP):
-        strike = ActingStrike(number)
-        struck = broken_off(strike, steps)
+    for struck, strike in struck_runs(broken_off, EVERY_STEP, first=first, steps_min=1001):
         struck.ends()
-        assert struck.is_exact(), f"step {number}, {strike.struck}: {struck.stage.outputs}"
-    assert steps.steps > 1000
+        assert struck.is_exact(), f"step {strike.number}, {strike.struck}: {struck.stage.outputs}"
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_failure_of_any_library_call_of_the_replacement_leaves_a_new_member(protocol: str, *, after: bool) -> None:
-    number = 0
-    while True:
-        number += 1
-        strike = CallStrike(number, after=after)
-        struck = Application(protocol, strike.around)
-        strike.is_armed = True
+    for struck, strike in struck_calls(lambda strike: Application(protocol, strike.around), after=after, calls_min=5):
         struck.begins_a_block()
         strike.is_armed = False
         struck.ends()
-        assert struck.is_exact(), f"call {number}, {strike.struck}: {struck.stage.outputs}"
-        if strike.calls < number:
-            break
-    assert number > 5
+        assert struck.is_exact(), f"call {strike.number}, {strike.struck}: {struck.stage.outputs}"

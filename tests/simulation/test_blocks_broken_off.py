@@ -13,7 +13,7 @@ from eos_client import Outcome
 from eos_client.clients import block_state, transaction_block
 from eos_client.errors import EosError, TransactionStateError
 from tests.interruption import BrokenOffError, interrupting
-from tests.simulation.broken_off import StepStrike, StrikeError, counted
+from tests.simulation.broken_off import StepStrike, StrikeError, struck_runs
 from tests.simulation.simulated_stage import GROUP, SINK, SimulatedStage
 
 _OUR_STEPS = {
@@ -155,22 +155,14 @@ def broken_off(first, strike, steps=None):
     return application
 
 
-def struck(number, first, then, steps):
-    """Strike the step of that number."""
-    strike = BlockStrike(number)
-    application = broken_off(first, strike, steps)
-    assert strike.struck
-    if application.blocks:
-        then(application)
-    assert application.refusals() == [], f"step {number}, {strike.struck}"
-    assert application.lies() == [], f"step {number}, {strike.struck}"
-
-
 def strike_steps(first, then, *, begin, by):
-    steps = counted(partial(broken_off, first), BlockStrike)
-    for number in range(begin, steps.steps + 1, by):
-        struck(number, first, then, steps)
-    assert steps.steps > 100
+    runs = struck_runs(partial(broken_off, first), by, first=begin, kind=BlockStrike, steps_min=101)
+    for application, strike in runs:
+        assert strike.struck
+        if application.blocks:
+            then(application)
+        assert application.refusals() == [], f"step {strike.number}, {strike.struck}"
+        assert application.lies() == [], f"step {strike.number}, {strike.struck}"
 
 
 FIRST = [Application.first_block, Application.first_loop, Application.first_wrapper]

@@ -1,16 +1,15 @@
 """Every block is told the true outcome of its transaction, also when an exception has broken off its end."""
 
-import itertools
-
 import pytest
 
 from eos_client import Outcome
 from eos_client.clients.block_state import BlockState
 from eos_client.errors import ClientClosedError, OutputRefusedError
-from tests.simulation.broken_off import ActingStrike, CallStrike, counted, strides
+from tests.simulation.broken_off import ActingStrike, strides, struck_calls, struck_runs
 from tests.simulation.simulated_stage import SINK, SimulatedStage
-from tests.simulation.test_broken_off_calls import EVERY_STEP, PROTOCOLS, Copying, OwnError
+from tests.simulation.test_broken_off_calls import EVERY_STEP, Copying, OwnError
 from tests.support.interception import intercepting
+from tests.support.protocols import BY_COORDINATOR
 
 
 class Telling(Copying):
@@ -56,7 +55,7 @@ class Telling(Copying):
 
 
 @strides(EVERY_STEP)
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BY_COORDINATOR)
 def test_wherever_an_exception_strikes_records_are_copied_once_and_blocks_told_their_outcome(protocol, first):
     def told(strike, steps=None):
         telling = Telling(group_protocol=protocol)
@@ -64,10 +63,7 @@ def test_wherever_an_exception_strikes_records_are_copied_once_and_blocks_told_t
             telling.story()
         return telling
 
-    steps = counted(told)
-    for number in range(first, steps.steps, EVERY_STEP):
-        strike = ActingStrike(number)
-        telling = told(strike, steps)
+    for telling, strike in struck_runs(told, EVERY_STEP, first=first):
         telling.copies_the_rest()
         assert telling.is_exact(), f"{strike.number}, {strike.struck}: {telling.copied()}"
         assert telling.lies() == [], f"{strike.number}, {strike.struck}"
@@ -87,14 +83,10 @@ def test_no_step_between_the_end_and_the_telling_of_it_loses_an_outcome():
             telling.reader.does(telling.block)
         return telling
 
-    steps = counted(told, EndStrike)
-    assert steps.steps > 20
-    for number in range(1, steps.steps + 1):
-        strike = EndStrike(number)
-        telling = told(strike, steps)
+    for telling, strike in struck_runs(told, 1, kind=EndStrike, steps_min=21):
         telling.reader.does(telling.block)
         assert strike.struck
-        assert telling.lies() == [], f"step {number}, {strike.struck}"
+        assert telling.lies() == [], f"step {strike.number}, {strike.struck}"
 
 
 @pytest.mark.parametrize(
@@ -110,18 +102,16 @@ def test_no_step_between_the_end_and_the_telling_of_it_loses_an_outcome():
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_whichever_call_of_the_producer_is_struck_every_block_is_told_its_outcome(protocol, first, after):
     """Every second call with each protocol, which is no matter of the producer's."""
-    for number in itertools.count(first, 2):
-        strike = CallStrike(number, after=after)
-        telling = Telling(group_protocol=protocol, producer_factory=strike.around)
-        strike.is_armed = True
+
+    def made(strike):
+        return Telling(group_protocol=protocol, producer_factory=strike.around)
+
+    for telling, strike in struck_calls(made, after=after, first=first, every=2, calls_min=50):
         telling.story()
         strike.is_armed = False
         telling.copies_the_rest()
-        assert telling.is_exact(), f"call {number}, {strike.struck}: {telling.copied()}"
-        assert telling.lies() == [], f"call {number}, {strike.struck}"
-        if not strike.struck:
-            break
-    assert number > 50
+        assert telling.is_exact(), f"call {strike.number}, {strike.struck}: {telling.copied()}"
+        assert telling.lies() == [], f"call {strike.number}, {strike.struck}"
 
 
 def test_a_commit_that_was_broken_off_is_told_by_the_next_poll():

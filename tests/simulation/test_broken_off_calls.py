@@ -8,7 +8,8 @@ from confluent_kafka import TopicPartition
 from eos_client import EosConsumer, EosProducer, Outcome
 from eos_client.errors import TransactionStateError
 from eos_client.testing.simulated_cluster import SimulatedCluster
-from tests.simulation.broken_off import ActingStrike, CallStrike, StrikeError, counted, strides
+from tests.simulation.broken_off import StrikeError, strides, struck_calls, struck_runs
+from tests.support.protocols import BY_COORDINATOR
 
 PARTITIONS, EACH = 2, 40
 EVERY_STEP = 997
@@ -108,11 +109,8 @@ def committed_is_seen(reader):
     return all(offset <= len(reader.seen[key.partition]) for key, offset in committed.items())
 
 
-PROTOCOLS = ("classic", "consumer")
-
-
 @strides(EVERY_STEP)
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BY_COORDINATOR)
 def test_wherever_an_exception_strikes_the_next_record_is_the_first_that_was_not_handed_over(protocol, first):
     def fetched(strike, steps=None):
         reader = ReadingApplication(group_protocol=protocol)
@@ -120,29 +118,21 @@ def test_wherever_an_exception_strikes_the_next_record_is_the_first_that_was_not
             every_way_to_fetch(reader)
         return reader
 
-    steps = counted(fetched)
-    for number in range(first, steps.steps, EVERY_STEP):
-        strike = ActingStrike(number)
-        reader = fetched(strike, steps)
+    for reader, strike in struck_runs(fetched, EVERY_STEP, first=first):
         reader.reads_to_the_end()
-        assert reader.is_gapless(), f"step {number}, {strike.struck}: {reader.seen}"
+        assert reader.is_gapless(), f"step {strike.number}, {strike.struck}: {reader.seen}"
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BY_COORDINATOR)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_whichever_call_of_the_library_is_struck_no_record_is_lost_or_doubled(protocol, after):
-    number = 0
-    while True:
-        number += 1
-        strike = CallStrike(number, after=after)
-        reader = ReadingApplication(factory=strike.around, group_protocol=protocol)
-        strike.is_armed = True
+    def made(strike):
+        return ReadingApplication(factory=strike.around, group_protocol=protocol)
+
+    for reader, strike in struck_calls(made, after=after, calls_min=20):
         every_way_to_fetch(reader)
         reader.reads_to_the_end()
-        if not strike.struck:
-            break
-        assert reader.is_gapless(), f"call {number}, {strike.struck}: {reader.seen}"
-    assert number > 20
+        assert reader.is_gapless(), f"call {strike.number}, {strike.struck}: {reader.seen}"
 
 
 class ByHand:
@@ -171,15 +161,12 @@ def test_a_struck_consumer_that_assigned_by_hand_does_not_look_up_another_end_of
             by_hand.reads(1)
         return by_hand
 
-    steps = counted(read)
-    for number in range(1, steps.steps, 11):
-        strike = ActingStrike(number)
-        by_hand = read(strike, steps)
+    for by_hand, strike in struck_runs(read, 11):
         by_hand.reads(25)
-        assert by_hand.seen == list(range(20)), f"step {number}, {strike.struck}"
+        assert by_hand.seen == list(range(20)), f"step {strike.number}, {strike.struck}"
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("protocol", BY_COORDINATOR)
 @pytest.mark.parametrize("kind", ["stats_cb", "error_cb", "throttle_cb"])
 def test_what_a_callback_raises_costs_no_record(protocol, kind):
     errors: list[OwnError] = []

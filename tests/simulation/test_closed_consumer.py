@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 from eos_client import Outcome
 from eos_client.errors import AbortableError, ClientClosedError
 from tests.interruption import BrokenOffError
-from tests.simulation.broken_off import ActingStrike, StepStrike, StrikeError, counted, strides
+from tests.simulation.broken_off import StepStrike, StrikeError, strides, struck_runs
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.simulation.test_blocks_unknown_commit import (
     BOTH_WAYS,
@@ -133,10 +133,8 @@ def test_wherever_a_signal_breaks_close_off_the_second_one_leaves_the_group(prot
             consumer.close()
         return consumer
 
-    kept, steps = [], counted(broken_off)
-    for number in range(first, steps.steps + 1, EVERY_STEP):
-        strike = ActingStrike(number)
-        consumer = broken_off(strike, steps)
+    kept = []
+    for consumer, strike in struck_runs(broken_off, EVERY_STEP, first=first):
         assert strike.struck
         consumer.close()
         if not consumer._library.raw._closed:
