@@ -6,7 +6,6 @@ import ast
 import itertools
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 from typing import Any, cast
@@ -16,7 +15,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 
 import eos_client
 from eos_client.confluent.callback_guard import CallbackGuard
-from eos_client.confluent.consumer.fetched_records import Batch, FetchedRecords
+from eos_client.confluent.consumer.fetched_records import Batch
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import ChosenPositions
@@ -26,32 +25,9 @@ from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.hand_over import HandOver
 from eos_client.core.model import UNJOINED, InputPartition, InputPosition
 from eos_client.errors import FatalClientError
+from tests.confluent.test_record_runs import ONE, ZERO, Message, places
 from tests.loop.fakes import FakeClock
 from tests.simulation.broken_off import StepStrike, StrikeError
-
-ZERO, ONE = InputPartition("orders", 0), InputPartition("orders", 1)
-NONE: frozenset[InputPartition] = frozenset()
-
-
-@dataclass(frozen=True)
-class Message:
-    """A record, or an error event."""
-
-    number: int
-    at: int
-    failed: str | None = None
-
-    def topic(self) -> str:
-        return "orders"
-
-    def partition(self) -> int:
-        return self.number
-
-    def offset(self) -> int:
-        return self.at
-
-    def error(self) -> str | None:
-        return self.failed
 
 
 class Raw:
@@ -120,64 +96,6 @@ class Library:
 @pytest.fixture
 def library() -> Any:
     return Library()
-
-
-def places(messages: list[Any]) -> list[tuple[int, int]]:
-    return [(message.number, message.at) for message in messages]
-
-
-# -- batches -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_batch_without_some_partitions_has_the_runs_of_the_others_where_they_are_then():
-    batch = Batch([Message(0, 7), Message(0, 8), Message(1, 3), Message(0, 9)])
-    kept = batch.without(frozenset({ONE}))
-    assert places(kept.messages) == [(0, 7), (0, 8), (0, 9)]
-    assert [(run.start, run.stop, run.first_offset, run.next_offset) for run in kept.runs] == [
-        (0, 2, 7, 9),
-        (2, 3, 9, 10),
-    ]
-    assert places(batch.only(frozenset({ONE})).messages) == [(1, 3)]
-
-
-def test_a_batch_of_which_nothing_is_dropped_stays_the_very_batch():
-    batch = Batch([Message(0, 7)])
-    assert batch.without(frozenset({ONE})) is batch
-
-
-# -- fetched records ---------------------------------------------------------------------------------------------------
-
-
-def test_records_are_taken_in_the_order_in_which_they_wait():
-    records = FetchedRecords()
-    records.add([Message(0, 7), Message(1, 3)])
-    records.put_first([Message(0, 6)])
-    assert places(records.take(2, NONE)) == [(0, 6), (0, 7)]
-    assert places(records.take(2, NONE)) == [(1, 3)]
-    assert records.take(2, NONE) == []
-
-
-def test_records_of_paused_partitions_wait_for_their_turn():
-    records = FetchedRecords()
-    records.add([Message(0, 7), Message(1, 3), Message(0, 8)])
-    assert places(records.take(5, frozenset({ZERO}))) == [(1, 3)]
-    assert places(records.take(5, NONE)) == [(0, 7), (0, 8)]
-
-
-def test_an_error_event_outlives_the_records_that_are_fetched_again():
-    records = FetchedRecords()
-    records.add([Message(0, 7), Message(0, 8, "_FATAL")])
-    assert records.spans() == {ZERO: (7, 8)}
-    records.drop_records()
-    assert places(records.take(5, NONE)) == [(0, 8)]
-
-
-def test_records_leave_with_their_partition():
-    records = FetchedRecords()
-    records.add([Message(0, 7), Message(1, 3), Message(1, 4)])
-    assert records.spans() == {ZERO: (7, 8), ONE: (3, 5)}
-    records.drop_of(frozenset({ZERO}))
-    assert records.spans() == {ONE: (3, 5)}
 
 
 # -- pauses ------------------------------------------------------------------------------------------------------------

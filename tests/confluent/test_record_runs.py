@@ -1,4 +1,4 @@
-"""A batch is split where the partition changes; error events carry no work but stay where they are."""
+"""Batches and fetched records: runs end where the partition changes, error events carry no work but stay."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos_client.confluent.consumer.fetched_records import RecordRun, last_good, runs
+from eos_client.confluent.consumer.fetched_records import Batch, FetchedRecords, RecordRun, last_good, runs
 from eos_client.core.model import InputPartition
 
 
@@ -36,10 +36,16 @@ class Message:
 
 
 EOF = "_PARTITION_EOF"
+ZERO, ONE = InputPartition("orders", 0), InputPartition("orders", 1)
+NONE: frozenset[InputPartition] = frozenset()
 
 
 def found(batch: Iterable[Message]) -> list[RecordRun]:
     return list(runs(list(batch)))
+
+
+def places(messages: Iterable[Message]) -> list[tuple[int | None, int]]:
+    return [(message.number, message.at) for message in messages]
 
 
 def run(number, start, stop, first, following, *, name="orders", is_error=False):
@@ -130,3 +136,57 @@ def test_runs_cover_every_batch_once_in_order_and_name_its_records(batch):
         if good:
             assert (each.first_offset, each.next_offset) == (good[0].at, good[-1].at + 1)
             assert last_good(batch, each.start, each.stop) is good[-1]
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_without_some_partitions_has_the_runs_of_the_others_where_they_are_then():
+    batch = Batch([Message(0, 7), Message(0, 8), Message(1, 3), Message(0, 9)])
+    kept = batch.without(frozenset({ONE}))
+    assert places(kept.messages) == [(0, 7), (0, 8), (0, 9)]
+    assert [(run.start, run.stop, run.first_offset, run.next_offset) for run in kept.runs] == [
+        (0, 2, 7, 9),
+        (2, 3, 9, 10),
+    ]
+    assert places(batch.only(frozenset({ONE})).messages) == [(1, 3)]
+
+
+def test_a_batch_of_which_nothing_is_dropped_stays_the_very_batch():
+    batch = Batch([Message(0, 7)])
+    assert batch.without(frozenset({ONE})) is batch
+
+
+# -- fetched records ---------------------------------------------------------------------------------------------------
+
+
+def test_records_are_taken_in_the_order_in_which_they_wait():
+    records = FetchedRecords()
+    records.add([Message(0, 7), Message(1, 3)])
+    records.put_first([Message(0, 6)])
+    assert places(records.take(2, NONE)) == [(0, 6), (0, 7)]
+    assert places(records.take(2, NONE)) == [(1, 3)]
+    assert records.take(2, NONE) == []
+
+
+def test_records_of_paused_partitions_wait_for_their_turn():
+    records = FetchedRecords()
+    records.add([Message(0, 7), Message(1, 3), Message(0, 8)])
+    assert places(records.take(5, frozenset({ZERO}))) == [(1, 3)]
+    assert places(records.take(5, NONE)) == [(0, 7), (0, 8)]
+
+
+def test_an_error_event_outlives_the_records_that_are_fetched_again():
+    records = FetchedRecords()
+    records.add([Message(0, 7), Message(0, 8, "_FATAL")])
+    assert records.spans() == {ZERO: (7, 8)}
+    records.drop_records()
+    assert places(records.take(5, NONE)) == [(0, 8)]
+
+
+def test_records_leave_with_their_partition():
+    records = FetchedRecords()
+    records.add([Message(0, 7), Message(1, 3), Message(1, 4)])
+    assert records.spans() == {ZERO: (7, 8), ONE: (3, 5)}
+    records.drop_of(frozenset({ZERO}))
+    assert records.spans() == {ONE: (3, 5)}
