@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
@@ -16,8 +15,8 @@ from tests.applications.program import Act, Callback, Event, Odd, Program, Setti
 from tests.applications.real_environment import compared, differences
 from tests.applications.search import REAL_BROKER_S_MAX, judged, parts_of
 from tests.applications.shrinker import shrink
-from tests.verification.brokers import RunningBroker, proxied_broker
-from tests.verification.protocols import LATEST_VERSION
+from tests.support.brokers import SharedBrokers
+from tests.verification.brokers import PATIENT_PROPERTIES, RunningBroker
 
 FIRST_SEED, GROUPS = 501_000, 10
 SEEDS = (*range(501_011, 501_140), 501_233)
@@ -165,9 +164,8 @@ def said_of(events: Events, ends: Ends) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    with proxied_broker(LATEST_VERSION, added_rtt_s=0.0) as running:
-        yield running
+def broker(brokers: SharedBrokers) -> RunningBroker:
+    return brokers.proxied(properties=PATIENT_PROPERTIES)
 
 
 @pytest.mark.kafka

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +34,7 @@ time.sleep(600)
 def actors(request: Any) -> Any:
     """A process and its child in a session of their own; the child's arguments are the test's."""
     started = subprocess.Popen([sys.executable, "-c", ACTORS, *request.param], start_new_session=True)
-    deadline = time.monotonic() + 60
-    while len(members_of(started.pid)) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: len(members_of(started.pid)) >= 2, "the child to start")
     yield started
     send_signal(signal.SIGKILL, [each.pid for each in members_of(started.pid)])
     started.wait()
@@ -48,10 +44,7 @@ def actors(request: Any) -> Any:
 def test_an_executor_is_told_from_its_driver_and_can_be_killed(actors: Any) -> None:
     (executor,) = set(spark_executors(actors.pid)) - {actors.pid}
     send_signal(signal.SIGKILL, [executor, executor])
-    deadline = time.monotonic() + 60
-    while executor in {each.pid for each in members_of(actors.pid)}:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: executor not in {each.pid for each in members_of(actors.pid)}, "the executor to end")
     assert [each.pid for each in members_of(actors.pid)] == [actors.pid]
 
 
@@ -61,10 +54,7 @@ def test_a_worker_is_a_child_of_a_daemon_and_frozen_means_stopped(actors: Any) -
     assert spark_python_workers(actors.pid) == [child.pid]
     assert session_of(child.pid) == actors.pid
     send_signal(signal.SIGSTOP, [child.pid])
-    deadline = time.monotonic() + 60
-    while not any(each.stopped for each in members_of(actors.pid)):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: any(each.stopped for each in members_of(actors.pid)), "the child to be stopped")
 
 
 def test_processes_are_found_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:

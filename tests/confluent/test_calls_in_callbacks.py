@@ -3,7 +3,6 @@
 ``CallState_get: Assertion`` comes when the outer call serves its next callback, so each test waits for some more.
 """
 
-import time
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +11,7 @@ from confluent_kafka import KafkaException
 
 from eos_client import EosConsumer, EosProducer
 from eos_client.errors import TransactionStateError
+from tests.support.waiting import wait_for
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "statistics.interval.ms": 10}
 CONSUMER = {
@@ -52,10 +52,7 @@ class Application:
 
     def goes_on(self):
         """Until there were several callbacks, after each of which the client library looks at its state."""
-        deadline_s = time.monotonic() + 60
-        while self.callbacks < 10:
-            assert time.monotonic() < deadline_s
-            self.client.poll(0.2)
+        wait_for(lambda: self.callbacks >= 10, "ten callbacks", lambda: self.client.poll(0.2))
         assert len(self.refusals) == self.callbacks
         self.client.close()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -11,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from eos_client.confluent.group_metadata import GenerationReader, decode
 from eos_client.core.model import GroupGeneration
+from tests.support.waiting import wait_for
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 
@@ -54,11 +54,12 @@ class TestAgainstTheInstalledLibrary:
     def test_a_member_of_the_librarys_own_mock_cluster_shows_its_epoch_and_its_member_id(self):
         with consumer(test_mock_num_brokers=1, bootstrap_servers="", group_protocol="consumer") as client:
             client.subscribe(["orders"])
-            deadline = time.monotonic() + 60
-            while (
-                not (found := known(client.consumer_group_metadata())).is_active_member and time.monotonic() < deadline
-            ):
-                client.poll(0.02)
+            wait_for(
+                lambda: known(client.consumer_group_metadata()).is_active_member,
+                "the group to be joined",
+                lambda: client.poll(0.02),
+            )
+            found = known(client.consumer_group_metadata())
             assert found.generation_id > 0
             assert found.member_id == client.memberid()
             assert found.is_active_member

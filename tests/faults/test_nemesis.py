@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import wait_for
 from tests.verification.nemesis import GUEST_SLOT, STEADY_SLOTS, Action, FaultPlan, Step, execute, schedule
 from tests.verification.worker_pool import REPOSITORY, WorkerPool
 
@@ -83,10 +84,7 @@ def test_executes_a_schedule_on_real_processes(tmp_path: Path) -> None:
 def test_a_worker_that_dies_by_itself_is_on_record_and_restarted(tmp_path: Path) -> None:
     with WorkerPool(lambda _: [sys.executable, "-c", "print('why'); exit(3)"], tmp_path) as pool:
         pool.start(0)
-        deadline = time.monotonic() + 30
-        while len(pool.own_exits) < 2 and time.monotonic() < deadline:
-            pool.supervise()
-            time.sleep(0.01)
+        wait_for(lambda: len(pool.own_exits) >= 2, "two exits", pool.supervise, lambda: time.sleep(0.01))
     assert [(own.slot, own.status) for own in pool.own_exits[:2]] == [(0, 3), (0, 3)]
     assert "why" in str(pool.own_exits[0])
 
@@ -95,9 +93,7 @@ def test_a_worker_that_answers_sigterm_with_an_error_is_on_record(tmp_path: Path
     code = "import signal, time; signal.signal(15, lambda *_: exit(4)); print('up', flush=True); time.sleep(60)"
     with WorkerPool(lambda _: [sys.executable, "-c", code], tmp_path) as pool:
         pool.start(0)
-        deadline = time.monotonic() + 30
-        while "up" not in pool.log_tail(0) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for(lambda: "up" in pool.log_tail(0), "the worker to be up")
         pool.leave_all()
     assert [own.status for own in pool.own_exits] == [4]
 
@@ -107,9 +103,7 @@ def test_sigterm_may_end_only_a_worker_that_has_not_said_a_word(tmp_path: Path, 
     code = f"import time; {says or 'pass'}; time.sleep(60)"
     with WorkerPool(lambda _: [sys.executable, "-c", code], tmp_path) as pool:
         pool.start(0)
-        deadline = time.monotonic() + 30
-        while says and "up" not in pool.log_tail(0) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_for(lambda: not says or "up" in pool.log_tail(0), "the worker to be up")
         pool.leave_all()
     assert [own.status for own in pool.own_exits] == statuses
 
@@ -130,7 +124,4 @@ time.sleep(60)
         worker = Path(f"/proc/{int(process.stdout.readline())}")
         assert worker.exists()
         process.kill()
-    deadline = time.monotonic() + 30
-    while worker.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not worker.exists()
+    wait_for(lambda: not worker.exists(), "the worker to end with its harness", timeout_s=30.0)

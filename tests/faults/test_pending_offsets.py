@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eos_client import EosConsumer
 from tests.support.brokers import SharedBrokers
+from tests.support.waiting import wait_for
 from tests.verification.brokers import PATIENT_PROPERTIES, RunningBroker
 from tests.verification.leaving import leave
 from tests.verification.protocols import LATEST_VERSION, GroupProtocol, patient_config
@@ -61,10 +62,12 @@ def rebalance(consumer: Any, settings: dict[str, object], topic: str) -> list[in
     tenant = Consumer(settings)
     tenant.subscribe([topic])
     seen: list[int] = []
-    deadline_s = time.monotonic() + CALL_TIMEOUT_S
-    while not tenant.assignment() and not seen and time.monotonic() < deadline_s:
-        tenant.poll(0.01)
-        seen = serve(consumer, lambda: False, limit_s=0.01)
+    wait_for(
+        lambda: tenant.assignment() or seen,
+        "the co-tenant to have joined",
+        lambda: tenant.poll(0.01),
+        lambda: seen.extend(serve(consumer, lambda: False, limit_s=0.01)),
+    )
     leave(tenant)
     return seen or serve(consumer, lambda: False, limit_s=0.5)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from tests.support.brokers import SharedBrokers
+from tests.support.waiting import wait_for
 from tests.verification.brokers import PATIENT_PROPERTIES, RunningBroker
 from tests.verification.commands import Contender
 from tests.verification.leaving import leave
@@ -82,31 +82,27 @@ def test_no_refusal_by_a_strict_broker_was_avoidable(strict: RunningBroker, tmp_
     assert_none_avoidable(strict, GroupProtocol.KIP_848, tmp_path)
 
 
-class Member:
-    """A raw consumer that is served by hand."""
-
-    def __init__(self, broker: RunningBroker, group: str, topic: str, protocol: GroupProtocol) -> None:
-        self.consumer = Consumer({
-            "bootstrap.servers": broker.bootstrap,
-            "group.id": group,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            **patient_config(protocol),
-        })  # fmt: skip
-        self.consumer.subscribe([topic])
-
-    def serve(self) -> int:
-        self.consumer.poll(0.05)
-        return len(self.consumer.assignment())
+def subscribed(broker: RunningBroker, group: str, protocol: GroupProtocol) -> Consumer:
+    """A raw consumer of the topic that is named like its group."""
+    consumer = Consumer({
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": group,
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        **patient_config(protocol),
+    })  # fmt: skip
+    consumer.subscribe([group])
+    return consumer
 
 
-def balanced(*members: Member, partitions: int) -> None:
-    deadline_s = time.monotonic() + CALL_TIMEOUT_S
-    while time.monotonic() < deadline_s:
-        counts = [member.serve() for member in members]
-        if sum(counts) == partitions and min(counts) > 0:
-            return
-    raise TimeoutError(f"{len(members)} members did not share {partitions} partitions")
+def balanced(*members: Consumer, partitions: int) -> None:
+    def shared() -> bool:
+        for member in members:
+            member.poll(0.05)
+        counts = [len(member.assignment()) for member in members]
+        return sum(counts) == partitions and min(counts) > 0
+
+    wait_for(shared, f"{len(members)} members to share {partitions} partitions")
 
 
 @pytest.mark.parametrize("protocol", [GroupProtocol.KIP_848, GroupProtocol.COOPERATIVE])
@@ -115,13 +111,13 @@ def test_a_client_that_clings_to_old_metadata_is_caught_as_avoidable(
 ) -> None:
     """The instrument itself, on real traffic: a stale commit is seen and judged avoidable."""
     assert latest.proxy is not None
-    group, topic = f"stale-{protocol.value}", f"stale-{protocol.value}"
+    group = topic = f"stale-{protocol.value}"
     create_topics(latest.bootstrap, {topic: 4})
     latest.proxy.reset()
-    first = Member(latest, group, topic, protocol)
+    first = subscribed(latest, group, protocol)
     balanced(first, partitions=4)
-    stale, owned = first.consumer.consumer_group_metadata(), first.consumer.assignment()
-    second = Member(latest, group, topic, protocol)
+    stale, owned = first.consumer_group_metadata(), first.assignment()
+    second = subscribed(latest, group, protocol)
     balanced(first, second, partitions=4)
     producer = Producer({"bootstrap.servers": latest.bootstrap, "transactional.id": group})
     producer.init_transactions(CALL_TIMEOUT_S)
@@ -133,12 +129,12 @@ def test_a_client_that_clings_to_old_metadata_is_caught_as_avoidable(
     producer.abort_transaction(CALL_TIMEOUT_S)
 
     producer.begin_transaction()
-    current, mine = first.consumer.consumer_group_metadata(), first.consumer.assignment()
+    current, mine = first.consumer_group_metadata(), first.assignment()
     offsets = [TopicPartition(topic, place.partition, 1) for place in mine]
     producer.send_offsets_to_transaction(offsets, current, CALL_TIMEOUT_S)
     producer.commit_transaction(CALL_TIMEOUT_S)
     for member in (first, second):
-        leave(member.consumer)
+        leave(member)
 
     report = analyse(list(latest.proxy.exchanges))
     (refusal,) = report.refusals

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.support.brokers import SharedBrokers
+from tests.support.waiting import wait_for
 from tests.verification.brokers import RunningBroker
 from tests.verification.checker import Rule, Status, check
 from tests.verification.protocols import LATEST_VERSION
@@ -32,11 +32,8 @@ def write(producer: Producer, topic: str, *values: bytes, partition: int = 0) ->
 
 def settled(broker: RunningBroker, *, open_records: int) -> Fates:
     """Markers are written a moment after the producer has its answer."""
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while len((found := fates(broker.directory, TOPIC)).unfinished) != open_records:
-        assert time.monotonic() < deadline_s, found
-        time.sleep(0.05)
-    return found
+    wait_for(lambda: len(fates(broker.directory, TOPIC).unfinished) == open_records, f"{open_records} open records")
+    return fates(broker.directory, TOPIC)
 
 
 def test_tells_committed_aborted_and_unfinished_records_apart(broker: RunningBroker) -> None:
@@ -73,8 +70,7 @@ def test_a_verifier_that_reads_uncommitted_is_itself_caught(broker: RunningBroke
     watcher = Watcher(broker.bootstrap, sink, 1)
     watcher.start()
     loader.start()
-    while loader.loaded < 100:
-        time.sleep(0.01)
+    wait_for(lambda: loader.loaded >= 100, "100 inputs")
     count = loader.stop()
     copy_in_order(broker, source, sink, group, count)
     history = read_history(broker, group=group, source=source, sink=sink, partitions=1, watched=watcher.stop())

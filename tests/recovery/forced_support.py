@@ -199,12 +199,12 @@ class CoordinatorLine:
 
 def await_state(line: CoordinatorLine, transactional_id: str, *states: str | None) -> None:
     """Wait until the transactional.id is in one of the states; None is for one that has expired."""
-    deadline = time.monotonic() + ANSWER_S
-    while (view := line.transaction(transactional_id)) is None or view.state not in states:
-        if view is None and None in states:
-            return
-        assert time.monotonic() < deadline, f"{transactional_id} is still {view}, not {states}"
-        time.sleep(0.02)
+
+    def is_there() -> bool:
+        view = line.transaction(transactional_id)
+        return (None if view is None else view.state) in states
+
+    wait_for(is_there, lambda: f"{transactional_id} is {states}: {line.transaction(transactional_id)}")
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ class Failure:
 
 
 @dataclass
-class Story:
+class FailureAccount:
     """What happened to one application: its failure, what brought it back, and what failed once more meanwhile."""
 
     failure: Failure | None = None
@@ -126,7 +126,7 @@ class Application:
         assert failure is not None, "the transaction was committed"
         return failure
 
-    def live_on(self, failure: Failure | None, story: Story, *, offsets: bool = True) -> Story:
+    def live_on(self, failure: Failure | None, story: FailureAccount, *, offsets: bool = True) -> FailureAccount:
         """Do what ``failure`` is named for, and go on until a transaction commits or something says stop."""
         story.failure = failure
         while not story.committed and len(story.failed_again) < 3:

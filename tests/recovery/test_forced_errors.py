@@ -16,7 +16,6 @@ from eos_client.clients import producer as clients_producer
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ProducerFencedError, RebuildProducerError
 from eos_client.observe import ProducerRebuilt, ProducerRecovered, TransactionAborted
-from eos_client.testing.embedded_kafka import EmbeddedKafka
 from tests.kafka.kafka_support import Stage
 from tests.kafka.loop_support import Job
 from tests.recovery.forced_support import InterruptedCommit, await_state, coordinator
@@ -38,9 +37,8 @@ OUTAGE_LIMITS = ProducerLimits(commit_timeout_s=2.0, start_timeout_s=15.0, recov
 
 
 @pytest.fixture(scope="module")
-def broker():
-    with EmbeddedKafka(properties=HASTY) as made:
-        yield made
+def broker(brokers):
+    return brokers.chosen(HASTY)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from confluent_kafka import KafkaError, Producer
 
@@ -18,10 +16,11 @@ from tests.recovery.mock_application import (
     STOPPED_CALLS,
     Application,
     Failure,
-    Story,
+    FailureAccount,
     application,
 )
 from tests.recovery.mock_cluster import ApiKey, MockCluster
+from tests.support.waiting import wait_for
 
 SERVED_WITHIN_S = 20.0
 LINES_LEFT_MAX = 100
@@ -62,7 +61,7 @@ def test_a_fence_that_the_transactions_own_age_explains_is_recovered_from(code, 
         calls.clock = clock
         assert failure.named_for is error
         running.calls["flush"] = lambda: running.producer.flush(30)
-        story = running.live_on(failure, Story())
+        story = running.live_on(failure, FailureAccount())
         assert (story.came_back_by, story.failed_again, story.committed) == ("init_transactions", [], True)
 
 
@@ -85,7 +84,7 @@ class TestWithoutAGroup:
             cluster.fail_next(api_key, KafkaError.INVALID_PRODUCER_ID_MAPPING)
             failure = running.failing_transaction(offsets=False)
             assert failure.named_for is errors.AbortableError
-            story = running.live_on(failure, Story(), offsets=False)
+            story = running.live_on(failure, FailureAccount(), offsets=False)
             assert story.codes_again == (["OUT_OF_ORDER_SEQUENCE_NUMBER"] if api_key is ApiKey.PRODUCE else [])
             assert story.committed
 
@@ -103,7 +102,7 @@ def test_a_refused_commit_is_definite_unless_a_connection_was_lost_meanwhile(los
         assert cluster.unanswered(ApiKey.END_TXN) == 0
         assert failure.kafka_error.name() == "INVALID_PRODUCER_ID_MAPPING"
         assert failure.named_for is (errors.UnknownOutcomeError if loses_connection else errors.AbortableError)
-        story = running.live_on(failure, Story())
+        story = running.live_on(failure, FailureAccount())
         way_out = "init_transactions" if loses_connection else "abort_transaction"
         assert (story.came_back_by, story.failed_again, story.committed) == (way_out, [], True), story
 
@@ -120,7 +119,7 @@ def test_an_output_behind_a_failed_one_is_aborted_and_the_same_handle_goes_on():
         assert cluster.unanswered(ApiKey.PRODUCE) == 0
         assert failure.named_for is errors.AbortableError
         assert (failure.kafka_error.name(), failure.kafka_error.fatal()) == ("OUT_OF_ORDER_SEQUENCE_NUMBER", False)
-        story = running.live_on(failure, Story())
+        story = running.live_on(failure, FailureAccount())
         assert (story.came_back_by, story.failed_again, story.committed) == ("abort_transaction", [], True)
 
 
@@ -142,7 +141,7 @@ def test_an_output_that_found_no_leader_in_time_is_aborted_and_the_producer_goes
         }[failure.kafka_error.name()]
         assert failure.named_for is named_for
         assert [report and report.name() for report in running.deliveries] == ["_MSG_TIMED_OUT"]
-        story = running.live_on(failure, Story())
+        story = running.live_on(failure, FailureAccount())
         assert (story.came_back_by, story.committed) == (way_out, True), story
 
 
@@ -156,7 +155,7 @@ class TestAfterEveryBrokerWasAway:
             failure = self._away_before_the_offsets(cluster, running)
             if failure is not None:  # nearly always, and then nearly always overdue
                 running.producer.limits = LIMITS
-                story = running.live_on(failure, Story())
+                story = running.live_on(failure, FailureAccount())
                 assert (story.failed_again, story.committed) == ([], True), story
                 if failure.named_for is errors.RebuildProducerError:
                     assert "send_offsets_to_transaction did not return within 2 s" in str(failure.error)
@@ -169,10 +168,11 @@ class TestAfterEveryBrokerWasAway:
 
     def _require_served(self, left_behind: Producer) -> None:
         """What the library says of a handle that nobody polls would pile up: it tells hundreds of lines a second."""
-        deadline = time.monotonic() + SERVED_WITHIN_S
-        while (left := len(left_behind)) > LINES_LEFT_MAX:
-            assert time.monotonic() < deadline, f"{left} lines and events were not served"
-            time.sleep(0.05)
+        wait_for(
+            lambda: len(left_behind) <= LINES_LEFT_MAX,
+            lambda: f"{len(left_behind)} lines and events to be served",
+            timeout_s=SERVED_WITHIN_S,
+        )
 
     def _away_before_the_offsets(self, cluster: MockCluster, running: Application) -> Failure | None:
         running.call("init_transactions")

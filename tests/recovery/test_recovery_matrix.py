@@ -23,7 +23,7 @@ from tests.recovery.mock_application import (
     STOPPED_CALLS,
     Application,
     Failure,
-    Story,
+    FailureAccount,
     application,
 )
 from tests.recovery.mock_cluster import MockCluster
@@ -64,7 +64,7 @@ def provoke(cluster: MockCluster, running: Application, cell: Cell) -> Failure |
     return running.transaction(end="abort_transaction" if cell.answered is Answered.ABORT else "commit_transaction")
 
 
-def drive(cell: Cell) -> Story:
+def drive(cell: Cell) -> FailureAccount:
     """The cell's story; again where the answer for the group's coordinator went to a look-up of the transaction's.
 
     Both are asked for by one kind of request, and a starved client asks for the transaction's at any time.
@@ -77,12 +77,12 @@ def drive(cell: Cell) -> Story:
     return story
 
 
-def driven(cell: Cell) -> Story:
+def driven(cell: Cell) -> FailureAccount:
     with application(generated_id=cell.generated_id) as (cluster, running):
         running.producer.limits = HASTY if cell.word == "overdue" else LIMITS
         failure = provoke(cluster, running, cell)
         running.producer.limits = LIMITS
-        story = running.live_on(failure, Story())
+        story = running.live_on(failure, FailureAccount())
         if (cell.answered, cell.code) not in LASTING:
             assert cluster.unanswered(cell.answered.api_key) == 0, "the error was never given"
         if story.failure is not None and not story.committed:
@@ -91,7 +91,7 @@ def driven(cell: Cell) -> Story:
 
 
 @pytest.fixture(scope="module")
-def story_of(request: pytest.FixtureRequest) -> Iterator[Callable[[Cell], Story]]:
+def story_of(request: pytest.FixtureRequest) -> Iterator[Callable[[Cell], FailureAccount]]:
     """Drive all cells that were selected at once, each on a mock cluster of its own; return the story of one."""
     here = [item for item in request.session.items if item.path == request.path and isinstance(item, pytest.Function)]
     chosen = [item.callspec.params.get("cell") for item in here if hasattr(item, "callspec")]

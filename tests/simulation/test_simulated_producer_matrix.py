@@ -19,7 +19,7 @@ from eos_client.testing.simulated_clients.group_metadata import encode
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from eos_client.testing.simulation.group_requests import ConsumerHeartbeat
 from eos_client.testing.simulation.model import Membership, ProducerIdentity
-from tests.recovery.mock_application import LIMITS, SINK, SOURCE, STOPPED_CALLS, Application, Failure, Story
+from tests.recovery.mock_application import LIMITS, SINK, SOURCE, STOPPED_CALLS, Application, Failure, FailureAccount
 from tests.recovery.recovery_cases import LASTING, OWN_FENCES, SEEN_CELLS, Answered, Cell
 
 GROUP, MEMBER = "group", "member"
@@ -118,9 +118,9 @@ def provoke(cluster: SimulatedCluster, running: SimulatedApplication, cell: Cell
     return running.transaction(end="abort_transaction" if cell.answered is Answered.ABORT else "commit_transaction")
 
 
-def drive(cell: Cell) -> Story:
+def drive(cell: Cell) -> FailureAccount:
     with application(generated_id=cell.generated_id) as (cluster, running):
-        story = running.live_on(provoke(cluster, running, cell), Story())
+        story = running.live_on(provoke(cluster, running, cell), FailureAccount())
         if (cell.answered, cell.code) not in LASTING:
             assert not cluster.faults.waiting, "the error was never given"
         if story.failure is not None and not story.committed:
