@@ -84,7 +84,7 @@ class Raw:
         return len(self.values)
 
 
-class Stage:
+class ProducerParts:
     """The parts as `ConfluentProducer` puts them together; ``raws`` are the handles that were built."""
 
     def __init__(self) -> None:
@@ -112,14 +112,14 @@ class Stage:
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
-    made = Stage()
+def stage() -> Iterator[ProducerParts]:
+    made = ProducerParts()
     yield made
     made.library.end_dropped()
 
 
 @pytest.fixture
-def started(stage: Stage) -> Stage:
+def started(stage: ProducerParts) -> ProducerParts:
     stage.library.start()
     return stage
 
@@ -233,7 +233,7 @@ def test_a_producer_that_has_its_id_does_not_give_way(started):
 
 
 @pytest.fixture
-def producer(stage: Stage) -> Iterator[ConfluentProducer]:
+def producer(stage: ProducerParts) -> Iterator[ConfluentProducer]:
     made = stage.producer()
     yield made
     made.close()

@@ -6,13 +6,13 @@ import json
 import sys
 
 from tests.conformance.backends import RealBackend
-from tests.conformance.members import Member
+from tests.conformance.members import BackendMember
 
 
 def serve(given: str) -> None:
     """Be the process of a `FarMember`."""
     bootstrap, commit_validation, arguments, settings = json.loads(given)
-    member = Member(RealBackend(bootstrap, commit_validation), *arguments, **settings)
+    member = BackendMember(RealBackend(bootstrap, commit_validation), *arguments, **settings)
     for line in sys.stdin:
         name, *values = json.loads(line)
         found = getattr(member, name)

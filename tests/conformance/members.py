@@ -26,7 +26,7 @@ _CLASSIC_TIMES = {
 _ROOT = Path(__file__).parents[2]
 
 
-class Member(GroupMember):
+class BackendMember(GroupMember):
     """A member on a backend; of a classic group, one whose session and heartbeats are short."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Member(GroupMember):
         super().__init__(backend, protocol, group, topic, without=without, **(times | settings))
 
 
-class FreezableMember(Member):
+class FreezableMember(BackendMember):
     """A member on the simulated cluster that a test stops as a signal would."""
 
     def __init__(self, backend: SimulatedBackend, *arguments: Any, client_id: str, **settings: Any) -> None:

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from tests.conformance.backends import waits_long
-from tests.conformance.members import Member
+from tests.conformance.members import BackendMember
 from tests.conformance.versions import SESSION_S
 from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, PROTOCOLS
 
@@ -23,7 +23,7 @@ class Stage:
         self.group = backend.unique("group")
 
     def member(self, **settings):
-        return Member(self.backend, self.protocol, self.group, settings.pop("topic", self.topic), **settings)
+        return BackendMember(self.backend, self.protocol, self.group, settings.pop("topic", self.topic), **settings)
 
     def far(self, **settings):
         return self.backend.far_member(self.protocol, self.group, self.topic, **settings)
@@ -39,6 +39,9 @@ class Stage:
         # A classic session may not be longer than that.
         session = {} if self.protocol == CONSUMER else {"session_timeout_ms": round(PAUSE_S * 1000)}
         return self.alone(max_poll_interval_ms=round(PAUSE_S * 1000), **session)
+
+    def places(self, partitions, offset=7):
+        return [TopicPartition(self.topic, p, offset) for p in partitions]
 
     def settled(self, *members):
         """Wait until the members share everything in one generation, then until nothing moves."""
@@ -353,7 +356,7 @@ def test_what_a_killed_member_had_goes_to_the_others_after_its_session(stage):
 )
 def test_how_two_members_share_two_topics_of_three_partitions(backend, protocol, shares):
     topics, group = [backend.topic(3), backend.topic(3)], backend.unique("group")
-    members = [Member(backend, protocol, group, "") for _ in range(2)]
+    members = [BackendMember(backend, protocol, group, "") for _ in range(2)]
     for member in members:
         member.subscribe(*topics)
 
@@ -370,7 +373,7 @@ def test_what_closing_tells_is_noted_also_where_the_library_has_no_metadata_any_
         raise RuntimeError("Consumer group metadata not available")
 
     member = stage.alone()
-    monkeypatch.setattr(Member, "metadata", property(gone))
+    monkeypatch.setattr(BackendMember, "metadata", property(gone))
     with pytest.raises(RuntimeError, match="not available"):
         member._noting("on_revoke")(None, [])
     member.close()

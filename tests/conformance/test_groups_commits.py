@@ -6,7 +6,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from eos_client.testing.simulated_clients.group_metadata import encode
 from eos_client.testing.simulation.model import Membership
 from tests.conformance.backends import LIMIT_S, waits_long
-from tests.conformance.members import Member
+from tests.conformance.members import BackendMember
 from tests.conformance.test_groups import ALL, PAUSE_S, Stage
 from tests.conformance.versions import ASSIGNMENT_EPOCH, SESSION_S
 from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, PROTOCOLS
@@ -54,9 +54,6 @@ class CommitStage(Stage):
         found = reader.committed([TopicPartition(self.topic, p) for p in partitions], LIMIT_S)
         reader.close()
         return [place.offset for place in found]
-
-    def places(self, partitions, offset=7):
-        return [TopicPartition(self.topic, p, offset) for p in partitions]
 
 
 @pytest.fixture(params=PROTOCOLS)
@@ -271,6 +268,6 @@ def test_a_second_client_with_a_kip_848_static_id_is_refused_for_good_while_the_
 
 def test_metadata_of_a_static_member_names_its_instance(stage):
     member = static(stage)
-    assert isinstance(member, Member)
+    assert isinstance(member, BackendMember)
     stage.backend.until(lambda: member.owned == ALL, polling=[member])
     assert encode(stage.group, Membership(member.generation, member.member_id, "one")) == member.metadata

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 
 from tests.conformance.backends import LIMIT_S, waits_long
-from tests.conformance.members import Member
+from tests.conformance.members import BackendMember
 from tests.conformance.test_groups import ALL, QUIET_S, Stage
 from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, PROTOCOLS
 
@@ -24,9 +24,6 @@ class FullStage(Stage):
         """Wait until the member has got so many records in all."""
         self.backend.until(lambda: len(member.got) >= count, f"{count} records", polling=[member])
         return member
-
-    def places(self, partitions, offset):
-        return [TopicPartition(self.topic, p, offset) for p in partitions]
 
 
 @pytest.fixture(params=PROTOCOLS)
@@ -252,7 +249,7 @@ def test_auto_commit_hands_over_exactly_what_was_read(stage):
 def test_members_with_different_assignors_cannot_be_in_one_group(stage_of):
     stage = stage_of(EAGER)
     first = stage.alone()
-    other = Member(stage.backend, COOPERATIVE, stage.group, stage.topic)
+    other = BackendMember(stage.backend, COOPERATIVE, stage.group, stage.topic)
     stage.backend.until(lambda: other.errors, polling=[first, other])
     assert other.codes[0] == "INCONSISTENT_GROUP_PROTOCOL"
     assert first.owned == ALL

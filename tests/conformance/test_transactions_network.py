@@ -70,7 +70,7 @@ def network(make_network, request):
         yield made
 
 
-class Story:
+class OffsetSender:
     """One producer, its topics, and the group whose offsets it sends."""
 
     def __init__(self, network, **settings):
@@ -113,103 +113,103 @@ class Story:
 
 
 @pytest.fixture
-def story(network):
-    return Story(network)
+def sender(network):
+    return OffsetSender(network)
 
 
 # -- lost answers ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("request_lost", ["AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"])
-def test_a_request_whose_answer_is_lost_is_sent_again_inside_and_happens_once(network, story, request_lost):
-    network.lose_answer(request_lost, story.transactional_id)
-    story.commit(b"1", offset=1)
-    story.commit(b"2", offset=2)
-    story.becomes(b"1", b"2")
-    assert story.committed == 2
+def test_a_request_whose_answer_is_lost_is_sent_again_inside_and_happens_once(network, sender, request_lost):
+    network.lose_answer(request_lost, sender.transactional_id)
+    sender.commit(b"1", offset=1)
+    sender.commit(b"2", offset=2)
+    sender.becomes(b"1", b"2")
+    assert sender.committed == 2
 
 
-def test_an_abort_whose_answer_is_lost_is_an_abort(network, story):
-    network.lose_answer("EndTxn", story.transactional_id)
-    story.begin(b"wrong")
-    story.send(7)
-    story.producer.abort_transaction(CALL_S)
-    story.commit(b"right")
-    story.becomes(b"right")
-    assert story.committed is None
+def test_an_abort_whose_answer_is_lost_is_an_abort(network, sender):
+    network.lose_answer("EndTxn", sender.transactional_id)
+    sender.begin(b"wrong")
+    sender.send(7)
+    sender.producer.abort_transaction(CALL_S)
+    sender.commit(b"right")
+    sender.becomes(b"right")
+    assert sender.committed is None
 
 
-def test_a_commit_whose_answer_is_lost_can_be_asked_for_again(network, story):
-    network.lose_answer("EndTxn", story.transactional_id)
-    story.begin(b"1")
-    assert failure_of(story.producer.commit_transaction, GIVES_UP_S / 2) == ("_TIMED_OUT", "retriable")
-    story.becomes(b"1")
-    assert failure_of(story.producer.abort_transaction, CALL_S) == ("_CONFLICT", "retriable")
-    story.producer.commit_transaction(CALL_S)
-    story.commit(b"2")
-    story.becomes(b"1", b"2")
+def test_a_commit_whose_answer_is_lost_can_be_asked_for_again(network, sender):
+    network.lose_answer("EndTxn", sender.transactional_id)
+    sender.begin(b"1")
+    assert failure_of(sender.producer.commit_transaction, GIVES_UP_S / 2) == ("_TIMED_OUT", "retriable")
+    sender.becomes(b"1")
+    assert failure_of(sender.producer.abort_transaction, CALL_S) == ("_CONFLICT", "retriable")
+    sender.producer.commit_transaction(CALL_S)
+    sender.commit(b"2")
+    sender.becomes(b"1", b"2")
 
 
 # -- late requests ---------------------------------------------------------------------------------------------------
 
 
-def test_a_late_commit_ends_the_next_transaction_in_its_middle(network, story):
-    deliver_late = network.hold("EndTxn", story.transactional_id)
-    story.commit(b"1")
-    story.begin(b"2")
+def test_a_late_commit_ends_the_next_transaction_in_its_middle(network, sender):
+    deliver_late = network.hold("EndTxn", sender.transactional_id)
+    sender.commit(b"1")
+    sender.begin(b"2")
     deliver_late()
-    story.becomes(b"1", b"2")
-    assert failure_of(story.producer.abort_transaction, CALL_S) == ("INVALID_TXN_STATE", "fatal")
+    sender.becomes(b"1", b"2")
+    assert failure_of(sender.producer.abort_transaction, CALL_S) == ("INVALID_TXN_STATE", "fatal")
 
 
-def test_a_late_abort_ends_the_next_transaction_in_its_middle(network, story):
-    deliver_late = network.hold("EndTxn", story.transactional_id)
-    story.begin(b"wrong")
-    story.producer.abort_transaction(CALL_S)
-    story.begin(b"lost")
+def test_a_late_abort_ends_the_next_transaction_in_its_middle(network, sender):
+    deliver_late = network.hold("EndTxn", sender.transactional_id)
+    sender.begin(b"wrong")
+    sender.producer.abort_transaction(CALL_S)
+    sender.begin(b"lost")
     deliver_late()
-    assert failure_of(story.producer.commit_transaction, CALL_S) == ("INVALID_TXN_STATE", "fatal")
-    assert network.values(story.outputs) == []
+    assert failure_of(sender.producer.commit_transaction, CALL_S) == ("INVALID_TXN_STATE", "fatal")
+    assert network.values(sender.outputs) == []
 
 
-def test_a_late_commit_that_finds_no_transaction_does_nothing(network, story):
-    deliver_late = network.hold("EndTxn", story.transactional_id)
-    story.commit(b"1", offset=1)
+def test_a_late_commit_that_finds_no_transaction_does_nothing(network, sender):
+    deliver_late = network.hold("EndTxn", sender.transactional_id)
+    sender.commit(b"1", offset=1)
     deliver_late()
-    story.commit(b"2", offset=2)
-    story.becomes(b"1", b"2")
-    assert story.committed == 2
+    sender.commit(b"2", offset=2)
+    sender.becomes(b"1", b"2")
+    assert sender.committed == 2
 
 
-def test_late_offsets_replace_those_of_the_next_transaction(network, story):
-    deliver_late = network.hold("TxnOffsetCommit", story.transactional_id)
-    story.commit(offset=1)
-    assert story.committed == 1
-    story.begin()
-    story.send(2)
+def test_late_offsets_replace_those_of_the_next_transaction(network, sender):
+    deliver_late = network.hold("TxnOffsetCommit", sender.transactional_id)
+    sender.commit(offset=1)
+    assert sender.committed == 1
+    sender.begin()
+    sender.send(2)
     deliver_late()
-    story.producer.commit_transaction(CALL_S)
-    assert story.committed == 1
+    sender.producer.commit_transaction(CALL_S)
+    assert sender.committed == 1
 
 
-def test_late_offsets_that_find_no_transaction_are_refused(network, story):
-    deliver_late = network.hold("TxnOffsetCommit", story.transactional_id)
-    story.commit(offset=1)
-    story.commit(offset=2)
-    assert story.committed == 2  # with its marker there, the transaction is over for the group, too
+def test_late_offsets_that_find_no_transaction_are_refused(network, sender):
+    deliver_late = network.hold("TxnOffsetCommit", sender.transactional_id)
+    sender.commit(offset=1)
+    sender.commit(offset=2)
+    assert sender.committed == 2  # with its marker there, the transaction is over for the group, too
     deliver_late()
-    story.commit(b"3")
-    assert story.committed == 2
-    story.becomes(b"3")
+    sender.commit(b"3")
+    assert sender.committed == 2
+    sender.becomes(b"3")
 
 
 @waits_long
 def test_a_late_request_that_begins_a_transaction_fences_its_idle_producer_in_time(network):
-    story = Story(network, **{"transaction.timeout.ms": 2000, "message.timeout.ms": 2000})
-    deliver_late = network.hold("AddOffsetsToTxn", story.transactional_id)
-    story.commit(offset=1)
+    sender = OffsetSender(network, **{"transaction.timeout.ms": 2000, "message.timeout.ms": 2000})
+    deliver_late = network.hold("AddOffsetsToTxn", sender.transactional_id)
+    sender.commit(offset=1)
     network.wait(0.5)  # a transaction that is still ending would refuse it
     deliver_late()
     network.wait(2 + 2 * TRANSACTION_CHECK_S)
-    assert story.committed == 1
-    assert failure_of(story.commit, b"2") == ("_FENCED", "fatal")
+    assert sender.committed == 1
+    assert failure_of(sender.commit, b"2") == ("_FENCED", "fatal")
