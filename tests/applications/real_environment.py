@@ -29,6 +29,7 @@ from tests.applications.oracle import Place
 from tests.applications.program import LARGE_LIMIT, SMALL_LIMIT, Event, Program
 from tests.applications.simulated_environment import run
 from tests.applications.transform import VERY_SLOW_S
+from tests.support.reading import read_to_the_end, reader
 from tests.verification.brokers import RunningBroker
 from tests.verification.held_requests import HeldRequest
 from tests.verification.leaving import leave
@@ -375,23 +376,8 @@ class RealEnvironment(Environment):
             {p: max(starts[p], self._firsts[p]) for p in partitions},
         )
 
-    def _read(self, topic: str) -> list[Any]:
-        settings = {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.partition.eof": True}
-        reader = Consumer({**settings, "enable.auto.commit": False, "isolation.level": "read_committed"})
-        reader.assign([TopicPartition(topic, 0, 0)])
-        found: list[Any] = []
-        deadline = time.monotonic() + WAIT_S
-        try:
-            while time.monotonic() < deadline:
-                message = reader.poll(1.0)
-                error = None if message is None else message.error()
-                if message is not None and error is None:
-                    found.append(message)
-                elif error is not None and error.name() == "_PARTITION_EOF":
-                    return found
-        finally:
-            reader.close()
-        raise TimeoutError(f"{topic} could not be read to its end within {WAIT_S:g} s")
+    def _read(self, topic: str) -> Iterator[Any]:
+        return read_to_the_end(reader(self.bootstrap), topic, 1, limit_s=WAIT_S)
 
 
 def compared(program: Program, broker: RunningBroker) -> Verdict:

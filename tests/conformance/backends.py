@@ -34,6 +34,7 @@ from tests.conformance.versions import (
     TRANSACTION_CHECK_S,
     TRANSACTIONAL_ID_EXPIRATION_S,
 )
+from tests.support.reading import READING, read_to_the_end
 from tests.support.waiting import wait_for
 from tests.verification.answers import settled
 from tests.verification.leaving import leave
@@ -88,7 +89,7 @@ class Backend(ABC):
     def _address(self) -> Mapping[str, Any]: ...
 
     def far_member(self, *arguments: Any, **settings: Any) -> Any:
-        """A `Member` that can be `frozen()` and `kill()`ed; on real brokers a process of its own."""
+        """A `BackendMember` that can be `frozen()` and `kill()`ed; on real brokers a process of its own."""
         raise NotImplementedError
 
     # -- what is there -------------------------------------------------------------------------------------------
@@ -119,38 +120,15 @@ class Backend(ABC):
                 producer.produce(topic, f"{partition}-{number}".encode(), partition=partition)
         assert producer.flush(LIMIT_S) == 0
 
-    def read(
-        self, topic: str, partitions: int = 1, *, isolation: str = "read_committed", limit_s: float = LIMIT_S
-    ) -> list[Any]:
+    def read(self, topic: str, partitions: int = 1, *, isolation: str = "read_committed") -> list[Any]:
         """The messages of the topic as a new reader with that isolation level sees them now, by partition."""
-        reader = self._reader(isolation)
-        reader.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-        unfinished, found = set(range(partitions)), []
-        deadline_s = self.clock() + limit_s
-        while unfinished:
-            assert self.clock() < deadline_s, f"the end of {topic} {sorted(unfinished)} is not reached"
-            for message in reader.consume(500, 0.1):
-                if message.error() is None:
-                    found.append(message)
-                else:
-                    unfinished.discard(message.partition())
-        reader.close()
+        reader = self.consumer({**READING, "group.id": self.unique("reader"), "isolation.level": isolation})
+        found = read_to_the_end(reader, topic, partitions, limit_s=LIMIT_S, clock=self.clock)
         return sorted(found, key=lambda message: (message.partition(), message.offset()))
 
     def values(self, topic: str, partitions: int = 1, *, isolation: str = "read_committed") -> list[bytes]:
         """The values of what `read` returns."""
         return [message.value() for message in self.read(topic, partitions, isolation=isolation)]
-
-    def _reader(self, isolation: str) -> Any:
-        return self.consumer(
-            {
-                "group.id": self.unique("reader"),
-                "isolation.level": isolation,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-            }
-        )
 
     # -- time ----------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import uuid
 from contextlib import ExitStack
 from pathlib import Path
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by its documentation, not by __all__
     AdminClient,
     AlterConfigOpType,
@@ -26,11 +26,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by i
 )
 
 from eos_client import EosConfig, ExactlyOnceLoop
-from tests.support import protocols
+from tests.support.protocols import CONSUMER, NAMES, settings_of
+from tests.support.reading import read_to_the_end, reader
 from tests.support.waiting import TICK_S, WAIT_S, wait_for
 from tests.verification.answers import settled
-from tests.verification.checker import History, Status, Stored, check
-from tests.verification.topics import await_topics, loader_settings
+from tests.verification.checker import History, Status, check
+from tests.verification.topics import await_topics, loader_settings, stored
 
 REPOSITORY = Path(__file__).parents[2]
 ANSWER_S = 60.0
@@ -38,10 +39,11 @@ ANSWER_S = 60.0
 # Limits that nothing reaches on a busy machine; what is about a limit has its own.
 PATIENT = {"commit_timeout_s": 20.0, "start_timeout_s": 60.0}
 
-KIP_848 = protocols.settings_of(protocols.CONSUMER)
-COOPERATIVE = {**protocols.settings_of(protocols.COOPERATIVE), "heartbeat.interval.ms": 300}
-EAGER = {**protocols.settings_of(protocols.EAGER), "heartbeat.interval.ms": 300}
-PROTOCOLS = {"kip848": KIP_848, "cooperative": COOPERATIVE, "eager": EAGER}
+PROTOCOLS = {
+    name: settings_of(protocol) | ({} if protocol == CONSUMER else {"heartbeat.interval.ms": 300})
+    for name, protocol in NAMES.items()
+}
+KIP_848, COOPERATIVE, EAGER = PROTOCOLS.values()
 
 
 def copy(record):
@@ -337,31 +339,7 @@ class Job:
         """Every record of a topic whose transactions have all ended, by a reader of its own."""
         topic = topic or self.sink
         self.await_settled(topic)
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": "reads-back",
-                "isolation.level": isolation,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "auto.offset.reset": "earliest",
-                "log_level": 0,
-            }
-        )
-        consumer.assign([TopicPartition(topic, number, 0) for number in range(self.partitions)])
-        found, unread, deadline = [], self.partitions, time.monotonic() + WAIT_S
-        while unread:
-            assert time.monotonic() < deadline, f"{topic} could not be read to its end"
-            for message in consumer.consume(5000, 0.2):
-                error = message.error()
-                if error is None:
-                    found.append(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    unread -= 1
-                else:
-                    raise KafkaException(error)
-        consumer.close()
-        return found
+        return list(read_to_the_end(reader(self.bootstrap, isolation), topic, self.partitions))
 
     def values(self, topic=None, *, isolation="read_committed"):
         return sorted(
@@ -372,8 +350,8 @@ class Job:
         """What the checker says of copying the source to the sink."""
         return check(
             History(
-                inputs=_stored(self.messages(self.source)),
-                outputs=_stored(self.messages(self.sink)),
+                inputs=[stored(message) for message in self.messages(self.source)],
+                outputs=[stored(message) for message in self.messages(self.sink)],
                 input_ends=self.log_ends(self.source),
                 committed=self.offsets(),
             )
@@ -384,7 +362,3 @@ class Job:
         verdict = self.verdict()
         assert verdict.inputs == self.loaded
         assert verdict.status is Status.HOLDS, str(verdict)
-
-
-def _stored(messages):
-    return [Stored(m.partition(), m.offset(), m.value()) for m in messages]

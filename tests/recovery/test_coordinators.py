@@ -3,7 +3,7 @@
 import pytest
 
 from eos_client.observe import OutcomeResolved, ProducerRebuilt, TransactionAborted, TransactionCommitted
-from tests.kafka.loop_support import COOPERATIVE, EAGER, KIP_848
+from tests.kafka.loop_support import PROTOCOLS
 from tests.recovery.cluster_support import Coordinators, SpreadJob
 from tests.support.interception import Intercepted
 from tests.support.waiting import wait_for
@@ -186,7 +186,7 @@ def test_goes_on_by_itself_while_every_broker_is_restarted_in_turn(cluster, coor
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("protocol", [KIP_848, COOPERATIVE, EAGER], ids=["kip848", "cooperative", "eager"])
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
 @pytest.mark.parametrize("pinned", [True, False], ids=["pinned", "generated"])
 @pytest.mark.parametrize("kind", ["transactions", "group"])
 def test_goes_on_after_many_deaths_of_coordinators(kind, pinned, protocol, cluster, coordinators):

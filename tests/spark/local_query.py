@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from pyspark.sql import DataFrame, SparkSession
@@ -23,6 +23,7 @@ from eos_client.testing.spark_connector import connector_jars
 from tests.spark.rig import warm_daemon
 from tests.spark.rig.class_archive import archive_classes, java_options
 from tests.spark.spark_log import SparkLog
+from tests.support.reading import read_to_the_end, reader
 from tests.verification.topics import ends
 
 WAIT_S = 60.0
@@ -149,31 +150,10 @@ class LocalQuery:
 
     def read(self, topic: str | None = None) -> list[Message]:
         """Every committed record of a topic, partition by partition in order."""
-        name = topic or self.topic
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.servers,
-                "group.id": f"reader-{self.mark}",
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 50,
-            }
-        )
-        try:
-            # A commit is answered before its markers are written: a partition may seem to end before its records.
-            unread = ends(self.servers, name, len(consumer.list_topics(name, WAIT_S).topics[name].partitions))
-            consumer.assign([TopicPartition(name, p, OFFSET_BEGINNING) for p in unread])
-            found: list[Message] = []
-            while unread:
-                message = consumer.poll(WAIT_S)
-                assert message is not None, f"the broker does not answer, or transactions are open: {unread}"
-                error, partition, offset = message.error(), message.partition() or 0, message.offset() or 0
-                if error is None:
-                    found.append(message)
-                elif error.code() == KafkaError._PARTITION_EOF and offset >= unread.get(partition, 0):
-                    unread.pop(partition, None)
-            return found
-        finally:
-            consumer.close()
+        name, consumer = topic or self.topic, reader(self.servers)
+        partitions = len(consumer.list_topics(name, WAIT_S).topics[name].partitions)
+        until = ends(self.servers, name, partitions)
+        return list(read_to_the_end(consumer, name, partitions, ends=until, limit_s=WAIT_S))
 
     def values(self, topic: str | None = None) -> Counter[str]:
         return Counter((message.value() or b"").decode() for message in self.read(topic))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.support.reading import read_to_the_end, reader
 from tests.support.waiting import wait_for
 from tests.verification.answers import ANSWER_TIMEOUT_S, settled
 from tests.verification.brokers import RunningBroker
@@ -18,7 +20,6 @@ from tests.verification.protocols import TRANSACTION_TIMEOUT_MS
 from tests.verification.segments import Fates, fates
 
 FLUSH_TIMEOUT_S = 60.0
-READ_BACK_TIMEOUT_S = 120.0
 LOAD_TICK_S = 0.01
 
 
@@ -108,26 +109,11 @@ class Loader:
             self._producer.poll(0)
 
 
-def _reader(bootstrap: str, isolation: str) -> Consumer:
-    return Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "verification-reader",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "isolation.level": isolation,
-            "fetch.wait.max.ms": 50,
-            "fetch.queue.backoff.ms": 10,
-        }
-    )
-
-
 class Watcher:
     """Reads the output with read_committed while the run goes on, and remembers all it ever saw."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
-        self._consumer = _reader(bootstrap, "read_committed")
+        self._consumer = reader(bootstrap)
         self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
@@ -146,38 +132,22 @@ class Watcher:
         while not self._stopping.is_set():
             for message in self._consumer.consume(2000, 0.2):
                 if message.error() is None:
-                    self.seen.append(_stored(message))
+                    self.seen.append(stored(message))
 
 
-def _stored(message: object) -> Stored:
-    return Stored(message.partition(), message.offset(), message.value() or b"")  # type: ignore[attr-defined]
+def stored(message: Any) -> Stored:
+    """What the checker looks at."""
+    return Stored(message.partition(), message.offset(), message.value() or b"")
 
 
 def read_all(bootstrap: str, topic: str, partitions: int, *, isolation: str = "read_committed") -> list[Stored]:
     """The whole topic by a fresh reader, to the end of each partition (read_committed: to the last stable offset)."""
-    consumer = _reader(bootstrap, isolation)
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-    unfinished = set(range(partitions))
-    found: list[Stored] = []
-    deadline_s = time.monotonic() + READ_BACK_TIMEOUT_S
-    while unfinished:
-        if time.monotonic() > deadline_s:
-            raise TimeoutError(f"{topic}: end of partitions {unfinished} not reached in {READ_BACK_TIMEOUT_S} s")
-        for message in consumer.consume(10_000, 0.2):
-            error = message.error()
-            if error is None:
-                found.append(_stored(message))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                unfinished.discard(message.partition())
-            else:
-                raise KafkaException(error)
-    consumer.close()
-    return found
+    return [stored(message) for message in read_to_the_end(reader(bootstrap, isolation), topic, partitions)]
 
 
 def ends(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
     """The end offset of every partition."""
-    consumer = _reader(bootstrap, "read_uncommitted")
+    consumer = reader(bootstrap, "read_uncommitted")
     try:
         return dict(enumerate(watermarks(consumer, topic, partitions)))
     finally:
@@ -197,7 +167,7 @@ def open_partitions(bootstrap: str, topic: str, partitions: int) -> list[int]:
     """Partitions whose last stable offset lies before their end: a transaction is open there."""
     found = {}
     for isolation in ("read_committed", "read_uncommitted"):
-        consumer = _reader(bootstrap, isolation)
+        consumer = reader(bootstrap, isolation)
         found[isolation] = watermarks(consumer, topic, partitions)
         consumer.close()
     both = zip(found["read_committed"], found["read_uncommitted"], strict=True)
