@@ -8,7 +8,6 @@ import os
 import select
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -219,7 +218,7 @@ class Stage:
         wait_for(done, "the copying to be done", one_transaction, *beside)
 
 
-class Member:
+class FreezableProgram:
     """A program in a process of its own, which can be frozen; it says JSON lines and goes on when told to.
 
     The program finds the stage's settings in `SETTINGS` and may call `say(value)` and `await_go()`.
@@ -277,16 +276,14 @@ def await_go():
 
 def settle(stage: Stage, producer: EosProducer, consumer: EosConsumer) -> None:
     """End the open transaction: go on with it until the gate lets it through."""
-    outcome = Outcome.SKIPPED
-    deadline_s = time.monotonic() + WAIT_S
-    while outcome is Outcome.SKIPPED:
-        assert time.monotonic() < deadline_s, "the gate stays closed"
+
+    def has_ended() -> bool:
         with producer.transaction(consumer) as txn:
             pass
         assert txn.outcome is not None
-        outcome = txn.outcome
-        if outcome is Outcome.SKIPPED:
-            consumer.member.fetching.wait_while_paused(0.05)
+        return txn.outcome is not Outcome.SKIPPED
+
+    wait_for(has_ended, "the gate to open", lambda: consumer.member.fetching.wait_while_paused(0.05))
 
 
 PATIENT = GateSettings(hold_limit_s=WAIT_S)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kafka.kafka_support import Member
+from tests.kafka.kafka_support import FreezableProgram
 
 EACH = 3_000
 ROUNDS = 6
@@ -71,7 +71,7 @@ await_go()
 @pytest.mark.parametrize("which", ["c", "p", "b"], ids=["consumer", "producer", "both"])
 def test_a_handler_that_closes_clients_is_refused_inside_their_calls(stage, which):
     stage.load(EACH)
-    member = Member(stage, CLOSING.replace('SETTINGS["rounds"]', repr(which * ROUNDS)))
+    member = FreezableProgram(stage, CLOSING.replace('SETTINGS["rounds"]', repr(which * ROUNDS)))
     told, refused = member.said()
     member.go()
     assert member.process.wait(30) == 0

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from eos_client.core.model import UNJOINED
-from tests.kafka.kafka_support import SESSION_S, SHORT_SESSION_S, Member
+from tests.kafka.kafka_support import SESSION_S, SHORT_SESSION_S, FreezableProgram
 from tests.support.interception import intercepting
 from tests.support.stderr_file import stderr_in
 from tests.support.waiting import wait_for
@@ -158,7 +158,7 @@ say("closed")
 
 @pytest.mark.parametrize("any_stage", [GroupProtocol.COOPERATIVE, GroupProtocol.EAGER], indirect=True)
 def test_a_static_member_that_was_replaced_leaves_its_successor_alone(any_stage):
-    with Member(any_stage, FROZEN) as frozen:
+    with FreezableProgram(any_stage, FROZEN) as frozen:
         assert frozen.said() == "assigned"
         frozen.signal(signal.SIGSTOP)
         wait_for(lambda: not any_stage.members(), "the session to end")

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from eos_client.core.commit_gate import GatePolicy, GateSettings
-from tests.kafka.kafka_support import Member, Stage
+from tests.kafka.kafka_support import FreezableProgram, Stage
 from tests.support.waiting import wait_for
 from tests.verification.conclusive import conclusive
 from tests.verification.protocols import GroupProtocol
@@ -30,14 +30,14 @@ def test_a_follower_that_is_assigned_again_in_the_generation_of_its_revocation_c
     def story(broker):
         with (
             Stage(broker.bootstrap_servers, GroupProtocol.EAGER, session_s=45.0) as stage,
-            Member(stage, POLLS) as leader,
+            FreezableProgram(stage, POLLS) as leader,
         ):
             assert (leader.said(), leader.said()) == ("subscribed", "assigned")
             producer, follower = stage.producer(), stage.subscribed(gate=GATE)
             wait_for(follower.assignment, "the follower's partition", lambda: follower.poll(0.05))
             owned, generation = follower.assignment(), follower.member.snapshot().generation
             leader.signal(signal.SIGSTOP)
-            with Member(stage, POLLS) as newcomer:
+            with FreezableProgram(stage, POLLS) as newcomer:
                 assert newcomer.said() == "subscribed"
                 wait_for(lambda: stage.named("partitions_revoked"), "the revocation", lambda: follower.poll(0.05))
                 broker.kill()

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from tests.kafka.kafka_support import PROTOCOLS, SHORT_SESSION_S, Member, Stage
+from tests.kafka.kafka_support import PROTOCOLS, SHORT_SESSION_S, FreezableProgram, Stage
 from tests.support.waiting import wait_for
 
 PROLOGUE = """
@@ -70,7 +70,7 @@ def test_a_frozen_member_that_is_assigned_again_inside_its_block_aborts_too(stag
 
 def is_overtaken_by_an_heir(stage, program):
     written = stage.load(5)
-    with Member(stage, program) as frozen:
+    with FreezableProgram(stage, program) as frozen:
         assert frozen.said() == "stalling"
         frozen.signal(signal.SIGSTOP)
         producer = stage.producer()
@@ -91,7 +91,7 @@ def test_a_member_back_before_its_loss_was_served_cannot_commit_what_the_group_g
     """The metadata is that of the new membership already, the records are those of the old one."""
     stage = any_stage
     written = stage.load(5)
-    with Member(stage, STALLS_IN_ITS_BLOCK) as frozen:
+    with FreezableProgram(stage, STALLS_IN_ITS_BLOCK) as frozen:
         assert frozen.said() == "stalling"
         frozen.signal(signal.SIGSTOP)
         wait_for(lambda: not stage.members(), "the session to end")
@@ -109,7 +109,7 @@ def test_the_survivor_of_a_killed_member_writes_its_records_once(stage):
     written = stage.load(5)
     producer, survivor = stage.producer(), stage.subscribed()
     wait_for(lambda: stage.assigned(survivor) == {0, 1}, "all partitions", lambda: survivor.poll(0))
-    with Member(stage, STALLS_IN_ITS_BLOCK.replace("count < 10", "count < 5")) as killed:
+    with FreezableProgram(stage, STALLS_IN_ITS_BLOCK.replace("count < 10", "count < 5")) as killed:
         stage.copy_until(producer, survivor, lambda: len(stage.assigned(survivor)) == 1)
         written += stage.load(5, start=5)
         assert killed.said() == "stalling"

@@ -3,7 +3,7 @@
 import signal
 from functools import partial
 
-from tests.kafka.kafka_support import Member, Stage
+from tests.kafka.kafka_support import FreezableProgram, Stage
 from tests.support.waiting import wait_for
 from tests.verification.protocols import GroupProtocol
 
@@ -30,7 +30,7 @@ def owned(stage):
 
 def struck_between_the_rounds(stage):
     """A static member's second process and a newcomer, once neither expects anything more of the group."""
-    with Member(stage, DIES_IN_ITS_REVOKE_CALLBACK) as first:
+    with FreezableProgram(stage, DIES_IN_ITS_REVOKE_CALLBACK) as first:
         assert first.said() == "assigned"
         newcomer = stage.raw_consumer()
         assert first.said() == "revoking"

@@ -7,7 +7,7 @@ import sys
 import pytest
 from confluent_kafka import Consumer
 
-from tests.kafka.kafka_support import Member
+from tests.kafka.kafka_support import FreezableProgram
 
 CALLS = {
     "assign": "[]",
@@ -72,7 +72,10 @@ except Exception as error:
     # The polling thread becomes the owner: nobody else has polled in this process before.
     program = PROGRAM + f"{calls}\nsay('done')"
     found = {}
-    with Member(stage, program) as member, contextlib.suppress(AssertionError):  # a hanging member says no more
+    with (
+        FreezableProgram(stage, program) as member,
+        contextlib.suppress(AssertionError),
+    ):  # a hanging member says no more
         while (said := member.said()) != "done":
             name, error, took_s = said
             found[name] = error
@@ -82,7 +85,7 @@ except Exception as error:
 
 def test_the_error_names_the_call_the_threads_and_the_way_out(stage):
     program = PROGRAM + ("try:\n    consumer.position([])\nexcept WrongThreadError as error:\n    say(str(error))\n")
-    with Member(stage, program) as member:
+    with FreezableProgram(stage, program) as member:
         message = member.said()
     for part in ("position()", "'MainThread'", "'poller'", "queue"):
         assert part in message
@@ -130,6 +133,6 @@ producer.produce(SETTINGS["sink"], b"handed over")
 producer.commit_transaction(20)
 say("committed")
 """
-    with Member(stage, program) as member:
+    with FreezableProgram(stage, program) as member:
         assert [member.said() for _ in range(5)] == ["refused"] * 4 + ["committed"]
     assert stage.outputs() == ["handed over"]
