@@ -21,9 +21,8 @@ from confluent_kafka.admin._resource import ResourceType
 from eos_client import EosConsumer, EosProducer, Outcome
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
-from eos_client.observe import Event
+from tests.support.block_stage import BlockStage
 from tests.support.client_settings import dotted
-from tests.support.interception import close_the_gate
 from tests.support.waiting import WAIT_S, wait_for
 from tests.verification.answers import settled
 from tests.verification.leaving import leave
@@ -48,7 +47,7 @@ def values(messages: Iterable[Any]) -> list[str]:
     return [m.value().decode() for m in messages if m.error() is None]
 
 
-class Stage:
+class Stage(BlockStage):
     """Source and sink with one group on a broker; closes every client that it made."""
 
     def __init__(
@@ -67,7 +66,7 @@ class Stage:
         self.session_s = session_s
         self.heartbeat_s = heartbeat_s
         self.source, self.sink, self.group = f"source-{name}", f"sink-{name}", f"group-{name}"
-        self.events: list[Event] = []
+        super().__init__()
         self._closing = contextlib.ExitStack()
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
         self._loader = Producer(loader_settings(bootstrap) | {"linger.ms": 0})
@@ -111,11 +110,6 @@ class Stage:
         made = EosConsumer(self.consumer_settings(**more), gate=gate, factory=factory, hook=hook or self.events.append)
         self._closing.callback(self._close_consumer, made)
         return made
-
-    def subscribed(self, *, gate: Any = None, callbacks: dict[str, Any] | None = None, **more: Any) -> EosConsumer:
-        consumer = self.consumer(gate=gate, **more)
-        consumer.subscribe([self.source], **(callbacks or {}))
-        return consumer
 
     def raw_consumer(self, topic: str | None = None, **more: Any) -> Consumer:
         """Another member of the group, subscribed to the source or to `topic`."""
@@ -183,10 +177,6 @@ class Stage:
     def ends(self) -> dict[int, int]:
         return ends(self.bootstrap, self.source, self.partitions)
 
-    def named(self, name: str) -> list[Any]:
-        """The events of that name, so far."""
-        return [event for event in self.events if event.name == name]
-
     def members(self) -> list[Any]:
         """The members of the group as its coordinator knows them."""
         described = settled(lambda: self.admin.describe_consumer_groups([self.group])[self.group].result(WAIT_S))
@@ -194,28 +184,6 @@ class Stage:
 
     def assigned(self, consumer: Any) -> set[int]:
         return {p.partition for p in consumer.assignment()}
-
-    def collect(self, consumer: Any, count: int) -> list[Any]:
-        """Consume until `count` records have come."""
-        got: list[Any] = []
-        wait_for(
-            lambda: len(got) >= count,
-            f"{count} records, got {values(got)}",
-            lambda: got.extend(m for m in consumer.consume(count - len(got), 0.2) if m.error() is None),
-        )
-        return got
-
-    def copy_until(
-        self, producer: EosProducer, consumer: EosConsumer, done: Callable[[], Any], *beside: Callable[[], Any]
-    ) -> None:
-        """Copy source to sink, transaction by transaction, until `done`; `beside` runs between them."""
-
-        def one_transaction() -> None:
-            with producer.transaction(consumer) as txn:
-                for message in consumer.consume(100, 0.1):
-                    txn.produce(self.sink, message.value())
-
-        wait_for(done, "the copying to be done", one_transaction, *beside)
 
 
 class FreezableProgram:
@@ -288,12 +256,3 @@ def settle(stage: Stage, producer: EosProducer, consumer: EosConsumer) -> None:
 
 PATIENT = GateSettings(hold_limit_s=WAIT_S)
 """A gate that holds a transaction for as long as a rebalance may take on a busy machine."""
-
-
-def copy_and_hold(stage: Stage, producer: EosProducer, consumer: EosConsumer, count: int) -> None:
-    """Copy `count` records in a block whose transaction the closed gate keeps open: all of it is processed."""
-    with producer.transaction(consumer) as txn:
-        for message in stage.collect(consumer, count):
-            txn.produce(stage.sink, message.value())
-        close_the_gate(consumer)
-    assert txn.outcome is Outcome.SKIPPED

@@ -7,16 +7,15 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
-from tests.kafka.kafka_support import PATIENT, PROTOCOLS, Stage, copy_and_hold, values
+from tests.kafka.kafka_support import PATIENT, values
 from tests.support.waiting import wait_for
 
 NUMBER = 300
 
 
-@pytest.fixture(params=PROTOCOLS, ids=lambda protocol: protocol.value)
-def stage(kafka_broker, request):
-    with Stage(kafka_broker.bootstrap_servers, request.param) as made:
-        yield made
+@pytest.fixture
+def stage(any_stage):
+    return any_stage
 
 
 class OwnTroubleError(Exception):
@@ -60,7 +59,7 @@ def test_ours_come_before_on_assign_and_around_on_revoke(stage):
         stage.subscribed(hook=hook, gate=PATIENT, callbacks=callbacks),
         stage.patient_producer(),
     )
-    copy_and_hold(stage, producer, consumer, 4)
+    stage.hold(producer, consumer, 4)
     producer._session._steps._hook = hook
     newcomer = stage.raw_consumer()
     wait_for(

@@ -8,7 +8,7 @@ from confluent_kafka import TopicPartition
 from eos_client import Outcome
 from eos_client.core.model import InputPartition
 from eos_client.errors import ClusterUnfitError
-from tests.kafka.kafka_support import PATIENT, PROTOCOLS, Stage, copy_and_hold, settle, values
+from tests.kafka.kafka_support import PATIENT, PROTOCOLS, Stage, settle, values
 from tests.support.waiting import wait_for
 from tests.verification.protocols import GroupProtocol
 
@@ -40,7 +40,7 @@ def test_a_joining_member_finds_outputs_and_offsets_of_its_partitions_committed(
 
     consumer = stage.subscribed(hook=after_ours, gate=PATIENT)
     newcomers = []
-    copy_and_hold(stage, producer, consumer, 20)
+    stage.hold(producer, consumer, 20)
     newcomer = stage.raw_consumer()
     with producer.transaction(consumer) as txn:
         wait_for(
@@ -108,7 +108,7 @@ def test_a_misspelt_topic_ends_a_block_with_an_error_and_is_no_record(kafka_brok
 def test_the_partitions_that_stay_go_on_after_a_commit_inside_revoke(stage):
     written = stage.load(5)
     producer, consumer = stage.patient_producer(), stage.subscribed(gate=PATIENT)
-    copy_and_hold(stage, producer, consumer, 20)
+    stage.hold(producer, consumer, 20)
     newcomer = stage.raw_consumer()
     theirs, ours = [], []
 
@@ -158,7 +158,7 @@ def test_closing_the_consumer_commits_the_held_transaction_on_the_way_out(stage)
     written = stage.load(5)
     producer = stage.patient_producer()
     with stage.subscribed(gate=PATIENT) as consumer:
-        copy_and_hold(stage, producer, consumer, 20)
+        stage.hold(producer, consumer, 20)
     assert sorted(stage.outputs()) == sorted(written)
     assert stage.committed() == dict.fromkeys(range(4), 5)
 
@@ -166,7 +166,7 @@ def test_closing_the_consumer_commits_the_held_transaction_on_the_way_out(stage)
 def test_unsubscribing_commits_what_was_processed(stage):
     written = stage.load(5)
     producer, consumer = stage.patient_producer(), stage.subscribed(gate=PATIENT)
-    copy_and_hold(stage, producer, consumer, 20)
+    stage.hold(producer, consumer, 20)
     consumer.unsubscribe()
     wait_for(lambda: stage.named("partitions_revoked"), "the revocation", lambda: consumer.poll(0.05))
     assert sorted(stage.outputs()) == sorted(written)

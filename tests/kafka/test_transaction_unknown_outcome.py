@@ -5,7 +5,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eos_client import Outcome
 from eos_client.errors import UnknownOutcomeError
-from tests.kafka.kafka_support import PATIENT, copy_and_hold, values
+from tests.kafka.kafka_support import PATIENT, values
 from tests.support.interception import intercepting
 from tests.support.waiting import WAIT_S, wait_for
 
@@ -67,7 +67,7 @@ def test_an_unanswered_commit_inside_revoke_leaves_every_record_written_once(sta
     written = stage.load(5)
     producer, consumer = stage.patient_producer(factory=unanswered.factory), stage.subscribed(gate=PATIENT)
     second_producer = stage.producer()
-    copy_and_hold(stage, producer, consumer, 10)
+    stage.hold(producer, consumer, 10)
     unanswered.next_is(sent=sent)
     second = stage.subscribed(hook=lambda event: None)
     wait_for(

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
-from eos_client import EosConsumer, EosProducer, Outcome
-from eos_client.clients.transaction_block import Transaction
+from eos_client import EosConsumer, EosProducer
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
-from eos_client.observe import Event
 from eos_client.testing.simulated_cluster import SimulatedCluster
 from eos_client.testing.simulation.model import PartitionKey
 from eos_client.testing.simulation.settings import BrokerSettings
-from tests.support.interception import close_the_gate
+from tests.support.block_stage import BlockStage
 from tests.support.protocols import CONSUMER, settings_of
-from tests.support.waiting import wait_for
 
 SOURCE, SINK, GROUP = "orders", "invoices", "billing"
 WAIT_S = 60.0
@@ -24,8 +20,12 @@ QUIET = logging.getLogger("blocks")
 QUIET.disabled = True
 
 
-class SimulatedStage:
+class SimulatedStage(BlockStage):
     """A cluster with two input partitions, one consumer, one producer, and every event that they told."""
+
+    source, sink = SOURCE, SINK
+    wait_s = WAIT_S
+    fetch_s = 0.2
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class SimulatedStage:
         settings: BrokerSettings | None = None,
     ) -> None:
         self.cluster = SimulatedCluster(seed=11, request_timeout_s=request_timeout_s, settings=settings)
+        super().__init__(self.cluster.clock)
         self.cluster.create_topic(SOURCE, partitions)
         self.cluster.create_topic(SINK)
         self.protocol = protocol
         self.partitions = partitions
         self.written = 0
-        self.events: list[Event] = []
         self.load(records)
 
     def load(self, count: int) -> None:
@@ -69,11 +69,6 @@ class SimulatedStage:
             hook=hook or self.events.append,
         )
 
-    def subscribed(self, *, callbacks: dict[str, Any] | None = None, **settings: Any) -> EosConsumer:
-        made = self.consumer(**settings)
-        made.subscribe([SOURCE], **(callbacks or {}))
-        return made
-
     def producer(
         self,
         *,
@@ -97,16 +92,6 @@ class SimulatedStage:
         made.init_transactions()
         return made
 
-    def collect(self, consumer: EosConsumer, count: int) -> list[Any]:
-        """Consume until ``count`` records have come."""
-        got: list[Any] = []
-        self.wait_for(lambda: len(got) >= count, lambda: got.extend(consumer.consume(count - len(got), 0.2)))
-        return got
-
-    def wait_for(self, done: Callable[[], Any], turn: Callable[[], Any]) -> None:
-        """Take turns until ``done``; fails after a minute of simulated time."""
-        wait_for(done, "it did not happen in simulated time", turn, timeout_s=WAIT_S, clock=self.cluster.clock)
-
     def read_in_blocks(self, producer: EosProducer, consumer: EosConsumer) -> None:
         """Enter block after block and read in each, until one raises; fails after a minute of simulated time."""
 
@@ -128,22 +113,8 @@ class SimulatedStage:
 
     def copy_the_rest(self, producer: EosProducer, consumer: EosConsumer) -> None:
         """Copy block by block until every record's offset is committed."""
-
-        def one_block() -> None:
-            with producer.transaction(consumer) as txn:
-                for message in consumer.consume(100, 0.2):
-                    txn.produce(SINK, message.value())
-
-        self.wait_for(lambda: sum(self.cluster.committed(GROUP).values()) == self.partitions * self.written, one_block)
-
-    def hold(self, producer: EosProducer, consumer: EosConsumer, count: int = 4) -> Transaction:
-        """Copy ``count`` records in a block whose transaction the closed gate keeps open: all of it is processed."""
-        with producer.transaction(consumer) as txn:
-            for record in self.collect(consumer, count):
-                txn.produce(SINK, record.value())
-            close_the_gate(consumer)
-        assert txn.outcome is Outcome.SKIPPED
-        return txn
+        everything = self.partitions * self.written
+        self.copy_until(producer, consumer, lambda: sum(self.cluster.committed(GROUP).values()) == everything)
 
     def committed(self, partition: int = 0) -> int | None:
         """The group's offset of a partition, None without one."""
@@ -158,7 +129,3 @@ class SimulatedStage:
     def outputs(self) -> list[Any]:
         """What a read_committed reader sees of the sink, sorted."""
         return sorted(self.cluster.values(SINK))
-
-    def named(self, name: str) -> list[Any]:
-        """The events of that name, so far."""
-        return [event for event in self.events if event.name == name]

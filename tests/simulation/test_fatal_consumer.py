@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from confluent_kafka import KafkaError
 
@@ -85,9 +87,16 @@ def test_a_fatal_event_is_kept_by_a_rewind(stage, refused):
     block_that_raises(stage, producer, consumer)
 
 
+def event_of(stage, consumer):
+    """What it is handed first."""
+    got: list[Any] = []
+    stage.wait_for(lambda: got, lambda: got.extend(consumer.consume(1, 0.2)))
+    return got
+
+
 def test_plain_use_gets_the_event_as_confluent_kafka_hands_it_out_and_then_the_error(stage, refused):
     consumer = refused()
-    got = stage.collect(consumer, 1)
+    got = event_of(stage, consumer)
     assert [(m.error().code(), m.error().fatal()) for m in got] == [(KafkaError._FATAL, False)]
     for _ in range(2):
         with pytest.raises(FatalClientError, match=GIVEN_UP):
@@ -118,7 +127,7 @@ def test_a_classic_member_whose_id_was_taken_over_ends_with_the_fatal_error(prot
 
 def test_a_commit_of_a_fatally_failed_client_raises_its_fatal_error(stage, refused):
     consumer = refused()
-    stage.collect(consumer, 1)
+    event_of(stage, consumer)
     with pytest.raises(FatalClientError, match=GIVEN_UP):
         consumer._plain.send({}, asynchronous=False)
 
