@@ -35,7 +35,6 @@ from eos_client.integration.spark.rows import (
     KEY,
     SLOT_FUNCTION_VERSION,
     project_columns,
-    projected_columns,
     repartition_by_slot,
 )
 from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
@@ -229,7 +228,7 @@ class DriverRun:
             # The application went on after an error: read the ledger as a restarted query would.
             self._take_over(batch_id)
         clock.lap("gate")
-        rows = project_columns(frame, self.settings.order_by)
+        rows, columns = project_columns(frame, self.settings.order_by)
         if self._stage is not None:
             rows = self._stage.stable(rows, batch_id)
         clock.lap("rows")
@@ -244,7 +243,7 @@ class DriverRun:
             self._on_step,
         )
         with own_job(frame, self.query, self._row_bytes):
-            statuses = self._written(rows, projected_columns(frame, self.settings.order_by), task)
+            statuses = self._written(rows, columns, task)
         clock.lap("job")
         self._announce("job_done", batch_id)
         self._lease.require_membership(batch_id)

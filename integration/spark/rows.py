@@ -38,13 +38,15 @@ SLOT_FUNCTION_VERSION = 1
 """1: ``crc32(key, else value, else empty) mod slots``; librdkafka's own partitioner hashes keys with crc32 too."""
 
 
-def project_columns(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
+def project_columns(frame: DataFrame, order_by: Sequence[str]) -> tuple[DataFrame, list[str]]:
     """Return the columns that the sink needs, in their types, with a hash of each row and what it is ordered by.
+
+    Beside them, the names of those that the tasks get.
 
     Raises FrameSchemaError, naming the column, its type and the types that will do.
     """
     types = {f.name: f.dataType for f in frame.schema.fields}
-    matched = matched_columns(frame, order_by)
+    matched = _matched_columns(frame, order_by)
     for name in order_by:
         if not _is_orderable(found := types[matched[name]]):
             raise FrameSchemaError(
@@ -53,17 +55,12 @@ def project_columns(frame: DataFrame, order_by: Sequence[str]) -> DataFrame:
             )
     columns = {name: _cast(matched[name], name, types[matched[name]]) for name in SINK_COLUMNS if name in matched}
     # As text, because each call on a Column is a round trip to the JVM, and this is done for every batch.
-    return frame.selectExpr(
+    projected = frame.selectExpr(
         *(f"{cast} as {name}" for name, cast in columns.items()),
         f"{_fingerprint(columns)} as {FINGERPRINT}",
         *(f"{_quoted(name)} as {_ORDER}{at}" for at, name in enumerate(order_by)),
     )
-
-
-def projected_columns(frame: DataFrame, order_by: Sequence[str]) -> list[str]:
-    """Return the columns that the tasks get of ``frame``."""
-    matched = matched_columns(frame, order_by)
-    return [*(name for name in SINK_COLUMNS if name in matched), FINGERPRINT]
+    return projected, [*columns, FINGERPRINT]
 
 
 def repartition_by_slot(frame: DataFrame, slots: int, *, keyed: bool, ordered_by: int = 0) -> DataFrame:
@@ -112,7 +109,7 @@ def _quoted(name: str) -> str:
 # -- which column is which, by the rules by which Spark matches names ------------------------------------------------
 
 
-def matched_columns(frame: DataFrame, order_by: Sequence[str]) -> Mapping[str, str]:
+def _matched_columns(frame: DataFrame, order_by: Sequence[str]) -> Mapping[str, str]:
     """Return the frame's own name of each column that it has of the sink's and of ``order_by``.
 
     Raises FrameSchemaError for a missing ``value`` or ``order_by`` column, for two columns that stand for one, and for

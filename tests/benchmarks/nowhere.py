@@ -24,7 +24,7 @@ class Nowhere:
     def __call__(self, batch: DataFrame, _: int) -> None:
         rows = batch
         if self.last != MADE:
-            rows = repartition_by_slot(project_columns(batch, ()), self.slots, keyed=True)
+            rows = repartition_by_slot(project_columns(batch, ())[0], self.slots, keyed=True)
         if self.last == HANDED:
             rows = rows.mapInArrow(_dropped, "rows int")
         rows.write.format("noop").mode("append").save()

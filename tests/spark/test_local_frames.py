@@ -57,7 +57,8 @@ def test_the_slot_function_is_frozen():
 def test_rows_go_to_the_partition_of_their_slot_whatever_their_order(spark):
     frame = spark.range(200).selectExpr("cast(id % 13 as string) as key", "cast(id as string) as value")
     for partitions in (1, 5):
-        spread = repartition_by_slot(project_columns(frame.repartition(partitions), ()), 4, keyed=True)
+        rows, _ = project_columns(frame.repartition(partitions), ())
+        spread = repartition_by_slot(rows, 4, keyed=True)
         placed = spread.select("key", F.spark_partition_id().alias("at")).distinct().collect()
         assert {(bytes(row.key), row["at"]) for row in placed} == {
             (str(n).encode(), slot_of(str(n).encode(), None, 4)) for n in range(13)
@@ -67,7 +68,8 @@ def test_rows_go_to_the_partition_of_their_slot_whatever_their_order(spark):
 def test_the_fingerprint_tells_a_null_from_its_neighbour(spark):
     rows = [(None, "a"), ("a", None), ("", "a"), ("a", ""), (None, None), ("a", "a")]
     frame = spark.createDataFrame(rows, "key string, value string")
-    found = [row[FINGERPRINT] for row in project_columns(frame, ()).collect()]
+    projected, _ = project_columns(frame, ())
+    found = [row[FINGERPRINT] for row in projected.collect()]
     assert len(set(found)) == len(rows)
 
 
