@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import tenacity
 
-from eos_client.errors import ConfigurationError
+from eos_client.errors import ConfigurationError, shown
 
 _ATTEMPTS_MAX = 100_000
 _SAME_S = 1e-6
@@ -28,16 +28,39 @@ def longest_wait_s(policy: tenacity.Retrying, limit_s: float) -> float | None:
     return first if first == second else None
 
 
-def never_ends(policy: tenacity.Retrying) -> bool:
-    """Whether ``policy`` neither stops nor waits, so that no limit of its waits would end it either."""
-    return longest_wait_s(policy, _SAME_S) == math.inf
+def check_policy(policy: object) -> None:
+    """Refuse what is no policy, one that decides by more than a failure, and one that never ends.
+
+    Raises ConfigurationError.
+    """
+    if not isinstance(policy, tenacity.Retrying):
+        raise ConfigurationError(
+            f"transform_retry={policy!r} is no tenacity.Retrying. Give for example "
+            "tenacity.Retrying(stop=tenacity.stop_after_attempt(3), wait=tenacity.wait_fixed(1))."
+        )
+    if policy.retry_error_callback is not None:
+        raise ConfigurationError(
+            f"transform_retry has retry_error_callback={shown(policy.retry_error_callback)}, but what becomes of a "
+            "record whose attempts are used up is decided by on_error alone. Leave it out; "
+            'on_error="dead_letter" with dead_letter_topic keeps such records.'
+        )
+    if _asks_for_results(policy.retry):
+        raise ConfigurationError(
+            "transform_retry decides by what the transform returned, but only failures are repeated. Raise an "
+            "exception in the transform instead, and name its class by tenacity.retry_if_exception_type."
+        )
+    if longest_wait_s(policy, _SAME_S) == math.inf:  # no limit of its waits would end it
+        raise ConfigurationError(
+            "transform_retry never stops and does not wait: it would call the transform for one record for ever. "
+            "Give it a stop, for example stop=tenacity.stop_after_attempt(3)."
+        )
 
 
-def asks_for_results(retry: object) -> bool:
+def _asks_for_results(retry: object) -> bool:
     """Whether ``retry``, or a part of it, decides by what was returned."""
     parts: tuple[object, ...] = getattr(retry, "retries", ())  # of retry_any and retry_all
     return isinstance(retry, (tenacity.retry_if_result, tenacity.retry_if_not_result)) or any(
-        map(asks_for_results, parts)
+        map(_asks_for_results, parts)
     )
 
 

@@ -21,10 +21,11 @@ from typing import Any, TypeVar
 
 import typer
 
-from eos_client import config, errors, observe
+from eos_client import errors, observe
 from eos_client.cli import app as command_line
 from eos_client.cli.exit_codes import ExitCode
 from eos_client.cli.failures import exit_code_of
+from eos_client.config import client_settings, loop_config
 from eos_client.confluent.ledger.slot_producer import SLOT_DEFAULTS
 from eos_client.core.commit_gate import RULES
 from scripts.rebalance_drawing import drawing, drawing_by_hand
@@ -142,8 +143,8 @@ def _first_sentence(value: object) -> str:
 def _loop_settings() -> str:
     (tree,) = (
         node
-        for node in ast.parse(inspect.getsource(config)).body
-        if isinstance(node, ast.ClassDef) and node.name == config.EosConfig.__name__
+        for node in ast.parse(inspect.getsource(loop_config)).body
+        if isinstance(node, ast.ClassDef) and node.name == loop_config.EosConfig.__name__
     )
     meanings = {
         field.target.id: ast.literal_eval(text.value)
@@ -151,7 +152,7 @@ def _loop_settings() -> str:
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
     }
-    rows = ((f"`{f.name}`", _default(f), one_line(meanings.get(f.name))) for f in fields(config.EosConfig))
+    rows = ((f"`{f.name}`", _default(f), one_line(meanings.get(f.name))) for f in fields(loop_config.EosConfig))
     return table("setting", "default", "meaning", rows=rows)
 
 
@@ -161,7 +162,7 @@ def _default(field: Any) -> str:
     return "needed" if field.default_factory is MISSING else "`{}`"
 
 
-def _defaults(defaults: Mapping[str, config.Default]) -> Callable[[], str]:
+def _defaults(defaults: Mapping[str, client_settings.Default]) -> Callable[[], str]:
     rows = [(f"`{key}`", f"`{str(d.value).lower()}`", d.reason) for key, d in defaults.items()]
     return lambda: table("setting", "default", "why", rows=rows)
 
@@ -169,7 +170,7 @@ def _defaults(defaults: Mapping[str, config.Default]) -> Callable[[], str]:
 def _refused_settings() -> str:
     rows = (
         (", ".join(f"`{key}={value}`" for value in _spelled(values)), _sentence(reason), _sentence(way_out))
-        for key, values, reason, way_out in config.REFUSED
+        for key, values, reason, way_out in client_settings.REFUSED
     )
     return table("refused", "why", "way out", rows=rows)
 
@@ -310,9 +311,9 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "api": _api,
     "loop-settings": _loop_settings,
     "refused-settings": _refused_settings,
-    "consumer-defaults": _defaults(config.SAFE_CONSUMER),
-    "producer-defaults": _defaults(config.SAFE_PRODUCER),
-    "transaction-defaults": _defaults(config.FAST_TRANSACTIONS),
+    "consumer-defaults": _defaults(client_settings.SAFE_CONSUMER),
+    "producer-defaults": _defaults(client_settings.SAFE_PRODUCER),
+    "transaction-defaults": _defaults(client_settings.FAST_TRANSACTIONS),
     "slot-defaults": _defaults(SLOT_DEFAULTS),
     "events": _events,
     "errors": _errors,

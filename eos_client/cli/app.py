@@ -19,12 +19,13 @@ from eos_client.cli.exit_codes import ExitCode
 from eos_client.cli.failures import exit_code_table, failures_reported
 from eos_client.cli.logs import LogFormat, LogStream, configure_logs
 from eos_client.cli.redrive import RedriveOptions, redrive
-from eos_client.cli.run import OnError, run_loop
+from eos_client.cli.run import run_loop
 from eos_client.cli.settings import ClusterAccess, client_settings, parse_names, parse_settings
 from eos_client.cli.signals import signals_as_interrupt
 from eos_client.cli.topics import create_topics, tail
 from eos_client.cli.transactions import end_transaction, list_transactions
-from eos_client.config import check_addresses
+from eos_client.config import OnError
+from eos_client.config.secret_settings import check_addresses
 from eos_client.integration.probes import EVERY_ADDRESS
 from eos_client.testing.broker_settings import DEFAULT_VERSION
 

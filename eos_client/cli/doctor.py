@@ -23,7 +23,8 @@ from eos_client.cli.doctor_checks import (
 from eos_client.cli.printable import printable
 from eos_client.cli.settings import ClusterAccess
 from eos_client.cli.transactions import survey, transactions_admin
-from eos_client.config import CONSUMER_ONLY, EosConfig
+from eos_client.config import EosConfig
+from eos_client.config.client_settings import CONSUMER_ONLY
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.transactional_ids import LONGEST_TIMEOUT_MS, may_use_transactional_id
 from eos_client.errors import ClusterUnfitError, EosError

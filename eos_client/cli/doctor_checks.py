@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from eos_client.cli.transactions import Survey, abort_command, shown_age
+from eos_client.config.client_settings import group_protocol
 from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDescription, TopicDescription
 from eos_client.core.hanging_transactions import Standing
 
@@ -99,7 +100,7 @@ def check_brokers(facts: Facts) -> Iterator[Finding]:
 def check_version(facts: Facts) -> Iterator[Finding]:
     """Check the brokers' version: with KIP-1251 a retained partition's commit at an older epoch is accepted."""
     newest = next((version for version, key in _VERSION_MARKS if key in facts.broker), None)
-    protocol = facts.config.get("group.protocol", "classic")
+    protocol = group_protocol(facts.config)
     if newest is None:
         text = "older than 4.1, or its settings cannot be read"
         way_out = "brokers 4.1 and newer are tested; 4.3 and newer refuse the fewest commits"
@@ -236,7 +237,7 @@ def check_group(facts: Facts) -> Iterator[Finding]:
         yield Finding(Level.OK, subject, "new: it will be created when its first member joins")
         return
     text = f"{facts.group.state}, {facts.group.protocol} protocol, {facts.group.member_count} members"
-    ours = facts.config.get("group.protocol", "classic")
+    ours = group_protocol(facts.config)
     if facts.group.member_count and facts.group.protocol != ours:
         way_out = f"set group.protocol={facts.group.protocol}, or roll all its members over to {ours}"
         yield Finding(Level.WARN, subject, f"{text}, but this configuration says group.protocol={ours}", way_out)

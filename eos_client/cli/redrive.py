@@ -19,7 +19,8 @@ from eos_client.cli.settings import ClusterAccess
 from eos_client.clients import EosConsumer, EosProducer, Transaction
 from eos_client.clients.dead_letters import can_be_sent_to, error_of, redriven
 from eos_client.clock import MONOTONIC_CLOCK
-from eos_client.config import EosConfig, all_settings
+from eos_client.config import EosConfig
+from eos_client.config.client_settings import all_settings
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import GroupOffsets, read_topic
 from eos_client.confluent.consumer.library_consumer import TopicPartition

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from enum import Enum
 from typing import Any
 
 import structlog
@@ -19,14 +18,6 @@ from eos_client.errors import shown
 from eos_client.integration.probes import ProbeServer
 from eos_client.loop import ExactlyOnceLoop
 from eos_client.observe import Event, LoopStarted, log_event
-
-
-class OnError(Enum):
-    """What becomes of a record that fails, as ``EosConfig.on_error`` has it."""
-
-    STOP = "stop"
-    SKIP = "skip"
-    DEAD_LETTER = "dead_letter"
 
 
 def run_loop(

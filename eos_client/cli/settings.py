@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eos_client.cli.failures import CommandLineError
-from eos_client.config import check_addresses, check_token_settings, is_secret
+from eos_client.config.secret_settings import check_addresses, check_token_settings, is_secret
 from eos_client.errors import ConfigurationError
 
 if sys.version_info >= (3, 11):

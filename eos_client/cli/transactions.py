@@ -14,7 +14,7 @@ from eos_client.cli.logs import LOG_LEVEL_CRITICAL
 from eos_client.cli.printable import escaped, printable, shell_word
 from eos_client.cli.settings import ClusterAccess
 from eos_client.clients import EosProducer
-from eos_client.config import CONSUMER_ONLY
+from eos_client.config.client_settings import CONSUMER_ONLY
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.core.hanging_transactions import KnownTransaction, OpenTransaction, Standing, standing_of
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError

@@ -30,7 +30,7 @@ from eos_client.core.model import InputPartition
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from eos_client.listeners.compose import RebalanceCallback
 from eos_client.observe import ClientReported, Counters, EventHook, LagMeasured, log_event, safe_hook
-from eos_client.ports import Clock, keys_of
+from eos_client.ports import Clock
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -271,8 +271,7 @@ class EosConsumer:
     def unassign(self) -> None:
         """Drop the assignment. Raises TransactionStateError inside a block and while its transaction is held."""
         self.open_work.assigned_by("unassign()")
-        self._library.raw.unassign()
-        self.member.parts.records.drop_records()
+        self.member.unassign()
 
     @owned(alone=True, but_for_callbacks=True)
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
@@ -284,8 +283,7 @@ class EosConsumer:
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Take from the assignment, inside ``on_revoke`` of a cooperative group, or by hand as ``unassign`` does."""
         self.open_work.assigned_by("incremental_unassign()")
-        self._library.raw.incremental_unassign(partitions)
-        self.member.parts.records.drop_of(keys_of(partitions))
+        self.member.incremental_unassign(partitions)
 
     @owned()
     def assignment(self) -> list[TopicPartition]:

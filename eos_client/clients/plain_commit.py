@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from eos_client.clients.gate_attempts import GateAttempts
-from eos_client.config import is_on
+from eos_client.config.client_settings import is_on
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.plain_offsets import Offsets

@@ -9,7 +9,7 @@ from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clients.transaction_block import Transaction
 from eos_client.clock import MONOTONIC_CLOCK
-from eos_client.config import check_ids_in_transactions, check_transaction_timeout
+from eos_client.config.client_settings import check_ids_in_transactions, check_transaction_timeout
 from eos_client.confluent.failures import closed_error, misplaced_call, not_to_be_copied
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import named_arguments

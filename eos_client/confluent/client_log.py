@@ -13,7 +13,7 @@ import logging
 import re
 from typing import Any
 
-from eos_client.config import is_on
+from eos_client.config.client_settings import is_on
 from eos_client.observe import LOGGER
 
 _INFO = 6

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
-from eos_client.config import is_secret
+from eos_client.config.secret_settings import is_secret
 from eos_client.core.error_codes import (
     INSTANCE_ID_TAKEN,
     NOT_AUTHENTICATED,

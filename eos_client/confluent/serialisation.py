@@ -19,7 +19,7 @@ from confluent_kafka.error import (
 )
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from eos_client.config import check_serialiser
+from eos_client.config.client_settings import check_serialiser
 from eos_client.errors import InputUnreadableError, OutputNotSerializedError, text_of
 from eos_client.ports import Deserializer, K_co, OutputRecord, Outputs, Serializer, V_co
 

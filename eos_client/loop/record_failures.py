@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 import tenacity
 
 from eos_client.clients.dead_letters import DEAD_LETTERS, letters_for
-from eos_client.config import EosConfig
+from eos_client.config import EosConfig, OnError
 from eos_client.core.model import InputPartition
 from eos_client.errors import AbortableError, ConfigurationError, TransformError, shown, text_of
 from eos_client.observe import ClientReported, Counters, Event, EventHook, RecordDeadLettered, RecordSkipped
@@ -100,14 +100,14 @@ class FailedRecords:
         is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._config = config
-        self._action = config.on_error
+        self._stops = OnError(config.on_error) is OnError.STOP
         self._dead_letter_topic = config.dead_letter_topic
         self._hook = hook
         self._counters = counters
         self._clock = clock
         self._is_stopping = is_stopping
         self.as_consumed = AsConsumed()
-        self.go_on = config.on_error != "stop" or config.retry_policy is not None
+        self.go_on = not self._stops or config.retry_policy is not None
         self._attempts = 1
         self._known: dict[RecordKey, str] = {}
         self._letters_refused: dict[RecordKey, int] = {}
@@ -122,7 +122,7 @@ class FailedRecords:
 
         Write the first one that the producer accepts. Empty for "skip"; raises TransformError for "stop".
         """
-        if self._action == "stop":
+        if self._stops:
             raise _transform_error(record, error) from error
         topic, partition, offset = key = _key_of(record)
         where: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
@@ -140,7 +140,7 @@ class FailedRecords:
         If ``record`` was handled already, its dead letter was refused, and the next smaller one is tried. Raises
         TransformError for "stop", and when not even the smallest dead letter can be written.
         """
-        if self._action == "stop":
+        if self._stops:
             raise _transform_error(record, error) from error
         key = _key_of(record)
         if key not in self._handled:

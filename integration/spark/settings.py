@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from eos_client.config import CONSUMER_ONLY, PRODUCER_ONLY, check_settings
+from eos_client.config.client_settings import CONSUMER_ONLY, PRODUCER_ONLY, check_settings, group_protocol
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
 
@@ -112,7 +112,7 @@ class SinkSettings:
         for key in _OURS:
             if key in self.config:
                 raise ConfigurationError(f'"{key}" is set by the sink itself. Leave it out of config.')
-        if str(self.config.get("group.protocol", "classic")).lower() != "classic":
+        if group_protocol(self.config) != "classic":
             raise ConfigurationError(
                 '"group.protocol" must be classic for the lease: a KIP-848 group refuses a new driver until the old '
                 "one's session has ended. Leave it out."

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from eos_client.config import (
+from eos_client.config import EosConfig
+from eos_client.config.client_settings import (
     CONSUMER_ONLY,
     PRODUCER_ONLY,
-    EosConfig,
     check_settings,
     safe_consumer_settings,
     safe_producer_settings,

@@ -18,10 +18,10 @@ from hypothesis import example, given
 from hypothesis import settings as run_with
 from hypothesis import strategies as st
 
-from eos_client.config import (
+from eos_client.config import EosConfig
+from eos_client.config.client_settings import (
     CONSUMER_ONLY,
     PRODUCER_ONLY,
-    EosConfig,
     check_ids_in_transactions,
     idempotent_producer_settings,
     safe_consumer_settings,

@@ -8,7 +8,7 @@ def report(statements, covered):
 
 
 def test_a_package_is_two_folders_deep_at_most():
-    files = ["eos_client/config.py", "eos_client/core/model.py", "eos_client/confluent/consumer/fetching.py"]
+    files = ["eos_client/ports.py", "eos_client/core/model.py", "eos_client/confluent/consumer/fetching.py"]
     assert [package_of(file) for file in files] == ["eos_client", "eos_client/core", "eos_client/confluent"]
 
 

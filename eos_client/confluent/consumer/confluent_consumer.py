@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError, KafkaException
 
-from eos_client.config import safe_consumer_settings
+from eos_client.config.client_settings import safe_consumer_settings
 from eos_client.confluent.consumer.fetched_records import Batch, RecordRun, last_good, without
 from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.library_consumer import ConsumerFactory, LibraryConsumer, ResetPolicy, TopicPartition
@@ -305,6 +305,16 @@ class ConfluentConsumer:
         parts.go_on_at(partitions)
         if by_hand:
             parts.fix_starts()
+
+    def unassign(self) -> None:
+        """Drop the assignment; its records that wait to be handed over are dropped with it."""
+        self.library.raw.unassign()
+        self.parts.records.drop_records()
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Take ``partitions`` from the assignment; their records that wait to be handed over are dropped."""
+        self.library.raw.incremental_unassign(partitions)
+        self.parts.records.drop_of(keys_of(partitions))
 
     @owned()
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:

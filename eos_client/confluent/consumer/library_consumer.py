@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from eos_client.config import DiscreetSettings
+from eos_client.config.secret_settings import DiscreetSettings
 from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer import safe_close

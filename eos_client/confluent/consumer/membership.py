@@ -13,6 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.completion import Completion
+from eos_client.config.client_settings import group_protocol
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer, to_kafka
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.safe_close import MEMBERS, in_background, serve_before_close, unsubscribe_when_lost
@@ -47,7 +48,7 @@ class Membership:
         self._ownership = ownership
         self._parts = parts
         self._generations = GenerationReader()
-        self.is_member_epoch = str(library.settings.get("group.protocol", "classic")).lower() == "consumer"
+        self.is_member_epoch = group_protocol(library.settings) == "consumer"
         self.synced_generation: GroupGeneration = UNJOINED
         self._member_id = ""
         self.assigned: Partitions = frozenset()

@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from eos_client.config import PRODUCER_ONLY
+from eos_client.config.client_settings import PRODUCER_ONLY
 from eos_client.confluent.callback_guard import built
 from eos_client.confluent.failures import kafka_error
 from eos_client.confluent.ledger.ledger_topic import MARKER_PARTITION, partition_of_slot

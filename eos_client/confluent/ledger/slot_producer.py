@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from eos_client.config import CONSUMER_ONLY, Default
+from eos_client.config.client_settings import CONSUMER_ONLY, Default
 from eos_client.confluent.failures import kafka_error, of_kafka
 from eos_client.confluent.ledger.ledger_topic import partition_of_slot
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer

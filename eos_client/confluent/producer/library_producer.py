@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from eos_client.config import idempotent_producer_settings, is_on, safe_producer_settings
+from eos_client.config.client_settings import idempotent_producer_settings, is_on, safe_producer_settings
 from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.callback_guard import CallbackGuard, DeferredErrors
 from eos_client.confluent.client_log import ClientLog
