@@ -27,25 +27,11 @@ from eos_client.ports import AsyncBatchTransform, AsyncTransform, ClientLibrary
 
 _CANCELLED = "the task that runs the loop was cancelled"
 _RUN_CLOSED = "the coroutine of run() was closed"
-_EVENT_LOOP_CLOSED = "the event loop of run() was closed"
 _CANCELLED_INSIDE = (
     "a coroutine of the transform was cancelled, or awaited a task that was, but nobody has cancelled the loop. Its "
     "transaction was aborted, and nothing of it is visible: catch CancelledError where the transform awaits what "
     "others may cancel, and start again."
 )
-
-
-class _LoopInThread(ExactlyOnceLoop[Any, Any]):
-    """The loop in its own thread, which ends when the event loop of its transform was closed."""
-
-    event_loop: EventLoopThread
-
-    def _turn(self) -> None:
-        try:
-            super()._turn()
-        finally:
-            if self.event_loop.is_closed:
-                self.stop(_EVENT_LOOP_CLOSED)
 
 
 class AsyncExactlyOnceLoop:
@@ -81,8 +67,7 @@ class AsyncExactlyOnceLoop:
             given["transform"] = ConcurrentTransform(function, event_loop, concurrency_max, read, take)
         else:
             given["transform_batch"] = AwaitedBatch(function, event_loop, read, take)
-        self._loop = _LoopInThread(config, topics, **given, output_topic=output_topic, hook=hook, clients=clients)
-        self._loop.event_loop = event_loop
+        self._loop = ExactlyOnceLoop(config, topics, **given, output_topic=output_topic, hook=hook, clients=clients)
 
     @property
     def counters(self) -> Counters:

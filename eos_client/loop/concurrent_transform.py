@@ -100,14 +100,14 @@ class AwaitedBatch:
         self, transform_batch: AsyncTransform, event_loop: EventLoopThread, read: Reading | None, take: Taking
     ) -> None:
         self._transform_batch = transform_batch
-        self._event_loop = event_loop
+        self.event_loop = event_loop
         self._read = read
         self._take = take
 
     def __call__(self, records: Sequence[Any]) -> list[Output]:
         """Return the outputs of ``records``, or raise what the coroutine raised."""
         given = records if self._read is None else [self._read(record) for record in records]
-        return self._event_loop.wait_for(_outputs_of_call(self._transform_batch, given, None, self._take))
+        return self.event_loop.wait_for(_outputs_of_call(self._transform_batch, given, None, self._take))
 
 
 class ConcurrentTransform:
@@ -129,19 +129,19 @@ class ConcurrentTransform:
         self._transform = transform
         self._read = read
         self._take = take
-        self._event_loop = event_loop
+        self.event_loop = event_loop
         self._concurrency_max = concurrency_max
         self._made: dict[int, list[Output] | Exception] = {}
 
     def prepare(self, records: Sequence[Any]) -> None:
         """Run the coroutines of ``records``, and keep what they make until each of them is asked for."""
-        self._made = self._event_loop.wait_for(self._run_ahead(records))
+        self._made = self.event_loop.wait_for(self._run_ahead(records))
 
     def __call__(self, record: Any) -> list[Output]:
         """Return the outputs of ``record``, or raise what its coroutine raised; the second time it is run again."""
         made = self._made.pop(id(record), None)
         if made is None:
-            return self._event_loop.wait_for(self._outputs_of(record))
+            return self.event_loop.wait_for(self._outputs_of(record))
         if isinstance(made, Exception):
             raise made
         return made
@@ -188,3 +188,8 @@ def _by_key(records: Sequence[Any]) -> list[list[Any]]:
         place = id(record) if key is None else (record.topic(), record.partition(), key)
         groups.setdefault(place, []).append(record)
     return list(groups.values())
+
+
+def event_loop_of(transform: object) -> EventLoopThread | None:
+    """Return the event loop that ``transform`` waits for; None for a plain function."""
+    return transform.event_loop if isinstance(transform, (AwaitedBatch, ConcurrentTransform)) else None

@@ -18,19 +18,22 @@ from eos_client.clients.input_events import InputEvents, RefusedCredentials
 from eos_client.clients.transaction_steps import Ending
 from eos_client.completion import Completion
 from eos_client.config import EosConfig
+from eos_client.config.client_settings import poll_limit_ms
 from eos_client.confluent.admin.preflight import require_output_topics, require_topics
 from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.serialisation import DeserializedTransform, MessageTransform
-from eos_client.core.commit_gate import CommitGate
+from eos_client.core.commit_gate import CommitGate, GatePolicy
 from eos_client.core.loop_health import LoopHealth, LoopVitals, health_of
-from eos_client.core.model import InputPartition, Outcome
-from eos_client.loop.concurrent_transform import ConcurrentTransform
+from eos_client.core.model import Outcome, Partitions
+from eos_client.loop.concurrent_transform import ConcurrentTransform, event_loop_of
 from eos_client.loop.record_failures import FailedRecords, StoppedMeanwhileError
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
 from eos_client.loop.serialised_records import with_serialisers
+from eos_client.loop.shutdown import Shutdown
 from eos_client.loop.stop_signals import StopSignals
-from eos_client.loop.transaction_size import RepeatedAborts, TransactionSize
+from eos_client.loop.transaction_size import RepeatedAborts, Spent, TransactionSize
+from eos_client.loop.transaction_under_way import TransactionUnderWay
 from eos_client.loop.transform_check import one_transform
 from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event, safe_hook
 from eos_client.ports import BatchTransform, ClientLibrary, K_co, V_co
@@ -38,10 +41,7 @@ from eos_client.ports import BatchTransform, ClientLibrary, K_co, V_co
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_STRIDE_MAX = 512
 _CLOSE_MIN_S = 1.0
-_MAX_POLL_DEFAULT_MS = 300_000
-_EVICTIONS_MAX = 3
 
 
 class ExactlyOnceLoop(Generic[K_co, V_co]):
@@ -107,59 +107,36 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         hook: EventHook = log_event,
         clients: ClientLibrary = CONFLUENT_KAFKA,
     ) -> None:
-        given = one_transform(transform, transform_batch)
+        given, takes_batches = one_transform(transform, transform_batch), transform is None
         self.config = config
         self.counters = Counters()
         self._topics = _checked_topics(topics, config.dead_letter_topic)
         self._output_topic = _checked_output_topic(output_topic)
         self._hook = hook = safe_hook(hook)
         self._events = InputEvents(hook, config.group_id, self._topics)
-        self._clock = clients.clock
-        self._consumer = EosConsumer(
-            config.consumer_config(),
-            gate=config.gate_settings(),
-            hook=hook,
-            counters=self.counters,
-            factory=clients.consumer,
-            clock=clients.clock,
-        )
-        self._producer = EosProducer(
-            config.producer_config(),
-            limits=config.producer_limits(),
-            hook=hook,
-            counters=self.counters,
-            shortest_timeout_s=config.open_limit_s,
-            generate_id=True,
-            factory=clients.producer,
-            clock=clients.clock,
-        )
+        self._clock = clock = clients.clock
+        self._shutdown = shutdown = Shutdown(config.shutdown_timeout_s, clock)
+        self._consumer = _consumer(config, clients, hook, self.counters)
+        self._producer = _producer(config, clients, hook, self.counters)
         self._member = self._consumer.member
-        self._credentials = RefusedCredentials(self._member, config.recovery_timeout_s, self._clock)
+        self._credentials = RefusedCredentials(self._member, config.recovery_timeout_s, clock)
         self._adapter = self._producer.adapter
         self._session = self._producer.session(self._consumer)
-        self._failed = FailedRecords(config, hook, self.counters, self._clock, lambda: self._stop_reason is not None)
-        takes_batches = transform is None
+        self._event_loop = event_loop_of(given)
+        self._failed = FailedRecords(config, hook, self.counters, clock, lambda: shutdown.reason is not None)
         self._outputs = RecordOutputs(
             with_serialisers(given, config, output_topic, takes_batches=takes_batches),
             self._failed,
             self._session,
             output_topic,
             takes_batches=takes_batches,
-            concurrent=transform if isinstance(transform, ConcurrentTransform) else None,
+            concurrent=given if isinstance(given, ConcurrentTransform) else None,
         )
+        self._poll_limit_s = poll_limit_ms(self._member.settings) / 1000
         self._size = TransactionSize(config.max_records)
-        self._aborts = RepeatedAborts()
-        self._stop_reason: str | None = None
+        self._transaction = TransactionUnderWay(self._size, config.commit_interval_s, clock)
+        self._aborts = RepeatedAborts(config.recovery_timeout_s, self._poll_limit_s)
         self._polled_at: float | None = None
-        self._began_at: float | None = None
-        self._records = 0
-        self._longest_s = 0.0
-        self._stride = 1
-        self._records_to_repeat = 0
-        self._partitions_to_repeat: frozenset[InputPartition] = frozenset()
-        self._working_since: float | None = None
-        self._endings_seen = (0, 0)
-        self._shutdown_ends_at: float | None = None
         self._closed = False
         self._runner: threading.Thread | None = None
         self._starting = threading.RLock()  # a signal handler may call close()
@@ -181,8 +158,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             LoopVitals(
                 self._clock(),
                 polled_at_s=self._polled_at,
-                poll_limit_s=self.config.liveness_limit_s or max(self._max_poll_s, self.config.longest_wait_s),
-                stop_reason=self._stop_reason,
+                poll_limit_s=self.config.liveness_limit_s or max(self._poll_limit_s, self.config.longest_wait_s),
+                stop_reason=self._shutdown.reason,
                 has_ended=self._closed,
                 is_a_parents=membership.is_a_parents,
                 is_assigned=membership.is_assigned,
@@ -214,8 +191,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         with self._starting:
             if self._closed:
                 raise errors.ClientClosedError(
-                    f"this loop has ended ({self._stop_reason or 'closed'}) and its clients are closed. Build another "
-                    "ExactlyOnceLoop: it goes on at the group's committed offsets."
+                    f"this loop has ended ({self._shutdown.reason or 'closed'}) and its clients are closed. Build "
+                    "another ExactlyOnceLoop: it goes on at the group's committed offsets."
                 )
             if self._runner is not None:
                 raise errors.WrongThreadError(
@@ -233,34 +210,30 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             while self._must_repeat:
                 self._work()
         except BaseException as error:
-            self._stop_reason = self._stop_reason or type(error).__name__  # what it says, its catcher tells, once
+            self._shutdown.ask(type(error).__name__)  # what it says, its catcher tells, once
             self._abort_quietly(error)
             raise
         finally:
             self._close_clients()
 
     def _work(self) -> None:
-        while self._stop_reason is None or self._must_repeat:
-            self._turn()
+        while self._shutdown.reason is None or self._must_repeat:
+            try:
+                self._turn()
+            finally:
+                if self._event_loop is not None and self._event_loop.is_closed:
+                    self.stop("the event loop of run() was closed")
         self._drain()
 
     @property
     def _must_repeat(self) -> bool:
-        """Whether records of an aborted transaction must be processed again before the loop stops, and there is time.
-
-        Otherwise a transform that stops its loop just before a record whose output is refused would never get past that
-        record, however often the loop is restarted.
-        """
-        return (
-            self._records < self._records_to_repeat
-            and not self._partitions_to_repeat.isdisjoint(self._member.membership.assigned)
-            and self._clock() < self._budget_ends_at()
-        )
+        """Whether records of an aborted transaction must be processed again before the loop ends."""
+        return self._shutdown.must_repeat(self._transaction.records, self._member.membership.assigned)
 
     def stop(self, reason: str = "stop() was called") -> None:
         """Ask the loop to stop; returns at once and may be called from any thread or a signal handler."""
-        self._stop_reason = self._stop_reason or reason
-        self._adapter.registration.give_up_at(self._budget_ends_at())
+        self._shutdown.ask(reason)
+        self._adapter.registration.give_up_at(self._shutdown.ends_at)
 
     def close(self) -> None:
         """Leave the group and release the clients, within ``shutdown_timeout_s``. Open work is aborted first.
@@ -286,7 +259,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     def _await_end(self, runner: threading.Thread) -> None:
         self.stop(f"closed by thread {threading.current_thread().name!r}")
-        if not self._ended.wait(max(0.0, self._budget_ends_at() - self._clock()) + _CLOSE_MIN_S):
+        if not self._ended.wait(max(0.0, self._shutdown.left_s) + _CLOSE_MIN_S):
             error = (
                 f"close() has stopped waiting: thread {runner.name!r} still runs after shutdown_timeout_s="
                 f"{self.config.shutdown_timeout_s:g}. It stops when its transform returns; until then it is a member "
@@ -299,9 +272,9 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             return
         self._closed = True
         self._abort_quietly()
-        reason, left = self._stop_reason or "closed", False
+        reason, left = self._shutdown.reason or "closed", False
         try:
-            left = self._consumer.close_within(max(_CLOSE_MIN_S, self._budget_ends_at() - self._clock()))
+            left = self._consumer.close_within(max(_CLOSE_MIN_S, self._shutdown.left_s))
         finally:
             self._producer.close()
             self._hook(LoopStopped(reason=reason if left else f"{reason}; leaving the group was not confirmed in time"))
@@ -322,7 +295,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             require_output_topics(self._adapter, outputs, limit_s, self._clock)
             self._consumer.subscribe(self._topics)
         except errors.ClusterUnavailableError as error:
-            if self._stop_reason is None:
+            if self._shutdown.reason is None:
                 raise
             self._hook(ClientReported(client="loop", error=str(error)))
             return False
@@ -341,7 +314,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         is_explained, work = False, None
         try:
             batch = self._next_batch()
-            self._apply_endings()  # a revocation may have ended the transaction
+            self._failed.apply_endings(self._member.membership.assigned)  # a revocation may have ended the transaction
             self._work_on(batch)
             if not self._is_due():
                 return
@@ -349,16 +322,16 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             ending = self._session.end()
         except errors.UnknownOutcomeError as error:
             self._hook(ClientReported(client="producer", error=str(error)))
-            self._apply_endings()
+            self._failed.apply_endings(self._member.membership.assigned)
             self._failed.unresolved()
             self._failed.aborted(self._member.membership.assigned)
-            self._forget_transaction()
+            self._transaction.end()
             return
         except StoppedMeanwhileError as error:
             self._session.recover(error)
-            self._apply_endings()
-            self._forget_transaction()
-            self._records_to_repeat = 0  # or that record is transformed until the time to stop is up
+            self._failed.apply_endings(self._member.membership.assigned)
+            self._transaction.end()
+            self._shutdown.repeat_nothing()  # or that record is transformed until the time to stop is up
             return
         except (errors.AbortableError, errors.RebuildProducerError) as error:
             is_explained = isinstance(error, RefusedRecordsError)
@@ -369,30 +342,25 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     def _next_batch(self) -> list[Any]:
         self._session.processed()  # from here on a revocation may commit the last batch
         self._polled_at = self._clock()
-        if self._began_at is None:
+        if not self._transaction.has_begun:
             first = self._consumer.poll(self.config.poll_timeout_s)
             if first is None:
                 self._adapter.calls.listen()
                 self._credentials.require_none()
                 return []
-            self._began_at = self._working_since = self._clock()
+            self._transaction.begin()
             if not self._outputs.wants_whole_batches:
                 return [first]
             self._member.put_back([first])  # it comes first in its batch
-        room = min(self.config.batch_size, max(1, self._size.records_max - self._records))
         poll_s = self.config.poll_timeout_s
         if not self._session.is_held:
-            left_s = self._began_at + self.config.commit_interval_s - self._clock()
-            poll_s = min(poll_s, max(0.0, left_s))
-        return self._consumer.consume(room, poll_s)
+            poll_s = min(poll_s, self._transaction.left_s)
+        return self._consumer.consume(min(self.config.batch_size, self._transaction.room), poll_s)
 
     def _is_due(self) -> bool:
-        if self._session.is_held and self.config.policy == "hold":
+        if self._session.is_held and self.gate.settings.policy is GatePolicy.HOLD:
             return True
-        if self._began_at is None:
-            return False
-        due_at = self._began_at + self.config.commit_interval_s
-        return self._records >= self._size.records_max or self._clock() >= due_at
+        return self._transaction.is_due
 
     def _work_on(self, batch: list[Any]) -> None:
         """Transform ``batch`` in strides; records left over when the commit is due go back to the consumer.
@@ -401,134 +369,104 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         """
         batch = self._events.records(batch)
         write = self._outputs.write_one_by_one if self._size.one_by_one else self._outputs.write
-        done = 0
+        transaction, done = self._transaction, 0
         while done < len(batch):
-            began_at = self._clock()
-            stride = batch if self._outputs.wants_whole_batches else batch[done : done + self._stride]
-            self._records += len(stride)
+            stride = batch if self._outputs.wants_whole_batches else batch[done : done + transaction.stride]
+            transaction.begin_stride(len(stride))
             write(stride)
+            transaction.end_stride()
             done += len(stride)
-            took_s = self._clock() - began_at
-            self._longest_s = max(self._longest_s, took_s)
-            # The clock is read about ten times per commit interval.
-            slow = took_s * 10 > self.config.commit_interval_s
-            self._stride = max(1, self._stride // 2) if slow else min(_STRIDE_MAX, self._stride * 2)
-            if done < len(batch) and (self._is_due() or self._stop_reason is not None):
+            if done < len(batch) and (self._is_due() or self._shutdown.reason is not None):
                 self._member.put_back(batch[done:])
                 return
 
     # -- endings -------------------------------------------------------------------------------------------------
 
-    def _record_outcome(self, ending: Ending, work: frozenset[InputPartition], *, is_explained: bool) -> None:
+    def _record_outcome(self, ending: Ending, work: Partitions, *, is_explained: bool) -> None:
         """Record how a transaction ended; ``is_explained``: the reason of an abort is known."""
-        self._apply_endings()
+        self._failed.apply_endings(self._member.membership.assigned)
         if ending.outcome is Outcome.SKIPPED:
-            # Held: the same transaction is due again one interval from now.
-            self._began_at = self._clock()
+            self._transaction.hold()
             return
-        records, spent_s, longest_s = self._forget_transaction()
+        spent = self._transaction.end()
         if ending.outcome is Outcome.COMMITTED:
-            if records:  # an error event that came alone has brought no progress
-                self._records_to_repeat = max(0, self._records_to_repeat - records)
+            if spent.records:  # an error event that came alone has brought no progress
+                self._shutdown.committed(spent.records)
                 self._size.committed()
                 self._aborts.progress()
-        elif is_explained or self._can_shrink(records, spent_s, longest_s):
-            self._expect_again(records, work)
+        elif is_explained or self._can_shrink(spent):
+            self._shutdown.expect_again(spent.records, work)
             self._aborts.progress()
         else:
-            was_evicted = longest_s >= self._max_poll_s
-            self._aborts.aborted(work, self._member.membership.assigned, 0.0 if was_evicted else spent_s)
-            self._aborts.evictions += was_evicted
-            if was_evicted and self._aborts.evictions >= _EVICTIONS_MAX:
-                raise errors.FatalClientError(
-                    f"{self._aborts.evictions} transactions in a row were aborted because one record took "
-                    f"{longest_s:.1f} s, longer than max.poll.interval.ms={self._max_poll_s * 1000:.0f}, after which "
-                    "the group gives the partitions to others. Set it above the time of the slowest record, retries "
-                    "included. Nothing of these transactions is visible; end the process."
-                )
-            self._back_off(ending)
+            self._aborts.aborted(work, self._member.membership.assigned, spent, ending.reason)
+            self._pause()
 
-    def _expect_again(self, records: int, work: frozenset[InputPartition]) -> None:
-        """Expect ``records`` again after an abort that has brought progress."""
-        self._records_to_repeat = max(self._records_to_repeat, records)
-        self._partitions_to_repeat = work
-
-    def _can_shrink(self, records: int, spent_s: float, longest_s: float) -> bool:
+    def _can_shrink(self, spent: Spent) -> bool:
         """Shrink the next transaction if that helps after an abort; returns whether it does."""
         if self._session.take_refused_delivery():
-            return self._size.narrow(records)
-        took_too_long = spent_s >= self._adapter.library.transaction_timeout_s or longest_s >= self._max_poll_s
-        return took_too_long and self._size.timed_out()
+            return self._size.narrow(spent.records)
+        was_open_too_long = spent.work_s >= self._adapter.library.transaction_timeout_s
+        return (was_open_too_long or spent.longest_s >= self._poll_limit_s) and self._size.timed_out()
 
-    @property
-    def _max_poll_s(self) -> float:
-        return int(self._member.settings.get("max.poll.interval.ms", _MAX_POLL_DEFAULT_MS)) / 1000
-
-    def _apply_endings(self) -> None:
-        """Tell the failed records how their transaction ended, be it in a rebalance callback."""
-        committed, aborted = endings = self.counters.committed, self.counters.aborted
-        if endings == self._endings_seen:
-            return
-        if aborted != self._endings_seen[1]:
-            self._failed.aborted(self._member.membership.assigned)
-        elif committed != self._endings_seen[0]:
-            self._failed.committed()
-        self._endings_seen = endings
-
-    def _forget_transaction(self) -> tuple[int, float, float]:
-        """Return how many records it had, and the seconds of work, in all and of its longest stride."""
-        spent_s = 0.0 if self._working_since is None else self._clock() - self._working_since
-        totals = self._records, spent_s, self._longest_s
-        self._began_at = self._working_since = None
-        self._records, self._longest_s = 0, 0.0
-        return totals
-
-    def _back_off(self, ending: Ending) -> None:
-        """Pause after repeated aborts; raise when ``recovery_timeout_s`` of work has led to no commit."""
-        if self._aborts.spent_s > self.config.recovery_timeout_s:
-            raise errors.ClusterUnavailableError(
-                f"{self._aborts.count} transactions in a row were aborted: {self._aborts.spent_s:.0f} s of work "
-                f"without a commit (recovery_timeout_s={self.config.recovery_timeout_s:g}). Nothing is visible; "
-                f"repair the cause and start the process again. Reason of the last abort: {ending.reason}"
-            )
+    def _pause(self) -> None:
+        """Wait after repeated aborts."""
         if self._aborts.pause_s:
             began_at = self._clock()
             self._member.fetching.wait_while_paused(self._aborts.pause_s)
-            self._aborts.spent_s += self._clock() - began_at
-
-    def _budget_ends_at(self) -> float:
-        if self._shutdown_ends_at is None:
-            self._shutdown_ends_at = self._clock() + self.config.shutdown_timeout_s
-        return self._shutdown_ends_at
+            self._aborts.waited(self._clock() - began_at)
 
     def _drain(self) -> None:
         """Commit the open transaction, or abort it when the gate stays closed for ``shutdown_timeout_s``."""
-        deadline, work = self._budget_ends_at(), frozenset(self._member.positions)
+        deadline, work = self._shutdown.ends_at, frozenset(self._member.positions)
         ending = self._session.end()
         while ending.outcome is Outcome.SKIPPED and self._clock() < deadline:
             self._member.fetching.wait_while_paused(self.config.poll_timeout_s)
             ending = self._session.end()
         if ending.outcome is Outcome.SKIPPED:
             self._session.abort("the loop was stopped while the gate was closed")
-        records, spent_s, longest_s = self._forget_transaction()
+        spent = self._transaction.end()
         if ending.outcome is Outcome.COMMITTED:
-            self._records_to_repeat = max(0, self._records_to_repeat - records)
-        elif ending.outcome is Outcome.ABORTED and self._can_shrink(records, spent_s, longest_s):
-            self._expect_again(records, work)
+            self._shutdown.committed(spent.records)
+        elif ending.outcome is Outcome.ABORTED and self._can_shrink(spent):
+            self._shutdown.expect_again(spent.records, work)
 
     def _abort_quietly(self, raised: BaseException | None = None) -> None:
         """Abort open work without raising: the error that ended the loop is the one to report, and once."""
-        self._apply_endings()
+        self._failed.apply_endings(self._member.membership.assigned)
         try:
-            self._session.give_up(self._stop_reason or "the loop was closed")
+            self._session.give_up(self._shutdown.reason or "the loop was closed")
         except errors.EosError as error:
             said = type(error).__name__ if str(error) == str(raised) else str(error)
             self._hook(ClientReported(client="producer", error=f"the last transaction was not aborted: {said}"))
-        self._apply_endings()
+        self._failed.apply_endings(self._member.membership.assigned)
         self._failed.unresolved()
 
 
 _RUNS = Calls(ExactlyOnceLoop.run)
+
+
+def _consumer(config: EosConfig[Any, Any], clients: ClientLibrary, hook: EventHook, counters: Counters) -> EosConsumer:
+    return EosConsumer(
+        config.consumer_config(),
+        gate=config.gate_settings(),
+        hook=hook,
+        counters=counters,
+        factory=clients.consumer,
+        clock=clients.clock,
+    )
+
+
+def _producer(config: EosConfig[Any, Any], clients: ClientLibrary, hook: EventHook, counters: Counters) -> EosProducer:
+    return EosProducer(
+        config.producer_config(),
+        limits=config.producer_limits(),
+        hook=hook,
+        counters=counters,
+        shortest_timeout_s=config.open_limit_s,
+        generate_id=True,
+        factory=clients.producer,
+        clock=clients.clock,
+    )
 
 
 def _checked_output_topic(output_topic: str | None) -> str | None:

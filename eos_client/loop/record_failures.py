@@ -112,6 +112,7 @@ class FailedRecords:
         self._known: dict[RecordKey, str] = {}
         self._letters_refused: dict[RecordKey, int] = {}
         self._handled: dict[RecordKey, Event] = {}
+        self._endings_seen = (0, 0)
 
     def __len__(self) -> int:
         """Return how many records are remembered."""
@@ -156,6 +157,17 @@ class FailedRecords:
         handled = self._handled[key]
         failure = handled.error if isinstance(handled, RecordDeadLettered) else None
         return TransformError(*key, refusal, letter_of=failure)
+
+    def apply_endings(self, assigned: Collection[InputPartition]) -> None:
+        """Do what the counters tell since the last call: `committed` or `aborted`, be it in a rebalance callback."""
+        committed, aborted = endings = self._counters.committed, self._counters.aborted
+        if endings == self._endings_seen:
+            return
+        if aborted != self._endings_seen[1]:
+            self.aborted(assigned)
+        elif committed != self._endings_seen[0]:
+            self.committed()
+        self._endings_seen = endings
 
     def committed(self) -> None:
         """Report the handled records, whose transaction was committed, and forget them."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from eos_client.config import EosConfig
 from eos_client.confluent.serialisation import Deserializers, Serializers
-from eos_client.loop.concurrent_transform import AwaitedBatch, ConcurrentTransform
+from eos_client.loop.concurrent_transform import event_loop_of
 from eos_client.loop.record_failures import each_output
 
 
@@ -41,7 +41,7 @@ def with_serialisers(
     A record is deserialised before ``transform`` is called, whether that looks at it or not. ``takes_batches``:
     ``transform`` is called with a list of records.
     """
-    if isinstance(transform, (ConcurrentTransform, AwaitedBatch)):  # which read and write by themselves
+    if event_loop_of(transform) is not None:  # it reads and writes by itself
         return transform
     read, write = reader(config), writer(config, default_topic)
     inner = transform if read is None else _deserialised(transform, read, takes_batches=takes_batches)

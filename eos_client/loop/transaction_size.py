@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
-from eos_client.core.model import InputPartition
+from eos_client.core.model import Partitions
+from eos_client.errors import ClusterUnavailableError, FatalClientError
 
 _NARROWS_BY = 10
 _ONE_BY_ONE_MAX = 10
 _BACKOFF_LIMIT_S = 1.0
+_EVICTIONS_MAX = 3
+
+
+class Spent(NamedTuple):
+    """What a transaction has had: its records, and the seconds of work on all of them and on the longest stride."""
+
+    records: int
+    work_s: float
+    longest_s: float
 
 
 class TransactionSize:
@@ -50,14 +60,16 @@ class RepeatedAborts:
 
     Idle time does not count, because a standby instance may be hours older than its only abort; neither do aborts of
     work whose partitions have gone to another member. ``evictions``: because a single record took longer than
-    ``max.poll.interval.ms``; it will again.
+    ``poll_limit_s``, the group's ``max.poll.interval.ms``; it will again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, recovery_timeout_s: float, poll_limit_s: float) -> None:
+        self._recovery_timeout_s = recovery_timeout_s
+        self._poll_limit_s = poll_limit_s
         self.count = 0
         self.spent_s = 0.0
         self.evictions = 0
-        self._partitions: AbstractSet[InputPartition] = frozenset()
+        self._partitions: Partitions = frozenset()
 
     def progress(self) -> None:
         """Reset: something was committed, or the reason why it was not is known now."""
@@ -67,15 +79,37 @@ class RepeatedAborts:
     def _reset(self) -> None:
         self.count, self.spent_s, self._partitions = 0, 0.0, frozenset()
 
-    def aborted(
-        self, partitions: AbstractSet[InputPartition], assigned: AbstractSet[InputPartition], spent_s: float
-    ) -> None:
-        """Count the abort of a transaction with records of ``partitions`` after ``spent_s`` seconds of work."""
+    def aborted(self, partitions: Partitions, assigned: Partitions, spent: Spent, reason: str) -> None:
+        """Count the abort, for ``reason``, of a transaction with records of ``partitions``.
+
+        Raises FatalClientError for one eviction too many, and ClusterUnavailableError when more than
+        ``recovery_timeout_s`` seconds of work have led to no commit.
+        """
+        was_evicted = spent.longest_s >= self._poll_limit_s
         if self._partitions.isdisjoint(assigned):
             self._reset()
         self.count += 1
-        self.spent_s += spent_s
         self._partitions = self._partitions | partitions
+        self.evictions += was_evicted
+        if not was_evicted:
+            self.spent_s += spent.work_s
+        elif self.evictions >= _EVICTIONS_MAX:
+            raise FatalClientError(
+                f"{self.evictions} transactions in a row were aborted because one record took {spent.longest_s:.1f} s, "
+                f"longer than max.poll.interval.ms={self._poll_limit_s * 1000:.0f}, after which the group gives the "
+                "partitions to others. Set it above the time of the slowest record, retries included. Nothing of these "
+                "transactions is visible; end the process."
+            )
+        if self.spent_s > self._recovery_timeout_s:
+            raise ClusterUnavailableError(
+                f"{self.count} transactions in a row were aborted: {self.spent_s:.0f} s of work without a commit "
+                f"(recovery_timeout_s={self._recovery_timeout_s:g}). Nothing is visible; repair the cause and start "
+                f"the process again. Reason of the last abort: {reason}"
+            )
+
+    def waited(self, seconds: float) -> None:
+        """Count a wait before the next attempt as work that has led to no commit."""
+        self.spent_s += seconds
 
     @property
     def pause_s(self) -> float:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from eos_client.config import EosConfig
+from eos_client.config import EosConfig, OnError
 from eos_client.config.client_settings import (
     CONSUMER_ONLY,
     PRODUCER_ONLY,
@@ -126,6 +126,14 @@ REFUSED_OPTIONS = [
         ["transform_attempts_max=3", "10 s", "max.poll.interval.ms=10000"],
     ),
 ]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("scope", GateScope), ("policy", GatePolicy), ("commit_validation", CommitValidation), ("on_error", OnError)],
+)
+def test_a_type_checker_allows_the_choices_that_are_not_refused(name, kind):
+    assert get_args(get_type_hints(EosConfig)[name]) == tuple(choice.value for choice in kind)
 
 
 @pytest.mark.parametrize(("options", "words"), REFUSED_OPTIONS, ids=[str(options) for options, _ in REFUSED_OPTIONS])

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError
 
 from eos_client.core.model import InputPartition, Outcome
 from eos_client.errors import ClusterUnavailableError, FatalClientError
-from eos_client.loop.transaction_size import RepeatedAborts
+from eos_client.loop.transaction_size import RepeatedAborts, Spent
 from tests.loop.fakes import Bench
 
 INTERVAL_S = 1.0
@@ -180,10 +180,12 @@ def test_an_event_that_comes_alone_is_no_progress_between_aborts(on_bench, cost_
 
 
 def test_evictions_count_in_a_row_although_their_work_went_elsewhere_meanwhile():
-    aborts = RepeatedAborts()
-    for _ in range(3):
-        aborts.aborted({InputPartition("orders", 0)}, frozenset(), 8.0)
-        aborts.evictions += 1
+    aborts = RepeatedAborts(recovery_timeout_s=60.0, poll_limit_s=6.0)
+    work, slow = frozenset({InputPartition("orders", 0)}), Spent(1, 8.0, 8.0)
+    for _ in range(2):
+        aborts.aborted(work, frozenset(), slow, "it left the group")
+    with pytest.raises(FatalClientError, match=r"3 transactions in a row .* one record took 8\.0 s"):
+        aborts.aborted(work, frozenset(), slow, "it left the group")
     assert (aborts.count, aborts.evictions) == (1, 3)
     aborts.progress()
     assert (aborts.count, aborts.evictions) == (0, 0)

@@ -1,0 +1,60 @@
+"""The end of a loop: why it is to stop, how long that may take, and what must be processed again before."""
+
+from __future__ import annotations
+
+from eos_client.core.model import Partitions
+from eos_client.ports import Clock
+
+
+class Shutdown:
+    """Why a loop is to stop (``reason``; None: it is wanted), and the ``limit_s`` seconds that it has for its end.
+
+    They begin when somebody first asks how much of them is left. Records of an aborted transaction are processed again
+    within them: otherwise a transform that stops its loop just before a record whose output is refused would never get
+    past that record, however often the loop is restarted.
+    """
+
+    def __init__(self, limit_s: float, clock: Clock) -> None:
+        self._limit_s = limit_s
+        self._clock = clock
+        self._ends_at: float | None = None
+        self._records_to_repeat = 0
+        self._partitions_to_repeat: Partitions = frozenset()
+        self.reason: str | None = None
+
+    def ask(self, reason: str) -> None:
+        """Let the loop stop for ``reason``, unless it is to stop for another one."""
+        self.reason = self.reason or reason
+
+    @property
+    def ends_at(self) -> float:
+        """When the loop must have ended, by the clock."""
+        if self._ends_at is None:
+            self._ends_at = self._clock() + self._limit_s
+        return self._ends_at
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until then; negative when they are over."""
+        return self.ends_at - self._clock()
+
+    def expect_again(self, records: int, partitions: Partitions) -> None:
+        """Note that ``records`` of ``partitions`` come again, after an abort that has brought progress."""
+        self._records_to_repeat = max(self._records_to_repeat, records)
+        self._partitions_to_repeat = partitions
+
+    def committed(self, records: int) -> None:
+        """Note that ``records`` of them were committed."""
+        self._records_to_repeat = max(0, self._records_to_repeat - records)
+
+    def repeat_nothing(self) -> None:
+        """Expect no record again."""
+        self._records_to_repeat = 0
+
+    def must_repeat(self, records: int, assigned: Partitions) -> bool:
+        """Whether more than the open transaction's ``records`` are expected again, are still ours, and have time."""
+        return (
+            records < self._records_to_repeat
+            and not self._partitions_to_repeat.isdisjoint(assigned)
+            and self._clock() < self.ends_at
+        )
