@@ -26,7 +26,7 @@ from eos_client.confluent.serialisation import DeserializedTransform, MessageTra
 from eos_client.core.commit_gate import CommitGate, GatePolicy
 from eos_client.core.loop_health import LoopHealth, LoopVitals, health_of
 from eos_client.core.model import Outcome, Partitions
-from eos_client.loop.concurrent_transform import ConcurrentTransform, event_loop_of
+from eos_client.loop.concurrent_transform import event_loop_of
 from eos_client.loop.record_failures import FailedRecords, StoppedMeanwhileError
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
 from eos_client.loop.serialised_records import with_serialisers
@@ -124,14 +124,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._session = self._producer.session(self._consumer)
         self._event_loop = event_loop_of(given)
         self._failed = FailedRecords(config, hook, self.counters, clock, lambda: shutdown.reason is not None)
-        self._outputs = RecordOutputs(
-            with_serialisers(given, config, output_topic, takes_batches=takes_batches),
-            self._failed,
-            self._session,
-            output_topic,
-            takes_batches=takes_batches,
-            concurrent=given if isinstance(given, ConcurrentTransform) else None,
-        )
+        function = with_serialisers(given, config, output_topic, takes_batches=takes_batches)
+        self._outputs = RecordOutputs(function, self._failed, self._session, output_topic, takes_batches=takes_batches)
         self._poll_limit_s = poll_limit_ms(self._member.settings) / 1000
         self._size = TransactionSize(config.max_records)
         self._transaction = TransactionUnderWay(self._size, config.commit_interval_s, clock)

@@ -90,8 +90,8 @@ class RefusedRecordsError(AbortableError):
 class RecordOutputs:
     """The application's transform, with its outputs written inside the open transaction of ``session``.
 
-    ``takes_batches``: ``transform`` is called with a list of records. ``concurrent``: what runs its coroutines ahead.
-    ``wants_whole_batches``: the more records `write` gets at once, the better.
+    ``takes_batches``: ``transform`` is called with a list of records. ``wants_whole_batches``: the more records `write`
+    gets at once, the better.
     """
 
     def __init__(
@@ -102,12 +102,11 @@ class RecordOutputs:
         default_topic: str | None,
         *,
         takes_batches: bool = False,
-        concurrent: ConcurrentTransform | None = None,
     ) -> None:
         self._takes_batches = takes_batches
         self._transform_batch = transform
-        self._prepare = concurrent.prepare if concurrent is not None else None
-        self.wants_whole_batches = takes_batches or concurrent is not None
+        self._prepare = transform.prepare if isinstance(transform, ConcurrentTransform) else None
+        self.wants_whole_batches = takes_batches or self._prepare is not None
         self._records_at_once: int | None = None
         self._transform = failed.guard((lambda record: outputs_of(transform([record]))) if takes_batches else transform)
         self._failed = failed
