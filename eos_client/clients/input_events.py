@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from eos_client.confluent.admin.preflight import has_an_answer, require_topics
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.diagnosis import unreachable
 from eos_client.confluent.failures import event_code, input_error, is_fatal, lacks_credentials
+from eos_client.confluent.preflight import has_an_answer, require_topics
 from eos_client.core.error_events import ErrorEvent, EventMeaning, meaning_of
 from eos_client.core.model import is_pattern
 from eos_client.errors import ClusterUnavailableError

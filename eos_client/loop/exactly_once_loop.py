@@ -19,9 +19,9 @@ from eos_client.clients.transaction_steps import Ending
 from eos_client.completion import Completion
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import poll_limit_ms
-from eos_client.confluent.admin.preflight import require_output_topics, require_topics
 from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
+from eos_client.confluent.preflight import require_output_topics, require_topics
 from eos_client.confluent.serialisation import DeserializedTransform, MessageTransform
 from eos_client.core.commit_gate import CommitGate, GatePolicy
 from eos_client.core.loop_health import LoopHealth, LoopVitals, health_of

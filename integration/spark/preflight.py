@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
-from eos_client.confluent.admin.preflight import require_output_topics
 from eos_client.confluent.ledger.slot_producer import SlotProducer
+from eos_client.confluent.preflight import require_output_topics
 from eos_client.errors import ClusterUnfitError, ConfigurationError
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery

@@ -27,7 +27,7 @@ from eos_client.confluent.consumer.fetched_records import FetchedRecords
 from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.start_offsets import StartOffsets
-from eos_client.confluent.diagnosis import LastErrors
+from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.library_producer import LibraryProducer

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eos_client.confluent.admin.preflight import require_topics
+from eos_client.confluent.preflight import require_topics
 from eos_client.errors import ClusterUnfitError
 from tests.loop.fakes import FakeClock
 

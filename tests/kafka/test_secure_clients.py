@@ -12,7 +12,8 @@ import pytest
 from eos_client import EosConsumer, EosProducer
 from eos_client.cli.exit_codes import ExitCode
 from eos_client.cli.failures import exit_code_of
-from eos_client.confluent.diagnosis import LastErrors, why_init_failed
+from eos_client.confluent.diagnosis import why_init_failed
+from eos_client.confluent.last_errors import LastErrors
 from eos_client.errors import AuthenticationError, RetriableError
 from tests.kafka.loop_support import KIP_848, Job
 from tests.support.secured_broker import PASSWORD, RENEWED_AFTER_S, USER, Op, on_group, on_id, on_topic, token_for

@@ -8,7 +8,7 @@ from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clients.transaction_steps import Ending
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
-from eos_client.confluent.diagnosis import LastErrors
+from eos_client.confluent.last_errors import LastErrors
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import InputPartition, Outcome, ProducerLimits
 from eos_client.core.transaction_lifecycle import Event

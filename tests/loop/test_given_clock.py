@@ -9,8 +9,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 
 from eos_client import EosConsumer, EosProducer, ExactlyOnceLoop
 from eos_client.confluent import diagnosis
-from eos_client.confluent.admin.preflight import require_output_topics, require_topics
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
+from eos_client.confluent.preflight import require_output_topics, require_topics
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, GateRule
 from eos_client.core.model import UNJOINED, InputPartition, ProducerLimits
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, FatalClientError

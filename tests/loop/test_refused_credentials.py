@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.clients.input_events import RefusedCredentials
-from eos_client.confluent.diagnosis import LastErrors
+from eos_client.confluent.last_errors import LastErrors
 from eos_client.errors import AuthenticationError
 from tests.loop.fakes import FakeClock
 

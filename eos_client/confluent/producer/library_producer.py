@@ -15,8 +15,8 @@ from eos_client.config.client_settings import idempotent_producer_settings, is_o
 from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.callback_guard import CallbackGuard, DeferredErrors
 from eos_client.confluent.client_log import ClientLog
-from eos_client.confluent.diagnosis import LastErrors
 from eos_client.confluent.handle_thread import HandleThread
+from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.producer.handle_init import HandleInit, InitsLeftBehind
 from eos_client.confluent.statistics import with_statistics_heard
 from eos_client.ports import Clock

@@ -1,0 +1,74 @@
+"""What a client last reported beside its calls: errors of connections, and outputs that were not delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from eos_client.core.error_codes import ALL_BROKERS_DOWN, DELIVERY_REFUSED, REFUSED_WITH_ANOTHER
+
+_TOO_LARGE_HINT = (
+    " (where no single output is too large, its batch is: set batch.size below the topic's max.message.bytes, or raise "
+    "that)"
+)
+
+
+class LastErrors:
+    """An ``error_cb`` that remembers the last error and passes it on to the application's own."""
+
+    def __init__(self, theirs: Callable[[KafkaError], Any] | None) -> None:
+        self._theirs = theirs
+        self.last: KafkaError | None = None
+        self._watches = False
+        self._undelivered = self._refused = ""
+
+    def begin_transaction(self) -> None:
+        """Forget the failed deliveries of the last transaction."""
+        self._undelivered = self._refused = ""
+
+    def __call__(self, error: KafkaError) -> None:
+        """Take note of ``error`` and hand it on."""
+        if self.last is None or error.name() != ALL_BROKERS_DOWN:  # those before say why
+            self.last = error
+        if self._theirs is not None:
+            self._theirs(error)
+
+    def watching_deliveries(self, theirs: Callable[..., Any] | None) -> Callable[..., Any]:
+        """Return a delivery callback that remembers the transaction's failures and passes every report on."""
+        self._watches = True
+
+        def on_delivery(error: KafkaError | None, message: Any) -> None:
+            if error is not None and not error.name().startswith("_PURGE"):
+                self._note_undelivered(error, message)
+            if theirs is not None:
+                theirs(error, message)
+
+        return on_delivery
+
+    def _note_undelivered(self, error: KafkaError, message: Any) -> None:
+        hint = _TOO_LARGE_HINT if error.name() == "MSG_SIZE_TOO_LARGE" else ""
+        reason = f"{message.topic()}[{message.partition()}]: {error.name()}: {error.str()}{hint}"
+        if not self._undelivered or error.name() != REFUSED_WITH_ANOTHER:
+            self._undelivered = reason
+        if error.name() in DELIVERY_REFUSED:
+            self._refused = self._refused or reason
+
+    def take_refused_delivery(self) -> str:
+        """Return to where and why an output of the last transaction was refused for good, once; empty if none was."""
+        reason, self._refused = self._refused, ""
+        return reason
+
+    @property
+    def awaits_undelivered(self) -> bool:
+        """Whether a failed delivery would be told here, and was not since the transaction began."""
+        return self._watches and not self._undelivered
+
+    def delivery_clause(self) -> str:
+        """Return the transaction's last failed delivery as the end of a sentence, or nothing."""
+        return f"; the last undelivered output, to {self._undelivered}" if self._undelivered else ""
+
+    def clause(self) -> str:
+        """Return the last error as the end of a sentence, or nothing."""
+        return "" if self.last is None else f"; the client last reported {self.last.name()}: {self.last.str()}"
