@@ -76,7 +76,7 @@ def public_names() -> dict[str, list[str]]:
     """Return the public names of each module: those that it exports, and those that tests/typing/api.py uses."""
     integrations = (path.stem for path in sorted((REPOSITORY / "integration").iterdir()))
     exporting = [
-        *("eos_client", "eos_client.listeners", "eos_client.testing", "eos_client.testing.simulated_cluster"),
+        *("eos_client", "eos_client.listeners", "eos_client.testing", "eos_client.testing.simulator"),
         *(f"eos_client.integration.{name}" for name in integrations if not name.startswith("_")),
     ]
     names = {module: _exported(importlib.import_module(module)) for module in exporting}

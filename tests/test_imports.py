@@ -15,11 +15,11 @@ import pytest
 import eos_client
 import eos_client.testing
 from eos_client.errors import EmbeddedKafkaError
-from eos_client.testing import simulated_cluster
+from eos_client.testing import simulated_cluster, simulator
 
 REPOSITORY = Path(__file__).parents[1]
 TESTING = "eos_client.testing"
-SIMULATOR = {f"{TESTING}.simulated_cluster", f"{TESTING}.simulated_clients", f"{TESTING}.simulation"}
+SIMULATOR = f"{TESTING}.simulator"
 PLUGIN = f"{TESTING}.pytest_plugin"
 FOREIGN = {"docker", "testcontainers", "filelock", "pyspark", "pyarrow", "pandas"}
 
@@ -76,10 +76,25 @@ def test_an_application_loads_nothing_of_simulator_docker_jars_and_spark():
 
 def test_the_simulator_loads_nothing_of_the_rest_of_the_package():
     loaded = loaded_by(*use_of(TESTING, ["SimulatedCluster"]))
-    assert loaded > SIMULATOR
-    rest = ours(loaded) - {"eos_client", "eos_client.lazy_names", TESTING}
-    assert {name for name in rest if not name.startswith(tuple(SIMULATOR))} == set()
+    others = {name for name in ours(loaded) if not name.startswith(SIMULATOR)}
+    assert others == {"eos_client", "eos_client.lazy_names", TESTING}
     assert loaded & FOREIGN == set()
+
+
+def test_the_simulator_imports_only_itself_and_the_standard_library_and_confluent_kafka():
+    files = sorted((REPOSITORY / SIMULATOR.replace(".", "/")).rglob("*.py"))
+    imported: set[str] = set()
+    for node in (node for path in files for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imported.add("." * node.level + str(node.module))
+    theirs = {name for name in imported if not f"{name}.".startswith(f"{SIMULATOR}.")}
+    assert {name.split(".")[0] for name in theirs} - sys.stdlib_module_names == {"confluent_kafka"}
+
+
+def test_the_names_of_the_simulator_are_in_the_module_that_had_them_before_it_was_a_folder():
+    assert all(getattr(simulated_cluster, name) is getattr(simulator, name) for name in simulator.__all__)
 
 
 def test_the_page_of_the_simulator_explains_each_of_its_public_names():
@@ -87,13 +102,13 @@ def test_the_page_of_the_simulator_explains_each_of_its_public_names():
     section = page.partition("## A unit of its own")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
     explained = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
-    assert sorted(explained) == sorted(simulated_cluster.__all__)
+    assert sorted(explained) == sorted(simulator.__all__)
 
 
 @pytest.mark.parametrize("name", ["EmbeddedKafka", "EmbeddedKafkaCluster", "ContainerKafka", "KafkaBroker"])
 def test_a_real_broker_loads_nothing_of_the_simulator_and_no_optional_dependency(name):
     loaded = loaded_by(*use_of(TESTING, [name]))
-    assert loaded & (SIMULATOR | FOREIGN) == set()
+    assert {name for name in loaded if name.startswith(SIMULATOR)} | loaded & FOREIGN == set()
 
 
 def test_the_command_line_loads_the_demo_and_the_embedded_broker_only_for_their_commands():

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from eos_client.testing.container_kafka import ContainerKafka
     from eos_client.testing.embedded_cluster import EmbeddedKafkaCluster
     from eos_client.testing.embedded_kafka import EmbeddedKafka
-    from eos_client.testing.simulated_cluster import SimulatedCluster
+    from eos_client.testing.simulator import SimulatedCluster
 else:
     __getattr__, __dir__ = lazy_names(
         __name__,
@@ -18,7 +18,7 @@ else:
             "EmbeddedKafka": "eos_client.testing.embedded_kafka",
             "EmbeddedKafkaCluster": "eos_client.testing.embedded_cluster",
             "KafkaBroker": "eos_client.testing.broker",
-            "SimulatedCluster": "eos_client.testing.simulated_cluster",
+            "SimulatedCluster": "eos_client.testing.simulator",
         },
     )
 

@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from eos_client.testing.simulated_cluster import SimulatedCluster
+    from eos_client.testing.simulator import SimulatedCluster
 
 _REQUESTS_SHOWN = 20
 _BEFORE = pytest.StashKey[frozenset[int]]()
@@ -56,14 +56,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def _clusters() -> dict[int, SimulatedCluster]:
     # Not imported for this: most test runs have no simulated cluster.
-    module = sys.modules.get("eos_client.testing.simulated_cluster")
+    module = sys.modules.get("eos_client.testing.simulator.cluster")
     return {} if module is None else dict(module.clusters_alive.items())  # dict(it) stumbles over one that dies now
 
 
 @pytest.fixture
 def make_simulated_cluster(pytestconfig: pytest.Config) -> Iterator[MakeSimulatedCluster]:
     """Return a function that makes simulated clusters; at the end each scripted fault must have happened."""
-    from eos_client.testing.simulated_cluster import SimulatedCluster  # noqa: PLC0415  # not in every test run
+    from eos_client.testing.simulator import SimulatedCluster  # noqa: PLC0415  # not in every test run
 
     made: list[SimulatedCluster] = []
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
 
-from eos_client.testing.simulation.assignors import COOPERATIVE
+from eos_client.testing.simulator.brokers.assignors import COOPERATIVE
 
 INPUT, OUTPUT, LETTERS, GROUP = "orders", "invoices", "letters", "billing"
 SMALL_LIMIT, LARGE_LIMIT = 6_000, 8_000

@@ -15,10 +15,10 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from eos_client.testing.simulated_cluster import SimulatedCluster
-from eos_client.testing.simulation.faults import Fault, FaultKind
-from eos_client.testing.simulation.model import BrokerError, Membership, OffsetAndMetadata, PartitionKey
-from eos_client.testing.simulation.settings import BrokerSettings
+from eos_client.testing.simulator import SimulatedCluster
+from eos_client.testing.simulator.brokers.faults import Fault, FaultKind
+from eos_client.testing.simulator.brokers.model import BrokerError, Membership, OffsetAndMetadata, PartitionKey
+from eos_client.testing.simulator.brokers.settings import BrokerSettings
 from tests.applications.environment import NO_STRIKE, Environment, Names, Verdict, letter_of
 from tests.applications.exceptions import Hang, Interrupt, Killed
 from tests.applications.generator import ENDING_CALLS

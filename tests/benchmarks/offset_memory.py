@@ -19,8 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from eos_client.testing.simulation.model import OffsetAndMetadata, PartitionKey
-from eos_client.testing.simulation.offset_table import OffsetTable
+from eos_client.testing.simulator.brokers.model import OffsetAndMetadata, PartitionKey
+from eos_client.testing.simulator.brokers.offset_table import OffsetTable
 from tests.verification.tables import table
 
 ENTRIES = 1_000_000

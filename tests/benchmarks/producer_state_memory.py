@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from eos_client.testing.simulation.model import NewRecord, RecordBatch
-from eos_client.testing.simulation.producer_state import FiveBatches, LatestSequence
+from eos_client.testing.simulator.brokers.model import NewRecord, RecordBatch
+from eos_client.testing.simulator.brokers.producer_state import FiveBatches, LatestSequence
 from tests.verification.tables import table
 
 BYTES_MAX = 40

@@ -14,7 +14,7 @@ from eos_client import EosConsumer, EosProducer
 from eos_client.confluent.consumer import safe_close
 from eos_client.errors import ConfigurationError
 from eos_client.observe import ClientReported
-from eos_client.testing.simulated_cluster import SimulatedCluster
+from eos_client.testing.simulator import SimulatedCluster
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 

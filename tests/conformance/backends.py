@@ -25,8 +25,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by i
 )
 
 from eos_client.testing import SimulatedCluster
-from eos_client.testing.simulation.model import PartitionKey
-from eos_client.testing.simulation.settings import BrokerSettings
+from eos_client.testing.simulator.brokers.model import PartitionKey
+from eos_client.testing.simulator.brokers.settings import BrokerSettings
 from tests.conformance.members import FarMember, FreezableMember
 from tests.conformance.versions import (
     HEARTBEAT_S,

@@ -3,8 +3,8 @@
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from eos_client.testing.simulated_clients.group_metadata import encode
-from eos_client.testing.simulation.model import Membership
+from eos_client.testing.simulator.brokers.model import Membership
+from eos_client.testing.simulator.clients.group_metadata import encode
 from tests.conformance.backends import LIMIT_S, waits_long
 from tests.conformance.members import BackendMember
 from tests.conformance.test_groups import ALL, PAUSE_S, Stage

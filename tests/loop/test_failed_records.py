@@ -11,7 +11,7 @@ from eos_client.core.model import InputPartition
 from eos_client.errors import ClusterUnavailableError, ConfigurationError, OutputRefusedError, TransformError
 from eos_client.loop.record_failures import FailedRecords, KnownFailureError
 from eos_client.observe import ClientReported, Counters, RecordDeadLettered, RecordSkipped
-from eos_client.testing.simulated_cluster import SimulatedCluster
+from eos_client.testing.simulator import SimulatedCluster
 from tests.loop.fakes import FakeClock, FakeRecord, config
 
 LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}

@@ -11,7 +11,7 @@ from eos_client.errors import AbortableError, ConfigurationError, OutputRefusedE
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
 from eos_client.observe import Counters, Event, RecordSkipped
-from eos_client.testing.simulated_cluster import SimulatedCluster
+from eos_client.testing.simulator import SimulatedCluster
 from tests.loop.fakes import FakeClock, FakeRecord, config
 
 LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}

@@ -9,7 +9,7 @@ from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
 from eos_client.errors import ConfigurationError
 from eos_client.loop.record_failures import FailedRecords, RetryPolicyError, StoppedMeanwhileError
 from eos_client.observe import Counters, RecordDeadLettered, TransactionAborted
-from eos_client.testing.simulated_cluster import SimulatedCluster
+from eos_client.testing.simulator import SimulatedCluster
 from tests.loop.fakes import FakeClock, FakeRecord, config
 
 LETTERS: dict[str, Any] = {"on_error": "dead_letter", "dead_letter_topic": "letters"}

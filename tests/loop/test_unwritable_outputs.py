@@ -8,7 +8,7 @@ import pytest
 from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, OutputRecord
 from eos_client.errors import FatalClientError, OutputRefusedError, TransformError, UnknownOutcomeError
 from eos_client.observe import RecordDeadLettered, RecordSkipped, TransactionAborted, TransactionCommitted
-from eos_client.testing.simulation.settings import BrokerSettings
+from eos_client.testing.simulator.brokers.settings import BrokerSettings
 from tests.loop.fakes import Bench
 from tests.support.protocols import BY_COORDINATOR
 

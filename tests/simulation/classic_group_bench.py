@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from eos_client.testing.simulation.classic_group import ClassicGroup, ClassicState
-from eos_client.testing.simulation.clock import SimulatedClock
-from eos_client.testing.simulation.group_requests import JoinAnswer, JoinRequest
-from eos_client.testing.simulation.model import BrokerError, Membership, PartitionKey
+from eos_client.testing.simulator.brokers.classic_group import ClassicGroup, ClassicState
+from eos_client.testing.simulator.brokers.clock import SimulatedClock
+from eos_client.testing.simulator.brokers.group_requests import JoinAnswer, JoinRequest
+from eos_client.testing.simulator.brokers.model import BrokerError, Membership, PartitionKey
 
 TOPICS = frozenset({"orders"})
 

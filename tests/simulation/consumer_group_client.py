@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from eos_client.testing.simulation.consumer_group import ConsumerGroup
-from eos_client.testing.simulation.group_requests import ConsumerHeartbeat
-from eos_client.testing.simulation.model import Membership, PartitionKey
-from eos_client.testing.simulation.settings import BrokerSettings, CommitCheck
+from eos_client.testing.simulator.brokers.consumer_group import ConsumerGroup
+from eos_client.testing.simulator.brokers.group_requests import ConsumerHeartbeat
+from eos_client.testing.simulator.brokers.model import Membership, PartitionKey
+from eos_client.testing.simulator.brokers.settings import BrokerSettings, CommitCheck
 
 PARTITIONS = tuple(PartitionKey("orders", number) for number in range(4))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 
-from eos_client.testing.simulated_cluster import SimulatedCluster
+from eos_client.testing.simulator import SimulatedCluster
 
 TOPIC = "outputs"
 

@@ -6,23 +6,23 @@ from random import Random
 
 import pytest
 
-from eos_client.testing.simulation.brokers import Brokers
-from eos_client.testing.simulation.clock import SimulatedClock
-from eos_client.testing.simulation.group_requests import (
+from eos_client.testing.simulator.brokers.brokers import Brokers
+from eos_client.testing.simulator.brokers.clock import SimulatedClock
+from eos_client.testing.simulator.brokers.group_requests import (
     JOINING_EPOCH,
     ConsumerHeartbeat,
     FetchedOffset,
     JoinAnswer,
     JoinRequest,
 )
-from eos_client.testing.simulation.model import (
+from eos_client.testing.simulator.brokers.model import (
     BrokerError,
     Membership,
     OffsetAndMetadata,
     PartitionKey,
     ProducerIdentity,
 )
-from eos_client.testing.simulation.settings import BrokerSettings
+from eos_client.testing.simulator.brokers.settings import BrokerSettings
 
 GROUP = "billing"
 

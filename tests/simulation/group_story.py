@@ -16,9 +16,9 @@ from eos_client import EosConsumer, EosProducer, Outcome, OutputRecord
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import AbortableError, EosError, RebuildProducerError
-from eos_client.testing.simulated_cluster import SimulatedCluster
-from eos_client.testing.simulation.model import BrokerError
-from eos_client.testing.simulation.settings import BrokerSettings
+from eos_client.testing.simulator import SimulatedCluster
+from eos_client.testing.simulator.brokers.model import BrokerError
+from eos_client.testing.simulator.brokers.settings import BrokerSettings
 from tests.simulation.impatient_library import impatient_library
 from tests.simulation.oracle import Oracle
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from eos_client.testing.simulated_clients import client_core
-from eos_client.testing.simulated_clients.consumer_session import ConsumerSession
-from eos_client.testing.simulated_clients.inbox import Rebalance, RebalanceKind
-from eos_client.testing.simulation.model import PartitionKey
+from eos_client.testing.simulator.brokers.model import PartitionKey
+from eos_client.testing.simulator.clients import client_core
+from eos_client.testing.simulator.clients.consumer_session import ConsumerSession
+from eos_client.testing.simulator.clients.inbox import Rebalance, RebalanceKind
 
 
 class ImpatientSession(ConsumerSession):

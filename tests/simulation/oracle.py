@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from eos_client.testing.simulated_clients.group_metadata import decode
-from eos_client.testing.simulated_clients.inbox import Rebalance, RebalanceKind
-from eos_client.testing.simulation.model import Membership, PartitionKey, StoredRecord
+from eos_client.testing.simulator.brokers.model import Membership, PartitionKey, StoredRecord
+from eos_client.testing.simulator.clients.group_metadata import decode
+from eos_client.testing.simulator.clients.inbox import Rebalance, RebalanceKind
 
 
 class Oracle:

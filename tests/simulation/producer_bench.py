@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from eos_client.testing.simulated_clients.group_metadata import encode
-from eos_client.testing.simulated_cluster import SimulatedCluster
-from eos_client.testing.simulation.model import Membership, PartitionKey
+from eos_client.testing.simulator import SimulatedCluster
+from eos_client.testing.simulator.brokers.model import Membership, PartitionKey
+from eos_client.testing.simulator.clients.group_metadata import encode
 
 TOPIC, INPUTS, GROUP, ID = "outputs", "inputs", "group", "pinned"
 

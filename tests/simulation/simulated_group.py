@@ -1,6 +1,6 @@
 """A group on the simulated cluster: a topic with records, its members, and time that passes while they poll."""
 
-from eos_client.testing.simulated_cluster import SimulatedCluster
+from eos_client.testing.simulator import SimulatedCluster
 from tests.support.group_member import GroupMember
 
 

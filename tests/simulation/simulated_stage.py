@@ -8,9 +8,9 @@ from typing import Any
 from eos_client import EosConsumer, EosProducer
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
-from eos_client.testing.simulated_cluster import SimulatedCluster
-from eos_client.testing.simulation.model import PartitionKey
-from eos_client.testing.simulation.settings import BrokerSettings
+from eos_client.testing.simulator import SimulatedCluster
+from eos_client.testing.simulator.brokers.model import PartitionKey
+from eos_client.testing.simulator.brokers.settings import BrokerSettings
 from tests.support.block_stage import BlockStage
 from tests.support.protocols import CONSUMER, settings_of
 

@@ -18,7 +18,7 @@ from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core import batch_ledger
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent, SlotDecision, SlotQuestion
 from eos_client.errors import EosError
-from eos_client.testing.simulated_cluster import SimulatedCluster
+from eos_client.testing.simulator import SimulatedCluster
 from tests.simulation.group_story import LIMITS, QUIET
 
 LEDGER, ROWS, GROUP = "ledger", "rows", "sink"

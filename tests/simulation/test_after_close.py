@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 
 from eos_client import EosProducer
 from eos_client.core.model import ProducerLimits
-from eos_client.testing.simulated_cluster import SimulatedCluster
+from eos_client.testing.simulator import SimulatedCluster
 from tests.interruption import BrokenOffError
 from tests.simulation.simulated_stage import QUIET
 from tests.support.protocols import CONSUMER, PROTOCOLS, settings_of

@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaE
 from eos_client import EosConsumer
 from eos_client.confluent.consumer import confluent_consumer, library_consumer, safe_close
 from eos_client.errors import ClusterUnavailableError, ConfigurationError, FatalClientError
-from eos_client.testing.simulation.model import Membership, OffsetAndMetadata, PartitionKey
+from eos_client.testing.simulator.brokers.model import Membership, OffsetAndMetadata, PartitionKey
 from tests.simulation.broken_off import StepStrike, StrikeError, strides, struck_calls, struck_runs
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.support.interception import intercepting

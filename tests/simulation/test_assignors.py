@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eos_client.testing.simulation.assignors import COOPERATIVE, Subscription, assign
-from eos_client.testing.simulation.model import BrokerError, PartitionKey
+from eos_client.testing.simulator.brokers.assignors import COOPERATIVE, Subscription, assign
+from eos_client.testing.simulator.brokers.model import BrokerError, PartitionKey
 
 ASSIGNORS = ("range", "roundrobin", COOPERATIVE)
 COUNTS = {"orders": 4, "payments": 3}

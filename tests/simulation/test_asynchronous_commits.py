@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from eos_client import EosConsumer
 from eos_client.observe import CommitRefused
 from eos_client.testing import SimulatedCluster
-from eos_client.testing.simulation.model import PartitionKey
+from eos_client.testing.simulator.brokers.model import PartitionKey
 from tests.simulation.simulated_stage import GROUP, SOURCE, SimulatedStage
 from tests.support.protocols import CONSUMER, PROTOCOLS
 

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from eos_client.testing.simulation.assignors import COOPERATIVE
-from eos_client.testing.simulation.classic_group import ClassicState
-from eos_client.testing.simulation.group_requests import JoinAnswer
-from eos_client.testing.simulation.model import Membership
+from eos_client.testing.simulator.brokers.assignors import COOPERATIVE
+from eos_client.testing.simulator.brokers.classic_group import ClassicState
+from eos_client.testing.simulator.brokers.group_requests import JoinAnswer
+from eos_client.testing.simulator.brokers.model import Membership
 from tests.simulation.classic_group_bench import (
     ClassicGroupBench,
     again,

@@ -9,12 +9,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from eos_client.testing.simulation.assignors import COOPERATIVE
-from eos_client.testing.simulation.group_requests import (
+from eos_client.testing.simulator.brokers.assignors import COOPERATIVE
+from eos_client.testing.simulator.brokers.group_requests import (
     JoinAnswer,
     JoinRequest,
 )
-from eos_client.testing.simulation.model import (
+from eos_client.testing.simulator.brokers.model import (
     BrokerError,
     OffsetAndMetadata,
     PartitionKey,

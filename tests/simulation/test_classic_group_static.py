@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from eos_client.testing.simulation.assignors import COOPERATIVE
-from eos_client.testing.simulation.group_requests import JoinAnswer
-from eos_client.testing.simulation.model import PartitionKey
+from eos_client.testing.simulator.brokers.assignors import COOPERATIVE
+from eos_client.testing.simulator.brokers.group_requests import JoinAnswer
+from eos_client.testing.simulator.brokers.model import PartitionKey
 from tests.simulation.classic_group_bench import (
     ClassicGroupBench,
     again,

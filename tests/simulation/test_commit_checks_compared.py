@@ -16,11 +16,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from eos_client.testing.simulation.consumer_group import ConsumerGroup, GroupRecord
-from eos_client.testing.simulation.group_requests import ConsumerHeartbeat
-from eos_client.testing.simulation.model import BrokerError, Membership, PartitionKey
-from eos_client.testing.simulation.settings import BrokerSettings, CommitCheck
-from eos_client.testing.simulation.target_assignment import MemberRecord
+from eos_client.testing.simulator.brokers.consumer_group import ConsumerGroup, GroupRecord
+from eos_client.testing.simulator.brokers.group_requests import ConsumerHeartbeat
+from eos_client.testing.simulator.brokers.model import BrokerError, Membership, PartitionKey
+from eos_client.testing.simulator.brokers.settings import BrokerSettings, CommitCheck
+from eos_client.testing.simulator.brokers.target_assignment import MemberRecord
 from tests.verification.tables import table
 
 ORDERS = frozenset({"orders"})

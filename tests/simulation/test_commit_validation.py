@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from eos_client.testing.simulation.commit_validation import CommitEpochs, accepts, refusal_code, verdicts
-from eos_client.testing.simulation.model import PartitionKey
-from eos_client.testing.simulation.settings import CommitCheck
+from eos_client.testing.simulator.brokers.commit_validation import CommitEpochs, accepts, refusal_code, verdicts
+from eos_client.testing.simulator.brokers.model import PartitionKey
+from eos_client.testing.simulator.brokers.settings import CommitCheck
 
 P1, P2, P3, FOREIGN = (PartitionKey("orders", number) for number in range(4))
 # P1 was taken away at epoch 4, P2 is kept since epoch 2, P3 came at epoch 6; the member is at epoch 7.

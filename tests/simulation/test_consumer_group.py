@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos_client.testing.simulation.group_requests import ConsumerHeartbeat
-from eos_client.testing.simulation.model import BrokerError, PartitionKey
-from eos_client.testing.simulation.settings import BrokerSettings, CommitCheck
-from eos_client.testing.simulation.target_assignment import assign
+from eos_client.testing.simulator.brokers.group_requests import ConsumerHeartbeat
+from eos_client.testing.simulator.brokers.model import BrokerError, PartitionKey
+from eos_client.testing.simulator.brokers.settings import BrokerSettings, CommitCheck
+from eos_client.testing.simulator.brokers.target_assignment import assign
 from tests.simulation.consumer_group_client import (
     EXACT,
     MEMBER_LEVEL,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eos_client.testing.simulation.model import BrokerError, Membership
-from eos_client.testing.simulation.settings import CommitCheck
+from eos_client.testing.simulator.brokers.model import BrokerError, Membership
+from eos_client.testing.simulator.brokers.settings import CommitCheck
 from tests.simulation.consumer_group_client import (
     ASSIGNMENT,
     EXACT,

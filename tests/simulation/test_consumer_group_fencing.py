@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from eos_client.testing.simulation.group_requests import ConsumerHeartbeat
-from eos_client.testing.simulation.model import BrokerError, Membership
+from eos_client.testing.simulator.brokers.group_requests import ConsumerHeartbeat
+from eos_client.testing.simulator.brokers.model import BrokerError, Membership
 from tests.simulation.consumer_group_client import (
     P0,
     P1,

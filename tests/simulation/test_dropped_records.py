@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 from eos_client import EosConsumer
 from eos_client.errors import InputPositionError
 from eos_client.testing import SimulatedCluster
-from eos_client.testing.simulation.model import PartitionKey
+from eos_client.testing.simulator.brokers.model import PartitionKey
 from tests.support.protocols import BY_COORDINATOR
 
 PARTITIONS, EACH = 4, 20

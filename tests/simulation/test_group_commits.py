@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from eos_client.testing.simulation.group_requests import (
+from eos_client.testing.simulator.brokers.group_requests import (
     FetchedOffset,
     JoinRequest,
 )
-from eos_client.testing.simulation.model import (
+from eos_client.testing.simulator.brokers.model import (
     Membership,
     OffsetAndMetadata,
     ProducerIdentity,

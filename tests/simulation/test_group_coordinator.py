@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from eos_client.testing.simulation.assignors import COOPERATIVE
-from eos_client.testing.simulation.group_requests import (
+from eos_client.testing.simulator.brokers.assignors import COOPERATIVE
+from eos_client.testing.simulator.brokers.group_requests import (
     LEAVING_EPOCH,
     FetchedOffset,
     JoinAnswer,
     JoinRequest,
 )
-from eos_client.testing.simulation.model import (
+from eos_client.testing.simulator.brokers.model import (
     Membership,
     PartitionKey,
 )
-from eos_client.testing.simulation.settings import BrokerSettings, CommitCheck
+from eos_client.testing.simulator.brokers.settings import BrokerSettings, CommitCheck
 from tests.simulation.group_bench import (
     GROUP,
     STABLE,

@@ -16,11 +16,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from eos_client.testing.simulation.idempotent_sender import IdempotentSender, SentBatch
-from eos_client.testing.simulation.model import BrokerError, NewRecord, ProducerIdentity, RecordBatch
-from eos_client.testing.simulation.partition_log import PartitionLog
-from eos_client.testing.simulation.producer_state import SEQUENCES
-from eos_client.testing.simulation.settings import BrokerSettings, ProducerStateKind
+from eos_client.testing.simulator.brokers.idempotent_sender import IdempotentSender, SentBatch
+from eos_client.testing.simulator.brokers.model import BrokerError, NewRecord, ProducerIdentity, RecordBatch
+from eos_client.testing.simulator.brokers.partition_log import PartitionLog
+from eos_client.testing.simulator.brokers.producer_state import SEQUENCES
+from eos_client.testing.simulator.brokers.settings import BrokerSettings, ProducerStateKind
 
 ANNA = ProducerIdentity(7, 0)
 DUPLICATE, OUT_OF_ORDER = "DUPLICATE_SEQUENCE_NUMBER", "OUT_OF_ORDER_SEQUENCE_NUMBER"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eos_client.testing.simulation.model import Marker, NewRecord, ProducerIdentity, RecordBatch
+from eos_client.testing.simulator.brokers.model import Marker, NewRecord, ProducerIdentity, RecordBatch
 from tests.simulation.transaction_bench import AUDIT_0, INVOICES_0, TIMEOUT_S, TransactionBench, refused
 
 LAST_EPOCH = 32_766

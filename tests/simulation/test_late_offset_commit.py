@@ -12,8 +12,8 @@ import pytest
 
 from eos_client import EosConsumer, EosProducer, Outcome
 from eos_client.core.model import ProducerLimits
-from eos_client.testing.simulated_cluster import SimulatedCluster
-from eos_client.testing.simulation.model import PartitionKey
+from eos_client.testing.simulator import SimulatedCluster
+from eos_client.testing.simulator.brokers.model import PartitionKey
 
 RECORDS = 6
 BUDGET_S = 2.0

@@ -14,8 +14,8 @@ from eos_client.config import EosConfig
 from eos_client.core.commit_gate import GateSettings, RevocationEnded
 from eos_client.errors import InputPositionError
 from eos_client.testing import SimulatedCluster
-from eos_client.testing.simulation.model import PartitionKey
-from eos_client.testing.simulation.settings import BrokerSettings
+from eos_client.testing.simulator.brokers.model import PartitionKey
+from eos_client.testing.simulator.brokers.settings import BrokerSettings
 from tests.support.protocols import BY_COORDINATOR
 
 NOBODY = b"CGMDv2:" + struct.pack("=i", -1) + b"billing\0\0\1"

@@ -6,7 +6,7 @@ import pytest
 
 from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.errors import ClusterUnfitError
-from eos_client.testing.simulation.settings import BrokerSettings
+from eos_client.testing.simulator.brokers.settings import BrokerSettings
 from tests.simulation.simulated_stage import GROUP, SOURCE, SimulatedStage
 from tests.support.protocols import COOPERATIVE, EAGER
 

@@ -12,7 +12,7 @@ from eos_client import AsyncExactlyOnceLoop, ExactlyOnceLoop, OutputRecord
 from eos_client.errors import TransformError
 from eos_client.observe import RecordDeadLettered, RecordSkipped, TransactionAborted
 from eos_client.testing import SimulatedCluster
-from eos_client.testing.simulation.settings import BrokerSettings
+from eos_client.testing.simulator.brokers.settings import BrokerSettings
 from tests.simulation.conftest import Job
 
 LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eos_client.testing.simulation.model import BrokerError, OffsetAndMetadata, PartitionKey, ProducerIdentity
-from eos_client.testing.simulation.offset_log import (
+from eos_client.testing.simulator.brokers.model import BrokerError, OffsetAndMetadata, PartitionKey, ProducerIdentity
+from eos_client.testing.simulator.brokers.offset_log import (
     CoordinatorDiedError,
     OffsetLog,
     OffsetLogRecord,

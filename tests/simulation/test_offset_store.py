@@ -6,11 +6,22 @@ import sqlite3
 
 import pytest
 
-from eos_client.testing.simulation.group_requests import FetchedOffset
-from eos_client.testing.simulation.model import BrokerError, NewRecord, OffsetAndMetadata, PartitionKey, RecordBatch
-from eos_client.testing.simulation.model import ProducerIdentity as Producer
-from eos_client.testing.simulation.offset_log import CoordinatorDiedError, OffsetLog, OffsetLogRecord, OffsetRecord
-from eos_client.testing.simulation.offset_store import (
+from eos_client.testing.simulator.brokers.group_requests import FetchedOffset
+from eos_client.testing.simulator.brokers.model import (
+    BrokerError,
+    NewRecord,
+    OffsetAndMetadata,
+    PartitionKey,
+    RecordBatch,
+)
+from eos_client.testing.simulator.brokers.model import ProducerIdentity as Producer
+from eos_client.testing.simulator.brokers.offset_log import (
+    CoordinatorDiedError,
+    OffsetLog,
+    OffsetLogRecord,
+    OffsetRecord,
+)
+from eos_client.testing.simulator.brokers.offset_store import (
     COMMIT_CODES,
     COMPACTION_RECORDS_MIN,
     FETCH_CODES,
@@ -18,9 +29,9 @@ from eos_client.testing.simulation.offset_store import (
     OffsetMismatchError,
     OffsetStore,
 )
-from eos_client.testing.simulation.offset_table import OffsetTable
-from eos_client.testing.simulation.partition_log import PartitionLog
-from eos_client.testing.simulation.settings import BrokerSettings
+from eos_client.testing.simulator.brokers.offset_table import OffsetTable
+from eos_client.testing.simulator.brokers.partition_log import PartitionLog
+from eos_client.testing.simulator.brokers.settings import BrokerSettings
 
 GROUP = "billing"
 P0, P1, P2 = (PartitionKey("orders", number) for number in range(3))

@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from eos_client.testing.simulation.model import BrokerError, OffsetAndMetadata, PartitionKey, ProducerIdentity
-from eos_client.testing.simulation.offset_log import CoordinatorDiedError, OffsetLog
-from eos_client.testing.simulation.offset_store import OffsetMismatchError, OffsetStore
+from eos_client.testing.simulator.brokers.model import BrokerError, OffsetAndMetadata, PartitionKey, ProducerIdentity
+from eos_client.testing.simulator.brokers.offset_log import CoordinatorDiedError, OffsetLog
+from eos_client.testing.simulator.brokers.offset_store import OffsetMismatchError, OffsetStore
 
 GROUPS = ("billing", "audit")
 KEYS = (PartitionKey("orders", 0), PartitionKey("orders", 1), PartitionKey("refunds", 0))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eos_client.testing.simulation.group_requests import FetchedOffset
-from eos_client.testing.simulation.model import BrokerError, OffsetAndMetadata, PartitionKey, ProducerIdentity
-from eos_client.testing.simulation.offset_log import CoordinatorDiedError, OffsetLog
-from eos_client.testing.simulation.offset_store import METADATA_BYTES_MAX, OffsetStore, PendingOffset
+from eos_client.testing.simulator.brokers.group_requests import FetchedOffset
+from eos_client.testing.simulator.brokers.model import BrokerError, OffsetAndMetadata, PartitionKey, ProducerIdentity
+from eos_client.testing.simulator.brokers.offset_log import CoordinatorDiedError, OffsetLog
+from eos_client.testing.simulator.brokers.offset_store import METADATA_BYTES_MAX, OffsetStore, PendingOffset
 
 GROUP = "billing"
 P0, P1 = PartitionKey("orders", 0), PartitionKey("orders", 1)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eos_client.testing.simulation.model import OffsetAndMetadata, PartitionKey
-from eos_client.testing.simulation.offset_table import OffsetTable
+from eos_client.testing.simulator.brokers.model import OffsetAndMetadata, PartitionKey
+from eos_client.testing.simulator.brokers.offset_table import OffsetTable
 
 ORDERS = PartitionKey("orders", 0)
 HIGHEST = PartitionKey("orders", 2**31 - 1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eos_client.testing.simulation.model import BrokerError, Marker, NewRecord, ProducerIdentity, RecordBatch
-from eos_client.testing.simulation.partition_log import TO_HIGH_WATERMARK, PartitionLog
-from eos_client.testing.simulation.producer_state import SEQUENCES
-from eos_client.testing.simulation.settings import BrokerSettings, ProducerStateKind
+from eos_client.testing.simulator.brokers.model import BrokerError, Marker, NewRecord, ProducerIdentity, RecordBatch
+from eos_client.testing.simulator.brokers.partition_log import TO_HIGH_WATERMARK, PartitionLog
+from eos_client.testing.simulator.brokers.producer_state import SEQUENCES
+from eos_client.testing.simulator.brokers.settings import BrokerSettings, ProducerStateKind
 
 ANNA, BERT = ProducerIdentity(7, 0), ProducerIdentity(8, 0)
 ALL = 1_000_000

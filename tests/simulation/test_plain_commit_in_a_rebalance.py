@@ -12,7 +12,7 @@ from eos_client import EosConsumer
 from eos_client.core.commit_gate import GateRule
 from eos_client.errors import CommitRefusedError
 from eos_client.observe import CommitRefused
-from eos_client.testing.simulation.model import PartitionKey
+from eos_client.testing.simulator.brokers.model import PartitionKey
 from tests.simulation.simulated_stage import GROUP, SOURCE, SimulatedStage
 from tests.support.protocols import COOPERATIVE, PROTOCOLS
 

@@ -20,7 +20,7 @@ from eos_client.errors import (
     TransactionStateError,
 )
 from eos_client.observe import ProducerRebuilt
-from eos_client.testing.simulated_cluster import SimulatedCluster
+from eos_client.testing.simulator import SimulatedCluster
 from tests.interruption import BrokenOffError
 from tests.simulation.broken_off import StepStrike, StrikeError
 

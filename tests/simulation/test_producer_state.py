@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from eos_client.testing.simulation.model import BrokerError, NewRecord, ProducerIdentity, RecordBatch
-from eos_client.testing.simulation.producer_state import (
+from eos_client.testing.simulator.brokers.model import BrokerError, NewRecord, ProducerIdentity, RecordBatch
+from eos_client.testing.simulator.brokers.producer_state import (
     SEQUENCES,
     FiveBatches,
     LatestSequence,
@@ -17,7 +17,7 @@ from eos_client.testing.simulation.producer_state import (
     sequence_after,
     steps_between,
 )
-from eos_client.testing.simulation.settings import BrokerSettings, ProducerStateKind
+from eos_client.testing.simulator.brokers.settings import BrokerSettings, ProducerStateKind
 
 WINDOW = 100
 LAST_SEQUENCE = SEQUENCES - 1

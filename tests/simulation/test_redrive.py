@@ -11,7 +11,7 @@ from eos_client.cli.redrive import Redrive, RedriveOptions, client_config
 from eos_client.cli.redrive import redrive as redrive_letters
 from eos_client.clients.dead_letters import can_be_sent_to
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
-from eos_client.testing.simulation.settings import BrokerSettings
+from eos_client.testing.simulator.brokers.settings import BrokerSettings
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 
 DEAD = "orders.dead"

@@ -21,7 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
 from eos_client.errors import InputUnreadableError, OutputNotSerializedError, TransformError
 from eos_client.observe import RecordDeadLettered, RecordSkipped, TransactionAborted
-from eos_client.testing.simulated_cluster import SimulatedCluster
+from eos_client.testing.simulator import SimulatedCluster
 
 SOURCE, SINK, DEAD = "orders", "invoices", "orders.dead"
 ORDER = '{"type": "record", "name": "Order", "fields": [{"name": "pieces", "type": "int"}]}'

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.testing import SimulatedCluster
-from eos_client.testing.simulation.model import BrokerError
+from eos_client.testing.simulator.brokers.model import BrokerError
 from tests.support import protocols
 from tests.support.protocols import CONSUMER, EAGER, settings_of
 

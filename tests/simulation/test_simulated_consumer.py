@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
-from eos_client.testing.simulated_cluster import SimulatedCluster
-from eos_client.testing.simulation.model import (
+from eos_client.testing.simulator import SimulatedCluster
+from eos_client.testing.simulator.brokers.model import (
     Membership,
     NewRecord,
     OffsetAndMetadata,

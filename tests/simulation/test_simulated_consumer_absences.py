@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from eos_client.testing.simulation.model import Membership
+from eos_client.testing.simulator.brokers.model import Membership
 from tests.simulation.simulated_group import filled_cluster, group_member, pump, settle
 from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, PROTOCOLS
 

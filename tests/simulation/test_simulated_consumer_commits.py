@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
-from eos_client.testing.simulated_cluster import SimulatedCluster
+from eos_client.testing.simulator import SimulatedCluster
 from tests.simulation.simulated_group import filled_cluster, group_member, pump, settle
 from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, settings_of
 

@@ -3,9 +3,9 @@
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 
-from eos_client.testing.simulated_clients.group_metadata import decode, encode
-from eos_client.testing.simulated_cluster import SimulatedCluster
-from eos_client.testing.simulation.model import Membership, OffsetAndMetadata, PartitionKey
+from eos_client.testing.simulator import SimulatedCluster
+from eos_client.testing.simulator.brokers.model import Membership, OffsetAndMetadata, PartitionKey
+from eos_client.testing.simulator.clients.group_metadata import decode, encode
 from tests.simulation.simulated_group import filled_cluster, group_member, pump, settle
 from tests.support.protocols import CONSUMER, COOPERATIVE, EAGER, PROTOCOLS
 

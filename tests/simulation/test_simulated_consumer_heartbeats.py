@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eos_client.testing import SimulatedCluster
-from eos_client.testing.simulation.settings import BrokerSettings
+from eos_client.testing.simulator.brokers.settings import BrokerSettings
 
 HEARTBEAT = "ConsumerGroupHeartbeat"
 QUICK = BrokerSettings(group_consumer_session_timeout_s=10.0, group_consumer_heartbeat_interval_s=1.0)

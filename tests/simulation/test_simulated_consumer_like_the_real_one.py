@@ -5,8 +5,8 @@ import inspect
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from eos_client.testing.simulated_clients.consumer import SimulatedConsumer
-from eos_client.testing.simulated_cluster import SimulatedCluster
+from eos_client.testing.simulator import SimulatedCluster
+from eos_client.testing.simulator.clients.consumer import SimulatedConsumer
 
 BASE = {"bootstrap.servers": "localhost:1", "group.id": "g", "log_level": 0}
 ZERO, ONE, SEVEN = TopicPartition("t", 0, 5), TopicPartition("t", 1), TopicPartition("t", 7, 5)

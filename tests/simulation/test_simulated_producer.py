@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eos_client.testing.simulated_cluster import SimulatedCluster
+from eos_client.testing.simulator import SimulatedCluster
 from tests.simulation.delivery_reports import IDEMPOTENT, TOPIC, refused_with, running, served
 
 # -- sending ---------------------------------------------------------------------------------------------------------

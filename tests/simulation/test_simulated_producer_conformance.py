@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from eos_client.testing.simulated_cluster import SimulatedCluster
+from eos_client.testing.simulator import SimulatedCluster
 from tests.recovery.mock_application import SILENT
 from tests.recovery.mock_cluster import mock_cluster
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 
-from eos_client.testing.simulated_cluster import SimulatedCluster
-from eos_client.testing.simulation.faults import Fault, FaultKind
-from eos_client.testing.simulation.settings import BrokerSettings, ProducerStateKind
+from eos_client.testing.simulator import SimulatedCluster
+from eos_client.testing.simulator.brokers.faults import Fault, FaultKind
+from eos_client.testing.simulator.brokers.settings import BrokerSettings, ProducerStateKind
 
 TOPIC, ID, PARTITIONS, TRANSACTIONS = "outputs", "pinned", 2, 12
 REQUESTS = ("InitProducerId", "AddPartitionsToTxn", "Produce", "EndTxn")

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import KafkaException
 
 from eos_client.confluent.client_log import ClientLog
-from eos_client.testing.simulated_cluster import SimulatedCluster
-from eos_client.testing.simulation.model import PartitionKey
-from eos_client.testing.simulation.settings import BrokerSettings, ProducerStateKind
+from eos_client.testing.simulator import SimulatedCluster
+from eos_client.testing.simulator.brokers.model import PartitionKey
+from eos_client.testing.simulator.brokers.settings import BrokerSettings, ProducerStateKind
 from tests.simulation.delivery_reports import IDEMPOTENT, TOPIC, Reports, refused_with, running, served
 
 # -- what the network does -------------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@ from confluent_kafka import TopicPartition
 
 from eos_client import EosProducer, errors
 from eos_client.core.producer_recovery import recovery_for
-from eos_client.testing.simulated_clients.group_metadata import encode
-from eos_client.testing.simulated_cluster import SimulatedCluster
-from eos_client.testing.simulation.group_requests import ConsumerHeartbeat
-from eos_client.testing.simulation.model import Membership, ProducerIdentity
+from eos_client.testing.simulator import SimulatedCluster
+from eos_client.testing.simulator.brokers.group_requests import ConsumerHeartbeat
+from eos_client.testing.simulator.brokers.model import Membership, ProducerIdentity
+from eos_client.testing.simulator.clients.group_metadata import encode
 from tests.recovery.mock_application import LIMITS, SINK, SOURCE, STOPPED_CALLS, Application, Failure, FailureAccount
 from tests.recovery.recovery_cases import LASTING, OWN_FENCES, SEEN_CELLS, Answered, Cell
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from eos_client.testing.simulated_clients.group_metadata import encode
-from eos_client.testing.simulated_clients.transaction_state import Phase, TransactionState
-from eos_client.testing.simulated_cluster import SimulatedCluster
-from eos_client.testing.simulation.group_requests import ConsumerHeartbeat
-from eos_client.testing.simulation.model import Membership
+from eos_client.testing.simulator import SimulatedCluster
+from eos_client.testing.simulator.brokers.group_requests import ConsumerHeartbeat
+from eos_client.testing.simulator.brokers.model import Membership
+from eos_client.testing.simulator.clients.group_metadata import encode
+from eos_client.testing.simulator.clients.transaction_state import Phase, TransactionState
 from tests.simulation.producer_bench import (
     ANONYMOUS,
     AT_7,

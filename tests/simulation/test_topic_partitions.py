@@ -3,8 +3,8 @@
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from eos_client.testing.simulated_clients.topic_partitions import topic_partition_of
-from eos_client.testing.simulation.model import PartitionKey
+from eos_client.testing.simulator.brokers.model import PartitionKey
+from eos_client.testing.simulator.clients.topic_partitions import topic_partition_of
 
 KEY = PartitionKey("in", 1)
 BROKEN = topic_partition_of(KEY, 3, "note", KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eos_client.testing.simulation.model import PartitionKey
+from eos_client.testing.simulator.brokers.model import PartitionKey
 from tests.simulation.transaction_bench import (
     AUDIT_0,
     INVOICES_0,

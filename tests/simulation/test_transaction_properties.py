@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from eos_client.testing.simulation.model import BrokerError
+from eos_client.testing.simulator.brokers.model import BrokerError
 from tests.simulation.transaction_bench import AUDIT_0, INVOICES_0, TransactionBench
 
 TXNS = ("billing", "shipping")

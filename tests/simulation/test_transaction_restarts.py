@@ -4,11 +4,11 @@ from random import Random
 
 import pytest
 
-from eos_client.testing.simulation.brokers import Brokers
-from eos_client.testing.simulation.clock import SimulatedClock
-from eos_client.testing.simulation.group_requests import JoinRequest
-from eos_client.testing.simulation.model import Membership, OffsetAndMetadata, PartitionKey
-from eos_client.testing.simulation.settings import BrokerSettings
+from eos_client.testing.simulator.brokers.brokers import Brokers
+from eos_client.testing.simulator.brokers.clock import SimulatedClock
+from eos_client.testing.simulator.brokers.group_requests import JoinRequest
+from eos_client.testing.simulator.brokers.model import Membership, OffsetAndMetadata, PartitionKey
+from eos_client.testing.simulator.brokers.settings import BrokerSettings
 from tests.simulation.transaction_bench import TIMEOUT_S, TransactionBench, ongoing, refused
 
 ORDERS_0 = PartitionKey("orders", 0)

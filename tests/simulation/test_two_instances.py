@@ -11,7 +11,7 @@ import pytest
 from eos_client import EosProducer
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import AbortableError, EosError, ProducerFencedError, RebuildProducerError
-from eos_client.testing.simulated_cluster import SimulatedCluster
+from eos_client.testing.simulator import SimulatedCluster
 
 TIMEOUT_MS, REQUEST_S, COMMIT_S = 10_000, 1.0, 2.0
 ROUNDS = 4

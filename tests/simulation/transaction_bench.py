@@ -6,11 +6,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from eos_client.testing.simulation.clock import SimulatedClock
-from eos_client.testing.simulation.model import BrokerError, NewRecord, PartitionKey, ProducerIdentity, RecordBatch
-from eos_client.testing.simulation.partition_log import PartitionLog
-from eos_client.testing.simulation.settings import BrokerSettings
-from eos_client.testing.simulation.transaction_coordinator import TransactionCoordinator
+from eos_client.testing.simulator.brokers.clock import SimulatedClock
+from eos_client.testing.simulator.brokers.model import (
+    BrokerError,
+    NewRecord,
+    PartitionKey,
+    ProducerIdentity,
+    RecordBatch,
+)
+from eos_client.testing.simulator.brokers.partition_log import PartitionLog
+from eos_client.testing.simulator.brokers.settings import BrokerSettings
+from eos_client.testing.simulator.brokers.transaction_coordinator import TransactionCoordinator
 
 INVOICES_0, INVOICES_1, AUDIT_0 = PartitionKey("invoices", 0), PartitionKey("invoices", 1), PartitionKey("audit", 0)
 TIMEOUT_S = 10.0

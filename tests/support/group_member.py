@@ -8,8 +8,8 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from eos_client.core.model import UNJOINED
-from eos_client.testing.simulated_clients.group_metadata import decode
-from eos_client.testing.simulation.model import Membership
+from eos_client.testing.simulator.brokers.model import Membership
+from eos_client.testing.simulator.clients.group_metadata import decode
 from tests.support.client_settings import dotted
 from tests.support.protocols import settings_of
 

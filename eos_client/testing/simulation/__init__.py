@@ -1,4 +1,0 @@
-"""The simulated brokers: Kafka's rules as plain objects, without sockets, threads or a clock of their own.
-
-`eos_client.testing.simulated_cluster` names those that are useful alone.
-"""

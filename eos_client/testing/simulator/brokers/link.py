@@ -1,0 +1,72 @@
+"""A simulated client's connection to the brokers and to the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import TypeVar
+
+from eos_client.testing.simulator.brokers.brokers import Brokers
+from eos_client.testing.simulator.brokers.clock import SimulatedClock
+from eos_client.testing.simulator.brokers.network import Answer, Network, Sender
+from eos_client.testing.simulator.brokers.schedule import Worker
+
+T = TypeVar("T")
+
+
+class ClientLink:
+    """What one client sees of the simulated world. ``name`` is unique; ``random`` is the cluster's, seeded.
+
+    ``is_silent``: the client is gone. What it has sent may still arrive; no answer is heard, and no work is done.
+    """
+
+    def __init__(self, name: str, brokers: Brokers, network: Network, random: Random) -> None:
+        self.name = name
+        self.brokers = brokers
+        self.random = random
+        self._network = network
+        self._sender: Sender | None = None
+        self.is_silent = False
+
+    @property
+    def clock(self) -> SimulatedClock:
+        """The cluster's clock."""
+        return self._network.clock
+
+    @property
+    def sender(self) -> Sender:
+        """The client as the network knows it."""
+        if self._sender is None:
+            raise RuntimeError(f"{self.name} sends before it is attached")
+        return self._sender
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the client's process is stopped: its application cannot call anything."""
+        return self._network.schedule.is_frozen(self.sender.worker)
+
+    def attach(self, worker: Worker, names: Iterable[str]) -> None:
+        """Let ``worker`` do its background work as time passes; faults may call the client by any of ``names``."""
+        self._sender = Sender(self.name, frozenset({self.name, *names}), worker)
+        self._network.schedule.add(worker)
+
+    def detach(self) -> None:
+        """End the background work: the client is closed, or its process is dead."""
+        self.fall_silent()
+        self._network.schedule.remove(self.sender.worker)
+
+    def fall_silent(self) -> None:
+        """Hear nothing any more. May be called from any thread, so a worker has to look at ``is_silent`` itself."""
+        self.is_silent = True
+
+    def call(self, request: str, act: Callable[[], T], *, deadline_s: float) -> T:
+        """Send ``request`` and wait; ``act`` is what the broker does with it. See `Network.call`."""
+        return self._network.call(self.sender, request, act, deadline_s=deadline_s)
+
+    def post(self, request: str, act: Callable[[], T], then: Callable[[Answer[T] | None], None]) -> None:
+        """Send ``request`` from background work, without waiting. See `Network.post`."""
+        self._network.post(self.sender, request, act, lambda answer: None if self.is_silent else then(answer))
+
+    def wait(self, until_s: float, stop: Callable[[], bool] = lambda: False) -> None:
+        """Let time pass until ``until_s``, or until ``stop`` says so."""
+        self._network.schedule.run_until(until_s, stop)

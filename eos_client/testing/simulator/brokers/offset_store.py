@@ -1,0 +1,266 @@
+"""Offset storage behind the group coordinator (P4): what a commit writes, and what a restart finds.
+
+A commit goes to the log first, all its records in one go, and only then, whole, into the table from which fetches are
+answered. A store that is made on a log recovers: it reads whole commits, leaves torn ones out, and writes the values
+that still hold for their partitions again, so that a cleaner which looks at keys alone cannot lose them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from eos_client.testing.simulator.brokers.group_requests import FetchedOffset
+from eos_client.testing.simulator.brokers.model import BrokerError, OffsetAndMetadata, PartitionKey, ProducerIdentity
+from eos_client.testing.simulator.brokers.offset_log import (
+    OffsetLog,
+    OffsetLogRecord,
+    OffsetMarker,
+    OffsetRecord,
+    PendingOffsets,
+    brought_into_force,
+)
+from eos_client.testing.simulator.brokers.offset_table import PARTITIONS_MAX, OffsetTable
+
+METADATA_BYTES_MAX = 4096  # Kafka's offset.metadata.max.bytes
+COMPACTION_RECORDS_MIN = 10_000
+
+COMMIT_CODES = (
+    "NONE",
+    "UNKNOWN_TOPIC_OR_PART",
+    "INVALID_REQUEST",
+    "OFFSET_METADATA_TOO_LARGE",
+    "UNSTABLE_OFFSET_COMMIT",
+    "OPERATION_NOT_ATTEMPTED",
+)
+"""What ``commit`` says of a partition. UNSTABLE_OFFSET_COMMIT: only to a compare-and-set, a transaction is open.
+OPERATION_NOT_ATTEMPTED: nothing is wrong with this one, but with another of the same commit."""
+
+FETCH_CODES = ("NONE", "UNSTABLE_OFFSET_COMMIT")
+"""What ``fetch`` says of a partition."""
+
+
+class OffsetMismatchError(Exception):
+    """A compare-and-set commit found other offsets than it expected and wrote nothing.
+
+    ``actual``: the offsets now committed for the partitions that differ; None where nothing is committed.
+    """
+
+    def __init__(self, actual: Mapping[PartitionKey, int | None], expected: Mapping[PartitionKey, int | None]) -> None:
+        found = "; ".join(
+            f"{key.topic} [{key.partition}] is at {_said(offset)}, not at {_said(expected[key])}"
+            for key, offset in sorted(actual.items())
+        )
+        super().__init__(f"nothing was committed: {found}")
+        self.actual = dict(actual)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingOffset:
+    """A partition whose offset is about to move: the producers with an open transaction that commits it."""
+
+    producers: tuple[ProducerIdentity, ...]
+
+
+class OffsetStore:
+    """Committed and pending offsets of all groups, recovered from ``log``; from then on it is the log's only writer.
+
+    ``partition_count`` tells how many partitions a topic has, 0 for an unknown one; without it every topic is known.
+    Raises CoordinatorDiedError if a test lets it die in its recovery; the next store on the same log goes on.
+    """
+
+    def __init__(self, log: OffsetLog, *, partition_count: Callable[[str], int] | None = None) -> None:
+        self.log = log
+        self._partition_count = partition_count
+        self._table = OffsetTable()
+        self._pending = PendingOffsets()
+        self._epochs: dict[int, int] = {}
+        self._commit_number = 0
+        self._compaction_due = COMPACTION_RECORDS_MIN
+        self._writer = log.open()
+        self._repair(self._read_log())
+
+    # -- commits -------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        group_id: str,
+        offsets: Mapping[PartitionKey, OffsetAndMetadata],
+        *,
+        expected: Mapping[PartitionKey, int | None] | None = None,
+    ) -> dict[PartitionKey, str]:
+        """Commit all of ``offsets``, or none; returns a code of COMMIT_CODES for each partition.
+
+        ``expected`` makes it a compare-and-set: these partitions must be at these offsets now (None: at none), else
+        nothing is written and OffsetMismatchError names the actual ones. They need not be those that are committed.
+        Raises BrokerError NOT_COORDINATOR when another store recovered from the log since.
+        """
+        faults = self._faults(offsets)
+        if expected is not None and not faults:
+            unsettled = self._pending.of_group(group_id)
+            faults = {key: "UNSTABLE_OFFSET_COMMIT" for key in expected if key in unsettled}
+        if faults:
+            return {key: faults.get(key, "OPERATION_NOT_ATTEMPTED") for key in (*offsets, *faults)}
+        if expected is not None:
+            self._compare(group_id, expected)
+        self._write(self._new_run(group_id, offsets))
+        return dict.fromkeys(offsets, "NONE")
+
+    def stage(
+        self, group_id: str, producer: ProducerIdentity, offsets: Mapping[PartitionKey, OffsetAndMetadata]
+    ) -> None:
+        """TxnOffsetCommit: keep ``offsets`` pending until the producer's marker; all of them, or none.
+
+        Raises BrokerError with a code of COMMIT_CODES for the first partition at fault, INVALID_PRODUCER_EPOCH when a
+        later epoch of the producer was seen here, in a commit or in a marker.
+        """
+        for key, code in self._faults(offsets).items():
+            raise BrokerError(code, f"{key.topic} [{key.partition}]")
+        if self._is_fenced(producer):
+            raise BrokerError(
+                "INVALID_PRODUCER_EPOCH", f"{producer}, epoch {self._epochs[producer.producer_id]} was seen"
+            )
+        self._write(self._new_run(group_id, offsets, producer))
+
+    def complete(self, group_id: str, producer: ProducerIdentity, *, committed: bool) -> None:
+        """Write the marker of the producer's transaction: what it staged comes into force, or is dropped.
+
+        A commit of the same partition that stands later in the log than the staged one has won already. A marker may
+        carry a later epoch than the staged offsets (a time-out's abort does) and may be repeated; one with an earlier
+        epoch than was seen here comes too late and does nothing.
+        """
+        if not self._is_fenced(producer):
+            self._write([OffsetMarker(group_id, producer, committed, self._commit_number + 1)])
+
+    def delete_group(self, group_id: str) -> None:
+        """Forget all offsets of the group. What an open transaction staged before does not come into force any more."""
+        self.delete(group_id, dict.fromkeys((*self._table.of_group(group_id), *self._pending.of_group(group_id))))
+
+    def delete(self, group_id: str, partitions: Iterable[PartitionKey]) -> None:
+        """Forget the group's offsets of ``partitions``, as when their topic is deleted."""
+        self._write(self._new_run(group_id, dict.fromkeys(partitions)))
+
+    # -- answers -------------------------------------------------------------------------------------------------
+
+    def fetch(
+        self, group_id: str, partitions: Iterable[PartitionKey] | None, *, require_stable: bool
+    ) -> dict[PartitionKey, FetchedOffset]:
+        """Return the committed offset, or none, of each of ``partitions``; None asks for all that the group has.
+
+        A topic or partition nobody knows has no offset, and that is no error. ``require_stable``: a partition with a
+        pending transactional commit has code UNSTABLE_OFFSET_COMMIT and no offset (KIP-447).
+        """
+        unsettled = self._pending.of_group(group_id)
+        committed = self._table.of_group(group_id) if partitions is None else {}
+        asked = sorted({*committed, *unsettled}) if partitions is None else partitions
+        answer = {}
+        for key in asked:
+            entry = committed[key] if key in committed else self._table.get(group_id, key)
+            if require_stable and key in unsettled:
+                answer[key] = FetchedOffset(None, code="UNSTABLE_OFFSET_COMMIT")
+            else:
+                answer[key] = FetchedOffset(None) if entry is None else FetchedOffset(entry.offset, entry.metadata)
+        return answer
+
+    def pending(self, group_id: str) -> dict[PartitionKey, PendingOffset]:
+        """Return the group's partitions that an open transaction has staged offsets for."""
+        return {key: PendingOffset(producers) for key, producers in self._pending.of_group(group_id).items()}
+
+    def groups(self) -> tuple[str, ...]:
+        """Return the ids of the groups with committed or pending offsets, sorted."""
+        return tuple(sorted({*self._table.groups(), *self._pending.groups()}))
+
+    def reopened(self) -> OffsetStore:
+        """Return what a restarted coordinator recovers from the same log; this store may not write any more."""
+        return OffsetStore(self.log, partition_count=self._partition_count)
+
+    # -- recovery ------------------------------------------------------------------------------------------------
+
+    def _read_log(self) -> dict[tuple[str, PartitionKey], None]:
+        """Take over every whole commit. Returns the partitions whose last record is part of a torn one."""
+        torn: dict[tuple[str, PartitionKey], None] = {}
+        for run, is_whole in self.log.runs():
+            self._commit_number = run[0].commit_number
+            records = [record for record in run if isinstance(record, OffsetRecord)]
+            if is_whole:
+                self._apply(run)
+                for record in records:
+                    if record.producer is None:
+                        torn.pop((record.group_id, record.partition), None)
+            else:
+                torn.update(((record.group_id, record.partition), None) for record in records)
+        return torn
+
+    def _repair(self, torn: Iterable[tuple[str, PartitionKey]]) -> None:
+        for group_id, partition in torn:
+            self._commit_number += 1
+            entry = self._table.get(group_id, partition)
+            record = OffsetRecord(group_id, partition, entry, self._commit_number, 1, repairs=True)
+            self.log.append(self._writer, [record])
+
+    # -- one change ----------------------------------------------------------------------------------------------
+
+    def _faults(self, offsets: Mapping[PartitionKey, OffsetAndMetadata]) -> dict[PartitionKey, str]:
+        faults = {}
+        for key, entry in offsets.items():
+            count = PARTITIONS_MAX if self._partition_count is None else self._partition_count(key.topic)
+            if not 0 <= key.partition < count:
+                faults[key] = "UNKNOWN_TOPIC_OR_PART"
+            elif entry.offset < 0:
+                faults[key] = "INVALID_REQUEST"
+            elif len(entry.metadata.encode()) > METADATA_BYTES_MAX:
+                faults[key] = "OFFSET_METADATA_TOO_LARGE"
+        return faults
+
+    def _compare(self, group_id: str, expected: Mapping[PartitionKey, int | None]) -> None:
+        actual: dict[PartitionKey, int | None] = {}
+        for key, offset in expected.items():
+            entry = self._table.get(group_id, key)
+            now = None if entry is None else entry.offset
+            if now != offset:
+                actual[key] = now
+        if actual:
+            raise OffsetMismatchError(actual, expected)
+
+    def _is_fenced(self, producer: ProducerIdentity) -> bool:
+        return producer.producer_epoch < self._epochs.get(producer.producer_id, producer.producer_epoch)
+
+    def _new_run(
+        self,
+        group_id: str,
+        offsets: Mapping[PartitionKey, OffsetAndMetadata] | Mapping[PartitionKey, None],
+        producer: ProducerIdentity | None = None,
+    ) -> list[OffsetRecord]:
+        number = self._commit_number + 1
+        return [OffsetRecord(group_id, key, entry, number, len(offsets), producer) for key, entry in offsets.items()]
+
+    def _write(self, run: Sequence[OffsetLogRecord]) -> None:
+        """First the log, then the table: a death between both loses nothing, as a restart reads the log."""
+        if not run:
+            return
+        self._commit_number += 1
+        self.log.append(self._writer, run)
+        self._apply(run)
+        if len(self.log) >= self._compaction_due:
+            self.log.compact()
+            self._compaction_due = max(COMPACTION_RECORDS_MIN, 2 * len(self.log))
+
+    def _apply(self, run: Sequence[OffsetLogRecord]) -> None:
+        for record in run:
+            if record.producer is not None:
+                producer = record.producer
+                self._epochs[producer.producer_id] = max(
+                    producer.producer_epoch, self._epochs.get(producer.producer_id, 0)
+                )
+        effective = brought_into_force(run, self._pending)
+        if not effective:
+            return
+        entries = {record.partition: record.entry for record in effective if record.entry is not None}
+        if entries:
+            self._table.put(effective[0].group_id, entries)
+        else:
+            self._table.remove(effective[0].group_id, [record.partition for record in effective])
+
+
+def _said(offset: int | None) -> str:
+    return "no offset" if offset is None else str(offset)
