@@ -18,11 +18,7 @@ from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord, observe
 from eos_client.core.commit_gate import CommitAttempt, CommitRuling
 from eos_client.core.model import named
 from eos_client.testing import SimulatedCluster
-<<<<<<< HEAD
 from eos_client.testing.simulator import BrokerSettings, Delivered, PeerMember
-=======
-from eos_client.testing.simulator import BrokerSettings, Delivered
->>>>>>> 4f52fd1 (The simulator is one folder, eos_client/testing/simulator, that imports nothing else of the package)
 from examples.hand_written_loop import by_hand, cluster_with_rebalance
 
 _REVOKED_AT_S, _END_S = 3.25, 6.0

@@ -117,7 +117,7 @@ def _api() -> str:
 
 def _use(module: str, name: str) -> str:
     by_name = (use for use, names in USES.items() if name in names)
-    return next(by_name, SIMULATOR if module.endswith("simulated_cluster") else SEAMS)
+    return next(by_name, SIMULATOR if module == "eos_client.testing.simulator" else SEAMS)
 
 
 def _place(use: str) -> Callable[[tuple[str, str, object]], tuple[int, str]]:
