@@ -15,7 +15,7 @@ import pytest
 import eos_client
 import eos_client.testing
 from eos_client.errors import EmbeddedKafkaError
-from eos_client.testing import simulated_cluster, simulator
+from eos_client.testing import simulator
 
 REPOSITORY = Path(__file__).parents[1]
 TESTING = "eos_client.testing"
@@ -93,10 +93,6 @@ def test_the_simulator_imports_only_itself_and_the_standard_library_and_confluen
     for_type_checkers = {"typing_extensions"}
     foreign = {name.split(".")[0] for name in theirs} - sys.stdlib_module_names - for_type_checkers
     assert foreign == {"confluent_kafka"}
-
-
-def test_the_names_of_the_simulator_are_in_the_module_that_had_them_before_it_was_a_folder():
-    assert all(getattr(simulated_cluster, name) is getattr(simulator, name) for name in simulator.__all__)
 
 
 def test_the_page_of_the_simulator_explains_each_of_its_public_names():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 from confluent_kafka import KafkaError, KafkaException
@@ -140,14 +140,30 @@ def with_error(failure: ProducerFailure, error: KafkaError) -> ProducerFailure:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class OutputWords:
+    """What a refused output is called, and what helps: for any of them, and for one that is too large."""
+
+    subject: str
+    remedy: str
+    remedy_if_large: str
+
+
+OUTPUT = OutputWords(
+    "the output",
+    "Correct it",
+    "Write less, or set message.max.bytes of this client, and max.message.bytes of the topic, higher",
+)
+
+
 def producer_error(
-    failure: ProducerFailure, error: KafkaError, transactional_id: str, clause: str = ""
+    failure: ProducerFailure, error: KafkaError, transactional_id: str, clause: str = "", words: OutputWords = OUTPUT
 ) -> errors.EosError:
     """Name ``error`` for what the producer's owner must do. ``clause`` ends the sentence that says what happened."""
     request = failure.request.value
     is_of_one_record = failure.code in RECORD_REFUSED and not (failure.fatal or failure.abortable)
     if failure.request is TransactionalRequest.PRODUCE and is_of_one_record:
-        return _refused_output(error, clause)
+        return _refused_output(error, clause, words)
     rule = recovery_for(failure)
     what = f"{request} of transactional.id {transactional_id!r} failed with {error.name()}: {error.str().rstrip('.')}"
     message = f"{what}{clause}.{_open_for_too_long(failure)} {WAYS_OUT[rule.action]}: {rule.reason}."
@@ -172,7 +188,7 @@ def idempotent_error(request: TransactionalRequest, error: KafkaError, where: st
         message = f"{request.value} failed with {error.name()}: {error.str()}. Build another producer."
         return of_kafka(errors.FatalClientError, error, message)
     if request is TransactionalRequest.PRODUCE:
-        return _refused_output(error, where) if error.name() in RECORD_REFUSED else None
+        return _refused_output(error, where, OUTPUT) if error.name() in RECORD_REFUSED else None
     return None if request is TransactionalRequest.FLUSH else not_transactional(request, error)
 
 
@@ -300,11 +316,10 @@ def refuse_error_event(message: Any) -> Any:
     return message
 
 
-def _refused_output(error: KafkaError, where: str) -> errors.OutputRefusedError:
-    way_out = "Correct it"
-    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # librdkafka's own limit, by a broker's name
-        way_out = "Write less, or set message.max.bytes of this client, and max.message.bytes of the topic, higher"
-    message = f"the output{where} cannot be written: {error.str()} ({error.name()}). {way_out}."
+def _refused_output(error: KafkaError, where: str, words: OutputWords) -> errors.OutputRefusedError:
+    is_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE  # librdkafka's own limit, by a broker's name
+    way_out = words.remedy_if_large if is_large else words.remedy
+    message = f"{words.subject}{where} cannot be written: {error.str()} ({error.name()}). {way_out}."
     return of_kafka(errors.OutputRefusedError, error, message)
 
 

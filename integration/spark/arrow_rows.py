@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice, repeat
@@ -11,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from eos_client.errors import BatchContentError, OutputRefusedError, RetriableError
+from eos_client.errors import BatchContentError, OutputRefusedError
 from eos_client.integration.spark.rows import HEADERS, KEY, PARTITION, TOPIC, VALUE, slot_of
 
 _STRIDE = 2_000
-_ROOM_WAIT_S = 0.05
 
 Produce = Callable[..., None]
+Enqueue = Callable[[str, bytes | None, bytes | None, Mapping[str, Any]], None]
 Poll = Callable[[float], Any]
 
 
@@ -46,21 +45,20 @@ def _problem(topic: str, partition: int | None, headers: Sequence[Mapping[str, A
 
 
 class RecordWriter:
-    """Hands the rows of Arrow batches to a producer, waiting for room in its queue.
+    """Hands the rows of Arrow batches to a producer.
 
-    ``raw_produce`` is the fast path; a record that it refuses is repeated with ``produce``, which names the error.
-    ``poll`` takes seconds, and frees what was delivered.
+    ``raw_produce`` is the fast path; a row that it refuses is repeated with ``enqueue``, which waits for room in the
+    queue and names the error. ``poll`` takes seconds, and frees what was delivered.
     """
 
-    def __init__(self, topic: str, produce: Produce, poll: Poll, limit_s: float, *, raw_produce: Produce) -> None:
+    def __init__(self, topic: str, raw_produce: Produce, enqueue: Enqueue, poll: Poll) -> None:
         self._topic = topic
         self._raw_produce = raw_produce
-        self._produce = produce
+        self._enqueue = enqueue
         self._poll = poll
-        self._limit_s = limit_s
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Queue every row; raises what ``produce`` raises, RetriableError when the queue stays full."""
+        """Queue every row; raises what ``enqueue`` raises."""
         names = batch.schema.names
         values = batch.column(VALUE).to_pylist()
         keys: list[bytes | None] = batch.column(KEY).to_pylist() if KEY in names else [None] * len(values)
@@ -80,7 +78,10 @@ class RecordWriter:
                 raise OutputRefusedError(f"a row for topic {target!r} cannot be written: {problem}. Correct that row.")
             if headers is not None:
                 options["headers"] = [(header["key"], header["value"]) for header in headers]
-            self._write_one(target, value, key, options)
+            try:
+                self._raw_produce(target, value, key, **options)
+            except Exception:  # noqa: BLE001  # as below
+                self._enqueue(target, value, key, options)
 
     def _write_plain(self, values: list[bytes | None], keys: list[bytes | None]) -> None:
         # Free delivered records after each stride, so that their memory is reused while it is in the cache.
@@ -90,18 +91,6 @@ class RecordWriter:
                 deque(map(self._raw_produce, repeat(self._topic), islice(left, _STRIDE), left_keys), maxlen=0)
             except Exception:  # noqa: BLE001, PERF203  # the slow path repeats it and names the error
                 failed = -length_hint(left) - 1
-                self._write_one(self._topic, values[failed], keys[failed], {})
+                self._enqueue(self._topic, values[failed], keys[failed], {})
             else:
                 self._poll(0)
-
-    def _write_one(self, topic: str, value: bytes | None, key: bytes | None, options: dict[str, Any]) -> None:
-        deadline = time.monotonic() + self._limit_s
-        while True:
-            try:
-                self._produce(topic, value, key, **options)
-            except BufferError as error:  # noqa: PERF203  # it is the queue that is waited for
-                if time.monotonic() > deadline:
-                    raise RetriableError(f"the local queue stayed full for {self._limit_s:g} s: {error}") from error
-                self._poll(_ROOM_WAIT_S)
-            else:
-                return

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -277,10 +278,8 @@ class SlotAttempt:
     def _produce(self, producer: SlotProducer, first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]) -> None:
         from eos_client.integration.spark.arrow_rows import RecordWriter, check_slot  # noqa: PLC0415  # executors only
 
-        limit_s = self._settings.transaction_timeout_s
-        writer = RecordWriter(
-            self._settings.topic, producer.produce_named, producer.poll, limit_s, raw_produce=producer.raw_produce
-        )
+        enqueue = partial(producer.enqueue_row, limit_s=self._settings.transaction_timeout_s)
+        writer = RecordWriter(self._settings.topic, producer.raw_produce, enqueue, producer.poll)
         for batch in rest if first is None else chain((first,), rest):
             check_slot(batch, self._slot, self._settings.slots)
             writer.write(batch)

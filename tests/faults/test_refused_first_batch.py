@@ -133,7 +133,7 @@ def begin_slot(stage: Stage, proxy: KafkaProxy, *, followers: int, **theirs: Any
     refused = refuse_first_batch(proxy, producer.library.transactional_id, stage.sink, followers=followers)
     producer.begin_transaction()
     for value in (b"first", b"second", b"third"):
-        producer.produce_named(stage.sink, value, None)
+        producer.produce(stage.sink, value)
     return producer, refused
 
 

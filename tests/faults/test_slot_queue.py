@@ -28,7 +28,7 @@ def stalled_slot(proxy: KafkaProxy, **settings: Any) -> Iterator[tuple[SlotProdu
         held = proxy.hold_next(Api.PRODUCE, sent_by(producer.library.transactional_id))
         producer.begin_transaction()
         try:
-            producer.produce_named(stage.sink, b"first", None)
+            producer.produce(stage.sink, b"first")
             held.wait_until_caught()
             yield producer, stage.sink
         finally:
@@ -42,7 +42,7 @@ def queued_until_full(producer: SlotProducer, topic: str, *, at_most: int) -> in
     queued, value = 0, b"x" * 100_000
     while queued < at_most:
         try:
-            producer.produce_named(topic, value, None)
+            producer.produce(topic, value)
         except BufferError:
             break
         queued += len(value)
@@ -63,7 +63,7 @@ def test_the_users_limit_holds(proxy: KafkaProxy) -> None:
 def test_two_of_the_largest_records_that_the_user_allows_find_room(proxy: KafkaProxy, largest: Any) -> None:
     with stalled_slot(proxy, **{"message.max.bytes": largest}) as (producer, topic):
         value = b"x" * (99 * MIB)
-        producer.produce_named(topic, value, None)
-        producer.produce_named(topic, value, None)
+        producer.produce(topic, value)
+        producer.produce(topic, value)
         with pytest.raises(BufferError):
-            producer.produce_named(topic, value, None)
+            producer.produce(topic, value)

@@ -14,7 +14,6 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.confluent.ledger.ledger_topic import partition_of_slot
 from eos_client.confluent.ledger.slot_producer import SlotProducer
-from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core import batch_ledger
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent, SlotDecision, SlotQuestion
 from eos_client.errors import EosError
@@ -27,20 +26,11 @@ IDENTITY = SinkIdentity("query", SLOTS, 1, "out")
 CLIENT = {"bootstrap.servers": "simulated", "logger": QUIET}
 
 
-class SimulatedSlot(SlotProducer):
+def simulated_slot(cluster: SimulatedCluster, slot: int, **settings: Any) -> SlotProducer:
     """A slot's producer on simulated brokers."""
-
-    def __init__(self, cluster: SimulatedCluster, slot: int) -> None:
-        ConfluentProducer.__init__(
-            self,
-            {**CLIENT, "transactional.id": f"sink-{slot}"},
-            limits=LIMITS,
-            hook=lambda _: None,
-            factory=cluster.producer,
-            clock=cluster.clock,
-        )
-        self.name = f"slot-{slot}"
-        self.library.start()
+    factory, clock = cluster.producer, cluster.clock
+    quiet = lambda _: None  # noqa: E731
+    return SlotProducer({**CLIENT, **settings}, f"sink-{slot}", limits=LIMITS, hook=quiet, factory=factory, clock=clock)
 
 
 class Attempt:
@@ -49,7 +39,7 @@ class Attempt:
     def __init__(self, story: SparkStory, slot: int, batch: int) -> None:
         self._slot, self._batch, self._lease = slot, batch, story.lease
         self._cluster = story.cluster
-        self._producer = SimulatedSlot(story.cluster, slot)
+        self._producer = simulated_slot(story.cluster, slot)
         self.is_done = False
 
     def write(self) -> None:
@@ -65,7 +55,7 @@ class Attempt:
         if not self.is_done:
             self._producer.begin_transaction()
             for row in rows_of(self._batch, self._slot):
-                self._producer.produce_named(ROWS, row, None, partition=self._slot)
+                self._producer.enqueue_row(ROWS, row, None, {"partition": self._slot}, 1.0)
 
     def commit(self) -> None:
         """Move the ledger's entry with the rows."""

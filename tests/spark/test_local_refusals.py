@@ -225,7 +225,8 @@ def test_a_half_written_batch_holds_the_same_rows_with_and_without_a_column_of_n
 def test_a_row_that_is_too_large_is_named_with_both_settings(local):
     rows = local.frame([("k", "v" * 1_100_000)])
     words = (
-        rf"a row for {local.topic} cannot be written.*MSG_SIZE_TOO_LARGE.*\"message.max.bytes\" in config.*max.message"
+        rf"a row \(topic '{local.topic}', .* cannot be written.*MSG_SIZE_TOO_LARGE"
+        r".*\"message.max.bytes\" in config.*max.message"
     )
     with pytest.raises(errors.OutputRefusedError, match=words):
         local.direct()(rows, 0)
@@ -236,7 +237,7 @@ def test_a_row_for_a_partition_that_does_not_exist_is_refused_at_once_by_its_nam
     rows = local.frame([("k", "v", 7)], "key string, value string, partition int")
     # In the call that writes it, where the topic's partitions are known by then, or else in its delivery report.
     place = rf"{local.topic}\[7\]"
-    words = rf"row of batch 0.*{place}: _UNKNOWN_PARTITION|a row for {place} cannot be written: .*_UNKNOWN_PARTITION"
+    words = rf"row of batch 0.*{place}: _UNKNOWN|a row .*, partition 7, .* cannot be written: .*_UNKNOWN_PARTITION"
     with pytest.raises(errors.OutputRefusedError, match=words):
         local.direct()(rows, 0)
     assert local.values() == {}

@@ -1,4 +1,4 @@
-"""How a task writes its rows: prefetched while a producer starts, in order, and waiting for a full queue."""
+"""How a task writes its rows: prefetched while a producer starts, and in order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from concurrent.futures import Future
 import pyarrow as pa
 import pytest
 
-from eos_client.errors import RetriableError
 from eos_client.integration.spark import arrow_rows
 from eos_client.integration.spark.arrow_rows import RecordWriter
 from eos_client.integration.spark.task import prefetch_until
@@ -39,7 +38,7 @@ class Outlet:
             raise BufferError("full")
         self.written.append((topic, value, key))
 
-    def thorough(self, topic, value, key):
+    def thorough(self, topic, value, key, _options):
         self.written.append((topic, value, key))
 
 
@@ -49,19 +48,8 @@ def test_rows_that_the_queue_has_no_room_for_are_written_once_and_in_their_place
     monkeypatch.setattr(arrow_rows, "_STRIDE", stride)
     outlet = Outlet(refused)
     rows = pa.RecordBatch.from_pydict({"value": [b"%d" % n for n in range(10)], "key": [b"k%d" % n for n in range(10)]})
-    RecordWriter("t", outlet.thorough, lambda _timeout_s: None, 1.0, raw_produce=outlet.quick).write(rows)
+    RecordWriter("t", outlet.quick, outlet.thorough, lambda _timeout_s: None).write(rows)
     assert outlet.written == [("t", b"%d" % n, b"k%d" % n) for n in range(10)]
-
-
-def test_a_queue_without_room_is_waited_for_and_then_told():
-    def full(*_):
-        raise BufferError("full")
-
-    waited: list[float] = []
-    rows = pa.RecordBatch.from_pydict({"value": [b"v"]})
-    with pytest.raises(RetriableError, match=r"stayed full for 0\.05 s"):
-        RecordWriter("t", full, waited.append, 0.05, raw_produce=full).write(rows)
-    assert set(waited) == {0.05}
 
 
 def test_what_serving_reports_raises_is_not_taken_for_a_row_that_failed(monkeypatch):
@@ -72,5 +60,5 @@ def test_what_serving_reports_raises_is_not_taken_for_a_row_that_failed(monkeypa
     outlet = Outlet(set())
     rows = pa.RecordBatch.from_pydict({"value": [b"1", b"2", b"3"]})
     with pytest.raises(LookupError):
-        RecordWriter("t", outlet.thorough, broken, 1.0, raw_produce=outlet.quick).write(rows)
+        RecordWriter("t", outlet.quick, outlet.thorough, broken).write(rows)
     assert outlet.written == [("t", b"1", None), ("t", b"2", None)]

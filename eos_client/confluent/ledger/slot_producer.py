@@ -10,18 +10,20 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
+from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config.client_settings import CONSUMER_ONLY, Default
-from eos_client.confluent.failures import kafka_error, of_kafka
+from eos_client.confluent.failures import OutputWords, kafka_error
 from eos_client.confluent.ledger.ledger_topic import partition_of_slot
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
+from eos_client.confluent.producer.library_producer import ProducerFactory
 from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.core.error_codes import FATAL_UNNAMED, MEMBER_UNKNOWN, RUN_FENCED
 from eos_client.core.model import ProducerLimits
-from eos_client.core.producer_recovery import TransactionalRequest
-from eos_client.errors import EosError, OutputRefusedError
+from eos_client.errors import AbortableError, EosError, RetriableError
 from eos_client.observe import EventHook, log_event
+from eos_client.ports import Clock
 
 SLOT_DEFAULTS: Mapping[str, Default] = {
     "queue.buffering.max.messages": Default(1_000_000, "A slot is written in one go, and may be large."),
@@ -42,6 +44,13 @@ SLOT_DEFAULTS: Mapping[str, Default] = {
     ),
 }
 
+_INIT_ATTEMPT_S = 0.01
+_ROW = OutputWords(
+    "a row",
+    "Correct that row",
+    'Correct that row, or raise "message.max.bytes" in config and max.message.bytes of the topic',
+)
+
 
 class SlotProducer(ConfluentProducer):
     """One producer handle; ``name`` is unlike that of any other, here or elsewhere.
@@ -49,17 +58,31 @@ class SlotProducer(ConfluentProducer):
     Its slot is not taken back: that might take it from a newer attempt.
     """
 
-    init_attempt_s = 0.01
-    takes_id_back = False
     name = ""
 
     def __init__(
-        self, settings: Mapping[str, Any], transactional_id: str, *, limits: ProducerLimits, hook: EventHook = log_event
+        self,
+        settings: Mapping[str, Any],
+        transactional_id: str,
+        *,
+        limits: ProducerLimits,
+        hook: EventHook = log_event,
+        factory: ProducerFactory | None = None,
+        clock: Clock = MONOTONIC_CLOCK,
     ) -> None:
         shared = {k: v for k, v in settings.items() if k not in CONSUMER_ONLY}
         defaults = {key: default.value for key, default in SLOT_DEFAULTS.items()}
         own = {**defaults, **_room_for(shared.get("message.max.bytes")), **shared}
-        super().__init__({**own, "transactional.id": transactional_id}, limits=limits, hook=hook)
+        super().__init__(
+            {**own, "transactional.id": transactional_id},
+            limits=limits,
+            hook=hook,
+            factory=factory,
+            clock=clock,
+            init_attempt_s=_INIT_ATTEMPT_S,
+            takes_id_back=False,
+            words=_ROW,
+        )
         self.name = uuid.uuid4().hex[:16]
         self.library.start()
 
@@ -68,32 +91,33 @@ class SlotProducer(ConfluentProducer):
         if self.name:  # else it was never built
             self.library.end_dropped()
 
-    def produce_named(self, topic: str, value: bytes | None, key: bytes | None, **options: Any) -> None:
-        """Queue a record; raises BufferError when the local queue is full, else an error named for what to do."""
+    def enqueue_row(
+        self, topic: str, value: bytes | None, key: bytes | None, options: Mapping[str, Any], limit_s: float
+    ) -> None:
+        """Queue a row, waiting for room in the local queue for ``limit_s``.
+
+        Raises OutputRefusedError for a row that cannot be written, RetriableError when there is no room in time, else
+        an error named for what to do.
+        """
+
+        def queued() -> bool:
+            try:
+                self.produce(topic, value, key, **options)
+            except BufferError:
+                return False
+            return True
+
         try:
-            self.library.raw.produce(topic, value, key, **options)
-        except KafkaException as exception:
-            failed = self.calls.failed(TransactionalRequest.PRODUCE, exception, f" (topic {topic!r})")
-            if isinstance(failed, OutputRefusedError):
-                raise _refused_row(kafka_error(exception), topic, options.get("partition")) from exception
-            if kafka_error(exception).name() == FATAL_UNNAMED:
-                self.abort_transaction(self.limits.commit_timeout_s)
-            raise failed from exception
+            self.wait_for_room(queued, limit_s, RetriableError)
+        except AbortableError as error:
+            if isinstance(error, KafkaException) and kafka_error(error).name() == FATAL_UNNAMED:
+                self.abort_transaction(self.limits.commit_timeout_s)  # which says what it was, such as a fence
+            raise
 
     def send_entry(self, topic: str, slot: int, entry: LedgerEntry, group_metadata: bytes, timeout_s: float) -> None:
         """Add the slot's new ledger entry to the transaction, fenced by the driver's lease (KIP-447)."""
         at = TopicPartition(topic, partition_of_slot(slot), entry.next_batch, metadata=entry.encode())
         self.send_offsets_to_transaction([at], group_metadata, timeout_s)
-
-
-def _refused_row(error: KafkaError, topic: str, partition: int | None) -> OutputRefusedError:
-    place = topic if partition is None else f"{topic}[{partition}]"
-    remedy = "Correct that row"
-    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        remedy += ', or raise "message.max.bytes" in config and max.message.bytes of the topic'
-    return of_kafka(
-        OutputRefusedError, error, f"a row for {place} cannot be written: {error.str()} ({error.name()}). {remedy}."
-    )
 
 
 def _room_for(largest_bytes: object) -> dict[str, int]:

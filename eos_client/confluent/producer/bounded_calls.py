@@ -23,6 +23,7 @@ from eos_client.ports import Clock
 # A call is given its own timeout first; only what outlives that by this much is left behind.
 _GRACE_S = 0.5
 _REPORT_LIMIT_S, _REPORT_SLICE_S = 0.5, 0.05
+FLUSH_SLICE_S = 0.2
 
 T = TypeVar("T")
 
@@ -40,12 +41,23 @@ class NotInitialisedError(failures.FromKafka, errors.RebuildProducerError):
 
 
 class BoundedCalls:
-    """``finished`` is why the handle takes no calls, None while it does; ``began_at`` when the transaction began."""
+    """``finished`` is why the handle takes no calls, None while it does; ``began_at`` when the transaction began.
 
-    def __init__(self, library: LibraryProducer, clock: Clock, *, takes_id_back: bool) -> None:
+    ``words``: how the refusal of an output is told.
+    """
+
+    def __init__(
+        self,
+        library: LibraryProducer,
+        clock: Clock,
+        *,
+        takes_id_back: bool,
+        words: failures.OutputWords = failures.OUTPUT,
+    ) -> None:
         self.library = library
         self.clock = clock
         self.takes_id_back = takes_id_back
+        self._words = words
         self.finished: errors.EosError | None = None
         self.began_at: float | None = None
         self._broken_off: errors.EosError | None = None
@@ -187,6 +199,26 @@ class BoundedCalls:
         # Fatal errors come out of whatever serves them.
         return int(self.direct(TransactionalRequest.FLUSH, lambda: self.library.raw.poll(timeout_s)))
 
+    def flush(
+        self,
+        deadline: float,
+        longest_s: float = FLUSH_SLICE_S,
+        is_over: Callable[[], bool] = lambda: False,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> int:
+        """Wait for outstanding records until ``deadline`` of the clock; returns how many are left.
+
+        In slices of at most ``longest_s``: Python runs signal handlers between calls into the client library, not
+        during one. After each, ``is_over`` says whether to wait no more, and ``meanwhile`` is called where it goes on.
+        """
+        while True:
+            slice_s = min(longest_s, max(0.0, deadline - self.clock()))
+            left = int(self.direct(TransactionalRequest.FLUSH, lambda: self.library.raw.flush(slice_s)))  # noqa: B023
+            if is_over() or not left or self.clock() >= deadline:
+                return left
+            if meanwhile is not None:
+                meanwhile()
+
     def listen(self) -> None:
         """Take in what the client library has to say, or it piles up in memory; the next call raises what failed."""
         with suppress(errors.EosError):
@@ -221,7 +253,8 @@ class BoundedCalls:
         if failure.is_fenced:
             self.library.inits_left.fenced()
         transactional_id = self.library.transactional_id
-        named = failures.producer_error(failure, error, transactional_id, self._why_failed(failure) + where)
+        clause = self._why_failed(failure) + where
+        named = failures.producer_error(failure, error, transactional_id, clause, self._words)
         if request is TransactionalRequest.INIT and failure.fatal:
             self.library.init.answered()
             self.finished = named

@@ -13,9 +13,9 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from eos_client.clock import MONOTONIC_CLOCK
-from eos_client.confluent.failures import closed_error, must_abort, not_transactional
+from eos_client.confluent.failures import OUTPUT, OutputWords, closed_error, must_abort, not_transactional
 from eos_client.confluent.group_metadata import decode
-from eos_client.confluent.producer.bounded_calls import BoundedCalls
+from eos_client.confluent.producer.bounded_calls import FLUSH_SLICE_S, BoundedCalls
 from eos_client.confluent.producer.library_producer import LibraryProducer, ProducerFactory
 from eos_client.confluent.producer.output_arguments import (
     guard_call,
@@ -32,7 +32,6 @@ from eos_client.errors import EosError, OutputRefusedError, text_of
 from eos_client.observe import ClientReported, Counters, EventHook, log_event, safe_hook
 from eos_client.ports import Clock, OutputRecord
 
-_SLICE_S = 0.2
 _WORKING_SLICE_S = 0.02
 _QUEUE_WAIT_S = 0.05
 _BEFORE_CALLBACK = 3  # of the unnamed arguments of produce(), after the topic: value, key and partition
@@ -55,15 +54,11 @@ class ConfluentProducer:
     """Begins and ends transactions and queues their records, on the handle that its parts build, bound and replace.
 
     Built without a handle: ``library.start()`` comes next. ``face``: what the application holds, and may have put
-    methods of its own around; they are called for the work of its blocks, too.
+    methods of its own around; they are called for the work of its blocks, too. ``init_attempt_s``: how long one attempt
+    of ``init_transactions`` takes at most before it is repeated. ``takes_id_back``: whether a fence that an init of
+    ours may explain is recovered from, and a handle that may have sent a request twice replaced; else every fence is
+    another's. ``words``: how the refusal of an output is told.
     """
-
-    init_attempt_s = 1.0
-    """How long one attempt of ``init_transactions`` takes at most before it is repeated."""
-
-    takes_id_back = True
-    """Whether a fence that an init of ours may explain is recovered from, and a handle that may have sent a request
-    twice replaced; else every fence is another's."""
 
     def __init__(  # noqa: PLR0913  # all have names
         self,
@@ -77,6 +72,9 @@ class ConfluentProducer:
         factory: ProducerFactory | None = None,
         clock: Clock = MONOTONIC_CLOCK,
         face: Any = None,
+        init_attempt_s: float = 1.0,
+        takes_id_back: bool = True,
+        words: OutputWords = OUTPUT,
     ) -> None:
         self.limits = limits or ProducerLimits()
         self.face = self if face is None else face
@@ -87,9 +85,9 @@ class ConfluentProducer:
             settings, factory or Producer, clock, shortest_timeout_s, generate_id=generate_id
         )
         self.ownership = self._ownership = ThreadOwnership("EosProducer", shared=not self.library.transactional_id)
-        self.calls = BoundedCalls(self.library, clock, takes_id_back=self.takes_id_back)
+        self.calls = BoundedCalls(self.library, clock, takes_id_back=takes_id_back, words=words)
         kept = counters or Counters()
-        self.registration = Registration(self.calls, self.ownership, kept, self._hook, self.init_attempt_s)
+        self.registration = Registration(self.calls, self.ownership, kept, self._hook, init_attempt_s)
 
     def limit_by(self, limits: ProducerLimits) -> None:
         """Let later calls take as long as ``limits`` say."""
@@ -193,8 +191,8 @@ class ConfluentProducer:
         if request is TransactionalRequest.COMMIT:
             # Here and not inside the call, so that delivery callbacks run in the caller's thread.
             began_at = self._clock()
-            self.flush_outputs(max(_SLICE_S, limit_s))
-            limit_s = max(_SLICE_S, limit_s - (self._clock() - began_at))
+            self.flush_outputs(max(FLUSH_SLICE_S, limit_s))
+            limit_s = max(FLUSH_SLICE_S, limit_s - (self._clock() - began_at))
         ended = getattr(self.library.raw, request.value)
         self.calls.run(request, lambda: ended(limit_s), limit_s)
         self.calls.ended(request)
@@ -228,17 +226,22 @@ class ConfluentProducer:
 
         Raises OutputRefusedError for what is no output, AbortableError when there is no room in time.
         """
-        if self._queued(topic, record):
-            return
-        limit_s = self.limits.commit_timeout_s
+        if not self._queued(topic, record):
+            self.wait_for_room(lambda: self._queued(topic, record), self.limits.commit_timeout_s, self._stayed_full)
+
+    def wait_for_room(self, queued: Callable[[], bool], limit_s: float, error: Callable[[str], EosError]) -> None:
+        """Serve the client library until ``queued`` has put its output into the local queue.
+
+        Raises what ``error`` makes of the sentence that there was no room for ``limit_s``.
+        """
         deadline = self._clock() + limit_s
-        while not self._queued(topic, record):
+        while not queued():
             if self._clock() > deadline:
-                raise self.calls.must_abort(
-                    f"the local queue stayed full for {limit_s:g} s{self.library.last_errors.clause()}. Abort, "
-                    "rewind and go on."
-                )
+                raise error(f"the local queue stayed full for {limit_s:g} s{self.library.last_errors.clause()}")
             self.face.poll(_QUEUE_WAIT_S)
+
+    def _stayed_full(self, what: str) -> EosError:
+        return self.calls.must_abort(f"{what}. Abort, rewind and go on.")
 
     def _queued(self, topic: str, record: OutputRecord) -> bool:
         try:
@@ -275,7 +278,7 @@ class ConfluentProducer:
 
         ``meanwhile`` is called while there is nothing to do but wait.
         """
-        left = self._flush(timeout_s, _WORKING_SLICE_S if meanwhile else _SLICE_S, meanwhile)
+        left = self._flush(timeout_s, _WORKING_SLICE_S if meanwhile else FLUSH_SLICE_S, meanwhile)
         if left:
             raise self.calls.must_abort(
                 f"{left} outputs of transactional.id {self.library.transactional_id!r} were not acknowledged "
@@ -285,7 +288,7 @@ class ConfluentProducer:
     @owned(alone=True, but_for_callbacks=True)
     def flush(self, timeout: float = -1) -> int:
         """Wait for outstanding records; returns how many are left."""
-        left = self._flush(timeout, _SLICE_S, until_raised=True)
+        left = self._flush(timeout, until_raised=True)
         self.library.callback_errors.raise_kept()
         return left
 
@@ -293,22 +296,17 @@ class ConfluentProducer:
     def _flush(
         self,
         timeout: float,
-        longest_s: float,
+        longest_s: float = FLUSH_SLICE_S,
         meanwhile: Callable[[], None] | None = None,
         *,
         until_raised: bool = False,
     ) -> int:
-        # In slices: Python runs signal handlers between calls into the client library, not during one.
-        calls, library = self.calls, self.library
-        deadline = math.inf if timeout < 0 else self._clock() + timeout
-        while True:
-            slice_s = min(longest_s, max(0.0, deadline - self._clock()))
-            left = int(calls.direct(TransactionalRequest.FLUSH, lambda: library.raw.flush(slice_s)))  # noqa: B023
+        def is_over() -> bool:
             self._refuse_implied()
-            if not left or self._clock() >= deadline or (until_raised and library.guard.error is not None):
-                return left
-            if meanwhile is not None:
-                meanwhile()
+            return until_raised and self.library.guard.error is not None
+
+        deadline = math.inf if timeout < 0 else self._clock() + timeout
+        return self.calls.flush(deadline, longest_s, is_over, meanwhile)
 
     def _refuse_implied(self) -> None:
         self.calls.serve(0)  # the client library's log
@@ -342,7 +340,7 @@ class ConfluentProducer:
         library.guard.begin_close()
         try:
             if library.raw is not None and not library.transactional_id and self.calls.finished is None:
-                self._flush(-1, _SLICE_S)
+                self._flush(-1)
         finally:
             self.calls.finish(closed_error(library.transactional_id))
             library.leave_behind()

@@ -21,7 +21,6 @@ from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.observe import Counters, EventHook, ProducerRebuilt
 
 _INIT_ATTEMPT_MIN_S = 0.01
-_FLUSH_SLICE_S = 0.2
 
 
 def _sent_twice(transactional_id: str, *, log_understood: bool) -> errors.RebuildProducerError:
@@ -79,7 +78,7 @@ class Registration:
     def _become_transactional(self, limit_s: float) -> None:
         if isinstance(self._calls.finished, errors.FatalClientError):  # what was produced is not known to be delivered
             raise self._calls.finished
-        if self._calls.finished is None and (left := self._flush_idempotent(limit_s)):
+        if self._calls.finished is None and (left := self._calls.flush(self._clock() + limit_s)):
             message = (
                 f"{left} records produced before init_transactions() were not acknowledged within {limit_s:g} s: the "
                 "producer has no transactional.id yet. Call init_transactions() again, or purge() the records first."
@@ -90,15 +89,6 @@ class Registration:
         self._library.take_settings(settings)
         self._ownership.end_sharing()
         self._replace_handle()
-
-    def _flush_idempotent(self, limit_s: float) -> int:
-        deadline = self._clock() + limit_s
-        while True:
-            # In slices: Python runs signal handlers between calls into the client library, not during one.
-            slice_s = min(_FLUSH_SLICE_S, max(0.0, deadline - self._clock()))
-            left = int(self._calls.direct(TransactionalRequest.FLUSH, lambda: self._library.raw.flush(slice_s)))  # noqa: B023
-            if not left or self._clock() >= deadline:
-                return left
 
     def _replace_handle(self) -> None:
         """Replace the handle, which takes no calls until its init has succeeded; what was broken off is done again."""
