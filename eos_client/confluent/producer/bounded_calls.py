@@ -6,6 +6,7 @@ must not be repeated is made, and is cleared only when what has become of the ca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
@@ -201,16 +202,17 @@ class BoundedCalls:
 
     def flush(
         self,
-        deadline: float,
+        timeout_s: float,
         longest_s: float = FLUSH_SLICE_S,
         is_over: Callable[[], bool] = lambda: False,
         meanwhile: Callable[[], None] | None = None,
     ) -> int:
-        """Wait for outstanding records until ``deadline`` of the clock; returns how many are left.
+        """Wait for outstanding records, for ever if ``timeout_s`` is negative; returns how many are left.
 
         In slices of at most ``longest_s``: Python runs signal handlers between calls into the client library, not
         during one. After each, ``is_over`` says whether to wait no more, and ``meanwhile`` is called where it goes on.
         """
+        deadline = math.inf if timeout_s < 0 else self.clock() + timeout_s
         while True:
             slice_s = min(longest_s, max(0.0, deadline - self.clock()))
             left = int(self.direct(TransactionalRequest.FLUSH, lambda: self.library.raw.flush(slice_s)))  # noqa: B023

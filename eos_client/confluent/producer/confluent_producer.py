@@ -6,7 +6,6 @@ transaction sessions and the loop hold this producer.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -305,8 +304,7 @@ class ConfluentProducer:
             self._refuse_implied()
             return until_raised and self.library.guard.error is not None
 
-        deadline = math.inf if timeout < 0 else self._clock() + timeout
-        return self.calls.flush(deadline, longest_s, is_over, meanwhile)
+        return self.calls.flush(timeout, longest_s, is_over, meanwhile)
 
     def _refuse_implied(self) -> None:
         self.calls.serve(0)  # the client library's log

@@ -78,7 +78,7 @@ class Registration:
     def _become_transactional(self, limit_s: float) -> None:
         if isinstance(self._calls.finished, errors.FatalClientError):  # what was produced is not known to be delivered
             raise self._calls.finished
-        if self._calls.finished is None and (left := self._calls.flush(self._clock() + limit_s)):
+        if self._calls.finished is None and (left := self._calls.flush(limit_s)):
             message = (
                 f"{left} records produced before init_transactions() were not acknowledged within {limit_s:g} s: the "
                 "producer has no transactional.id yet. Call init_transactions() again, or purge() the records first."
