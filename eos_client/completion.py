@@ -1,7 +1,7 @@
 """A completion flag that another thread waits for and that no exception of a signal handler can damage.
 
-``threading.Event`` is written in Python around a lock. An exception from outside that strikes while a thread has taken
-that lock leaves it taken, and whoever waits next waits for ever.
+``threading.Event`` is written in Python around a lock. An asynchronous exception that strikes while a thread holds
+that lock leaves it locked, and whoever waits next waits for ever.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 import time
 
 _SLICE_S = 1.0
-"""How late a waiting thread looks itself, where the one that has come to the end was struck before it could tell."""
+"""How often a waiting thread checks the flag, in case the other thread was interrupted before it released the lock."""
 
 
 class Completion:

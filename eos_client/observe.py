@@ -198,9 +198,9 @@ class ProducerRecovered(Event):
 class LagMeasured(Event):
     """How many offsets of each partition are not committed, up to the last stable offset as of the last fetch.
 
-    Emitted where it has changed by a consumer that polls and whose settings have ``statistics.interval.ms``, in which
-    librdkafka tells the last stable offset. ``records`` counts offsets, so the markers of transactions in the input
-    count too. Partitions of which nothing was read since they were assigned are left out.
+    Emitted by a polling consumer when the lag has changed. Needs ``statistics.interval.ms``, because librdkafka reports
+    the last stable offset only in its statistics. ``records`` counts offsets, so the markers of transactions in the
+    input count too. Partitions of which nothing was read since they were assigned are left out.
     """
 
     level: ClassVar[str] = "debug"

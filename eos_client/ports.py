@@ -103,7 +103,7 @@ class RebalanceListener(Protocol):
         ...
 
     def on_membership_changed(self, partitions: list[Any], /) -> None:
-        """We are another member now, and have ``partitions`` as that one; as the old one we have lost them unheard."""
+        """``partitions`` were kept under a new member id; the old membership lost them without a callback."""
         ...
 
 
@@ -135,7 +135,7 @@ class RevocationWork(Protocol):
 
 
 class Clock(Protocol):
-    """What time is measured by and waited for: real, or a simulation's.
+    """A source of time to measure and to wait: real or simulated.
 
     A simulation's says so by an attribute ``is_simulated = True``: calls into its clients then get no real-time budget.
     """
@@ -150,7 +150,7 @@ class Clock(Protocol):
 
 
 class ClientLibrary(Protocol):
-    """Where a loop gets its clients, and the time they live in: confluent_kafka and real time, or a simulated cluster.
+    """Makes a loop's clients and has their clock: confluent_kafka with real time, or a simulated cluster.
 
     Both clients have confluent_kafka's methods, constructor settings and errors.
     """

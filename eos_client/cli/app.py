@@ -143,7 +143,9 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     dead_letter_topic: Annotated[
         str | None, _name("--dead-letter-topic", "TOPIC", "Where --on-error dead_letter writes such a record.")
     ] = None,
-    attempts: Annotated[int, typer.Option(metavar="N", help="How often FUNC is called before it counts.", min=1)] = 1,
+    attempts: Annotated[
+        int, typer.Option(metavar="N", help="How often FUNC is called before the record counts as failed.", min=1)
+    ] = 1,
     batch: Annotated[bool, _flag("--batch", "FUNC takes a list of records, not one.")] = False,
     config: Config = None,
     config_file: ConfigFile = None,
@@ -376,7 +378,7 @@ def txn_abort(  # noqa: PLR0913, PLR0917  each parameter is an option
     config_file: ConfigFile = None,
     verbose: Verbose = False,
 ) -> None:
-    """End a transaction that hangs: its outputs stay invisible, and read_committed readers go on behind it."""
+    """End a transaction that hangs: its outputs stay invisible, and read_committed readers can read on past it."""
     configure_logs(LogFormat.CONSOLE, verbose=verbose)
     with failures_reported(verbose=verbose):
         access = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config, config_file))
@@ -429,7 +431,7 @@ def _console() -> Console:
 
 @contextmanager
 def _until_stopped(log_stream: LogStream) -> Iterator[None]:
-    """Take a stop on request for success, but not one because nobody reads stderr any more."""
+    """Treat a requested stop as success, unless it was caused by the loss of stderr's reader."""
     with signals_as_interrupt(), suppress(KeyboardInterrupt):
         yield
     log_stream.require_reader()

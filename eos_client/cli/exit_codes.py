@@ -42,7 +42,7 @@ class ExitCode(IntEnum):
     LETTERS_REFUSED = 15, "redrive: a dead letter cannot be sent back; it stays, and the others were sent"
     OUTPUT_LOST = (
         16,
-        "what it says is lost: the reader of stderr or of a result has gone, or stdout is full: start again",
+        "output was lost: the reader of stdout or stderr is gone, or the disk is full: start again",
     )
-    LETTERS_WAIT = 17, "redrive: letters stand behind an open transaction: start again when it has ended"
-    INTERRUPTED = 130, "stopped by a signal before the result: a demo's verdict, what doctor, topic or txn has to say"
+    LETTERS_WAIT = 17, "redrive: letters wait for the end of an open transaction: start again when it has ended"
+    INTERRUPTED = 130, "stopped by a signal before the result was printed (demo, doctor, topic, txn)"

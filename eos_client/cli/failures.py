@@ -34,7 +34,7 @@ class TransformExitedError(errors.EosError):
 
 
 class NotExactlyOnceError(errors.EosError):
-    """The demo's verdict failed: the run is the bug report."""
+    """The demo found a record that was not processed exactly once: report the run as a bug."""
 
 
 class LettersRefusedError(errors.EosError):
@@ -50,7 +50,7 @@ class LogReaderGoneError(OutputLostError):
 
 
 class LettersWaitError(errors.EosError):
-    """Some dead letters stand behind an open transaction: send them back when it has ended."""
+    """Some dead letters cannot be read until an open transaction has ended: send them back then."""
 
 
 EXIT_CODES: tuple[tuple[type[errors.EosError], ExitCode], ...] = (

@@ -69,7 +69,7 @@ def redrive(options: RedriveOptions) -> None:
     :raises LettersRefusedError: some cannot be sent.
     :raises LettersWaitError: some could not be read yet.
     :raises ClusterUnfitError: a topic is not there, or may not be used.
-    :raises CommandLineError: the name of one is none that a topic of records can have.
+    :raises CommandLineError: a topic name is invalid, or that of an internal topic.
     """
     for option, name in (("TOPIC", options.topic), ("--to", options.target)):
         if name is not None and not can_be_sent_to(name):
@@ -115,7 +115,7 @@ def _tell(options: RedriveOptions, tally: Tally, behind: int, stopped_by: str) -
     elif not (tally.sent or tally.kept or tally.refused or behind):
         print(f"no letter in {options.topic} waits for the group {options.group_id}")
     waiting = (
-        f"up to {behind} letters of {options.topic} stand in an open transaction or behind it and were not read. Run "
+        f"up to {behind} letters of {options.topic} are in an open transaction or after it and were not read. Run "
         f"it again when that has ended; eos-client txn list --topic {shell_word(options.topic)} shows it"
     )
     if tally.refused:
@@ -163,7 +163,7 @@ def _last_letters(options: RedriveOptions) -> tuple[dict[int, int], int]:
 class Redrive:
     """One run: blocks of ``consumer`` and ``producer`` until every letter up to ``last`` has been passed.
 
-    ``last``: the offset of the last letter of each partition. Letters behind it were written since: among them are
+    ``last``: the offset of the last letter of each partition. Letters after it were written since: among them are
     those that were sent back and have failed again. ``done``: what has become of letters, and is committed.
     """
 
@@ -219,7 +219,7 @@ class Redrive:
                 )
 
     def _narrows(self) -> bool:
-        """Find the letter that a broker refused, after an abort: returns whether the next one brings that nearer.
+        """Isolate the letter that a broker refused; returns whether the next transaction makes progress.
 
         A broker refuses a whole batch. So its letters come again one by one, each in a transaction of its own.
         """
@@ -230,7 +230,7 @@ class Redrive:
             self._refused[self._places[0]] = f"the output to {reason}"
         elif reason:
             raise ClusterUnfitError(
-                f"the letter at {self._places[0]} cannot be kept, so nothing behind it is sent. What was sent before "
+                f"the letter at {self._places[0]} cannot be kept, so nothing after it is sent. What was sent before "
                 f"is committed. Let its topic take it again: the output to {reason}"
             )
         return bool(reason)

@@ -32,20 +32,20 @@ class BlockState:
         """Of the block that is open, or of the last one."""
         self.failure: BaseException | None = None
         self.ends_quietly = False
-        """Whether the failure means no more than that the block's work is done again."""
+        """Whether the end of the block suppresses the failure, because its work is simply repeated."""
         self.is_left: Callable[[], bool] = _never
         self.tell: TellOutcome = lambda *_: None
         """Tells the block that is open, or the last one, how it ended."""
         self._inner_refused = False
         self.reading = _Call(self, (LeaveBlockError,), harmless=())
-        """While records are asked for: whatever is raised, the application may not know which it was given."""
+        """Wraps ``consume`` and ``poll``: after any exception the application cannot know which records it received."""
         self.writing = _Call(self, (AbortableError, RebuildProducerError), harmless=_NOTHING_WAS_QUEUED)
-        """While an output is queued: without it the block cannot be committed, unless it was refused by itself."""
+        """Wraps ``produce``: a failed write fails the block, unless only that record was refused."""
 
     def open(self, is_left: Callable[[], bool], tell: TellOutcome) -> None:
         """Note that a block was entered; a failure from before it is its own.
 
-        ``is_left``: whether it is known that the block began to end, or that nobody can end it any more.
+        ``is_left``: returns whether the block has begun to end, or can no longer be ended by its ``with`` statement.
         """
         self.is_left, self.tell = is_left, tell
         self.number += 1
@@ -53,16 +53,16 @@ class BlockState:
 
     @property
     def is_broken_off(self) -> bool:
-        """Whether an exception from outside is known to have broken off the entering or leaving of the open block."""
+        """Whether an asynchronous exception is known to have interrupted the entry or exit of the open block."""
         return self.is_open and self.is_left()
 
     def gives_way(self) -> bool:
-        """Whether the open block makes room for another one, because it was broken off.
+        """Whether a new block may replace the open one, because the open one was interrupted.
 
-        That is not always known: what an ``ExitStack`` has entered may go on, or may have met an exception at the first
-        step of ``__exit__``, before it could note anything. So the answer is False once then, and True for the second
-        block that is entered without anything having been done in the open one. Should that one go on after all,
-        nothing is written in it any more: it was given up and aborted.
+        That is not always known: an ``ExitStack`` may still hold the block, or an exception may have struck before
+        ``__exit__`` did anything. In doubt the first new block is refused, and a second one, entered without any call
+        in between, replaces the open block, which is aborted. If the replaced block goes on after all, its writes are
+        refused.
         """
         refused, self._inner_refused = self._inner_refused, True
         return self.is_broken_off or refused
@@ -90,10 +90,11 @@ class BlockState:
 
 
 class _Call:
-    """A call inside ``block``: what it raises fails the block, ``quiet`` errors quietly, ``harmless`` ones not at all.
+    """Wraps a call inside ``block``.
 
-    A plain class: a generator that an asynchronous exception has kept from being entered is closed later, and would
-    take the GeneratorExit for a failure of the block.
+    An exception fails the block, unless it is ``harmless``; a ``quiet`` one is suppressed at the block's end. A class
+    and no generator: a generator that an asynchronous exception has kept from being entered is closed later, and its
+    GeneratorExit would count as a failure.
     """
 
     def __init__(self, block: BlockState, quiet: _ErrorClasses, *, harmless: _ErrorClasses) -> None:

@@ -131,9 +131,10 @@ _Pairs = list[tuple[str, bytes]]
 
 
 def _parted(headers: _Pairs) -> tuple[_Pairs, dict[str, bytes]]:
-    """Return the record's own headers, and what the last letter tells, whose headers stand behind them.
+    """Split ``headers`` into the record's own and those that the last dead letter appended.
 
-    The record may have been a letter itself. What is told behind this one was the history of this letter.
+    The record may itself be a dead letter, so only the last such set counts. History headers after it belong to this
+    letter and are dropped.
     """
     own: _Pairs = []
     told: dict[str, bytes] = {}
@@ -147,7 +148,7 @@ def _parted(headers: _Pairs) -> tuple[_Pairs, dict[str, bytes]]:
 
 
 def _without_history(own: _Pairs) -> tuple[_Pairs, dict[str, bytes]]:
-    """Part the history of a record from its ``own`` headers; what stands before those of a letter is not its own."""
+    """Split the redrive history from ``own``; history before an earlier letter's headers belongs to that letter."""
     begins = max((at for at, (name, _value) in enumerate(own, 1) if name in _LETTERS), default=0)
     behind = own[begins:]
     history = {name: value for name, value in behind if name in _HISTORY and value}

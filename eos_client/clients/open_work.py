@@ -162,7 +162,7 @@ class OpenWork:
         self._plain.commit_before_revoke(partitions)
 
     def departed(self, partitions: frozenset[InputPartition]) -> None:
-        """``partitions`` have left: what the gate keeps back from now on, it keeps back since then."""
+        """Drop ``partitions``, which have left; work that is held from now on gets a new hold time."""
         self._starts.ended()
         if self.session is None:
             self._consumer.handed.work.forget(partitions)

@@ -1,8 +1,9 @@
-"""From the first failure of a producer to the first commit after it: finds out what became of commits, and tells it.
+"""Resolves the outcome of unanswered commits, and reports a recovery once a commit has succeeded again.
 
-A commit without an answer: never abort, never reuse the handle, ask the log (KAFKA-17754). Initialising the same
-transactional.id ends the old transaction one way or the other and fences a late EndTxn; then the token in the group's
-stable committed offsets tells which way it was. librdkafka has no KIP-890 part 2, so nothing else does.
+After an unanswered commit, never abort and never reuse the handle: read the group's offsets (KAFKA-17754).
+``init_transactions`` with the same transactional.id commits or aborts the old transaction and fences a late EndTxn; the
+token in the group's stable committed offsets then shows the outcome. librdkafka lacks KIP-890 part 2, so there is no
+other way.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Recovery:
             )
 
     def committed(self) -> None:
-        """Report what lies behind, now that a commit is confirmed."""
+        """Report the recovery, if there was one, now that a commit is confirmed."""
         first, failures = self._first, self._failures
         if first is None:
             return
@@ -113,8 +114,8 @@ def _no_way_to_tell(attempted: InputPositions) -> str:
     unknown = "a commit was not answered, and the group's offsets cannot tell what became of it"
     if attempted:
         return (
-            f"{unknown}: they are not below it, and not this producer's, so its records belong to another member. It "
-            "took effect whole or not at all. Go on: this consumer has gone back to the group's offsets."
+            f"{unknown}: another member has committed offsets at or beyond it, so its records belong to that member. "
+            "It took effect whole or not at all. Go on: this consumer has gone back to the group's offsets."
         )
     return (
         f"{unknown}: the transaction consumed nothing. Read the output topics before you write its outputs again; the "

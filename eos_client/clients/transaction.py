@@ -1,6 +1,6 @@
 """The open work of one consumer and one producer (KIP-447), as the loop, the blocks and the rebalance callbacks see it.
 
-What may happen when is decided by ``core/transaction_lifecycle.py`` and performed by ``transaction_steps.py``.
+``core/transaction_lifecycle.py`` decides which step comes next; ``transaction_steps.py`` performs it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eos_client.observe import Counters, EventHook, OutcomeResolved, Transaction
 from eos_client.ports import Clock, MembershipSnapshot, OutputRecord
 
 _ANSWER_WAIT_S = 5.0
-_BROKEN_OFF = "an exception has broken off the end of the block"
+_BROKEN_OFF = "an exception interrupted the end of the block"
 
 _Result = TypeVar("_Result")
 _TO_BE_REPEATED = (
@@ -38,7 +38,7 @@ _TO_BE_REPEATED = (
 
 @dataclass(slots=True)
 class _Leaving:
-    """A block whose end has begun. ``is_told``: whether an attempt to end its transaction has come out since."""
+    """A block whose end has begun. ``is_told``: whether an outcome of its transaction was reported since."""
 
     tell: TellOutcome
     is_told: bool = False
@@ -98,7 +98,7 @@ class TransactionSession:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether it is not settled yet what becomes of records that were handed over in a block that has ended."""
+        """Whether the outcome of the records of a block that has ended is still open."""
         return self.handle_in_doubt or self._leaving is not None
 
     @property
@@ -143,7 +143,7 @@ class TransactionSession:
         self._steps.outputs_in_hand = False
 
     def _working(self, act: Callable[[], _Result]) -> _Result:
-        # Not a context manager: where its exit is struck by an exception from outside, the session would stay at work.
+        # Not a context manager: an asynchronous exception during its exit would leave the count raised.
         before = self._calls_at_work
         try:
             self._calls_at_work = before + 1
@@ -168,8 +168,9 @@ class TransactionSession:
         """Raise TransactionStateError where ``what`` happens inside a call of the clients, or while a block writes."""
         if is_writing or is_in_call(self._consumer) or is_in_call(self._producer):
             raise misplaced_call(
-                f"{what} inside a call of the block's clients or its own, by a callback or a signal handler: the call "
-                "that was interrupted is not through. Let the callback or handler return, or raise, and do so then"
+                f"{what} inside a call of the block's clients or its own, by a callback or a signal handler: the "
+                "call that was interrupted has not returned yet. Let the callback or handler return, or raise, and do "
+                "so then"
             )
 
     def refuse_transaction_by_hand(self) -> None:
@@ -212,7 +213,7 @@ class TransactionSession:
         self._steps.records_out += count
 
     def serve_deliveries(self) -> None:
-        """Let go of what was acknowledged, soon: memory that is used again at once is still in the cache."""
+        """Free acknowledged records early, so that their memory is reused while it is still in the CPU cache."""
         self._producer.poll(0)
 
     def await_deliveries(self) -> None:
@@ -252,7 +253,7 @@ class TransactionSession:
             return self._working(lambda: self._steps.ask(Event.END))
 
     def _told(self, outcome: Outcome | None, reason: str) -> None:
-        """Tell the block that is being left how its transaction has ended; None: nobody can know."""
+        """Report the outcome to the block that is being left; None if it cannot be determined."""
         if self._leaving is None:
             return
         self._leaving.is_told = outcome is not None
@@ -263,8 +264,9 @@ class TransactionSession:
     def commit_starts(self, starts: InputPositions, snapshot: MembershipSnapshot) -> bool:
         """Commit where partitions start, in a transaction of its own; returns whether later owners will find it.
 
-        None is possible while another is open. Where it fails, what was handed over goes the way of an abort: whether
-        it took effect is told by the group's offsets, which are asked for again. Raises what cannot be repeated.
+        Not possible while another transaction is open. If the commit fails, consumed records are treated as after an
+        abort, and the group's offsets are read again to see whether it took effect. Raises errors that a retry cannot
+        fix.
         """
         if self.is_open or self.is_in_doubt or self._calls_at_work or self._given_up:
             return False
@@ -278,27 +280,27 @@ class TransactionSession:
     # -- what has not come to a known end -------------------------------------------------------------------------
 
     def settle_other_commits(self) -> None:
-        """Let what the application has committed by itself come before this block, and note it.
+        """Wait for commits that the application made itself, and record their offsets.
 
-        A plain commit that is served later would take the group back, and an abort would go back behind one, or behind
-        a transaction of the application's own.
+        A plain commit applied later would move the group's committed offsets backwards, and an abort would rewind to
+        before the application's own commits.
         """
         until = self._clock() + min(_ANSWER_WAIT_S, self._producer.limits.commit_timeout_s)
         while self._consumer.plain.unanswered() and self._clock() < until:
             self._consumer.fetching.wait_while_paused(WAIT_SLICE_S)
             self.raise_failure()
-        # Before the group is left: there, what is not known to be committed counts as work that has gone with it.
+        # Before fence_commits() leaves the group: leaving drops work that is not recorded as committed.
         self._consumer.settle_commits_by_hand(self._producer.limits.commit_timeout_s)
         self._consumer.fence_commits()
         self.raise_failure()
 
     def leave_block(self) -> None:
-        """Begin the end of the open block: whatever ends the transaction from now on is told to it."""
+        """Begin to end the open block; from now on the outcome of its transaction is reported to it."""
         self._leaving = _Leaving(self.block.tell)
         self.block.close()
 
     def leave_broken_block(self) -> None:
-        """Begin the end of a block that was left, and could not do so itself."""
+        """Begin to end a block whose ``__exit__`` was interrupted."""
         if self.block.is_broken_off and not _STEPS.are_under_way(self):
             self.leave_block()
 
@@ -309,7 +311,7 @@ class TransactionSession:
             self.conclude()
 
     def left_block(self) -> None:
-        """Note that the end of the block is through; what it could not find out is told to the block later."""
+        """Finish leaving the block; an outcome that is still unknown is reported to the block later."""
         if self._leaving is not None and self._leaving.is_told:
             self._tell_leaving(self._leaving)
 
@@ -318,10 +320,10 @@ class TransactionSession:
         self._leaving = None
 
     def conclude(self) -> None:
-        """Find out what became of a commit, or of a block's end, that has not come to a known end.
+        """Resolve the outcome of a commit, or of the end of a block, that is still unknown.
 
-        Nothing more may be handed over before that: whether those records come next is not known. Raises what ``end``
-        raises; what is still unknown then is asked for by the next call.
+        No more records are handed over before that, because the outcome decides which record comes next. Raises what
+        ``end`` raises; the next call tries again.
         """
         leaving = self._leaving
         if not self.handle_in_doubt and leaving is None:
@@ -335,7 +337,7 @@ class TransactionSession:
                 self._tell_leaving(leaving)
 
     def _resume(self, *, inside_revoke: bool = False) -> Ending | None:
-        """Bring the step that has not come to a known end to one, if there is such a step."""
+        """Complete the interrupted step, if there is one."""
         if not self.handle_in_doubt:
             return None
         ended = self._working(lambda: self._steps.resume(inside_revoke=inside_revoke))
@@ -359,7 +361,7 @@ class TransactionSession:
         return self._undone(reason, undo)
 
     def _undone(self, reason: str, undo: Callable[[str], Ending]) -> Ending:
-        """Whatever ``undo`` raises: nothing of the transaction was committed, and its records are read again."""
+        """Run ``undo``. Even if it fails, nothing of the transaction is committed and its records are read again."""
         try:
             return self._working(lambda: undo(reason))
         except errors.EosError as error:
@@ -442,7 +444,7 @@ class TransactionSession:
             raise failure
 
     def recover(self, error: errors.AbortableError | errors.RebuildProducerError) -> Ending:
-        """Do what ``error``, raised while work was being added, is named for."""
+        """Recover as the class of ``error`` demands; it was raised while work was being added."""
         with self._producer.library.callback_errors.deferred():
             self.raise_failure()
             return self._undo(str(error), lambda _: self._steps.recover(error))

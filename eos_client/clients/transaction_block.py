@@ -19,16 +19,14 @@ from eos_client.ports import Headers, OutputRecord, Record
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_BROKEN_OFF = (
-    "an exception has broken off the end of the block; the next call of its clients finds out what became of it"
-)
+_BROKEN_OFF = "an exception interrupted the end of the block; the next call of its clients finds out what became of it"
 
 
 class _WayOut:
-    """``__exit__``, made anew whenever it is looked up, so that a block knows whether its ``with`` still holds it.
+    """Returns a new bound ``__exit__`` per look-up; a weak reference to it shows whether the ``with`` still exists.
 
-    A ``with`` statement looks it up before it calls ``__enter__`` and lets go of it as it leaves the block. Once it is
-    gone nobody calls it any more, whatever has kept the ``with`` from doing so.
+    A ``with`` statement looks ``__exit__`` up before ``__enter__`` and drops it as it leaves the block. Once the method
+    is freed, nothing can call it any more.
     """
 
     def __init__(self, leave: Callable[..., bool]) -> None:
@@ -49,11 +47,11 @@ class Transaction:
     as processed when the block ends, never before. SKIPPED means the gate is closed: the transaction stays open and the
     next block goes on with it. ABORTED means that the records will be consumed again. Any exception that leaves the
     block aborts, rewinds and is raised again, but for an AbortableError or RebuildProducerError of this block's own
-    calls, LeaveBlockError among them: the block ends there, as ABORTED, and the program goes on behind it.
+    calls, LeaveBlockError among them: the block ends there, as ABORTED, and the program goes on after it.
 
-    ``outcome`` is None while the block is open, and where its commit was sent and the cluster could not be asked what
-    became of it, or an exception from outside has broken off its end, or its end has failed because the producer is of
-    no use any more (``ProducerFencedError``; ``close`` of that producer makes it ABORTED). ``reason`` says which. The
+    ``outcome`` is None while the block is open. It stays None if the commit was sent and its outcome could not be read
+    from the cluster, if an asynchronous exception interrupted the end of the block, or if the end failed because the
+    producer is unusable (``ProducerFencedError``; closing that producer makes it ABORTED). ``reason`` says which. The
     next block of the same clients, or their next ``consume`` or ``poll``, finds out, sets ``outcome`` and goes on from
     there; nothing is handed over before. It raises ClusterUnavailableError where the cluster still cannot be asked, and
     UnknownOutcomeError where nobody can know: then ``outcome`` stays None.
@@ -206,8 +204,9 @@ def _is_writing(session: TransactionSession) -> bool:
 
 def _given_up() -> Exception:
     return misplaced_call(
-        "this block was given up, for its clients were used as if it had been left, by another block inside it, twice "
-        "in a row, or by a signal handler at its end: its records are consumed again. End a block before the next one"
+        "this block was aborted, because its clients were used as if it had ended: another block was entered inside it "
+        "twice in a row, or a signal handler used them while it ended. Its records are consumed again. End each block "
+        "before you enter the next"
     )
 
 

@@ -1,6 +1,6 @@
-"""Finds a call into a client that the same thread is already inside of, because a nested one ends the process.
+"""Detects nested calls into a client in the same thread, because a nested call can crash the process.
 
-The stack tells: a mark would stay where an asynchronous exception strikes before it is taken back.
+The call stack is inspected, because an asynchronous exception could leave a flag set.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Calls:
-    """Some functions, told by their code, whose first argument is the object that they belong to.
+    """A set of functions, identified by their code objects; the first argument is the object that they belong to.
 
     ``shared``: the name of an attribute; objects that share its value count as one, as the parts of a client do.
     """
@@ -30,7 +30,7 @@ class Calls:
         self._ids.add(id(function.__code__))
 
     def are_under_way(self, owner: object = None, *, above: int = 0) -> bool:
-        """Whether the calling thread is inside one of them with ``owner`` as the first argument, or, without, at all.
+        """Whether the calling thread is inside one of the functions, with ``owner`` as the first argument if given.
 
         ``above``: how many of the calls that end in this one are left out, not counting this one.
         """

@@ -66,8 +66,8 @@ class CallbackGuard:
     def building(self, client: str) -> Naming:
         """Build a ``client`` within: raises ConfigurationError where it refuses, and what its callbacks raise.
 
-        A constructor that got no token lets go of its client with that exception pending, and the callbacks that are
-        served meanwhile lose it (confluent_kafka 2.16): then it raises a SystemError.
+        If a constructor gets no token, confluent_kafka 2.16 frees the client while that exception is pending. Callbacks
+        served meanwhile clear it, and the constructor raises a SystemError.
         """
 
         def name(failed: BaseException) -> BaseException | None:
@@ -100,7 +100,7 @@ class CallbackGuard:
                 del error  # or the traceback and this frame would keep each other alive
 
     def retire(self) -> None:
-        """Another client takes the place of this one: nothing that the library still tells of it is heard."""
+        """Ignore callbacks from now on, because another client has replaced this one."""
         self._is_retired = True
 
     def heard(self, callback: Callable[..., Any]) -> Callable[..., None]:
@@ -113,7 +113,7 @@ class CallbackGuard:
         return call
 
     def guarded(self, callback: Callable[..., Any], about_the_client: str = "") -> Callable[..., None]:
-        """Return ``callback`` as the client library gets it; one ``about_the_client`` has its name there."""
+        """Wrap ``callback`` to keep its exceptions; ``about_the_client`` names a callback about the client itself."""
 
         def call(*arguments: Any) -> None:
             if not self._is_retired:

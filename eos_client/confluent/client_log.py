@@ -3,8 +3,9 @@
 A lost connection: librdkafka sends EndTxn and TxnOffsetCommit again on the next one, with the same epoch, and reports
 success. The first copy may reach the broker late, and end the next transaction or move its offsets (KAFKA-17754).
 
-Outputs taken for written because later ones of their partition were (``IMPLICITACK``): a broker that has only just
-become the leader may have refused the first and taken the second (confluent-kafka-go #921).
+Implicitly acknowledged batches (``IMPLICITACK``): librdkafka counts a batch as written because a later one of its
+partition was acknowledged. A newly elected leader may have refused the first and accepted the second
+(confluent-kafka-go #921).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _DEBUG = 7
 _IMPLIED = "IMPLICITACK"
 _CONTEXTS = ("eos", "broker")
 
-# The public line about a loss is not to be relied on: librdkafka keeps back what looks like a broker's last error for
-# 30 s, and has none for closings that it has planned. A broker's changes of state under debug=broker are all written.
+# librdkafka's own line about a lost connection is not reliable: it suppresses a repetition of a broker's last error for
+# 30 s, and writes none for planned closes. A broker's changes of state under debug=broker are all written.
 # A line about a connection must match its facility's pattern: what is not understood counts as a loss.
 _BROKER = r"^(?:\[thrd:.*?\]: )?(?P<broker>\S+): "
 _CHANGED = re.compile(_BROKER + r"Broker changed state (?P<before>\w+) -> (?P<after>\w+)$")
@@ -42,8 +43,8 @@ class ClientLog:
     """Stands in for the application's ``logger``, and passes on what the application's settings ask for.
 
     Without a logger of the application's, lines go to the logger ``eos_client`` of the standard library.
-    ``losses`` counts the lines that tell of a lost connection, since the handle was built. ``understood``: a connection
-    was heard of: a handle that has done anything has one, unless its log is another.
+    ``losses`` counts the lines that tell of a lost connection, since the handle was built. ``understood``: the log has
+    reported a connection in the known format. Every handle that was used has one, unless the format has changed.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:

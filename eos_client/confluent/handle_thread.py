@@ -84,7 +84,7 @@ class HandleThread:
         Raises ClientClosedError while the interpreter shuts down: no thread runs any more then, and a start would wait
         for ever.
 
-        A call that an exception has broken off is still running: its own budget is waited for first.
+        A call whose caller was interrupted by an exception is still running: its own budget is waited for first.
         """
         _require_running_interpreter()
         before = self._last
@@ -105,7 +105,7 @@ class HandleThread:
         return error
 
     def _outlast(self) -> None:
-        """Wait until the thread is free: two at work at once would make what happens next a matter of chance."""
+        """Wait until the thread is free: two threads at work would make a simulation non-deterministic."""
         behind = _Call(_nothing, 0.0)
         self._calls.put(behind)
         behind.done.wait()
@@ -125,7 +125,7 @@ class HandleThread:
 
         Until then another thread calls ``serve`` now and then: a call may never return, and what the client library
         queues for a handle that nobody polls fills the memory, and takes it the longer the more there is.
-        In simulated time ``last`` runs at once if the thread is free: when a handle falls silent is no chance.
+        In simulated time ``last`` runs at once if the thread is free, so that a run stays deterministic.
         """
         is_free = self._last is None or self._last.done.is_reached
         if self.is_real and not is_free:

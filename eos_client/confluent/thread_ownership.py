@@ -184,9 +184,9 @@ def owned(
 ) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
     """Let only the owner call the method; with ``claims``, the first caller becomes the owner.
 
-    ``alone``: not while another call of the same client is under way, as in a signal handler, or, unless
-    ``but_for_callbacks``, in a callback: what that call has not handed over yet must not be committed or sought, and a
-    client that is gone not be used. See `call_stack.in_library`, too.
+    ``alone``: refuse the call while another call of the same client is under way, that is, in a signal handler or,
+    unless ``but_for_callbacks``, in a callback: records that the outer call has not handed over yet must not be
+    committed or sought, and a closed client must not be used. See `call_stack.in_library`, too.
     """
 
     def decorate(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
@@ -232,13 +232,13 @@ def _refuse_inside(name: str, *, but_for_callbacks: bool = False) -> None:
         return
     raise misplaced_call(
         f"{name}() inside another call of the same client, by a callback or a signal handler: the call that was "
-        f"interrupted is not through. Let the callback or handler return, or raise, and call {name}() then"
+        f"interrupted has not returned yet. Let the callback or handler return, or raise, and call {name}() then"
     )
 
 
 @owned()
 def _any_call(_: _Owned) -> None:
-    """Give the code of every call that is owned a name."""
+    """Provide the code object that all methods wrapped by `owned` share."""
 
 
 OWNED_CALLS = Calls(_any_call, shared="_ownership")

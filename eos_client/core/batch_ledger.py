@@ -243,7 +243,7 @@ SLOT_RULES: tuple[SlotRule, ...] = (
     SlotRule(
         lambda q: q.known.next_batch < q.floor,
         _REFUSE,
-        "the ledger went back behind what this run has seen committed: the group's offsets were reset or lost. Find "
+        "the ledger is below what this run has seen committed: the group's offsets were reset or lost. Find "
         f"out why, then {_ADOPT}",
         errors.LedgerRegressionError,
     ),

@@ -36,7 +36,7 @@ class HandOver:
         return self._work
 
     def begin_call(self) -> bool:
-        """Open the journal; returns False where it was open: another call is under way, or was broken off."""
+        """Open the journal; returns False where it was open: another call is under way, or was interrupted."""
         if self.journal is None:
             self.journal = []
             return True
@@ -45,7 +45,8 @@ class HandOver:
     def begin_change(self) -> bool:
         """Begin an application's own change of what is handed over next; returns what `end_change` is given.
 
-        The call before may have been broken off: what it has booked must not be undone after the change, and with it.
+        If the previous call was interrupted, its changes are undone first, so that a later undo does not revert this
+        change.
         """
         is_outermost = self.begin_call()
         self.undo()

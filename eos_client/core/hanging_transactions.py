@@ -1,7 +1,7 @@
 """Tells which open transactions nobody will end (KIP-664).
 
 A coordinator ends every transaction that it knows, at the latest when its time-out is over, and that is at most the
-brokers' ``transaction.max.timeout.ms``. A transaction that is open on a partition of which no coordinator knows is
+brokers' ``transaction.max.timeout.ms``. A transaction that is open on a partition but unknown to every coordinator is
 never ended: readers with ``read_committed`` wait before its first record for good.
 """
 

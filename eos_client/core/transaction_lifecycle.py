@@ -2,11 +2,11 @@
 
 Theory of operation. A transaction of ours is ended by several parties. The application begins it, writes and ends it;
 a rebalance callback may come inside nearly every step of that and ends it first; an exception of a signal handler may
-break off any step between two bytecodes. So the state always names the step that is under way, and it changes *before*
-the step is performed. A step that is broken off needs no notice of its own: the state still names it, and ``RESUME``
-says how it is brought to a known end. An end that was broken off before anything was sent begins again. After a commit
-was sent, only its answer or the group's log settles what became of it (KAFKA-17754). All other steps that did not come
-to a known end cost the handle: the next ``init_transactions`` aborts whatever is open (KIP-360).
+interrupt any step between two bytecodes. So the state always names the step that is under way, and it changes *before*
+the step is performed. An interrupted step needs no notice of its own: the state still names it, and ``RESUME`` says how
+it is completed. An end that was interrupted before anything was sent begins again. After a commit was sent, only its
+answer or the group's offsets show its outcome (KAFKA-17754). Every other interrupted step requires a new handle: its
+``init_transactions`` aborts whatever is open (KIP-360).
 
 ``TRANSITIONS`` is the whole table, ``TransactionLifecycle.on`` the only way the state changes, and an absent row is an
 error. The act in a row is what ``clients/transaction_steps.py`` performs next; most acts end in another event.
@@ -102,7 +102,7 @@ class Event(Enum):
     GIVEN_UP = "given up"
     """A client is being closed: nothing is begun by it any more, and there is no handle left to be replaced."""
     RESUME = "resume"
-    """A step was broken off: bring it to a known end."""
+    """A step was interrupted: complete it."""
 
 
 class Act(Enum):
@@ -145,10 +145,10 @@ class UnexpectedEventError(Exception):
 
 AT_REST = (Phase.IDLE, Phase.OPEN, Phase.HELD)
 ENDING = (Phase.FLUSHING, Phase.SERVING, Phase.DECIDING)
-"""The end has begun and nothing was sent: an end that is broken off here is begun again, or ended by a revocation."""
+"""The end has begun and nothing was sent: an end that is interrupted here is begun again, or ended by a revocation."""
 NOTHING_SENT = (*AT_REST, *ENDING)
 OUTCOME_OPEN = (Phase.COMMITTING, Phase.UNKNOWN, Phase.COMMITTED)
-"""A commit may have taken effect, and its records are not settled."""
+"""A commit may have taken effect, and its outcome is not recorded yet."""
 OWED_A_REBUILD = (
     Phase.BEGINNING,
     Phase.BEGINNING_TO_COMMIT,
@@ -157,9 +157,9 @@ OWED_A_REBUILD = (
     Phase.COMMITTING_STARTS,
     Phase.BROKEN,
 )
-"""Where the step was broken off or has failed, only another handle ends the transaction for sure."""
+"""If the step was interrupted or has failed, only another handle ends the transaction for certain."""
 UNFINISHED = (*OUTCOME_OPEN, *OWED_A_REBUILD, Phase.ABORTED)
-"""Met between two calls, these say that the step was broken off or has failed: RESUME comes before anything else."""
+"""Between two calls, these phases mean that a step was interrupted or has failed: RESUME must come first."""
 
 _BEGUN = {Phase.OPEN: True, Phase.COMMITTING: True}
 _BEGUN_OR_NOT = (Phase.HELD, *ENDING, Phase.ABORTING)
@@ -227,7 +227,7 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Transition] = {
     # Where newly assigned partitions start, in a transaction of its own, so never while another one is open.
     **_rows((Phase.IDLE, Phase.HELD, *ENDING), Event.COMMIT_STARTS, Phase.COMMITTING_STARTS, Act.COMMIT_STARTS),
     (Phase.COMMITTING_STARTS, Event.STARTS_COMMITTED): Transition(Phase.IDLE),
-    # What was broken off, or has failed, and what is given up.
+    # Interrupted and failed steps, and work that is given up.
     **_rows(OWED_A_REBUILD, Event.RESUME, Phase.REBUILDING, Act.REBUILD),
     **_rows((Phase.COMMITTING, Phase.UNKNOWN), Event.RESUME, Phase.UNKNOWN, Act.ASK_LOG),
     (Phase.COMMITTED, Event.RESUME): Transition(Phase.COMMITTED, Act.NOTE_COMMITTED),

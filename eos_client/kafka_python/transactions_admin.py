@@ -100,9 +100,10 @@ class TransactionsAdmin(AbstractContextManager["TransactionsAdmin"]):
         }
 
     def sees_all_ids(self) -> bool:
-        """Tell whether this user may describe whatever transactional id there is.
+        """Return whether this user may describe every transactional id.
 
-        A listing leaves out the others in silence. An id that nobody has is "not found" for whom it would be shown.
+        A listing silently omits ids that the user may not see. An unused id is "not found" only for a user who may see
+        all of them.
         """
         try:
             self.describe(f"eos-client-{uuid.uuid4()}")

@@ -33,7 +33,7 @@ GIVEN_BACK = 2
 SHORT_TURN_S = 0.03
 ACCEPTED = "accepted"
 NOT_ENDED = "not ended yet"
-BROKEN_OFF = "an exception has broken off the end of the block"
+BROKEN_OFF = "an exception interrupted the end of the block"
 MISUSES = frozenset({"nested", "commit_inside", "assign_by_hand", "second_transaction"})
 _REFUSALS = (KafkaException, OutputRefusedError, TypeError, ValueError, OverflowError)
 

@@ -123,7 +123,7 @@ def test_a_commit_that_was_broken_off_is_told_by_the_next_poll():
     telling.reader.does(telling.block)
     (txn, _) = telling.blocks[0]
     assert txn.outcome is None
-    assert "an exception has broken off the end of the block" in txn.reason
+    assert "an exception interrupted the end of the block" in txn.reason
     telling.reader.polls()
     assert txn.outcome is Outcome.COMMITTED
 

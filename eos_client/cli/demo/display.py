@@ -67,7 +67,7 @@ class Display:
         return True
 
     def until(self, reached: Callable[[], bool], look: Callable[[], None]) -> None:
-        """Look, and show it, again and again until it is ``reached``; raises StalledError where nothing moves."""
+        """Call ``look`` and refresh until ``reached`` returns True; raises StalledError when there is no progress."""
         moved_at, before = time.monotonic(), (self.committed, self.read_by_spark)
         while not reached():
             time.sleep(_TICK_S)

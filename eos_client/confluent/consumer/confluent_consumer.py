@@ -86,14 +86,14 @@ class ConfluentConsumer:
     def serve_errors(self) -> None:
         """Let the client library report why it is not connected, also inside a call that fetches.
 
-        What else it hands over meanwhile, a fatal error that it tells once or a record, comes with a later call.
+        Records, and a fatal error, which is reported only once, are kept for a later call.
         """
         self.fetching.fetch_for_later(1, 0)
 
     # -- what is handed over -----------------------------------------------------------------------------------------
     #
-    # A record that comes from elsewhere than where its partition was to go on is not handed over, nor one of a topic
-    # that was replaced; the application's seeks and what it puts back change what comes next.
+    # A record at an unexpected offset is not handed over, nor one of a topic that was deleted and recreated. Seeks and
+    # put_back() change the next expected offset.
 
     def next_batch(self, count: int, timeout: float) -> list[Any]:
         """Return up to ``count`` messages within ``timeout`` seconds, and count them as handed over."""
@@ -145,7 +145,7 @@ class ConfluentConsumer:
         return batch.messages[:place]
 
     def _stop_at_misplaced(self, batch: Batch, run: RecordRun) -> list[Any]:
-        """Seek again where the log has the position that the library has left, else find out who may go on."""
+        """Seek back to the expected offset if the log has it; else restart a topic of a pattern, or refuse."""
         parts, partition = self.parts, run.partition
         expected, end = parts.reads.expected(partition), self.library.end_of(partition)
         if (end is None or end >= expected) and parts.reads.may_seek_again(partition):
@@ -220,7 +220,7 @@ class ConfluentConsumer:
         return self.library.raw.consumer_group_metadata()
 
     def settle_commits_by_hand(self, timeout_s: float) -> None:
-        """Note what the application's own transactions have committed: an abort must not go back behind it.
+        """Note what the application's own transactions have committed: an abort must not rewind to before that.
 
         Raises ClusterUnavailableError when the group does not say so within ``timeout_s`` seconds, as while such a
         transaction is open.
@@ -258,10 +258,10 @@ class ConfluentConsumer:
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET))  # noqa: SLF001  # a public local code
 
     def fence_commits(self) -> None:
-        """Become another member of the group where a plain commit could be served after the next transaction.
+        """Rejoin the group as a new member if a plain commit could still be applied after the next transaction.
 
-        Nothing else has the broker refuse an OffsetCommit within one generation. Offsets that are pending are committed
-        on the way out. The group is not left while a commit is not answered, or nobody would hear how it ended.
+        Within one generation the broker would not refuse it. Pending offsets are committed while leaving. The group is
+        not left while a commit is unanswered, because its result would be lost.
         """
         is_due = self.plain.unfenced & self.membership.assigned or self.plain.pending
         if not is_due or self.plain.unanswered():
@@ -329,8 +329,8 @@ class ConfluentConsumer:
     def close(self) -> None:
         """Leave the group, close the library, and raise what callbacks of the application have raised meanwhile.
 
-        Runs the revoke callback. What is not through within a limit is left behind. A second call goes on where a
-        signal handler has broken off the first one.
+        Runs the revoke callback. What does not end within its time limit is abandoned. A second call goes on where
+        an exception of a signal handler has interrupted the first one.
         """
         if not self.membership.is_closed:
             self._prepare_to_leave()

@@ -48,7 +48,7 @@ def _run(batch: Sequence[Any], start: int, stop: int) -> RecordRun:
 
 
 def last_good(batch: Sequence[Any], start: int, stop: int) -> Any:
-    """Return the last message of a run that is a record; end-of-partition events may stand behind it."""
+    """Return the last message of a run that is a record; end-of-partition events may follow it."""
     last = batch[stop - 1]
     if last.error() is None:
         return last
@@ -113,7 +113,7 @@ class FetchedRecords:
         return len(self._waiting)
 
     def add(self, batch: Iterable[Any]) -> None:
-        """Let ``batch`` wait behind the others."""
+        """Let ``batch`` wait after the others."""
         self._waiting.extend(batch)
 
     def put_first(self, batch: Iterable[Any]) -> None:
@@ -151,7 +151,7 @@ class FetchedRecords:
         self._waiting = []
 
     def spans(self) -> Mapping[InputPartition, tuple[int, int]]:
-        """Return for each partition with records its first offset, and the one behind its last."""
+        """Return for each partition with records its first offset, and the one after its last."""
         spans: dict[InputPartition, tuple[int, int]] = {}
         for run in runs(self._waiting):
             if not run.is_error:

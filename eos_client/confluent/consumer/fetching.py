@@ -32,7 +32,7 @@ _REJOIN_ASK_S = 10.0
 
 @dataclass(eq=False, repr=False)
 class Fetching:
-    """Takes records from the library for the parts, and makes good what a call that was broken off has left undone.
+    """Fetches records from the library, and repairs the state that an interrupted call has left.
 
     ``replaced_topics`` of the subscription were deleted and created again: nothing of them is handed over.
     """
@@ -52,7 +52,7 @@ class Fetching:
         membership, parts, guard = self._membership, self._parts, self._library.guard
         membership.begin_call()
         parts.chosen.begin_call()
-        # Only an emptied queue syncs a generation; while there is a backlog, asking for it would be in vain.
+        # Only an empty queue syncs a generation, so there is no point in reading it during a backlog.
         before = membership.snapshot().generation if self._queue_was_emptied else None
         messages = self._ask(count, timeout)
         if membership.callback_broke_off:
@@ -109,8 +109,8 @@ class Fetching:
     def _without_departed(self, batch: Batch) -> Batch:
         membership = self._membership
         kept = batch.without(membership.left_in_call)
-        # Left and came back within one call: which of its records are from before cannot be told. The library goes on
-        # reading what it has retained, perhaps at the end already, where no record would come that tells.
+        # A partition left and came back within one call, so its older records cannot be told apart. librdkafka keeps
+        # its position, which may be the end of the log, where no record would show the gap.
         has_come = len(kept) < len(batch)
         back = (membership.left_in_call if has_come else membership.came_back_in_call) & membership.assigned
         if back:
@@ -144,7 +144,7 @@ class Fetching:
         return batch
 
     def _without_paused(self, batch: Batch) -> Batch:
-        """Keep what was paused until it is resumed: librdkafka does not heed a pause before a topic's first assignment.
+        """Keep what was paused until it is resumed: librdkafka ignores a pause before a topic's first assignment.
 
         Handed over, such records would overtake those of their partition that wait.
         """
@@ -214,13 +214,13 @@ class Fetching:
         # has paused in a callback meanwhile.
         self._library.resume(pausing - self._parts.starts.waiting)
 
-    # -- calls that are broken off -----------------------------------------------------------------------------------
+    # -- interrupted calls -------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin a call that takes records from the client library; makes good what an earlier one has left undone.
+        """Begin a call that takes records from the client library; repairs the state that an interrupted one has left.
 
-        One that an asynchronous exception has broken off has left its journal open (``eos_client.core.hand_over``).
-        Nothing more is handed over by a closed consumer, so there is nothing to make good.
+        A call that an asynchronous exception interrupted has left its journal open (``eos_client.core.hand_over``).
+        Nothing more is handed over by a closed consumer, so there is nothing to repair.
         """
         membership = self._membership
         may_go_back = not membership.in_callback
@@ -232,7 +232,7 @@ class Fetching:
             self._join_again()
 
     def last_events(self) -> list[Any]:
-        """Return what a client that librdkafka has given up still has to tell; nothing but events is handed over.
+        """Return the remaining error events of a client that failed for good; its records are not handed over.
 
         Raises FatalClientError where it has told everything.
         """
@@ -256,14 +256,14 @@ class Fetching:
     def _go_back_to_next(self) -> None:
         """Continue every partition at the first record that was not handed over.
 
-        A call was broken off: records that the library has counted may be gone, and callbacks may have been half done.
-        Where it was broken off by an exception out of a callback, librdkafka has dropped the next record without
-        counting it; so a position says nothing of a partition whose start is not known.
+        A call was interrupted: records that the library has counted may be gone, and callbacks may have been half done.
+        If an exception of a callback interrupted it, librdkafka has dropped the next record without counting it; so the
+        library's position says nothing about a partition whose start is not known.
         """
         parts, raw = self._parts, self._library.raw
         parts.handed.undo()
         parts.records.drop_records()
-        self._library.ask_whether_given_up()  # its event may have been in the call that was broken off
+        self._library.ask_whether_given_up()  # its event may have been in the interrupted call
         if (goals := parts.rewinding.take_plan()) is not None:
             self._book_rewind(goals)
         assigned = raw.assignment()
@@ -324,7 +324,7 @@ class Fetching:
     def rejoin(self) -> None:
         """Leave the group and join it as another member: what the old one has sent is refused once its partitions left.
 
-        Runs the revoke callback; the new assignment comes with a later call that fetches. Where this is broken off,
+        Runs the revoke callback; the new assignment comes with a later call that fetches. If this is interrupted,
         the next such call goes on with it. Raises ConfigurationError where no other client can be built.
         """
         self.begin()
@@ -356,6 +356,6 @@ class Fetching:
         chosen.forget_kept()
 
     def _require_library(self) -> None:
-        """Raise FatalClientError where librdkafka has given the client up: a successor would fence the fencer."""
+        """Raise FatalClientError if the client failed for good: a replacement would fence the member that fenced it."""
         self._library.ask_whether_given_up()
         self.require_not_given_up()

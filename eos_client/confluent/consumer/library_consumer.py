@@ -31,7 +31,7 @@ T = TypeVar("T")
 _RESET = "auto.offset.reset"
 _STABLE_TIMEOUT_S = 0.5
 _SLICE_S = 1.0
-"""How much later than raised an exception of a callback comes out of a call that has nothing to return."""
+"""The longest delay before an exception raised in a callback leaves a call that waits for records."""
 
 
 def to_kafka(partitions: Iterable[InputPartition]) -> list[TopicPartition]:
@@ -40,7 +40,10 @@ def to_kafka(partitions: Iterable[InputPartition]) -> list[TopicPartition]:
 
 
 class ResetPolicy(Enum):
-    """What ``auto.offset.reset`` asks for where the group has no offset. librdkafka takes three spellings of two."""
+    """What ``auto.offset.reset`` asks for where the group has no offset.
+
+    librdkafka has three spellings each of EARLIEST and LATEST.
+    """
 
     EARLIEST = frozenset({"earliest", "beginning", "smallest"})
     LATEST = frozenset({"latest", "end", "largest"})
@@ -174,7 +177,7 @@ class LibraryConsumer:
         self.raw.resume(to_kafka(partitions - self.paused_by_application))
 
     def departed(self, partitions: Partitions) -> None:
-        """``partitions`` have left, and the application's pause with them."""
+        """Resume ``partitions``, which have left: the application's pause ends with the assignment."""
         if departing := self.paused_by_application & partitions:
             self.paused_by_application -= departing
             self.raw.resume(to_kafka(departing))
@@ -222,7 +225,7 @@ class LibraryConsumer:
         return {partition: entry.offset for partition, entry in self.entries(partitions, timeout_s).items()}
 
     def end_of(self, partition: InputPartition) -> int | None:
-        """Return the offset behind the last record that may be read now; None when nobody answers."""
+        """Return the offset after the last record that may be read now; None when nobody answers."""
         try:
             watermarks = self.raw.get_watermark_offsets(TopicPartition(*partition), _STABLE_TIMEOUT_S)
         except KafkaException:
@@ -265,7 +268,7 @@ class LibraryConsumer:
     # -- another one, or none ----------------------------------------------------------------------------------------
 
     def replace(self) -> str:
-        """Be another member from now on, of no group yet, and close the old one; returns what is to be reported."""
+        """Replace the consumer by a new, unsubscribed one and close the old one; returns a problem to report."""
         guard = CallbackGuard(self.guard.error)
         new, left = self._new(guard), self.raw
         self.guard.retire()

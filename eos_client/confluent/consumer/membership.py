@@ -83,7 +83,7 @@ class Membership:
     @property
     def in_callback(self) -> bool:
         """Whether a rebalance callback is under way."""
-        # Asked of the stack, too: an exception from outside may have left the note behind.
+        # The stack is checked, too: an asynchronous exception may have left the flag set.
         return self._in_callback and self._library.guard.is_running()
 
     @property
@@ -152,8 +152,8 @@ class Membership:
     def leave_before_close(self) -> None:
         """Serve the callbacks that are due, so that the library's ``close()`` meets none.
 
-        A classic static member must not unsubscribe (KIP-345), so it runs its revoke callback by itself, once, and is
-        deaf to the one of the library's close(): that can be waited for in another thread, with a limit.
+        A classic static member must not unsubscribe (KIP-345), so its revoke callback runs here, once, and the one in
+        the library's close() is ignored: close() can then run in another thread, with a time limit.
         """
         self.is_leaving = True
         if self._listener is not None:
@@ -170,7 +170,7 @@ class Membership:
         return None if self.is_closed or not self._ownership.may_end else self._leave_unclosed()
 
     def _leave_unclosed(self) -> Completion:
-        """Leave the group, in a thread of its own and unheard, as a consumer that nobody closes any more."""
+        """Leave the group in a background thread, without callbacks, because nobody will close this consumer."""
         self.is_closed = True
         self._library.guard.retire()
         raw, unsubscribe = self._library.raw, not self.stays_a_member
@@ -208,13 +208,13 @@ class Membership:
         return generation
 
     def sync_after_break(self) -> None:
-        """Note that a call was broken off, so that an epoch has to be synced anew."""
+        """Note that a call was interrupted, so that an epoch has to be synced anew."""
         self.needs_sync = self.is_member_epoch
 
     def hear_of(self, ours: Partitions) -> None:
-        """Make good rebalance callbacks that were broken off; what left unheard of counts as lost.
+        """Replay interrupted rebalance callbacks; partitions that left without a callback count as lost.
 
-        Raises what breaks one off again; then the next call makes it good.
+        Raises the exception of a further interruption; the next call tries again.
         """
         self.callback_broke_off = False
         if gone := (self.assigned | self._half_heard) - ours:
@@ -228,12 +228,12 @@ class Membership:
     # -- rebalance callbacks -----------------------------------------------------------------------------------------
     #
     # The binding (un)assigns by itself after a callback that did not. What a callback raises is kept until the client
-    # library has returned: raised inside, the records that it had collected would be dropped behind our back.
+    # library has returned: raised inside, the records that it had collected would be dropped without our knowledge.
 
     def _on_assign(self, _: Any, partitions: list[TopicPartition]) -> None:
         if not self.is_leaving:  # the library still offers what it will take back before close() returns
             self._callback(self._assigned_to_us, partitions)
-            # Heard by then: where this is broken off, the application must not be told of its assignment again.
+            # A callback of its own: if it is interrupted, the application's on_assign must not run again.
             self._callback(lambda _: self._parts.fix_starts(), [])
 
     def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
@@ -245,7 +245,7 @@ class Membership:
             self._callback(self._lost_by_us, partitions)
 
     def _callback(self, act: Callable[[list[TopicPartition]], None], partitions: list[TopicPartition]) -> None:
-        """Run a rebalance callback of ours; until it is through, its partitions count as heard of by half."""
+        """Run our half of a rebalance callback; until it returns, its partitions count as partially handled."""
         outside, self._in_callback = self._in_callback, True
         try:
             self._half_heard |= keys_of(partitions)
@@ -336,7 +336,7 @@ class Membership:
             self._library.guard.keep(error)
 
     def noting_what_it_raises(self, callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
-        """Return ``callback`` so that what it raises can be told from what strikes our own half of the callback."""
+        """Wrap ``callback`` so that its own exceptions can be distinguished from those that interrupt our half."""
         if callback is None:
             return None
 

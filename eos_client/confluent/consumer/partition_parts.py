@@ -20,7 +20,7 @@ _GROUP_DECIDES = (OFFSET_INVALID, OFFSET_STORED)
 
 
 class ChosenPositions:
-    """Where the application lets partitions go on, by ``seek`` or ``assign``: in this call, and whether it ever has.
+    """The offsets that the application has chosen by ``seek`` or ``assign``: in this call, and ever.
 
     ``kept`` is where it wants to go on once a group that was left is joined again.
     """

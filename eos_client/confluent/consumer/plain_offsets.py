@@ -8,7 +8,7 @@ from typing import Any
 from eos_client.core.model import InputPartition
 
 _ANSWERED_FOR_SURE_S = 300.0
-"""The client library has answered each commit by then: after it, an answer was lost with an exception from outside."""
+"""Every commit is answered within this time; a missing answer was lost to an asynchronous exception."""
 
 Offsets = Mapping[InputPartition, Any]
 """By partition, what confluent_kafka calls a TopicPartition: offset, and metadata and leader epoch where known."""

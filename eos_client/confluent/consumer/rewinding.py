@@ -1,7 +1,7 @@
-"""Where partitions are read on, and going back: the seeks of this package, and which records are from before them.
+"""Rewinds partitions: makes this package's seeks, and drops records that were fetched before them.
 
-``seek`` does not void what the library has fetched already. A record behind the offset that was reached before the
-rewind shows that, and the partition is sought again.
+``seek`` does not discard records that the library has fetched already. A record at or beyond the offset that was
+reached before the rewind shows that it is stale, and the partition is sought again.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _SEEK_LIMIT_S = 5.0
 _SEEK_AGAIN_S = 0.05
 
 Goals = Mapping[InputPartition, tuple[int, int]]
-"""By partition, the offset to go back to, and the one that no record may reach before that."""
+"""By partition: the offset to rewind to, and the offset that had been reached before."""
 _NO_RESET = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001  # confluent_kafka's public spelling of a local code
 _WAY_OUT = "End the process, reset the group's offset of this partition, then start again."
 
 
 class ReadPositions:
-    """The offset that each partition is read on from: a read from elsewhere is noticed before it is handed over.
+    """The next offset expected of each partition; records from another offset are detected before they are handed over.
 
     librdkafka moves a position by itself when the broker does not have the offset. A move forward, to the start of the
-    log, loses nothing that is still in the log. A move backward means that the position lay behind the end: the log was
+    log, loses nothing that is still in the log. A move backward means that the position lay beyond the end: the log was
     truncated, or the topic was deleted and created again. Which of its records were processed cannot be known then.
     """
 
@@ -170,7 +170,7 @@ class Rewinding:
         for run in batch.runs:
             point = self._rewound.get(run.partition)
             if run.partition in sought and not run.is_error:
-                continue  # it comes behind the records that the seek brings
+                continue  # it comes again after the records that the seek brings
             if point is not None and not run.is_error:
                 back_to, reached, attempts = point
                 if run.first_offset >= reached and attempts < _SEEK_ATTEMPTS_MAX:
@@ -214,7 +214,7 @@ def no_offset(partition: InputPartition, error: KafkaError | None = None) -> Kaf
 def behind_the_end(partition: InputPartition, expected: int, found: int) -> KafkaInputPositionError:
     """Return the error for a partition whose position the log does not reach."""
     message = (
-        f"{partition} was to be read on at offset {expected}, which lies behind the end of its log: the log was "
+        f"{partition} was to be read on at offset {expected}, which lies beyond the end of its log: the log was "
         "truncated, or the topic was deleted and created again. Which of its records were processed cannot be known; "
         f"the client library offered offset {found}. {_WAY_OUT}"
     )

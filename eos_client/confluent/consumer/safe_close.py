@@ -1,9 +1,9 @@
-"""Leaving a group in a way that cannot stop the process.
+"""Avoids the deadlock in ``close()`` (librdkafka #4884).
 
-A rebalance callback that ``close()`` serves after the library's group has ended asks it something that is never
-answered (librdkafka 2.16: ``rd_kafka_cgrp_op_serve`` drops the question; its issue 4884), and confluent_kafka waits for
-the answer with the interpreter locked: every thread stands still, time limits and signal handlers included. That needs
-an assignment that the application was not told of before ``close()``. So whatever there is to tell is told first.
+If ``close()`` serves a rebalance callback after librdkafka's group has ended, the callback's request is never answered
+(librdkafka 2.16: ``rd_kafka_cgrp_op_serve`` drops it), and confluent_kafka waits for the answer while holding the GIL:
+the whole process hangs, time limits and signal handlers included. This needs an assignment whose callback has not run
+before ``close()``, so all pending callbacks are served first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ EXIT_LIMIT_S = 10.0
 """How long the end of the process waits for its consumers to leave their groups, all together."""
 
 Leave = Callable[[], "Completion | None"]
-"""Begins to leave the group; returns what says that it is through, None where another thread may be inside."""
+"""Begins to leave the group; returns its completion, or None if another thread may be using the member."""
 
 
 def unsubscribe_when_lost(raw: Any) -> None:
@@ -100,8 +100,8 @@ class Members:
     """The members of groups that this process has built and not closed; each is known by a part that lives as long.
 
     librdkafka frees a member by leaving its group, and can stop the whole process by that, as its ``close()`` can: a
-    KIP-848 member that has an assignment to be told of does it often. So a thread of its own leaves the group first.
-    A consumer and its callbacks refer to each other, so only Python's cyclic collector frees it, which a program that
+    KIP-848 member with a pending assignment callback often does. So a thread of its own leaves the group first. A
+    consumer and its callbacks refer to each other, so only Python's cyclic collector frees it, which a program that
     does nothing but poll may never run: the partitions would wait for ``max.poll.interval.ms``.
     """
 

@@ -55,7 +55,7 @@ class _Start:
         self.is_known, self.offset = False, None
 
     def is_missed_by(self, first_offset: int) -> bool:
-        """Whether a record before ``first_offset`` may have to be the first."""
+        """Whether the partition may have to start elsewhere than at ``first_offset``."""
         if self.offset is None:
             return self.is_doubted and first_offset > 0
         return self.offset != first_offset
@@ -189,7 +189,7 @@ class StartOffsets:
         return self._starts.setdefault(partition, _Start())
 
     def _learn(self, arrived: Mapping[InputPartition, int]) -> None:
-        """Ask for everything unknown at once; while something in it is pending, for what is needed one by one."""
+        """Read all unknown offsets in one request; if one of them is pending, read the needed ones one by one."""
         unknown = {p: start for p, start in self._starts.items() if not start.is_known and not start.is_nowhere}
         is_time = self._clock() >= self._ask_at
         needed = [p for p, start in unknown.items() if (is_time if start.is_held else p in arrived)]
@@ -222,7 +222,7 @@ class StartOffsets:
         answer = self._library.stable(asked) if asked else {}
         known: dict[InputPartition, int | None] = dict(answer or {})
         if self._library.reset_policy is ResetPolicy.LATEST:
-            # Each end once: it counts as of now, whenever it can be committed.
+            # Look each end up once: the offset stays valid until it can be committed.
             for partition in sorted(p for p in asked - known.keys() if self._starts[p].end is None):
                 if (end := self._library.end_of(partition)) is None:
                     break
@@ -252,7 +252,7 @@ class StartOffsets:
                 self._seeks.seek(partition, start.goal)
                 sought.add(partition)
             else:
-                # Should the call that hands it over be broken off, the next one goes back to there.
+                # If the call that hands it over is interrupted, the next one goes back to there.
                 self._seeks.handed.continues_at(partition, start.goal)
             del self._starts[partition]
             if start.is_held:

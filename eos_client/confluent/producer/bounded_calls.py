@@ -1,7 +1,7 @@
-"""Which calls a producer's handle takes, how long each may last, and what the failure of one is named.
+"""Runs a producer's calls with time limits, refuses calls to an unusable handle, and translates its errors.
 
-An exception from outside may strike anywhere. So ``finished`` says why the handle takes no calls *before* a call that
-must not be repeated is made, and is cleared only when what has become of the call is known and booked.
+An asynchronous exception may strike anywhere. So ``finished`` is set *before* a call that must not be repeated, and is
+cleared only once the outcome of the call is recorded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NotInitialisedError(failures.FromKafka, errors.RebuildProducerError):
     def __init__(self, transactional_id: str) -> None:
         message = (
             f"transactional.id {transactional_id!r} is not registered: the last init_transactions() or rebuild did not "
-            "succeed, or an exception from outside broke it off. Call init_transactions()."
+            "succeed, or an asynchronous exception interrupted it. Call init_transactions()."
         )
         conflict = KafkaError(KafkaError._CONFLICT, message, retriable=True)  # noqa: SLF001  # a public local code
         super().__init__(conflict, message)
@@ -76,7 +76,7 @@ class BoundedCalls:
 
     @property
     def transaction_failure(self) -> errors.AbortableError | errors.RebuildProducerError | None:
-        """Why the open transaction can only be aborted, where a call has said so already; it stays until it is.
+        """The error after which the open transaction can only be aborted, kept until the abort.
 
         Also why none can be begun, where the handle must be rebuilt first.
         """
@@ -94,7 +94,7 @@ class BoundedCalls:
     def may_have_ended(self) -> bool:
         """Whether the transaction that was begun may have been ended, whatever the last call has raised.
 
-        So it is where an exception from outside came while the end was under way, or between that and the return.
+        True after an asynchronous exception while the end was under way, or between the end and the return.
         """
         is_broken_off = self.finished is not None and self.finished is self._broken_off
         return is_broken_off or self.began_at is None
@@ -141,17 +141,17 @@ class BoundedCalls:
             raise self.finished
 
     def require_serving(self) -> None:
-        """Raise why the handle does not even serve what needs no transaction."""
+        """Raise the error for which the handle refuses even calls without a transaction."""
         if self.library.raw is None or not isinstance(self.finished, NotInitialisedError):
             self.require_usable()
 
     def mark_broken_off(self, request: TransactionalRequest) -> None:
-        """Say what has become of ``request`` should an exception from outside keep us from booking that."""
+        """Set the error that holds if ``request`` is interrupted before its outcome is recorded."""
         is_commit = request is TransactionalRequest.COMMIT
         action = RecoveryAction.RESOLVE_UNKNOWN if is_commit else RecoveryAction.REBUILD_PRODUCER
         message = (
-            f"{request.value}() of transactional.id {self.library.transactional_id!r} was broken off by an exception "
-            f"from outside. {failures.WAYS_OUT[action]}."
+            f"{request.value}() of transactional.id {self.library.transactional_id!r} was interrupted by an "
+            f"asynchronous exception. {failures.WAYS_OUT[action]}."
         )
         kind, code = failures.ERROR_CLASSES[action], KafkaError._INTR  # noqa: SLF001  # a public local code
         self.finished = self._broken_off = failures.of_kafka(kind, code, message)
@@ -161,9 +161,9 @@ class BoundedCalls:
     def run(
         self, request: TransactionalRequest, call: Callable[[], Any], timeout_s: float, where: Callable[[], str] = str
     ) -> None:
-        """Run ``call`` in the handle's thread. The caller clears ``finished`` when its success is booked.
+        """Run ``call`` in the handle's thread. The caller clears ``finished`` once its success is recorded.
 
-        What ``where`` returns ends what the message of its error says has happened.
+        What ``where`` returns is appended to the description of the failure in the error message.
         """
         if request is TransactionalRequest.INIT:
             self.require_serving()
@@ -222,14 +222,14 @@ class BoundedCalls:
                 meanwhile()
 
     def listen(self) -> None:
-        """Take in what the client library has to say, or it piles up in memory; the next call raises what failed."""
+        """Serve pending events, which would pile up in memory otherwise; the next call raises errors among them."""
         with suppress(errors.EosError):
             self.serve(0)
 
     # -- failures ----------------------------------------------------------------------------------------------------
 
     def raise_failure(self, request: TransactionalRequest, error: BaseException, where: str = "") -> NoReturn:
-        """Raise what ``error`` is named by the recovery table; if its call was marked as broken off, it was not."""
+        """Raise the class that the recovery table gives to ``error``, and clear the mark of an interrupted call."""
         named: BaseException | None = None
         if isinstance(error, KafkaException):
             if self.library.transactional_id:
@@ -293,7 +293,7 @@ class BoundedCalls:
         return known if error is None else failures.with_error(known, error)
 
     def _may_be_a_second_copys(self, error: KafkaError | None) -> bool:
-        """Whether a connection was lost before the call that began last was refused: librdkafka repeats it then."""
+        """Whether a connection was lost during the last call, so that the refusal may answer a re-sent copy."""
         if error is None or not error.txn_requires_abort():
             return False
         library = self.library

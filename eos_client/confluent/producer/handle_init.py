@@ -2,7 +2,7 @@
 
 A new handle asks for its id without naming an epoch, so the coordinator gives the newest epoch to whichever request it
 serves last (KIP-360): two handles whose requests are both under way may fence each other in either order. So an init
-that timed out or was broken off is continued by the same handle, which has one request under way at a time. Only a
+that timed out or was interrupted is continued by the same handle, which has one request under way at a time. Only a
 handle whose init is overdue is replaced meanwhile, and its request may be served after its successor's; so may one
 whose connection was lost, and which the client library has sent again.
 """

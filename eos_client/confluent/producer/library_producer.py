@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class _Identity:
-    """``known`` is ``id/epoch`` as the last statistics told it, which alone tell it; None before."""
+    """``known``: ``id/epoch`` from the last statistics, the only source of it; None before the first."""
 
     known: str | None = None
 
@@ -79,7 +79,7 @@ class LibraryProducer:
 
     def start(self) -> None:
         """Build another one; the one before was left behind."""
-        # One for each handle: what one that was left behind still says is nobody's business.
+        # One guard per handle: callbacks of an abandoned handle are ignored.
         self.guard = CallbackGuard(self.guard.error)
         self._identity = _Identity()
         self.log = ClientLog(self.settings)
@@ -88,11 +88,12 @@ class LibraryProducer:
             raw = self.factory(settings)
         self.thread = HandleThread(f"eos-producer-{self.transactional_id}", self._clock)
         self.raw = raw
-        self.init = HandleInit()  # last: whatever is broken off before is done again
+        self.init = HandleInit()  # last: whatever is interrupted before is done again
 
     def _watched(self) -> dict[str, Any]:
         settings = dict(self.settings)
-        if not self.transactional_id:  # nothing hangs on its log and errors, and poll() returns for no event of ours
+        # Nothing depends on the log and errors of such a producer, and its poll() must not return for our own events.
+        if not self.transactional_id:
             return settings
         # What the application gave and nobody can call is left there, for the client library to refuse.
         if settings.get("error_cb") is None or callable(settings["error_cb"]):
@@ -136,7 +137,7 @@ class LibraryProducer:
         return in_library(self, call)
 
     def leave_behind(self) -> None:
-        """Let its thread destroy it once that is free; never waits."""
+        """Abandon the handle: its thread destroys it once the running call has returned. Never waits."""
         # Destroying a handle joins librdkafka's threads, which may take as long as the call that is stuck. Not left to
         # the garbage collector either: a live zombie would keep its connections.
         raw = self._leaving if self.raw is None else self.raw
@@ -146,7 +147,7 @@ class LibraryProducer:
             self.inits_left.another()
             self.init.answered()
         self.guard.retire()
-        # Whatever strikes from here on, nothing is asked of a handle that may be destroyed, and it is destroyed.
+        # From here on, even if an exception strikes, the handle is not used any more and is destroyed.
         self._leaving, self.raw = raw, None
         self.thread.abandon(lambda: _destroy(raw), lambda: raw.poll(0))
         self._leaving = None

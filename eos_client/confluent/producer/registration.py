@@ -91,7 +91,7 @@ class Registration:
         self._replace_handle()
 
     def _replace_handle(self) -> None:
-        """Replace the handle, which takes no calls until its init has succeeded; what was broken off is done again."""
+        """Replace the handle, which takes no calls until its init has succeeded; an interrupted step is done again."""
         self._calls.finish(NotInitialisedError(self._library.transactional_id))
         self._calls.forget_transaction()  # first: once the next one stands, nobody comes here again
         self._library.leave_behind()
@@ -199,14 +199,15 @@ class Registration:
     def may_have_sent_twice(self) -> bool:
         """Whether this handle has lost a connection: a copy of a request may still arrive, late.
 
-        A loss between transactions counts as well, so that no handle goes on until a loss is not told any more.
+        A loss between transactions counts as well, so that the handle is replaced before a later loss may go
+        unreported.
         """
         self._calls.listen()
         log = self._library.log
         return log.losses > 0 or not log.understood or self._calls.finished is not None
 
     def renew(self, limit_s: float) -> None:
-        """Fence whatever is still under way; what has been confirmed stays so, whatever becomes of this."""
+        """Fence requests that are still in flight. What was confirmed stays confirmed, even if this fails."""
         if self._calls.takes_id_back and self._calls.finished is None:
             library = self._library
             self._calls.finish(_sent_twice(library.transactional_id, log_understood=library.log.understood))

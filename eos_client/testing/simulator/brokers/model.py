@@ -79,7 +79,7 @@ class StoredRecord:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A fetch's answer: data records only; ``next_offset`` lies behind skipped markers and aborted records, too."""
+    """A fetch's answer: data records only; ``next_offset`` comes after skipped markers and aborted records, too."""
 
     records: tuple[StoredRecord, ...]
     next_offset: int
