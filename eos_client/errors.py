@@ -159,7 +159,7 @@ class TransformError(EosError):
 
     The transform raised, a deserialiser or serialiser did, or an output was refused: that exception is the cause.
     ``topic``, ``partition`` and ``offset`` name the input record. Where its dead letter was refused as well, the
-    message tells both.
+    message names both.
     """
 
     def __init__(

@@ -176,7 +176,7 @@ class ProducerRecovered(Event):
     """The first commit after a failure was confirmed.
 
     ``action``: what was done, as in the recovery table; ``outcome``: of the transaction that failed (committed,
-    aborted, or unknown where the log could not tell).
+    aborted, or unknown where the offsets could not show it).
     ``failures``: how many there were until then; the other fields describe the first. ``transaction_age_s``: the age of
     the transaction when it failed; ``to_commit_s``: seconds from the failure to this commit.
     ``old_producer`` and ``new_producer``: ``id/epoch``, None where ``statistics.interval.ms`` does not make it known.

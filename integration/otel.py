@@ -1,6 +1,6 @@
 """One span for each transaction and each Spark micro-batch, by OpenTelemetry's API; needs the extra ``[otel]``.
 
-A span begins with the first record of a transaction and ends with the event that tells the outcome, so an empty poll
+A span begins with the first record of a transaction and ends with the event that has the outcome, so an empty poll
 has none. It is linked to the context in each record's headers, and passes its own on to the outputs.
 """
 
@@ -193,7 +193,7 @@ class TransactionTracing:
             span.set_status(Status(StatusCode.ERROR, str(attributes.get("reason", outcome))))
         span.end()
 
-    # -- what the events tell --------------------------------------------------------------------------------------
+    # -- data of the events ------------------------------------------------------------------------------------------
 
     def _committed(self, event: observe.TransactionCommitted) -> None:
         took_s = event.duration_s if event.poll_to_commit_s is None else event.poll_to_commit_s

@@ -28,7 +28,7 @@ _COUNTS_OF_BATCH = {
 
 
 class PrometheusMetrics:
-    """The metrics of all loops, clients and sinks of a process, told apart by the label ``client``.
+    """The metrics of all loops, clients and sinks of a process, distinguished by the label ``client``.
 
     Give ``hook("billing")`` to a loop, a client or a sink as its ``hook``, its ``gate`` to `watch_gate`, and the loop's
     ``health`` to `watch_health`. The names of the metrics and what each means are on the page "Monitoring". One object
@@ -174,7 +174,7 @@ class PrometheusMetrics:
 
 
 class _Scraped:
-    """What is read when Prometheus scrapes: last lags of partitions that are ours, and what loops and gates tell.
+    """Collected when Prometheus scrapes: last lags of partitions that are ours, and the state of loops and gates.
 
     The counters of a gate change in the thread that owns it. All three are by client.
     """

@@ -50,21 +50,21 @@ class RedriveOptions(ClusterAccess):
 
 @dataclass(slots=True)
 class Tally:
-    """What has become of letters: sent by topic, kept because they do not match, refused with the reason."""
+    """Outcomes of letters: sent by topic, kept because they do not match, refused with the reason."""
 
     sent: Counter[str] = field(default_factory=Counter)
     kept: int = 0
     refused: list[str] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
-        """Add what has become of other letters."""
+        """Add the outcomes of other letters."""
         self.sent += other.sent
         self.kept += other.kept
         self.refused += other.refused
 
 
 def redrive(options: RedriveOptions) -> None:
-    """Send the letters that are in the topic now, say what has become of them, and return.
+    """Send the letters that are in the topic now, print their outcomes, and return.
 
     :raises LettersRefusedError: some cannot be sent.
     :raises LettersWaitError: some could not be read yet.
@@ -164,7 +164,7 @@ class Redrive:
     """One run: blocks of ``consumer`` and ``producer`` until every letter up to ``last`` has been passed.
 
     ``last``: the offset of the last letter of each partition. Letters after it were written since: among them are
-    those that were sent back and have failed again. ``done``: what has become of letters, and is committed.
+    those that were sent back and have failed again. ``done``: the committed outcomes.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Redrive:
         self._refused: dict[str, str] = {}
 
     def run(self, is_stopping: Callable[[], bool]) -> Tally:
-        """Return what has become of the letters; nothing counts before it is committed.
+        """Return the outcomes of the letters; nothing counts before it is committed.
 
         :raises ClusterUnavailableError: transactions are aborted again and again, or one with offsets of the group
             does not end.
@@ -250,7 +250,8 @@ class Redrive:
     def _wait(self, *, has_answered: bool) -> None:
         """Say once what is waited for, after some seconds.
 
-        :raises ClusterUnavailableError: all partitions are ours, and the group has not told its offsets for longer
+        :raises ClusterUnavailableError: all partitions are ours, and the group has not answered with its offsets for
+        longer
             than a transaction may stay open.
         """
         group, now = f"the group {self._options.group_id}", self._clock()
@@ -273,8 +274,8 @@ class Redrive:
             print(f"eos-client: waits for {awaited}", file=sys.stderr, flush=True)
         if not (elsewhere or has_answered) and now - self._since > self._silence_limit_s:
             raise ClusterUnavailableError(
-                f"{group} has not told its offsets for {now - self._since:.0f} s. Either no broker answers, or there "
-                f"is {awaited}"
+                f"{group} has not answered with its offsets for {now - self._since:.0f} s. Either no broker answers, "
+                f"or there is {awaited}"
             )
 
     def _pass_on(self, txn: Transaction) -> bool:

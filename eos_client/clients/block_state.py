@@ -12,7 +12,7 @@ from eos_client.core.model import Outcome
 from eos_client.errors import AbortableError, LeaveBlockError, OutputRefusedError, RebuildProducerError
 
 TellOutcome = Callable[[Outcome | None, str], None]
-"""Takes a block's outcome and the reason for it; None where nobody can know the outcome."""
+"""Takes a block's outcome and the reason for it; None if it cannot be determined."""
 
 _ErrorClasses = tuple[type[BaseException], ...]
 _NOTHING_WAS_QUEUED = (OutputRefusedError, BufferError, TypeError, ValueError, OverflowError)

@@ -62,7 +62,7 @@ _HISTORY = frozenset({"eos.redrives", "eos.redriven.origin", "eos.redriven.error
 def redriven(letter: Record, target: str | None) -> OutputRecord:
     """Return the record that ``letter`` holds, for ``target`` or, if that is None, for the partition it came from.
 
-    It has the record's own headers and timestamp. Those that told of the failure are replaced by its history:
+    It has the record's own headers and timestamp. The headers about the failure are replaced by its history:
     ``eos.redrives``, how often it was sent back; ``eos.redriven.origin``, where it stood when it failed first; and
     ``eos.redriven.error``, the last error, byte by byte. Raises ValueError where it cannot be sent back, saying why.
     """
@@ -95,7 +95,7 @@ def redriven(letter: Record, target: str | None) -> OutputRecord:
 
 
 def _timestamp_ms(text: str) -> int | None:
-    """Return the time that a letter tells, None for -1: in Kafka, that is a record without a time."""
+    """Return the time that a letter names, None for -1: in Kafka, that is a record without a time."""
     if text == "-1":
         return None
     number = _number("eos.timestamp", text, _DIGITS_OF_TIME)
@@ -160,5 +160,5 @@ def _text(value: bytes | None) -> str:
 
 
 def error_of(letter: Record) -> str:
-    """Return the error that ``letter`` tells, empty if it tells none."""
+    """Return the error that ``letter`` names, empty if it names none."""
     return _text(dict(letter.headers() or []).get("eos.error"))

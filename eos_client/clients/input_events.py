@@ -1,4 +1,4 @@
-"""What a consumer is told of its input beside records: error events, and topics that do not exist."""
+"""What a consumer learns of its input beside records: error events, and topics that do not exist."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class InputEvents:
 class RefusedCredentials:
     """Whether the cluster still takes the credentials of a ``consumer`` that waits for records.
 
-    Nothing else tells: a consumer without connections waits as one without records does. So once a broker has refused
-    the credentials the cluster is asked, because another broker may take them.
+    Nothing else shows that: a consumer without connections waits as one without records does. So once a broker has
+    refused the credentials the cluster is asked, because another broker may take them.
     """
 
     def __init__(self, consumer: ConfluentConsumer, limit_s: float, clock: Clock) -> None:
@@ -65,7 +65,7 @@ class RefusedCredentials:
         self._since: float | None = None
 
     def require_none(self) -> None:
-        """Raise AuthenticationError when nobody has taken them for ``limit_s`` seconds."""
+        """Raise AuthenticationError if no broker has accepted the credentials for ``limit_s`` seconds."""
         reported = self._consumer.library.last_errors
         if not lacks_credentials(reported.last) or self._clock() < self._ask_at:
             return

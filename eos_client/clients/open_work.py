@@ -48,7 +48,7 @@ class OpenWork:
         return None if self.session is None or self.session.is_over else self.session
 
     def conclude(self) -> None:
-        """Find out what became of the last block before more is handed over."""
+        """Resolve the outcome of the last block before more is handed over."""
         if (session := self.session) is None:
             return
         session.refuse_within_a_step("poll() or consume()")
@@ -104,7 +104,7 @@ class OpenWork:
             )
 
     def refuse_commit_beside_open_work(self) -> None:
-        """Raise TransactionStateError for a ``commit()`` while a transaction holds the work, or nobody knows."""
+        """Raise TransactionStateError for a ``commit()`` while a transaction holds the work, or may hold it."""
         if (session := self.session) is None:
             return
         if not is_in_a_callback():  # but in a signal handler

@@ -76,9 +76,9 @@ class Recovery:
     def ask_the_log(self, attempted: InputPositions, token: AttemptToken, cause: UnknownOutcomeError) -> Outcome:
         """Return what became of the commit of ``attempted``, sent with ``token``; rebuilds the producer.
 
-        Raises UnknownOutcomeError when the log cannot tell: nothing was consumed, or all its offsets are somebody
-        else's. Raises ClusterUnavailableError when the producer could not be rebuilt, or the offsets could not be read,
-        within ``recovery_timeout_s``; then this may be called again.
+        Raises UnknownOutcomeError when the offsets cannot show it: nothing was consumed, or all its offsets are
+        somebody else's. Raises ClusterUnavailableError when the producer could not be rebuilt, or the offsets could not
+        be read, within ``recovery_timeout_s``; then this may be called again.
         """
         try:
             self._producer.rebuild()
@@ -111,7 +111,7 @@ class Recovery:
 
 
 def _no_way_to_tell(attempted: InputPositions) -> str:
-    unknown = "a commit was not answered, and the group's offsets cannot tell what became of it"
+    unknown = "a commit was not answered, and the group's offsets cannot show its outcome"
     if attempted:
         return (
             f"{unknown}: another member has committed offsets at or beyond it, so its records belong to that member. "

@@ -88,7 +88,7 @@ class TransactionSession:
 
     @property
     def has_open_work(self) -> bool:
-        """Whether a block is open, or a transaction, or what became of the last one is unknown."""
+        """Whether a block is open, or a transaction, or the outcome of the last one is unknown."""
         return self.block.is_open or self.is_open or self.is_unresolved
 
     @property
@@ -160,8 +160,8 @@ class TransactionSession:
         if _STEPS.are_under_way(self):
             raise misplaced_call(
                 f"{call} while a block begins or ends, or its transaction is ended, by a callback or a signal handler: "
-                "what becomes of its records is not settled yet. Let the callback or handler return, or raise, and "
-                "make that call then"
+                "the outcome of its records is still open. Let the callback or handler return, or raise, and make that "
+                "call then"
             )
 
     def refuse_inside_a_call(self, what: str, *, is_writing: bool) -> None:
@@ -277,7 +277,7 @@ class TransactionSession:
             return False
         return True
 
-    # -- what has not come to a known end -------------------------------------------------------------------------
+    # -- outcomes that are still unknown --------------------------------------------------------------------------
 
     def settle_other_commits(self) -> None:
         """Wait for commits that the application made itself, and record their offsets.
@@ -305,7 +305,7 @@ class TransactionSession:
             self.leave_block()
 
     def conclude_block(self) -> None:
-        """Find out what became of a block that was left, unless its end is under way."""
+        """Resolve the outcome of a block that was left, unless its end is under way."""
         self.leave_broken_block()
         if self._leaving is not None and not _STEPS.are_under_way(self):
             self.conclude()
@@ -372,7 +372,7 @@ class TransactionSession:
     def end_failed(self, failure: BaseException) -> Ending:
         """Abort what is open because of ``failure``, which was raised while work was being added."""
         self.raise_failure()
-        if not self.handle_in_doubt and self._steps.is_idle:  # ended inside a rebalance callback, and told there
+        if not self.handle_in_doubt and self._steps.is_idle:  # ended in a rebalance callback, and reported there
             self._steps.settled()
             return self._steps.note(Ending(Outcome.ABORTED, str(failure)))
         if isinstance(failure, (errors.AbortableError, errors.RebuildProducerError)):
@@ -402,14 +402,14 @@ class TransactionSession:
         self._working(lambda: self._steps.own_call("abort_transaction", timeout_s))
 
     def consumer_closes(self) -> None:
-        """Note that the consumer is about to be closed: nobody can ask for an outcome by it any more."""
+        """Record that the consumer is about to be closed: no outcome can be read by it any more."""
         self.leave_broken_block()
         if self.is_unresolved:
             self._leave_unknown("the consumer was closed")
             self._given_up = True
             self._steps.lifecycle.on(Event.GIVEN_UP)
         else:
-            with suppress(errors.EosError):  # which the block is told
+            with suppress(errors.EosError):  # which is reported to the block
                 self.conclude_block()
 
     def producer_closes(self) -> None:
@@ -490,7 +490,7 @@ class TransactionSession:
         self._fail_block(reason)
 
     def _fail_block(self, reason: str) -> None:
-        if self._calls_at_work:  # the end of a block, which tells what became of its own work
+        if self._calls_at_work:  # the end of a block, which reports the outcome of its own work
             return
         self.block.fail(
             leave_block(

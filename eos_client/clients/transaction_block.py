@@ -19,7 +19,7 @@ from eos_client.ports import Headers, OutputRecord, Record
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_BROKEN_OFF = "an exception interrupted the end of the block; the next call of its clients finds out what became of it"
+_BROKEN_OFF = "an exception interrupted the end of the block; the next call of its clients finds out its outcome"
 
 
 class _WayOut:
@@ -53,8 +53,8 @@ class Transaction:
     from the cluster, if an asynchronous exception interrupted the end of the block, or if the end failed because the
     producer is unusable (``ProducerFencedError``; closing that producer makes it ABORTED). ``reason`` says which. The
     next block of the same clients, or their next ``consume`` or ``poll``, finds out, sets ``outcome`` and goes on from
-    there; nothing is handed over before. It raises ClusterUnavailableError where the cluster still cannot be asked, and
-    UnknownOutcomeError where nobody can know: then ``outcome`` stays None.
+    there; nothing is handed over before. It raises ClusterUnavailableError while the cluster still does not answer, and
+    UnknownOutcomeError if the outcome cannot be determined: then ``outcome`` stays None.
 
     Once ``consume``, ``poll`` or a write inside the block has failed nothing of the block is committed, even if the
     application catches the error; a call that is refused there, like ``commit``, changes nothing. Only what ``produce``
@@ -133,7 +133,7 @@ class Transaction:
     def dead_letter(self, message: Record, error: BaseException, *, topic: str, attempts: int = 1) -> None:
         """Write a record that cannot be processed to ``topic``, with this transaction; the record then counts as done.
 
-        Its headers tell the error, the origin and how many ``attempts`` were made (the page "Records that
+        Its headers name the error, the origin and how many ``attempts`` were made (the page "Records that
         fail" lists them). Where the record is too large for the topic, its value is left out, and at last its key and
         headers. Raises as ``produce`` does, and TypeError for what was not consumed.
         """

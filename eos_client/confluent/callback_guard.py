@@ -1,6 +1,6 @@
 """Keeps what the application's callbacks raise until the client library's call has returned.
 
-Raised inside, it would cost whatever the call had done by then: ``consume`` drops the records that it has collected,
+Raised inside the call, an exception would undo part of its work: ``consume`` drops the records that it has collected,
 ``commit_transaction`` fails although the transaction is committed. On Python before 3.12 confluent_kafka also loses the
 exception itself when C code has raised it (``int("x")``): it ends in a SystemError, or as no error at all.
 """

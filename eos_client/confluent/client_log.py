@@ -43,7 +43,7 @@ class ClientLog:
     """Stands in for the application's ``logger``, and passes on what the application's settings ask for.
 
     Without a logger of the application's, lines go to the logger ``eos_client`` of the standard library.
-    ``losses`` counts the lines that tell of a lost connection, since the handle was built. ``understood``: the log has
+    ``losses`` counts the lines about a lost connection, since the handle was built. ``understood``: the log has
     reported a connection in the known format. Every handle that was used has one, unless the format has changed.
     """
 
@@ -60,7 +60,7 @@ class ClientLog:
         self._closes = is_on(settings, "log.connection.close", default=True)
 
     def added_to(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Return ``settings`` with this log in them, and with what it needs to hear."""
+        """Return ``settings`` with this log in them, and with the debug contexts that it needs."""
         added = {**settings, "logger": self, "debug": ",".join(filter(None, (self._debug, *_CONTEXTS)))}
         if not self._closes:
             added["log.connection.close"] = True

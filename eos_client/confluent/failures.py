@@ -113,7 +113,7 @@ _GROUP_REMEDIES = {
 """What helps a consumer that its group does not admit."""
 
 _TLS_REFUSAL = re.compile(r"certificate verify failed|SSL alert number \d")
-"""librdkafka often tells of a certificate that either side refuses as of any other lost connection (_TRANSPORT)."""
+"""librdkafka often reports a certificate that either side refuses like any other lost connection (_TRANSPORT)."""
 
 
 def lacks_credentials(error: KafkaError | None) -> bool:
@@ -208,7 +208,7 @@ def closed_error(transactional_id: str) -> errors.ClientClosedError:
 
 
 def not_to_be_copied(client: object) -> TypeError:
-    """Return the error for a copy of ``client``, which would end the original's connections when it is let go of."""
+    """Return the error for a copy of ``client``, which would end the original's connections when it is freed."""
     kind = type(client).__name__
     return TypeError(f"cannot copy or pickle {kind!r}: it has connections of its own. Build another one.")
 
@@ -224,7 +224,7 @@ def consumer_closed() -> errors.ClientClosedError:
 def committed_offsets_unknown(
     partitions: frozenset[InputPartition], timeout_s: float, exception: KafkaException
 ) -> errors.ClusterUnavailableError:
-    """Return the error for committed offsets that the group does not tell, so that nothing may be based on them."""
+    """Return the error for committed offsets that cannot be read, so that nothing may be based on them."""
     error = kafka_error(exception)
     return of_kafka(
         errors.ClusterUnavailableError,
@@ -258,7 +258,7 @@ def leave_block(message: str) -> errors.LeaveBlockError:
 
 
 _NOT_OF_THIS_PROTOCOL = "group id does not exist"
-"""What brokers tell a KIP-848 member of a group of classic ones; librdkafka passes on the text alone (_FATAL)."""
+"""How brokers refuse a KIP-848 member in a group of classic ones; librdkafka passes on the text alone (_FATAL)."""
 
 _RIVAL = "Another running consumer has its group.instance.id: give each an id of its own. "
 _SAID_OF_GROUPS = {
@@ -333,7 +333,7 @@ def configuration_refused(
     told = kafka_error(exception).str()
     found = _PROPERTY.search(told)
     key = found[1] if found else ""
-    # librdkafka tells a number that it cannot count as another one.
+    # librdkafka reports a number that is out of its range as another one.
     given = f", given as {settings[key]!r}" if key in settings and not is_secret(key) else ""
     message = f"the {client} refuses its configuration: {told}. Correct or remove the named property{given}."
     return _caused_by(exception, errors.ConfigurationError, message)
@@ -358,7 +358,7 @@ def _caused_by(exception: KafkaException, kind: type[E], message: str) -> E:
 
 
 def is_fatal(error: KafkaError) -> bool:
-    """Whether the client is of no use any more. A consumer's event and its refused calls say so without the flag."""
+    """Whether the client failed for good. A consumer's event and its refused calls have the code without the flag."""
     return bool(error.fatal()) or error.code() == KafkaError._FATAL  # noqa: SLF001  # a public local code
 
 

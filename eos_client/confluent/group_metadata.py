@@ -42,7 +42,7 @@ class GenerationReader:
         self._ordinal = 0
 
     def read(self, metadata: object, memberid: Callable[[], str | None]) -> GroupGeneration:
-        """Return the generation in ``metadata``; ``memberid`` asks the client, only where the bytes do not tell."""
+        """Return the generation in ``metadata``; ``memberid`` asks the client, only where the bytes lack the id."""
         decoded = decode(metadata)
         if decoded is not None:
             return decoded

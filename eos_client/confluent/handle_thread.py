@@ -123,8 +123,8 @@ class HandleThread:
     def abandon(self, last: Callable[[], Any], serve: Callable[[], Any] = _nothing) -> None:
         """Let the thread run ``last`` once it is free and then end; never waits.
 
-        Until then another thread calls ``serve`` now and then: a call may never return, and what the client library
-        queues for a handle that nobody polls fills the memory, and takes it the longer the more there is.
+        Until then another thread calls ``serve`` now and then: a call may never return, and the events that the
+        client library queues for a handle that is not polled fill the memory.
         In simulated time ``last`` runs at once if the thread is free, so that a run stays deterministic.
         """
         is_free = self._last is None or self._last.done.is_reached
@@ -136,7 +136,7 @@ class HandleThread:
         elif self.is_real or not is_free:
             self._calls.put(_Call(last, 0.0))
         else:
-            with suppress(Exception):  # in the thread nobody would hear of it, either
+            with suppress(Exception):  # an error in the thread would not be reported, either
                 last()
         self.end()
 

@@ -104,7 +104,7 @@ class DeserializedRecord(Generic[K_co, V_co]):
         return self.raw.timestamp()
 
     def leader_epoch(self) -> int | None:
-        """Return the leader epoch, None where the broker told none."""
+        """Return the leader epoch, None where the broker gave none."""
         return self.raw.leader_epoch()
 
     def error(self) -> None:

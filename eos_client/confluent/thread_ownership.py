@@ -92,7 +92,7 @@ class ThreadOwnership:
         self._owner = None
 
     def leave_to_parent(self) -> None:
-        """In a forked child: admit nobody any more. A lock may be held by a thread that does not run here."""
+        """In a forked child: refuse every call. A lock may be held by a thread that does not run here."""
         self.is_a_parents = True
         self._shared = False
         self._owner = None

@@ -208,7 +208,7 @@ SLOT_RULES: tuple[SlotRule, ...] = (
     SlotRule(
         lambda q: q.entry is None,
         _REFUSE,
-        "its ledger entry is gone (deleted, or expired: offsets.retention.minutes), so nobody knows whether it was "
+        "its ledger entry is gone (deleted, or expired: offsets.retention.minutes), so it is unknown whether it was "
         f"written. Find out what the output topic holds, then {_ADOPT}",
         errors.LedgerMissingError,
     ),

@@ -72,7 +72,7 @@ LEASE_SUPERSEDED = frozenset({"_FATAL", "FENCED_INSTANCE_ID"})
 """A newer driver has joined with the same ``group.instance.id``. A plain commit often says only ``_FATAL`` then."""
 
 LEASE_REFUSED = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH", "_FENCED"})
-"""The group refuses the driver's own commit: its membership is over, whatever ended it."""
+"""The group refuses the driver's own commit: its membership is over, for whatever reason."""
 
 RUN_FENCED = frozenset({"FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"})
 """The group refuses a task's offsets under the driver's membership: the driver's run is over."""
@@ -98,7 +98,7 @@ UNANSWERED = NOT_AUTHENTICATED | {"_TIMED_OUT", "_TRANSPORT"}
 """No broker has answered the request: it may still arrive."""
 
 OVERDUE = "_OVERDUE"
-"""Our own code: the call did not return within the budget that is imposed from outside."""
+"""Our own code: the call did not return within the budget that this package gives it."""
 
 FATAL_UNNAMED = "_FATAL"
 """The handle has met a fatal error, which librdkafka names to transactional calls only."""

@@ -53,7 +53,7 @@ class HandOver:
         return is_outermost
 
     def end_change(self, *, is_outermost: bool) -> None:
-        """Let the application's change stand, whatever becomes of the open call; the outermost closes the journal."""
+        """Keep the application's change even if the open call is undone; the outermost change closes the journal."""
         if self.journal:
             self.journal.clear()
         if is_outermost:

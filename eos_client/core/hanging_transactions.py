@@ -1,4 +1,4 @@
-"""Tells which open transactions nobody will end (KIP-664).
+"""Finds open transactions that no coordinator will end (KIP-664).
 
 A coordinator ends every transaction that it knows, at the latest when its time-out is over, and that is at most the
 brokers' ``transaction.max.timeout.ms``. A transaction that is open on a partition but unknown to every coordinator is

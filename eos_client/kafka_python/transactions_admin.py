@@ -1,7 +1,7 @@
 """The requests of KIP-664: which transactions are open, who knows them, and the end of one that nobody will end.
 
 librdkafka has none of them. Everything else about a cluster is asked for by `ClusterAdmin`, which is to reach the
-cluster first: why it cannot be reached, or does not accept the credentials, is told there.
+cluster first: why it cannot be reached, or does not accept the credentials, is reported there.
 """
 
 # pyright: reportAttributeAccessIssue=false

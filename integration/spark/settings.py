@@ -120,7 +120,7 @@ class SinkSettings:
         callbacks = [key for key, value in self.config.items() if callable(value) and key != _TOKEN_SOURCE]
         if callbacks:
             raise ConfigurationError(
-                f"config has callbacks ({', '.join(callbacks)}), which nobody hears on executors. Leave them out: "
+                f"config has callbacks ({', '.join(callbacks)}), which are not served on executors. Leave them out: "
                 f"{_TOKEN_SOURCE} alone may be a function."
             )
         session_ms = self._milliseconds("session.timeout.ms", _SESSION_TIMEOUT_MS)
@@ -177,7 +177,7 @@ class SinkSettings:
         return {_TRANSACTION_TIMEOUT: _TRANSACTION_TIMEOUT_MS, **self.kafka}
 
     def within(self, granted_ms: int, remembered_ms: int) -> SinkSettings:
-        """Return the settings for brokers that allow transactions of ``granted_ms`` milliseconds; 0: they do not tell.
+        """Return the settings for brokers that allow transactions of ``granted_ms`` milliseconds; 0: unknown.
 
         Unless ``config`` says otherwise, a slot gets as long as they allow, up to 15 minutes: what it leaves behind is
         ended by the next attempt, not by the time-out. ``remembered_ms``: after so many milliseconds without a

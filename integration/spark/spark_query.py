@@ -1,6 +1,6 @@
 """Reads from the running query its id, run id, checkpoint and kind of execution.
 
-Classic Spark tells all of it. On Spark Connect the function runs in a process of its own, one for each start of the
+Classic Spark gives all of it. On Spark Connect the function runs in a process of its own, one for each start of the
 query, without the driver's objects: there the id must be given (``query_id``), and the process stands for the run.
 """
 

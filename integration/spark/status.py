@@ -37,7 +37,7 @@ class SlotStatus:
     ``error``: the class in ``eos_client.errors`` to raise. ``holder``: the name of the producer that holds the slot and
     can be used again; "" without one. ``seconds``: by step. ``row_bytes``: the largest mean row size of an Arrow batch.
     ``fingerprint``: of the rows, as in SlotContent. ``repeated``: an earlier attempt of the task failed, or lost its
-    executor. ``resolved``: the commit was not answered, and the ledger told its outcome.
+    executor. ``resolved``: the commit was not answered, and the ledger showed its outcome.
     """
 
     slot: int

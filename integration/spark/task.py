@@ -3,7 +3,7 @@
 The order matters. The slot is fenced (``init_transactions``) before its ledger entry is read; otherwise the entry could
 move after it was read. A producer kept from an earlier batch skips both steps if the driver names it as the last holder
 of the slot in this run: the entry is then the one that this producer committed, or another producer has fenced it.
-An attempt that takes the slot later fences this one; the ledger then tells whether that attempt committed the batch.
+An attempt that takes the slot later fences this one; the ledger then shows whether that attempt committed the batch.
 """
 
 from __future__ import annotations
@@ -313,7 +313,7 @@ class SlotAttempt:
         return self._decide(entry, None) is SlotDecision.SKIP
 
     def _resolve(self, producer: SlotProducer, cause: errors.UnknownOutcomeError) -> SlotStatus:
-        """Resolve an unanswered commit: rebuilding the producer ends the transaction, then the ledger tells."""
+        """Resolve an unanswered commit: rebuilding the producer ends the transaction, then the ledger shows it."""
         open_s = self._open_for_s
         self._open = False  # never abort it from here on: it may be committed
         try:

@@ -65,7 +65,7 @@ def say(console: Console, line: str) -> None:
 
 @contextmanager
 def embedded_kafka(console: Console, properties: Mapping[str, str]) -> Iterator[str]:
-    """Serve an embedded Kafka, and tell of it; yields its address."""
+    """Start an embedded Kafka and report that; yields its address."""
     say(console, f"starting an embedded Kafka {DEFAULT_VERSION} ...")
     with EmbeddedKafka(properties=properties, on_progress=partial(say, console)) as broker:
         say(console, f"Kafka {DEFAULT_VERSION} serves {broker.bootstrap_servers}")

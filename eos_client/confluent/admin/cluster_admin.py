@@ -122,11 +122,11 @@ class ClusterAdmin:
         )
 
     def topic_operations(self, name: str) -> frozenset[str] | None:
-        """Return what this client may do with a topic, by Kafka's names (``READ``); None where no broker tells."""
+        """Return what this client may do with a topic, by Kafka's names (``READ``); None where no broker says."""
         return self._operations("topic", name, self._client.describe_topics, TopicCollection([name]))
 
     def group_operations(self, group_id: str) -> frozenset[str] | None:
-        """Return what this client may do with a consumer group, by Kafka's names; None where no broker tells."""
+        """Return what this client may do with a consumer group, by Kafka's names; None where no broker says."""
         return self._operations("group", group_id, self._client.describe_consumer_groups, [group_id])
 
     def _operations(self, kind: str, name: str, ask: Callable[..., Any], asked: Any) -> frozenset[str] | None:

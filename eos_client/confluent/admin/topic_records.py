@@ -228,7 +228,7 @@ def _stored(message: Message, unfinished: set[int], end_offsets: Mapping[int, in
         raise ClusterUnfitError(f"a reader got an error: {error}")
     if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  librdkafka's public name
         raise ClusterUnfitError(f"partition {partition} cannot be read: {error.str()}")
-    # read_committed tells of an end at each open transaction as well: only the one that was asked for counts.
+    # read_committed reports an end at each open transaction as well: only the one that was asked for counts.
     following = offset + 1 if error is None else offset
     if following >= end_offsets[partition]:
         unfinished.discard(partition)

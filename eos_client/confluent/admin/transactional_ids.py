@@ -24,7 +24,7 @@ def may_use_transactional_id(
     """Tell whether a broker would let this client initialise ``transactional_id``.
 
     A broker looks at the permission first and at the transaction's time-out next, and only then does it do anything.
-    So a time-out that no broker allows gets an answer that tells, and has no effect: their
+    So a time-out that no broker allows gets an informative answer, and has no effect: their
     ``transaction.max.timeout.ms`` must be below `LONGEST_TIMEOUT_MS`.
 
     :param config: librdkafka settings without those that only a consumer knows.

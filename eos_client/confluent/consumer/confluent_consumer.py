@@ -27,17 +27,17 @@ from eos_client.core.model import CommittedOffset, InputPartition, InputPosition
 from eos_client.ports import Clock, MembershipSnapshot, keys_of
 
 _BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
-"""Logical offsets that lie before whatever was handed over and is not committed."""
+"""Logical offsets that lie before everything that was handed over and is not committed."""
 
 
 class ConfluentConsumer:
-    """Hands records over, keeps their positions, settles them, and leaves the group within a limit.
+    """Hands records over, keeps their positions until they are committed, and leaves the group within a limit.
 
-    ``commit_starts`` is asked to commit where newly assigned partitions start; it returns whether later owners will
-    find it. ``report`` is told what ``close`` could not do or does not raise, and what keeps records waiting.
+    ``commit_starts`` commits where newly assigned partitions start; it returns whether later owners will find it.
+    ``report`` receives what ``close`` could not do or does not raise, and what keeps records waiting.
     ``settings`` are librdkafka's, with the defaults of this package. ``work_since``: when the first record of the open
     work was handed over, by the clock.
-    ``was_left_behind``: the client library did not let go in time, so leaving the group was not confirmed.
+    ``was_left_behind``: the client library did not close in time, so leaving the group was not confirmed.
     """
 
     def __init__(
@@ -199,16 +199,18 @@ class ConfluentConsumer:
             first = self.handed.next_offsets.get(key) if is_open else waiting.get(key)
             if first is not None and first >= 0:
                 position.offset = first
-            elif is_open or key in self.parts.starts.waiting:  # the library may have counted what nobody was given
+            elif (
+                is_open or key in self.parts.starts.waiting
+            ):  # the library may have counted records that were not handed over
                 position.offset = OFFSET_INVALID
         return positions
 
-    # -- what becomes of the work ------------------------------------------------------------------------------------
+    # -- committed and aborted work ----------------------------------------------------------------------------------
 
     def settle(self, positions: InputPositions) -> None:
-        """Note that a transaction has committed ``positions``; more may have been handed over since.
+        """Record that a transaction has committed ``positions``; more may have been handed over since.
 
-        What was stored of them must not be sent after that.
+        Stored offsets up to them must not be sent after that.
         """
         for partition, position in dict(positions).items():
             self.handed.work.committed_up_to(partition, position.next_offset)
@@ -363,9 +365,9 @@ class ConfluentConsumer:
         if self.library.may_keep_a_record:
             return (
                 f"close() did not let go of the client library {stays}: a callback or a signal handler has raised "
-                "inside consume(), after which the library may keep one record that nobody was given, and wait for it "
-                "in its close(). It was asked to leave the group before that. No committed offset counts the record: "
-                "the next owner of its partition reads it"
+                "inside consume(), after which the library may keep one record that was not handed over, and wait for "
+                "it in its close(). It was asked to leave the group before that. No committed offset counts the "
+                "record: the next owner of its partition reads it"
             )
         session_ms = self.settings.get("session.timeout.ms", "of the group's")
         if self.membership.stays_a_member:

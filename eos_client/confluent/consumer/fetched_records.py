@@ -143,7 +143,7 @@ class FetchedRecords:
         self._waiting = [m for m in self._waiting if m.topic() != topic]
 
     def drop_records(self) -> None:
-        """Drop what will be fetched again; the library does not tell an error twice."""
+        """Drop what will be fetched again; the library does not report an error twice."""
         self._waiting = [m for m in self._waiting if m.error() is not None]
 
     def clear(self) -> None:

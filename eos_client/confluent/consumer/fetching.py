@@ -65,7 +65,7 @@ class Fetching:
             membership.note_synced(before)
         if membership.left_in_call:
             batch = self._without_departed(batch)
-        # Going back aborts a transaction, of which the application hears only once this call has returned.
+        # A rewind aborts a transaction, which is reported to the application only once this call has returned.
         goes_back = parts.rewinding.is_due
         if goes_back:
             parts.records.add(batch.messages)
@@ -234,7 +234,7 @@ class Fetching:
     def last_events(self) -> list[Any]:
         """Return the remaining error events of a client that failed for good; its records are not handed over.
 
-        Raises FatalClientError where it has told everything.
+        Raises FatalClientError once there are none left.
         """
         waiting = self._parts.records.take(len(self._parts.records), frozenset())
         if self._library.may_tell_why():

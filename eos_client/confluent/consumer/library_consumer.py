@@ -68,7 +68,7 @@ class LibraryConsumer:
 
     ``settings`` are the librdkafka settings in force, the defaults of this package included. ``fatal`` is the error for
     which librdkafka has given the consumer up, once that is known. ``may_keep_a_record``: the library may keep a record
-    that nobody was given, and its ``close()`` wait for it for ever. ``paused_by_application``: without what this
+    that was not handed over, and its ``close()`` wait for it for ever. ``paused_by_application``: without what this
     package pauses for a while. A pause of the library outlives a revocation; the application's ends with it, as in the
     Java client.
     """
@@ -103,7 +103,7 @@ class LibraryConsumer:
         }
 
     def take_stable_ends(self) -> dict[InputPartition, int] | None:
-        """Return the last stable offsets that statistics have told since the last call; None where there were none.
+        """Return the last stable offsets from statistics since the last call; None where there were none.
 
         ``get_watermark_offsets(cached=True)`` does not do: it gives the high watermark, also to a read_committed one.
         """
@@ -244,7 +244,7 @@ class LibraryConsumer:
     # -- failed for good ---------------------------------------------------------------------------------------------
 
     def note_fatal(self, events: Iterable[Any]) -> None:
-        """Keep the fatal error among ``events``, if there is one: librdkafka tells it once."""
+        """Keep the fatal error among ``events``, if there is one: librdkafka reports it once."""
         errors = (event.error() for event in events)
         if (error := next((error for error in errors if is_fatal(error)), None)) is not None:
             self.fatal, self._awaits_why = error, False

@@ -1,4 +1,4 @@
-"""Membership: which partitions the group gave us, and the rebalance callbacks that tell.
+"""Membership: which partitions the group gave us, and the rebalance callbacks.
 
 Callbacks run inside ``poll`` and ``consume``, in the thread that polls.
 """
@@ -30,12 +30,12 @@ class Membership:
     ``assigned``: what the group gave us and has not taken back. ``is_assigned``: it gave us an assignment, which may be
     an empty one, and has not taken all of it back. ``synced_generation``: the newest one for which no rebalance
     callback can still be waiting, so that records handed over under it are of partitions that are ours.
-    ``needs_sync``: only an emptied queue can tell now. ``is_member_epoch``: KIP-848, whose members may rejoin before a
-    callback has run. ``is_of_one_topic``: all records are of the only topic that was ever subscribed to.
+    ``needs_sync``: only an emptied queue can show that now. ``is_member_epoch``: KIP-848, whose members may rejoin
+    before a callback has run. ``is_of_one_topic``: all records are of the only topic that was ever subscribed to.
 
     Within a call into the library, ``left_in_call`` and ``came_back_in_call`` are the partitions that have left, and
-    those that were lost and given back to us as another member. ``callback_broke_off``: an exception has struck our own
-    half of a rebalance callback.
+    those that were lost and given back to us as another member. ``callback_broke_off``: an exception has interrupted
+    our own half of a rebalance callback.
 
     ``is_leaving``: ``close()`` has begun. ``is_closed``: the group was left for good. ``rejoins``: it is being left to
     be joined again as another member.
@@ -115,7 +115,7 @@ class Membership:
     # -- joining and leaving -----------------------------------------------------------------------------------------
 
     def subscribe(self, topics: list[str], listener: RebalanceListener) -> None:
-        """Join the group; ``listener`` hears of rebalances."""
+        """Join the group; ``listener`` is called at rebalances."""
         if self._library.is_real:
             group = self._library.settings.get("bootstrap.servers"), self._library.settings.get("group.id")
             MEMBERS.joins(self._ownership, group, self._leave_at_exit)
@@ -290,11 +290,12 @@ class Membership:
             unsubscribe_when_lost(self._library.raw)
 
     def _note_member_id(self) -> bool:
-        """Note who we are; returns whether a classic group has evicted us and let us in again since the last callback.
+        """Record our member id; returns whether a classic group has evicted and readmitted us since the last callback.
 
-        librdkafka (2.16, ``rd_kafka_cgrp_revoke_all_rejoin_maybe``) tells no loss while a revocation waits for its
-        callback: a cooperative member then joins again, by another name, and still owns what was not to be revoked. Its
-        next owner may have committed since. A KIP-848 member keeps its name, and the loss is told later.
+        librdkafka (2.16, ``rd_kafka_cgrp_revoke_all_rejoin_maybe``) reports no loss while a revocation waits for its
+        callback: a cooperative member then joins again under a new member id, and still owns what was not to be
+        revoked. Another owner may have committed meanwhile. A KIP-848 member keeps its id, and the loss is reported
+        later.
         """
         before, now = self._member_id, "" if self.is_member_epoch else self.synced_generation.member_id
         self._member_id = now or before

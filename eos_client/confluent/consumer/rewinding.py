@@ -96,7 +96,7 @@ class Seeks:
 
         A rebalance that begins meanwhile pauses partitions inside the library, which makes a seek outdated: it is
         repeated. Raises FatalClientError when that does not help. A consumer that librdkafka has given up refuses it,
-        too, and hands over nothing any more: the next call tells why.
+        too, and hands over nothing any more: the next call raises the reason.
         """
         self.handed.continues_at(partition, offset)
         place = TopicPartition(partition.topic, partition.partition, offset)

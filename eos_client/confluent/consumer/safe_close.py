@@ -56,7 +56,7 @@ def serve_before_close(raw: Any, *, unsubscribe: bool) -> None:
     ``unsubscribe``: end the membership first; then nothing more can become due, and the revoke callback has run on
     return. A classic static member must not (KIP-345: it stays a member until its session ends).
     """
-    with suppress(KafkaException, RuntimeError):  # a client that failed for good; whoever used it was told
+    with suppress(KafkaException, RuntimeError):  # a client that failed for good; its calls have raised that
         if unsubscribe:
             raw.unsubscribe()
         else:
@@ -84,7 +84,7 @@ def in_background(leave: Callable[[], None]) -> Completion:
 
     def run() -> None:
         try:
-            with suppress(Exception):  # nobody is left to hear of it
+            with suppress(Exception):  # there is no caller left
                 leave()
         finally:
             done.reach()

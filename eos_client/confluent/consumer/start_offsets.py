@@ -1,10 +1,11 @@
 """Where a newly assigned partition starts, checked against the group's committed offset (KIP-447).
 
 librdkafka may start at ``auto.offset.reset`` although an offset is pending, and applies it to a deleted offset, too. So
-the first record of a partition is let through only when the stable committed offset says so, and the library is never
-told ``latest``: the end of the log is looked up and committed here when a partition without an offset is assigned, so
-that a later owner starts there and not at an end that has moved on. With ``earliest`` every owner finds the same start.
-Until its start is known, the drain does not pause a partition (a pause makes librdkafka look the start up again).
+the first record of a partition is let through only when the stable committed offset says so, and the library is
+never given ``latest``: the end of the log is looked up and committed here when a partition without an offset is
+assigned, so that a later owner starts there and not at an end that has moved on. With ``earliest`` every owner finds
+the same start. Until its start is known, the drain does not pause a partition (a pause makes librdkafka look the start
+up again).
 """
 
 from __future__ import annotations
@@ -211,9 +212,10 @@ class StartOffsets:
         elif now - self._unanswered_since >= _TELL_AFTER_S:
             self._unanswered_since = now
             self._report(
-                f"nothing of {named(frozenset(needed))} is handed over: the group has not told a stable committed "
-                f"offset for {_TELL_AFTER_S:g} s or more. Either the cluster does not answer, or a transaction with "
-                "offsets of this group is still open; the coordinator ends it at its transaction.timeout.ms"
+                f"nothing of {named(frozenset(needed))} is handed over: the group has not answered with a stable "
+                f"committed offset for {_TELL_AFTER_S:g} s or more. Either the cluster does not answer, or "
+                "a transaction with offsets of this group is still open; the coordinator ends it at its "
+                "transaction.timeout.ms"
             )
 
     def _resolve(self, partitions: set[InputPartition]) -> bool:

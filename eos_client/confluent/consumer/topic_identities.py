@@ -1,9 +1,10 @@
 """Notices that a topic was deleted and another one of its name was created, from the client library's log.
 
-librdkafka goes on reading the new topic at the old topic's position and tells nobody: no error, event or call shows a
-topic's id. Only a line of its log does (``debug=metadata``). The poll that serves the records serves that line too, and
-before the first record of the new topic: a fetch names the topic's id (brokers since 3.1), so nothing of the new topic
-can be read before its id is known. With older brokers the line comes with the next look at the cluster's metadata.
+librdkafka goes on reading the new topic at the old topic's position and does not report that: no error, event or call
+shows a topic's id. Only a line of its log does (``debug=metadata``). The poll that serves the records serves that line
+too, and before the first record of the new topic: a fetch names the topic's id (brokers since 3.1), so nothing of the
+new topic can be read before its id is known. With older brokers the line comes with the next look at the cluster's
+metadata.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class TopicIdentities:
         self._replaced: set[str] = set()
 
     def added_to(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``settings`` with this log in them, and with what it needs to hear."""
+        """Return ``settings`` with this log in them, and with the debug context that it needs."""
         return {**settings, "logger": self, "debug": ",".join(filter(None, (self._debug, _CONTEXT)))}
 
     def take_replaced(self) -> frozenset[str]:
@@ -44,7 +45,7 @@ class TopicIdentities:
             known = self._ids.setdefault(changed["topic"], [])
             if (
                 changed["id"] not in known
-            ):  # an older one comes again from a broker that has not heard of the change yet
+            ):  # an older one comes again from a broker that does not know of the change yet
                 if known:
                     self._replaced.add(changed["topic"])
                 known.append(changed["id"])

@@ -105,7 +105,7 @@ class BoundedCalls:
         self.finished = None
 
     def booked(self) -> None:
-        """Note that what has become of the last call is known."""
+        """Record that the outcome of the last call is known."""
         self.finished = None
 
     def ended(self, request: TransactionalRequest) -> None:

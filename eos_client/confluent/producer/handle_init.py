@@ -42,7 +42,7 @@ class HandleInit:
         self.is_unanswered = self.is_resumable
 
     def answered(self) -> None:
-        """Note that the init has ended: it succeeded, or the handle was told that it never will, or is left."""
+        """Note that the init has ended: it succeeded, it failed for good, or the handle is abandoned."""
         self.is_resumable = self.is_unanswered = False
 
     def give_up(self) -> None:
@@ -55,10 +55,10 @@ class HandleInit:
 
 
 class InitsLeftBehind:
-    """Whether a fence may be of our own making: an init that was left behind without an answer explains one fence.
+    """Whether a fence may be of our own making: an init that was abandoned without an answer explains one fence.
 
     A further fence is another instance's, and so is every fence after a commit that came `_LATE_INIT_S` after the init
-    that followed. So a newer instance loses the id at most once for each init that was left behind, and two instances
+    that followed. So a newer instance loses the id at most once for each abandoned init, and two instances
     never take turns.
     """
 
@@ -73,7 +73,7 @@ class InitsLeftBehind:
         return self._count > 0
 
     def another(self) -> None:
-        """Note that a handle was left behind before its init was answered, or has lost a connection meanwhile."""
+        """Record that a handle was abandoned before its init was answered, or has lost a connection meanwhile."""
         self._count += 1
 
     def followed(self) -> None:

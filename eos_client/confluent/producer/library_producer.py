@@ -116,7 +116,7 @@ class LibraryProducer:
 
     @property
     def identity(self) -> str | None:
-        """The handle's ``id/epoch`` as its statistics tell it (``statistics.interval.ms``); None where they do not."""
+        """The handle's ``id/epoch`` from its statistics (``statistics.interval.ms``); None without them."""
         return self._identity.known
 
     def settings_with_id(self) -> dict[str, Any]:

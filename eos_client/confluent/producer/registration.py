@@ -93,7 +93,7 @@ class Registration:
     def _replace_handle(self) -> None:
         """Replace the handle, which takes no calls until its init has succeeded; an interrupted step is done again."""
         self._calls.finish(NotInitialisedError(self._library.transactional_id))
-        self._calls.forget_transaction()  # first: once the next one stands, nobody comes here again
+        self._calls.forget_transaction()  # first: this is not run again once the next handle is in use
         self._library.leave_behind()
         self._library.start()
 
