@@ -1,4 +1,4 @@
-"""A plain commit that nobody has answered yet: served after a transaction's offsets, it would take the group back."""
+"""A plain commit without an answer: served after a transaction, it would move the committed offsets backwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plain commit may have been sent twice: a copy that is served after a block's offsets would take the group back.
+"""A plain commit may have been sent twice: a copy served after a block would move the committed offsets backwards.
 
 Nothing of Kafka refuses an OffsetCommit within one generation, so a consumer leaves its group before its first block.
 """
