@@ -112,7 +112,7 @@ class LibraryConsumer:
 
     @property
     def is_real(self) -> bool:
-        """Whether it is confluent_kafka's own; members of a simulated group stand for processes."""
+        """Whether the consumer is confluent_kafka's own; members of a simulated group stand for processes."""
         return self._factory is Consumer
 
     def call(self, call: Callable[[], T]) -> T:
@@ -212,7 +212,7 @@ class LibraryConsumer:
             return None
 
     def for_sure(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
-        """Read the stable committed offsets; raises ClusterUnavailableError where they cannot be had."""
+        """Read the stable committed offsets; raises ClusterUnavailableError if they cannot be read."""
         asked = frozenset(partitions)
         try:
             return self._offsets(asked, timeout_s)
@@ -225,7 +225,7 @@ class LibraryConsumer:
         return {partition: entry.offset for partition, entry in self.entries(partitions, timeout_s).items()}
 
     def end_of(self, partition: InputPartition) -> int | None:
-        """Return the offset after the last record that may be read now; None when nobody answers."""
+        """Return the offset after the last record that may be read now; None if no broker answers."""
         try:
             watermarks = self.raw.get_watermark_offsets(TopicPartition(*partition), _STABLE_TIMEOUT_S)
         except KafkaException:
@@ -265,7 +265,7 @@ class LibraryConsumer:
         awaited, self._awaits_why = self._awaits_why, False
         return awaited
 
-    # -- another one, or none ----------------------------------------------------------------------------------------
+    # -- replacing and closing it -------------------------------------------------------------------------------------
 
     def replace(self) -> str:
         """Replace the consumer by a new, unsubscribed one and close the old one; returns a problem to report."""

@@ -45,7 +45,7 @@ class _Start:
     end: int | None = None
 
     def learn(self, offset: int | None) -> None:
-        """Note where the partition starts: the group has said so, or we have committed it."""
+        """Record where the partition starts: the offset was read from the group, or committed by us."""
         self.is_known, self.offset = True, offset
         if offset is not None:
             self.is_unfixed = self.is_anew = False
@@ -91,7 +91,7 @@ class StartOffsets:
 
     @property
     def held(self) -> frozenset[InputPartition]:
-        """Partitions of which nothing may be fetched until it is known where they go on."""
+        """Partitions of which nothing may be fetched until their start is known."""
         return frozenset(p for p, start in self._starts.items() if start.is_held or start.is_nowhere)
 
     def expect(self, partitions: Iterable[InputPartition]) -> None:
@@ -107,7 +107,7 @@ class StartOffsets:
         """Let partitions start where the application has sought, once they are assigned again.
 
         Each comes with the offset that the group had committed for it, and the place, which may be a logical offset.
-        Where the group has another one by then, somebody else has gone on, and that one counts.
+        If the group has another offset by then, another member has committed it, and that one counts.
         """
         self._places.update(places)
 
@@ -120,7 +120,7 @@ class StartOffsets:
             self._resolve(unfixed)
 
     def await_committed(self, partitions: frozenset[InputPartition]) -> None:
-        """``partitions`` were read too early: fetch nothing of them until it is known where they go on."""
+        """``partitions`` were read too early: fetch nothing of them until their start is known."""
         starts = [self._start_of(partition) for partition in partitions]
         self._pause(partitions)
         for start in starts:

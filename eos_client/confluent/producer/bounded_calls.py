@@ -21,7 +21,7 @@ from eos_client.core.error_codes import OVERDUE, READING_FORBIDDEN
 from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest
 from eos_client.ports import Clock
 
-# A call is given its own timeout first; only what outlives that by this much is left behind.
+# A handle is abandoned only if its call exceeds its own timeout by this much.
 _GRACE_S = 0.5
 _REPORT_LIMIT_S, _REPORT_SLICE_S = 0.5, 0.05
 FLUSH_SLICE_S = 0.2
@@ -42,9 +42,9 @@ class NotInitialisedError(failures.FromKafka, errors.RebuildProducerError):
 
 
 class BoundedCalls:
-    """``finished`` is why the handle takes no calls, None while it does; ``began_at`` when the transaction began.
+    """``finished``: the error for which the handle refuses calls, or None. ``began_at``: when the transaction began.
 
-    ``words``: how the refusal of an output is told.
+    ``words``: how the refusal of an output is described.
     """
 
     def __init__(
@@ -127,16 +127,16 @@ class BoundedCalls:
     # -- which calls are possible ------------------------------------------------------------------------------------
 
     def finish(self, error: errors.EosError) -> None:
-        """Take no calls from now on, because of ``error``."""
+        """Refuse all calls from now on, because of ``error``."""
         self.finished = error
         self.library.init.give_up()
 
     def unregister(self) -> None:
-        """Take no transactional calls until an init has succeeded, which the present handle may go on with."""
+        """Refuse transactional calls until an init has succeeded, which the present handle may continue."""
         self.finished = NotInitialisedError(self.library.transactional_id)
 
     def require_usable(self) -> None:
-        """Raise why the handle takes no calls."""
+        """Raise the error for which the handle refuses calls, if there is one."""
         if self.finished is not None:
             raise self.finished
 
@@ -197,7 +197,7 @@ class BoundedCalls:
 
     def serve(self, timeout_s: float) -> int:
         """Serve the client library's events; returns how many."""
-        # Fatal errors come out of whatever serves them.
+        # A fatal error is raised by the call that serves it.
         return int(self.direct(TransactionalRequest.FLUSH, lambda: self.library.raw.poll(timeout_s)))
 
     def flush(
@@ -246,7 +246,7 @@ class BoundedCalls:
             del error, named
 
     def failed(self, request: TransactionalRequest, exception: KafkaException, where: str = "") -> errors.EosError:
-        """Return what the ``exception`` of a transactional producer is named; remembers what follows from it."""
+        """Translate ``exception`` of a transactional producer by the recovery table, and record its effects."""
         error = failures.kafka_error(exception)
         failure = self._failure(request, error)
         if request is TransactionalRequest.PRODUCE and failure.code == "_STATE" and failure.transaction_open:
@@ -263,7 +263,7 @@ class BoundedCalls:
         return self.remember(named)
 
     def _await_undelivered(self) -> None:
-        """After a failed delivery librdkafka first takes no more outputs, and reports what failed a moment later."""
+        """Wait for the report of a failed delivery: librdkafka first refuses outputs, and reports a moment later."""
         deadline = self.clock() + _REPORT_LIMIT_S
         while self.library.last_errors.awaits_undelivered and self.clock() < deadline:
             heard = bool(self.library.log.failed)
@@ -306,7 +306,7 @@ class BoundedCalls:
         return self.remember(failures.must_abort(message))
 
     def remember(self, error: errors.EosError) -> errors.EosError:
-        """Return ``error``, and let later calls fail as it wants."""
+        """Return ``error``, and record its effect on later calls."""
         if isinstance(error, (errors.RebuildProducerError, errors.ProducerFencedError, errors.FatalClientError)):
             self.finish(error)
         elif isinstance(error, errors.AbortableError) and self.began_at is not None:

@@ -1,4 +1,4 @@
-"""Registers a producer's transactional.id, replaces handles that are of no use any more, and registers it again.
+"""Registers a producer's transactional.id, replaces unusable handles, and registers it again.
 
 Without an id it is an idempotent producer, for any thread; the first ``init_transactions`` gives it an id and a handle.
 """
@@ -37,7 +37,7 @@ def _sent_twice(transactional_id: str, *, log_understood: bool) -> errors.Rebuil
 
 
 def _cause_of(finished: errors.EosError | None) -> str:
-    """Return in one word why a handle is of no use any more, as metrics count it."""
+    """Return in one word why a handle became unusable, as metrics count it."""
     if isinstance(finished, KafkaException):
         return kafka_error(finished).name()
     return "asked_for" if finished is None else "connection_lost"
@@ -144,12 +144,12 @@ class Registration:
 
     @property
     def gives_up(self) -> bool:
-        """Whether waiting for the cluster has come to its end."""
+        """Whether the time to wait for the cluster is over."""
         return self._clock() >= self._give_up_at
 
     @property
     def claim(self) -> object:
-        """The id, with the cluster that is asked for it."""
+        """The id, with the cluster that it is registered at."""
         library = self._library
         return library.factory, library.settings.get("bootstrap.servers"), library.transactional_id
 
@@ -162,7 +162,7 @@ class Registration:
 
     @owned()
     def give_way(self) -> None:
-        """End the handle if its init is unanswered, for a younger producer asks for the same id.
+        """End the handle if its init is unanswered, because a younger producer registers the same id.
 
         The next ``init_transactions`` of this one takes the id back. Raises WrongThreadError while another thread uses
         the producer.
@@ -175,7 +175,7 @@ class Registration:
         """Replace the handle and initialise the new one, which ends the old one's transaction one way or the other.
 
         Tried for ``limit_s``, or until `give_up_at`; raises what ``init_transactions`` raises. A rebuild that failed or
-        was broken off is continued.
+        was interrupted is continued.
         """
         self._refuse_when_over()
         began_at, finished = self._clock(), self._calls.finished
@@ -216,7 +216,7 @@ class Registration:
 
 
 _UNANSWERED: set[weakref.ref[Registration]] = set()
-"""Those of this process whose last init has not succeeded.
+"""The registrations of this process whose last init has not succeeded.
 
 librdkafka goes on with an init after its call has failed. An application that builds another producer after an outage,
 without closing the first, would lose the id to it: whichever request is served last has the newest epoch.
