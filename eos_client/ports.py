@@ -69,9 +69,9 @@ AsyncTransform = Callable[[Any], "Awaitable[Outputs] | AsyncIterable[Output]"]
 AsyncBatchTransform = Callable[[list[Any]], "Awaitable[Outputs] | AsyncIterable[Output]"]
 
 Deserializer = Callable[[bytes | None, Any], V_co]
-"""What makes an object of a key or a value; the second argument is confluent_kafka's ``SerializationContext``."""
+"""Makes an object of a key's or value's bytes; the second argument is confluent_kafka's ``SerializationContext``."""
 Serializer = Callable[[Any, Any], "str | bytes | None"]
-"""What makes bytes of an object; the second argument is confluent_kafka's ``SerializationContext``."""
+"""Makes bytes of an object; the second argument is confluent_kafka's ``SerializationContext``."""
 
 
 @dataclass(frozen=True, slots=True)

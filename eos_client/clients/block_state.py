@@ -16,7 +16,7 @@ TellOutcome = Callable[[Outcome | None, str], None]
 
 _ErrorClasses = tuple[type[BaseException], ...]
 _NOTHING_WAS_QUEUED = (OutputRefusedError, BufferError, TypeError, ValueError, OverflowError)
-"""What ``produce`` raises about one record before anything of it was queued: the transaction is as good as before."""
+"""``produce`` raises these about one record before anything of it was queued: the transaction is unharmed."""
 
 
 def _never() -> bool:

@@ -1,4 +1,4 @@
-"""What of a consumer's work is open, and who commits it: the session of a producer, plain commits, or both."""
+"""A consumer's open work, and who commits it: the session of a producer, plain commits, or both."""
 
 from __future__ import annotations
 

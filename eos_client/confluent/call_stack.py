@@ -42,7 +42,7 @@ class Calls:
         return False
 
     def owners(self) -> Iterator[Any]:
-        """Whatever the first argument is of those that the calling thread is inside of."""
+        """Return the first argument of each of these calls that the calling thread is inside."""
         frames = _upwards(sys._getframe(1))  # noqa: SLF001  # as above
         return (_first_argument(frame) for frame in frames if self.has(frame))
 

@@ -1,4 +1,4 @@
-"""Which Kafka error codes mean what, each set with its reason.
+"""The meaning of Kafka error codes: sets of codes, each with its reason.
 
 Codes are named as ``KafkaError.name()`` names them; those that begin with an underscore are librdkafka's own.
 """

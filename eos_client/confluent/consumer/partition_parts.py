@@ -1,4 +1,4 @@
-"""What a consumer keeps by partition, and how it follows the membership."""
+"""The state that a consumer keeps by partition, and how it follows the membership."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ChosenPositions:
 
 
 class PartitionParts:
-    """What a consumer keeps by partition, each part owning its own; they leave together with their partitions."""
+    """The parts of a consumer that keep state by partition; all of them drop it when a partition leaves."""
 
     def __init__(
         self,

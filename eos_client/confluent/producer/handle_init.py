@@ -18,7 +18,7 @@ _LATE_INIT_S = 10.0
 
 
 class HandleInit:
-    """How far one handle's init is. ``attempt`` runs in the thread of the handle, everything else in its owner's.
+    """The progress of one handle's init. ``attempt`` runs in the thread of the handle, everything else in its owner's.
 
     ``is_resumable``: the handle has not been initialised, and can be. ``is_unanswered``: its request may be on its way.
     ``is_fresh``: it has been, and no transaction was begun since.
