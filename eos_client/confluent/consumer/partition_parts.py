@@ -64,7 +64,7 @@ class ChosenPositions:
 
 
 class PartitionParts:
-    """The parts of a consumer that keep state by partition; all of them drop it when a partition leaves."""
+    """The parts of a consumer that keep state by partition; `departed` makes all of them forget partitions."""
 
     def __init__(
         self,
