@@ -20,7 +20,7 @@ from tests.simulation.simulated_stage import SINK, SimulatedStage
 RECORDS = 4
 EVERY_STEP = 1997
 EVERY_OWN_STEP = 6
-_OWN_DOING = re.compile("closed|this block was given up")
+_OWN_DOING = re.compile("closed|this block was aborted")
 
 
 @contextmanager
@@ -274,7 +274,7 @@ def test_what_is_consumed_in_a_block_that_was_given_up_is_consumed_again() -> No
     block.__enter__()
     application.nests()
     assert len(application.consumer.consume(2, 0.2)) == 2
-    with pytest.raises(TransactionStateError, match="this block was given up"):
+    with pytest.raises(TransactionStateError, match="this block was aborted"):
         block.__exit__(None, None, None)
     application.goes_on()
     assert application.lies() == []

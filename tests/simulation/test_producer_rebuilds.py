@@ -229,7 +229,7 @@ def test_a_handle_whose_call_a_signal_broke_off_is_finished_and_the_next_one_wor
     with pytest.raises(BrokenOffError):
         getattr(producer, name)(*arguments)
     for call in (producer.begin_transaction, producer.abort_transaction, producer.commit_transaction):
-        with pytest.raises(RebuildProducerError, match=f"{name}.*broken off"):
+        with pytest.raises(RebuildProducerError, match=f"{name}.*interrupted"):
             call()
     producer.init_transactions()
     producer.begin_transaction()
