@@ -114,8 +114,8 @@ def _no_way_to_tell(attempted: InputPositions) -> str:
     unknown = "a commit was not answered, and the group's offsets cannot show its outcome"
     if attempted:
         return (
-            f"{unknown}: another member has committed offsets at or beyond it, so its records belong to that member. "
-            "It took effect whole or not at all. Go on: this consumer has gone back to the group's offsets."
+            f"{unknown}: its records belong to another member, which has committed offsets at or beyond it. The commit "
+            "took effect whole or not at all. Go on: this consumer has gone back to the group's offsets."
         )
     return (
         f"{unknown}: the transaction consumed nothing. Read the output topics before you write its outputs again; the "
