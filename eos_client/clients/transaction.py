@@ -272,7 +272,7 @@ class TransactionSession:
             return False
         try:
             with self._producer.library.callback_errors.deferred(beyond=True):
-                self._working(lambda: self._steps.ask(Event.COMMIT_STARTS, starts=starts, snapshot=snapshot))
+                self._working(lambda: self._steps.commit_starts(starts, snapshot))
         except _TO_BE_REPEATED:
             return False
         return True

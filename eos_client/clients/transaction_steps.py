@@ -138,20 +138,13 @@ class TransactionSteps:
 
     # -- what is asked for -----------------------------------------------------------------------------------------
 
-    def ask(
-        self,
-        event: Event,
-        *,
-        inside_revoke: bool = False,
-        starts: InputPositions | None = None,
-        snapshot: MembershipSnapshot | None = None,
-    ) -> Ending:
-        """Do what ``event`` asks for: to begin, to end as the gate decides, or to commit ``starts`` by themselves.
+    def ask(self, event: Event, *, inside_revoke: bool = False) -> Ending:
+        """Do what ``event`` asks for: to begin, or to end as the gate decides."""
+        return self._run(event, _Attempt(self._clock(), inside_revoke=inside_revoke))
 
-        ``snapshot``: the membership under which the gate lets ``starts`` pass.
-        """
-        attempt = _Attempt(self._clock(), inside_revoke=inside_revoke, positions=starts, snapshot=snapshot)
-        return self._run(event, attempt)
+    def commit_starts(self, starts: InputPositions, snapshot: MembershipSnapshot) -> Ending:
+        """Commit ``starts`` by themselves, under the membership for which the gate lets them pass."""
+        return self._run(Event.COMMIT_STARTS, _Attempt(self._clock(), positions=starts, snapshot=snapshot))
 
     def abort(self, reason: str, *, inside_revoke: bool = False) -> Ending:
         """Abort because of ``reason``, and go back to the first uncommitted record."""
