@@ -47,16 +47,16 @@ class ClusterUnavailableError(EosError):
     """The cluster did not answer in time: go on, or start again, when it is reachable.
 
     The call has committed nothing, unless the message says that the outcome of the last commit is unknown: then the
-    commit was sent, and its outcome could not be read from the cluster. The group's committed offsets decide. The same
-    clients read them before they deliver or write anything, and new clients of the group continue at them.
+    commit was sent, and its outcome could not be read from the cluster. The same clients read the group's committed
+    offsets before they deliver or write anything else; new clients of the group start at those offsets.
     """
 
 
 class AuthenticationError(ClusterUnavailableError):
     """The brokers refuse this client's credentials, or one side's certificate: correct them, then start again.
 
-    A kind of ClusterUnavailableError, because a broker that refuses the credentials answers nothing else: what that one
-    says about the outcome of the last commit holds here, too. Starting again changes nothing before they are right.
+    A kind of ClusterUnavailableError, because a broker that refuses the credentials answers nothing else: what that
+    class says about an unknown outcome applies here as well. A restart without a correction fails again.
     """
 
 
@@ -100,7 +100,10 @@ class LeaveBlockError(AbortableError):
 
 
 class RebuildProducerError(EosError):
-    """This producer handle is finished: build another with the same ``transactional.id``, then go on."""
+    """The librdkafka producer behind this client can no longer be used: call ``init_transactions()``, then go on.
+
+    That call creates another one with the same ``transactional.id``, which aborts what was open.
+    """
 
 
 class UnknownOutcomeError(RebuildProducerError):
@@ -211,7 +214,7 @@ class LedgerRegressionError(BatchLedgerError):
 
 
 class LedgerUnreadableError(BatchLedgerError):
-    """An entry was not written by this sink, by a newer version of it, or was reset: see the message for which."""
+    """A ledger entry was written by another program or by a newer version, or its offset was reset: see the message."""
 
 
 class BatchUnfinishedError(BatchLedgerError):

@@ -209,7 +209,11 @@ class LagMeasured(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientReported(Event):
-    """The client library reported a condition that it handles itself."""
+    """librdkafka or this client reports a condition that no call raises.
+
+    Examples: a broker connection error, a long wait for stable offsets, a batch that was halved, a client that could
+    not leave its group.
+    """
 
     level: ClassVar[str] = "warning"
     client: str

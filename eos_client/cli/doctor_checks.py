@@ -107,11 +107,11 @@ def check_version(facts: Facts) -> Iterator[Finding]:
         yield Finding(Level.WARN, "broker version", text, way_out)
     elif newest < _KIP_1251_VERSION:
         text = f"at least {newest}, below {_KIP_1251_VERSION}: {_REFUSALS}"
-        way_out = f"brokers >= {_KIP_1251_VERSION} with group.protocol=consumer make refused commits vanish"
+        way_out = f"brokers >= {_KIP_1251_VERSION} with group.protocol=consumer refuse no commit in a rebalance"
         yield Finding(Level.WARN, "broker version", text, way_out)
     elif protocol != "consumer":
         text = f"{protocol} on brokers >= {_KIP_1251_VERSION}: {_REFUSALS}"
-        way_out = "set group.protocol=consumer (KIP-848): refused commits vanish"
+        way_out = "set group.protocol=consumer (KIP-848) if refused commits cost you: pauses are longer then (tune.md)"
         yield Finding(Level.WARN, "group.protocol", text, way_out)
     else:
         yield Finding(Level.OK, "broker version", f"at least {newest}, with group.protocol=consumer")

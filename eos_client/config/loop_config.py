@@ -124,8 +124,8 @@ class EosConfig(Generic[K_co, V_co]):
     """Makes bytes of the values of outputs."""
     liveness_limit_s: float | None = None
     """After how many seconds without a poll `ExactlyOnceLoop.health()` calls the loop dead; None: after
-    `max.poll.interval.ms`, when the group has given its partitions to others anyway, or after `longest_wait_s` where
-    that is longer."""
+    `max.poll.interval.ms`, when the group has reassigned its partitions anyway, or after the longest time that a
+    recovery may take (`longest_wait_s`, 129 s with the default settings), whichever is longer."""
 
     def __repr__(self) -> str:
         values = {f.name: getattr(self, f.name) for f in fields(self)}

@@ -129,4 +129,4 @@ def test_the_doctor_tells_older_brokers_apart_and_what_newer_ones_bring(typed: A
     doctor = typed("doctor", "--bootstrap", brokers.direct("4.1.2").bootstrap)
     assert doctor.wait() == 0
     assert "warn broker version: at least 4.1, below 4.3" in doctor.out
-    assert "brokers >= 4.3 with group.protocol=consumer make refused commits vanish" in doctor.out
+    assert "brokers >= 4.3 with group.protocol=consumer refuse no commit in a rebalance" in doctor.out

@@ -78,7 +78,7 @@ class BrokerScheduling(LoadFileScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)
 
-    def _reschedule(self, node) -> None:  # type: ignore[no-untyped-def]
+    def _reschedule(self, node):
         """Leave two tests to a worker before it gets the next file: while the first runs, another may be free."""
         if self._pending_of(self.assigned_work[node]) != 2:
             super()._reschedule(node)
