@@ -248,7 +248,7 @@ def test_the_sink_is_a_plain_value_that_travels():
         ({"config": {"group.protocol": "consumer"}}, "must be classic"),
         ({"config": {"enable.idempotence": False}}, "breaks exactly-once"),
         ({"config": {"isolation.level": "read_uncommitted"}}, "breaks exactly-once"),
-        ({"config": {"error_cb": print}}, "nobody hears on executors"),
+        ({"config": {"error_cb": print}}, "which are not served on executors"),
     ],
 )
 def test_what_would_break_the_sink_is_refused_when_it_is_made(options, words):
