@@ -44,11 +44,11 @@ class EosConsumer:
     ConfigurationError for settings that would break exactly-once processing, WrongThreadError at once for a call from
     another thread than the one that polls.
 
-    ``auto.offset.reset`` says where a partition starts for which the group has no offset. ``latest`` is the end of the
-    log when the partition is first assigned: that offset is committed before the first record is handed over, so later
+    ``auto.offset.reset`` decides where a partition without a committed offset starts. ``latest`` is the end of the log
+    when the partition is first assigned: that offset is committed before the first record is handed over, so later
     owners start there too. An ``on_assign`` that assigns an offset of its own wins, and then nothing is committed. A
     position that retention has deleted goes on at the start of the log. ``poll`` and ``consume`` raise
-    InputPositionError for a position behind the end of the log, and with ``auto.offset.reset=error`` for one that is
+    InputPositionError for a position beyond the end of the log, and with ``auto.offset.reset=error`` for one that is
     missing or was deleted.
 
     ``key.deserializer`` and ``value.deserializer`` are those of ``confluent_kafka.DeserializingConsumer``, but here
@@ -125,7 +125,7 @@ class EosConsumer:
 
     # -- records -----------------------------------------------------------------------------------------------------
     #
-    # What is returned is the application's from the moment that the journal is closed, the last step of each call.
+    # Closing the journal, the last step of each call, hands the returned records over to the application.
 
     @whole_call
     def poll(self, timeout: float = -1) -> Any:
@@ -202,11 +202,11 @@ class EosConsumer:
     def seek(self, partition: TopicPartition) -> None:
         """Continue at ``partition.offset``; records of it that wait to be handed over are dropped.
 
-        A seek back gives records back: those from there on that were handed over, outside a block or in the open one,
-        count as processed no more, so their offsets are not committed.
-        ``OFFSET_END`` is looked up again where an asynchronous exception (of a signal handler, say) breaks off a call
-        before the first record from there is handed over: what was written meanwhile is skipped. Where that matters,
-        seek to the high watermark that ``get_watermark_offsets`` returns.
+        After a seek back, records from that offset on that were already handed over, outside a block or in the open
+        one, no longer count as processed, and their offsets are not committed. If an asynchronous exception (of a
+        signal handler, say) interrupts a call before the first record is handed over, ``OFFSET_END`` is looked up again
+        and records written meanwhile are skipped. Where that matters, seek to the high watermark that
+        ``get_watermark_offsets`` returns.
         """
         self.member.seek(partition)
 
@@ -301,9 +301,9 @@ class EosConsumer:
     def consumer_group_metadata(self) -> Any:
         """Return the opaque group metadata as of now, for ``send_offsets_to_transaction``. Do not keep it: it ages.
 
-        Offsets of plain commits that are pending are dropped: sent after the transaction's, they would take the group
-        back. The next block asks the group first what that transaction has committed. Raises TransactionStateError
-        inside a block, and while one that was skipped keeps its transaction open.
+        Offsets of plain commits that are pending are dropped: sent after the transaction's, they would move the
+        committed offsets backwards. The next block asks the group first what that transaction has committed. Raises
+        TransactionStateError inside a block, and while one that was skipped keeps its transaction open.
         """
         self.open_work.refuse_metadata_beside_open_work()
         self.member.plain.pending.clear()
@@ -335,8 +335,9 @@ class EosConsumer:
         if self.open_work.committing_session is not None:
             raise misplaced_call(
                 "commit() of a consumer whose blocks commit its offsets: where the client library sends it twice, "
-                "after a lost connection, the second copy could be served after a later block and take the group back. "
-                "A block without outputs commits what was consumed in it; after producer.close(), commit() works again"
+                "after a lost connection, the second copy could be served after a later block and move the group's "
+                "committed offsets backwards. A block without outputs commits what was consumed in it; after "
+                "producer.close(), commit() works again"
             )
         return self._plain.commit(requested, asynchronous=asynchronous)
 
@@ -395,8 +396,8 @@ class EosConsumer:
         A block that is open ends as ABORTED. What ``error_cb``, ``stats_cb``, ``throttle_cb`` and ``logger`` have
         raised is reported and not raised, but for KeyboardInterrupt and SystemExit.
 
-        The client library gets CLOSE_LIMIT_S seconds to leave and to let go of its connections. What it has not done by
-        then is left behind and reported: the group gives the partitions to others only when the session has timed out.
+        The client library gets CLOSE_LIMIT_S seconds to leave and to close its connections. What it has not done by
+        then is abandoned and reported: the group gives the partitions to others only when the session has timed out.
         After an exception out of ``consume`` it gets CLOSE_LIMIT_AFTER_AN_EXCEPTION_S seconds: librdkafka may keep a
         record then, for which its close() would wait for ever, although the member has left the group.
 

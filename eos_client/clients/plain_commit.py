@@ -92,7 +92,7 @@ class PlainCommits:
             self._consumer.handed.work.committed_up_to(partition, place.offset)
 
     def on_commit(self, error: Any, places: list[Any]) -> None:
-        """Take note of what became of an asynchronous commit, then tell the application as confluent_kafka does."""
+        """Record the result of an asynchronous commit, then report it to the application as confluent_kafka does."""
         for place in places:
             self._offsets.answered(InputPartition(place.topic, place.partition))
         sent = [place for place in places if place.offset >= 0]
@@ -111,9 +111,10 @@ class PlainCommits:
     def _decide(self, requested: Offsets) -> tuple[CommitRuling, Offsets]:
         """Ask the gate about ``requested`` and what is pending; returns its ruling and the offsets that it is about.
 
-        Callbacks may be served meanwhile. What is requested is pending to them, so that a revocation commits it, and
-        the ruling is not about it any more; what leaves without that is refused, also if it has come back since.
-        Afterwards it is pending only where the gate is closed: a skip is noted and logged here.
+        Callbacks may be served meanwhile. For them the requested offsets count as pending, so that a revocation commits
+        them, and the ruling does not cover those any more. Offsets of partitions that left without that are refused,
+        even if the partitions have come back. Afterwards they stay pending only if the gate is closed; the skip is
+        logged here.
         """
         before = {p: self._offsets.pending[p] for p in requested if p in self._offsets.pending}
         left: set[InputPartition] = set()
@@ -131,7 +132,7 @@ class PlainCommits:
             if decision is CommitDecision.ABORT:
                 self._take_back(requested, before)
             elif decision is CommitDecision.COMMIT:
-                self._take_back(requested, {})  # what was pending of them, sent later, would take the group back
+                self._take_back(requested, {})  # their pending offsets, sent later, would move the group's backwards
         self._attempts.record(ruling, snapshot)
         refused = frozenset(requested.keys() & asked.keys() - left)
         if ruling.decision is CommitDecision.ABORT and refused:
@@ -139,7 +140,7 @@ class PlainCommits:
         return ruling, asked
 
     def _take_back(self, requested: Offsets, before: Offsets) -> None:
-        """Let be pending what was pending before ``requested`` was, unless callbacks have settled it."""
+        """Restore the pending offsets from before ``requested``, unless callbacks have committed or dropped them."""
         for partition in requested:
             if self._offsets.pending.pop(partition, None) is not None and partition in before:
                 self._offsets.pending[partition] = before[partition]

@@ -1,4 +1,4 @@
-"""Performs what the lifecycle of a transaction says next (``core/transaction_lifecycle.py``), and notes how it ended.
+"""Performs the next step of a transaction as ``core/transaction_lifecycle.py`` decides, and records the outcome.
 
 The order of a commit is flush, serve callbacks, ask the gate, send offsets, commit: it keeps the window in which a
 silent epoch bump refuses the commit as short as librdkafka allows.
@@ -31,7 +31,7 @@ WAIT_SLICE_S = 0.02
 _OwnCall = Literal["begin_transaction", "send_offsets_to_transaction", "commit_transaction", "abort_transaction"]
 
 NOTHING_WAS_SENT = (errors.TransactionStateError, errors.ClientClosedError, errors.WrongThreadError)
-"""Of the errors of ``commit_transaction`` that name no recovery, those that leave no doubt about the outcome."""
+"""Errors of ``commit_transaction`` that have no recovery action, after which certainly nothing was sent."""
 
 _WHAT_WAS_BROKEN_OFF = {
     Phase.BEGINNING: "the begin of a transaction",
@@ -54,12 +54,12 @@ class Ending:
 
 @dataclass(slots=True)
 class _Attempt:
-    """What is known of one way to the end, across the steps of it.
+    """The state that the steps of one attempt to end a transaction share.
 
-    ``inside_revoke``: the consumer cannot go back before its running call has returned. ``reason`` and ``rule`` say why
-    the transaction is aborted, ``is_refused`` that the group has refused its offsets. ``failure``: what the client
-    library has said and nothing was done about yet.
-    ``positions`` and ``token``: what a commit is sent with, under ``snapshot`` and because of ``ruling``.
+    ``inside_revoke``: the consumer can be rewound only after its running call has returned. ``reason`` and ``rule`` say
+    why the transaction is aborted, ``is_refused`` that the group has refused its offsets. ``failure``: an error of the
+    client library that was not acted on yet. ``positions`` and ``token``: what a commit is sent with, under
+    ``snapshot`` and because of ``ruling``.
     """
 
     began_at: float
@@ -78,7 +78,7 @@ class _Attempt:
     is_left_unknown: bool = False
 
     def fail(self, failure: errors.AbortableError | errors.RebuildProducerError) -> Event:
-        """Let ``failure`` be why the transaction is aborted; returns what it is to the lifecycle."""
+        """Make ``failure`` the reason of the abort; returns the lifecycle's event for it."""
         self.failure, self.reason, self.rule = failure, str(failure), None
         self.is_refused = isinstance(failure, errors.CommitRefusedError)
         return Event.HANDLE_FINISHED if isinstance(failure, errors.RebuildProducerError) else Event.REFUSED
@@ -99,7 +99,7 @@ class TransactionSteps:
         *,
         handle_in_doubt: bool,
     ) -> None:
-        """``told`` hears how each attempt ended; ``raise_failure`` raises what a rebalance callback could not."""
+        """``told`` gets the outcome of each attempt; ``raise_failure`` raises what a rebalance callback could not."""
         self._consumer = consumer
         self._producer = producer
         self._hook = hook
@@ -156,7 +156,7 @@ class TransactionSteps:
         return self._run(attempt.fail(failure), attempt)
 
     def resume(self, *, inside_revoke: bool) -> Ending:
-        """Bring the step that has not come to a known end to one."""
+        """Complete the interrupted step."""
         attempt = self._attempt
         attempt.inside_revoke = inside_revoke
         if self.lifecycle.phase in OWED_A_REBUILD:
@@ -175,7 +175,7 @@ class TransactionSteps:
         if self._attempt.is_left_unknown:
             return ""
         self._attempt.is_left_unknown = True
-        return f"{self._why(self._attempt)} It stays unknown what became of it: {reason}"
+        return f"{self._why(self._attempt)} That stays unknown: {reason}"
 
     def _run(self, event: Event, attempt: _Attempt) -> Ending:
         self._attempt = attempt
@@ -186,15 +186,15 @@ class TransactionSteps:
         return self.last
 
     def _why(self, attempt: _Attempt) -> str:
-        """Return why it is not known how the step that is under way ended."""
+        """Return why the outcome of the current step is unknown."""
         if attempt.unanswered is not None:
             return str(attempt.unanswered)
-        return f"{_WHAT_WAS_BROKEN_OFF.get(self.lifecycle.phase, 'a commit')} did not come to a known end."
+        return f"{_WHAT_WAS_BROKEN_OFF.get(self.lifecycle.phase, 'a commit')} has no known outcome."
 
     # -- the producer's transactional calls --------------------------------------------------------------------------
 
     def own_call(self, name: _OwnCall, *arguments: Any) -> None:
-        """Make the producer's transactional call of that name, which it refuses to everybody else meanwhile."""
+        """Make the producer's transactional call ``name``; other callers are refused meanwhile."""
         self._call_under_way = name
         getattr(self._producer.face, name)(*arguments)
 
@@ -214,7 +214,7 @@ class TransactionSteps:
             self._consumer.require_open()
             self.own_call("begin_transaction")
         except errors.EosError as error:
-            # Where a signal handler's begin_transaction() has passed for ours, the client library refuses ours.
+            # If a signal handler called begin_transaction() first, the client library refuses this call.
             if not self._producer.calls.has_open_transaction:
                 self.lifecycle.on(Event.NOT_BEGUN)
                 raise
@@ -304,7 +304,7 @@ class TransactionSteps:
         return Event.ANSWERED
 
     def _ask_log(self, attempt: _Attempt) -> Event:
-        """Ask the log what became of the commit. What that raises leaves the outcome open, but UnknownOutcomeError."""
+        """Resolve the commit's outcome from the group's offsets; errors but UnknownOutcomeError leave it open."""
         cause = attempt.unanswered = attempt.unanswered or errors.UnknownOutcomeError(self._why(attempt))
         if not attempt.is_log_asked:
             attempt.is_log_asked = True
@@ -357,7 +357,7 @@ class TransactionSteps:
     # -- how it ended ------------------------------------------------------------------------------------------------
 
     def note(self, ending: Ending) -> Ending:
-        """Note how an attempt ended, and tell who waits for it."""
+        """Record how an attempt ended, and report it to the block that waits."""
         self.last = ending
         self._told(ending.outcome, ending.reason)
         return ending
@@ -391,7 +391,7 @@ class TransactionSteps:
         self.count_aborted(aborted)
 
     def aborted(self, reason: str, rule: GateRule | None = None, *, inside_revoke: bool) -> TransactionAborted:
-        """Go back and note that nothing of the transaction was committed; returns the event that tells it."""
+        """Rewind, and record that nothing of the transaction was committed; returns the event to report."""
         records_in = record_count(self._consumer.positions)
         self.go_back(inside_revoke=inside_revoke)
         self.note(Ending(Outcome.ABORTED, reason, rule))
@@ -433,7 +433,7 @@ T = TypeVar("T")
 def _given(value: T | None) -> T:
     """Return what an earlier step of the attempt has left."""
     if value is None:
-        raise LookupError("a step of a transaction has left out what the next one needs")
+        raise LookupError("an earlier step of the transaction did not set a value that this step needs")
     return value
 
 

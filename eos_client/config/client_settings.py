@@ -138,7 +138,8 @@ REFUSED: tuple[tuple[str, frozenset[str], str, str], ...] = (
 )
 
 # Not max.poll.interval.ms, though a transform may take that long: readers, and the new owner of a dead process's
-# partitions, wait for its open transaction this long. A transform is run while none is open where one took longer.
+# partitions, wait for its open transaction this long. After a transform that took longer, transforms run while no
+# transaction is open.
 _TRANSACTION_TIMEOUT_MS = 10_000
 # librdkafka waits for an answer as long as transaction.timeout.ms less 100 ms: with a long one, a single answer that is
 # lost would use up all the time of a recovery.

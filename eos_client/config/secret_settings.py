@@ -23,7 +23,7 @@ def masked(settings: Settings) -> dict[str, Any]:
 
 
 class DiscreetSettings(dict[str, Any]):
-    """Settings that show no secret as a text; asked by its key, they tell it."""
+    """Settings whose ``repr`` masks secrets; a look-up by key returns them."""
 
     def __repr__(self) -> str:
         return repr(masked(self))

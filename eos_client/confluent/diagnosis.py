@@ -64,7 +64,7 @@ def unreachable(
 ) -> ClusterUnavailableError:
     """Return the error for a bootstrap server that did not answer within ``limit_s`` seconds.
 
-    ``refused``: because of the credentials, which ``last`` may tell as well.
+    ``refused``: because of the credentials, which ``last`` may say as well.
     """
     refused = refused or lacks_credentials(last.last)
     message = (

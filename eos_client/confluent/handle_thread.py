@@ -1,7 +1,7 @@
 """Runs calls into the client library with a time limit of our own, and abandons handles whose call is overdue.
 
 ``send_offsets_to_transaction`` was seen to stay in the library for over 100 s with a 30 s timeout. So each producer
-handle has a thread of its own; a call that exceeds its budget is left behind together with the handle.
+handle has a thread of its own; a call that exceeds its budget is abandoned together with the handle.
 """
 
 from __future__ import annotations

@@ -334,22 +334,22 @@ RULES: tuple[Rule, ...] = (
         GateRule.EPOCH_MOVED_BEFORE_REVOKE,
         lambda q: q.state.revoking and q.attempt.snapshot.is_member_epoch and q.moved_unserved,
         CommitDecision.ABORT,
-        "the member epoch moved before this revoke callback: a loss may wait behind it, and cannot be served inside it",
+        "the member epoch moved before this revoke callback: a loss may be queued after it, and cannot be served in it",
     ),
     Rule(
         GateRule.PLAIN_COMMIT_UNANSWERED,
         lambda q: q.names_any(q.attempt.unanswered) and not q.has_to_wait,
         CommitDecision.ABORT,
-        "an asynchronous commit() of {} was not answered in time: served after this transaction, it would take the "
-        "group back",
+        "an asynchronous commit() of {} was not answered in time: served after this transaction, it would move "
+        "the group's committed offsets backwards",
         lambda q: (q.those_of(q.attempt.unanswered),),
     ),
     Rule(
         GateRule.PLAIN_COMMIT_UNFENCED,
         lambda q: q.names_any(q.attempt.unfenced) and not q.has_to_wait,
         CommitDecision.ABORT,
-        "a commit() of {} was not answered before this block: a copy of it, served after this transaction, would take "
-        "the group back",
+        "a commit() of {} was not answered before this block: a copy of it, served after this transaction, would "
+        "move the group's committed offsets backwards",
         lambda q: (q.those_of(q.attempt.unfenced),),
     ),
     Rule(

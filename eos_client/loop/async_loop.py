@@ -76,7 +76,7 @@ class AsyncExactlyOnceLoop:
 
     @property
     def gate(self) -> CommitGate:
-        """The commit gate; its ``counters`` tell what it has cost and saved."""
+        """The commit gate; its ``counters`` show what it has cost and saved."""
         return self._loop.gate
 
     def health(self) -> LoopHealth:

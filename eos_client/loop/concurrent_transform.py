@@ -114,8 +114,8 @@ class ConcurrentTransform:
     """The transform of a record whose coroutines were run ahead, for all records of a batch beside each other.
 
     Those of one partition with the same key are run one after another, and none of them after one that has failed:
-    what becomes of that one is settled first. ``read`` makes of a message what ``transform`` gets
-    (None: it gets the message), ``take`` of an output what is kept of it.
+    that one is handled first. ``read`` turns a message into the argument of ``transform`` (None: the
+    message itself); ``take`` converts each output before it is stored.
     """
 
     def __init__(

@@ -138,7 +138,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     @property
     def gate(self) -> CommitGate:
-        """The commit gate; its ``counters`` tell what it has cost and saved."""
+        """The commit gate; its ``counters`` show what it has cost and saved."""
         return self._consumer.gate
 
     def health(self) -> LoopHealth:
@@ -204,7 +204,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             while self._must_repeat:
                 self._work()
         except BaseException as error:
-            self._shutdown.ask(type(error).__name__)  # what it says, its catcher tells, once
+            self._shutdown.ask(type(error).__name__)  # the caller reports the message
             self._abort_quietly(error)
             raise
         finally:
@@ -280,7 +280,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self.close()
 
     def _start(self) -> bool:
-        """Return whether the loop has started; no broker's answer is an error only where it is still wanted."""
+        """Start the loop; returns False if it was stopped while no broker answered, which is an error otherwise."""
         limit_s = self.config.start_timeout_s
         outputs = {t for t in (self._output_topic, self.config.dead_letter_topic) if t is not None}
         try:
@@ -325,7 +325,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._session.recover(error)
             self._failed.apply_endings(self._member.membership.assigned)
             self._transaction.end()
-            self._shutdown.repeat_nothing()  # or that record is transformed until the time to stop is up
+            self._shutdown.repeat_nothing()  # else that record is retried until the shutdown deadline
             return
         except (errors.AbortableError, errors.RebuildProducerError) as error:
             is_explained = isinstance(error, RefusedRecordsError)

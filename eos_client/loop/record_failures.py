@@ -37,7 +37,7 @@ class KnownFailureError(Exception):
 
 
 class StoppedMeanwhileError(AbortableError):
-    """The loop was stopped while a record waited for its next attempt; nothing has become of that record yet."""
+    """The loop was stopped while a record waited for its next attempt; it was not handled yet."""
 
 
 class RetryPolicyError(ConfigurationError):
@@ -53,7 +53,7 @@ NO_FAILURE_OF_A_RECORD = (StoppedMeanwhileError, RetryPolicyError, TransformUnfi
 
 
 class AsConsumed:
-    """What records were before their transform, which may change them: as that they are given again, or told of."""
+    """The original content of records, which a transform may change: a retry or a dead letter gets it back."""
 
     def __init__(self) -> None:
         self._records: Sequence[Any] = ()
@@ -88,7 +88,7 @@ class FailedRecords:
     Events and counters follow the commit, because an aborted transaction has done nothing with its records. Of a
     failure only the text is kept: an exception would keep its frames, and their records, alive.
     ``is_stopping``: whether the loop was asked to stop, which ends the wait for an attempt.
-    ``go_on``: whether anything becomes of a record after its first failure but that the loop ends.
+    ``go_on``: whether a failed record is retried, skipped or dead-lettered, instead of ending the loop.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class FailedRecords:
         return TransformError(*key, refusal, letter_of=failure)
 
     def apply_endings(self, assigned: Collection[InputPartition]) -> None:
-        """Do what the counters tell since the last call: `committed` or `aborted`, be it in a rebalance callback."""
+        """Apply `committed` or `aborted` if a transaction has ended since the last call, also in a callback."""
         committed, aborted = endings = self._counters.committed, self._counters.aborted
         if endings == self._endings_seen:
             return
@@ -181,7 +181,7 @@ class FailedRecords:
     def unresolved(self) -> None:
         """Report the handled records of a transaction whose outcome nobody has learned, and expect them again.
 
-        Committed, they will not come again, and nothing else would tell of them.
+        Committed, they will not come again, and nothing else would report them.
         """
         handled, self._handled = self._handled, {}
         for done in handled.values():
@@ -229,7 +229,7 @@ class FailedRecords:
         return bool(self._known) and not self._known.keys().isdisjoint(map(_key_of, records))
 
     def report_batch(self, records: Sequence[Record], error: Exception) -> None:
-        """Report a batch that failed as a whole: where it failed for its size, no record will tell of it."""
+        """Report a batch that failed as a whole: if it failed for its size, no record reports it."""
         said = f"transform_batch failed on {len(records)} records and is called with their halves: {text_of(error)}"
         self._hook(ClientReported(client="loop", error=said))
 
@@ -273,7 +273,7 @@ class FailedRecords:
         return repeated
 
     def _nap(self, seconds: float) -> None:
-        """Wait between two attempts, but not longer than the loop is wanted."""
+        """Wait between two attempts; raises StoppedMeanwhileError once the loop is asked to stop."""
         until = self._clock() + seconds
         while True:
             if self._is_stopping():
@@ -294,8 +294,8 @@ def _transform_error(record: Record, error: BaseException) -> TransformError:
 def is_failure(error: BaseException, records: Sequence[Record | None]) -> TypeGuard[Exception]:
     """Return whether ``error``, which the transform of ``records`` has raised, is the failure of one of them.
 
-    What is no Exception comes out of the loop as it is, with a note of the first record (None: not even that one has
-    begun), as by ``add_note``, which Python 3.10 lacks.
+    A BaseException that is not an Exception leaves the loop unchanged, with a note that names the first record (none if
+    that is None: no record was begun), as by ``add_note``, which Python 3.10 lacks.
     """
     if isinstance(error, Exception):
         return not isinstance(error, NO_FAILURE_OF_A_RECORD)
@@ -332,7 +332,7 @@ def require_no_awaitable(given: Any, said: str) -> None:
 
 
 def each_output(made: Any) -> Iterable[Output]:
-    """Return what yields the outputs in a transform's result; raises TypeError for what is no output and holds none."""
+    """Return an iterable of the outputs in a transform's result; raises TypeError for an invalid result."""
     if (wrong := no_outputs(made)) is not None:
         raise wrong
     if isinstance(made, ONE_OUTPUT):

@@ -53,9 +53,9 @@ class _NoOutput:
 
 
 def _take(given: Any, outputs: list[Any]) -> None:
-    """Add what is ``given`` to ``outputs`` as it is now: the application may use an object again for the next output.
+    """Append copies of the ``given`` outputs to ``outputs``, because the application may reuse an object.
 
-    Of a record without anything else, its topic, value and key.
+    A record with nothing but topic, value and key is stored as a tuple of them.
     """
     if isinstance(given, _WHOLE):
         if isinstance(given, NO_OUTPUTS):
@@ -336,7 +336,7 @@ class RecordOutputs:
         except BaseException as error:
             if not is_failure(error, [record]):
                 raise
-            return None  # a transform that raises was settled already
+            return None  # a transform that raises was handled already
         return self._refusal_of_taken(_taken(outputs))
 
     def _refusal_of_taken(self, outputs: list[Any]) -> BaseException | None:

@@ -1,4 +1,4 @@
-"""Puts deserialisers before the application's transform and serialisers behind it.
+"""Puts deserialisers before the application's transform and serialisers after it.
 
 They run as a part of the transform, so that what they raise is the failure of its record: ``on_error`` applies, the
 attempts count, and a dead letter has the record's own bytes.
@@ -16,7 +16,7 @@ from eos_client.loop.record_failures import each_output
 
 
 def reader(config: EosConfig[Any, Any]) -> Callable[[Any], Any] | None:
-    """Return what makes of a message the record that a transform gets; None where that is the message itself."""
+    """Return a function that turns a message into the transform's record; None if that is the message itself."""
     deserializers = Deserializers(config.key_deserializer, config.value_deserializer)
 
     def read(message: Any) -> Any:
@@ -28,7 +28,7 @@ def reader(config: EosConfig[Any, Any]) -> Callable[[Any], Any] | None:
 
 
 def writer(config: EosConfig[Any, Any], default_topic: str | None) -> Callable[[Any], Any] | None:
-    """Return what makes of an output one with bytes in it; None where outputs are written as they are."""
+    """Return a function that serialises an output to bytes; None if outputs are written as they are."""
     serializers = Serializers(config.key_serializer, config.value_serializer)
     return (lambda output: serializers.output(output, default_topic)) if serializers else None
 

@@ -174,7 +174,7 @@ class Lease:
         try:
             self._member.commit(entries, self._session_s)
         finally:
-            if self._member.ended is not None:  # before the driver hears of the refusal
+            if self._member.ended is not None:  # before the refusal reaches the driver
                 self._end(self._member.ended)
 
     def _end(self, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Plain commits that are served late, on a real broker: none takes the group back behind a later block."""
+"""Plain commits that are served late, on a real broker: none moves the committed offsets backwards."""
 
 from __future__ import annotations
 

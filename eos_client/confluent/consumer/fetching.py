@@ -161,7 +161,7 @@ class Fetching:
     def serve_callbacks(self, *, drain: bool = False) -> None:
         """Serve rebalance callbacks that are due.
 
-        Callbacks queue up behind fetched records. ``drain`` pauses the partitions, which makes the queued records
+        Callbacks queue up after fetched records. ``drain`` pauses the partitions, which makes the queued records
         void, until the queue is empty: then nothing that happened before the call can still be waiting.
         """
         self.begin()

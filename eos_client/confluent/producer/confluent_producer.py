@@ -52,11 +52,11 @@ def _of_group(group_metadata: Any) -> str:
 class ConfluentProducer:
     """Begins and ends transactions and queues their records, on the handle that its parts build, bound and replace.
 
-    Built without a handle: ``library.start()`` comes next. ``face``: what the application holds, and may have put
-    methods of its own around; they are called for the work of its blocks, too. ``init_attempt_s``: how long one attempt
-    of ``init_transactions`` takes at most before it is repeated. ``takes_id_back``: whether a fence that an init of
-    ours may explain is recovered from, and a handle that may have sent a request twice replaced; else every fence is
-    another's. ``words``: how the refusal of an output is told.
+    Built without a handle: ``library.start()`` comes next. ``face``: the application's producer, which may override
+    methods; the work of its blocks calls those, too. ``init_attempt_s``: how long one attempt of ``init_transactions``
+    takes at most before it is repeated. ``takes_id_back``: whether to recover from a fence that
+    our own abandoned init may have caused, and to replace a handle that may have sent a request twice. If False, every
+    fence counts as another instance's. ``words``: the texts for the refusal of an output.
     """
 
     def __init__(  # noqa: PLR0913  # all have names
@@ -155,7 +155,7 @@ class ConfluentProducer:
             )
 
     def _refuse_overtaken_offsets(self) -> None:
-        """Within one transaction nothing but their order tells a late copy of the first offsets from later ones."""
+        """Refuse more offsets after a lost connection: a late copy of the first ones could overwrite them."""
         self.calls.listen()
         losses = self.library.log.losses
         if self._losses_before_offsets is None:
@@ -311,7 +311,7 @@ class ConfluentProducer:
         library = self.library
         if library.log.implied and self.calls.began_at is not None:
             raise self.calls.must_abort(
-                f"outputs of transactional.id {library.transactional_id!r} are taken for written although the "
+                f"outputs of transactional.id {library.transactional_id!r} were acknowledged only implicitly, and the "
                 f"broker may have refused them (confluent-kafka-go #921): {library.log.implied}. Abort, rewind "
                 "and go on."
             )

@@ -1,6 +1,6 @@
 """The client library's producer in use, with what stands around it and is replaced together with it.
 
-The transactional.id outlives it: a handle that failed for good, or whose call is overdue, is left behind, and
+The transactional.id outlives it: a handle that failed for good, or whose call is overdue, is abandoned, and
 ``init_transactions`` of the next one bumps the epoch, which fences the old one and ends its transaction (KIP-360).
 """
 
@@ -78,7 +78,7 @@ class LibraryProducer:
         self.inits_left = InitsLeftBehind(clock)
 
     def start(self) -> None:
-        """Build another one; the one before was left behind."""
+        """Build another handle; the one before was abandoned."""
         # One guard per handle: callbacks of an abandoned handle are ignored.
         self.guard = CallbackGuard(self.guard.error)
         self._identity = _Identity()
