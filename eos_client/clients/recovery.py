@@ -73,7 +73,9 @@ class Recovery:
             )
         )
 
-    def ask_the_log(self, attempted: InputPositions, token: AttemptToken, cause: UnknownOutcomeError) -> Outcome:
+    def resolve_commit_outcome(
+        self, attempted: InputPositions, token: AttemptToken, cause: UnknownOutcomeError
+    ) -> Outcome:
         """Return what became of the commit of ``attempted``, sent with ``token``; rebuilds the producer.
 
         Raises UnknownOutcomeError when the offsets cannot show it: nothing was consumed, or all its offsets are

@@ -74,7 +74,7 @@ class _Attempt:
     token: AttemptToken | None = None
     was_sent_inside_revoke: bool = False
     unanswered: errors.UnknownOutcomeError | None = None
-    is_log_asked: bool = False
+    is_resolution_counted: bool = False
     is_left_unknown: bool = False
 
     def fail(self, failure: errors.AbortableError | errors.RebuildProducerError) -> Event:
@@ -122,7 +122,7 @@ class TransactionSteps:
             Act.SERVE_CALLBACKS: self._serve_callbacks,
             Act.ASK_GATE: self._ask_gate,
             Act.COMMIT: self._commit,
-            Act.ASK_LOG: self._ask_log,
+            Act.RESOLVE_OUTCOME: self._resolve_outcome,
             Act.ABORT: self._abort,
             Act.REBUILD: self._rebuild,
             Act.NOTE_COMMITTED: self._note_committed,
@@ -303,15 +303,15 @@ class TransactionSteps:
             raise
         return Event.ANSWERED
 
-    def _ask_log(self, attempt: _Attempt) -> Event:
+    def _resolve_outcome(self, attempt: _Attempt) -> Event:
         """Resolve the commit's outcome from the group's offsets; errors but UnknownOutcomeError leave it open."""
         cause = attempt.unanswered = attempt.unanswered or errors.UnknownOutcomeError(self._why(attempt))
-        if not attempt.is_log_asked:
-            attempt.is_log_asked = True
+        if not attempt.is_resolution_counted:
+            attempt.is_resolution_counted = True
             self._counters.outcomes_resolved += 1
             self._recovery.failed(cause)
         try:
-            outcome = self._recovery.ask_the_log(_given(attempt.positions), _given(attempt.token), cause)
+            outcome = self._recovery.resolve_commit_outcome(_given(attempt.positions), _given(attempt.token), cause)
         except errors.UnknownOutcomeError as error:
             self.lifecycle.on(Event.NOT_FOUND)
             self.go_back(inside_revoke=attempt.inside_revoke)

@@ -114,7 +114,7 @@ class Act(Enum):
     SERVE_CALLBACKS = "serve callbacks"
     ASK_GATE = "ask the gate"
     COMMIT = "send offsets and commit"
-    ASK_LOG = "rebuild, then ask the log"
+    RESOLVE_OUTCOME = "rebuild, then read the outcome"
     ABORT = "abort_transaction"
     REBUILD = "rebuild the producer"
     NOTE_COMMITTED = "settle the records"
@@ -206,9 +206,9 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Transition] = {
     (Phase.BEGINNING_TO_COMMIT, Event.BEGUN): Transition(Phase.COMMITTING, Act.COMMIT),
     (Phase.BEGINNING_TO_COMMIT, Event.NOT_BEGUN): Transition(Phase.IDLE),
     **_rows((Phase.BEGINNING, Phase.BEGINNING_TO_COMMIT), Event.BEGUN_ELSEWHERE, Phase.OPEN),
-    # The answer to a commit. Without one it may still take effect: never abort, ask the log (KAFKA-17754).
+    # The answer to a commit. Without one it may still take effect: never abort, read the outcome (KAFKA-17754).
     (Phase.COMMITTING, Event.ANSWERED): Transition(Phase.COMMITTED, Act.NOTE_COMMITTED),
-    (Phase.COMMITTING, Event.UNANSWERED): Transition(Phase.UNKNOWN, Act.ASK_LOG),
+    (Phase.COMMITTING, Event.UNANSWERED): Transition(Phase.UNKNOWN, Act.RESOLVE_OUTCOME),
     (Phase.COMMITTING, Event.REFUSED): Transition(Phase.ABORTING, Act.ABORT),
     (Phase.COMMITTING, Event.HANDLE_FINISHED): Transition(Phase.REBUILDING, Act.REBUILD),
     (Phase.COMMITTING, Event.NOT_SENT): Transition(Phase.OPEN),
@@ -229,7 +229,7 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Transition] = {
     (Phase.COMMITTING_STARTS, Event.STARTS_COMMITTED): Transition(Phase.IDLE),
     # Interrupted and failed steps, and work that is given up.
     **_rows(OWED_A_REBUILD, Event.RESUME, Phase.REBUILDING, Act.REBUILD),
-    **_rows((Phase.COMMITTING, Phase.UNKNOWN), Event.RESUME, Phase.UNKNOWN, Act.ASK_LOG),
+    **_rows((Phase.COMMITTING, Phase.UNKNOWN), Event.RESUME, Phase.UNKNOWN, Act.RESOLVE_OUTCOME),
     (Phase.COMMITTED, Event.RESUME): Transition(Phase.COMMITTED, Act.NOTE_COMMITTED),
     (Phase.ABORTED, Event.RESUME): Transition(Phase.ABORTED, Act.NOTE_ABORTED),
     **_rows((*NOTHING_SENT, *OWED_A_REBUILD, Phase.ABORTED), Event.ABORT_FAILED, Phase.BROKEN),

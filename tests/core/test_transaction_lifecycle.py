@@ -137,7 +137,7 @@ RESULTS = {
     Act.SERVE_CALLBACKS: lambda s: [(Event.SERVED, s.log)],
     Act.ASK_GATE: of_asking_the_gate,
     Act.COMMIT: of_commit,
-    Act.ASK_LOG: of_asking_the_log,
+    Act.RESOLVE_OUTCOME: of_asking_the_log,
     Act.ABORT: of_abort,
     Act.REBUILD: of_rebuild,
     Act.NOTE_COMMITTED: of_noting,

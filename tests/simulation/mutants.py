@@ -112,18 +112,18 @@ def _aborts_unanswered_commit() -> Patch:
         handle.calls.booked()
         return Outcome.ABORTED
 
-    return mock.patch.object(Recovery, "ask_the_log", ask)
+    return mock.patch.object(Recovery, "resolve_commit_outcome", ask)
 
 
 def _unknown_is_aborted() -> Patch:
-    ask = Recovery.ask_the_log
+    ask = Recovery.resolve_commit_outcome
 
     def asked(*arguments: Any) -> Outcome:
         with contextlib.suppress(EosError):
             ask(*arguments)
         return Outcome.ABORTED
 
-    return mock.patch.object(Recovery, "ask_the_log", asked)
+    return mock.patch.object(Recovery, "resolve_commit_outcome", asked)
 
 
 def _off_by(distance: int) -> Patch:
