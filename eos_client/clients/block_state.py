@@ -11,7 +11,7 @@ from collections.abc import Callable
 from eos_client.core.model import Outcome
 from eos_client.errors import AbortableError, LeaveBlockError, OutputRefusedError, RebuildProducerError
 
-TellOutcome = Callable[[Outcome | None, str], None]
+OutcomeCallback = Callable[[Outcome | None, str], None]
 """Takes a block's outcome and the reason for it; None if it cannot be determined."""
 
 _ErrorClasses = tuple[type[BaseException], ...]
@@ -34,7 +34,7 @@ class BlockState:
         self.ends_quietly = False
         """Whether the end of the block suppresses the failure, because its work is simply repeated."""
         self.is_left: Callable[[], bool] = _never
-        self.tell: TellOutcome = lambda *_: None
+        self.on_outcome: OutcomeCallback = lambda *_: None
         """Tells the block that is open, or the last one, how it ended."""
         self._inner_refused = False
         self.reading = _Call(self, (LeaveBlockError,), harmless=())
@@ -42,12 +42,12 @@ class BlockState:
         self.writing = _Call(self, (AbortableError, RebuildProducerError), harmless=_NOTHING_WAS_QUEUED)
         """Wraps ``produce``: a failed write fails the block, unless only that record was refused."""
 
-    def open(self, is_left: Callable[[], bool], tell: TellOutcome) -> None:
+    def open(self, is_left: Callable[[], bool], on_outcome: OutcomeCallback) -> None:
         """Note that a block was entered; a failure from before it is its own.
 
         ``is_left``: returns whether the block has begun to end, or can no longer be ended by its ``with`` statement.
         """
-        self.is_left, self.tell = is_left, tell
+        self.is_left, self.on_outcome = is_left, on_outcome
         self.number += 1
         self.is_open = True
 

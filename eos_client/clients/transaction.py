@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from eos_client import errors
-from eos_client.clients.block_state import BlockState, TellOutcome
+from eos_client.clients.block_state import BlockState, OutcomeCallback
 from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, WAIT_SLICE_S, Ending, TransactionSteps
 from eos_client.confluent.call_stack import Calls
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
@@ -38,10 +38,10 @@ _TO_BE_REPEATED = (
 
 @dataclass(slots=True)
 class _Leaving:
-    """A block whose end has begun. ``is_told``: whether an outcome of its transaction was reported since."""
+    """A block whose end has begun. ``is_reported``: whether an outcome of its transaction was reported since."""
 
-    tell: TellOutcome
-    is_told: bool = False
+    on_outcome: OutcomeCallback
+    is_reported: bool = False
 
 
 class TransactionSession:
@@ -69,7 +69,14 @@ class TransactionSession:
         self._clock = clock
         self.block = BlockState()
         self._steps = TransactionSteps(
-            consumer, producer, hook, counters, clock, self._told, self.raise_failure, handle_in_doubt=handle_in_doubt
+            consumer,
+            producer,
+            hook,
+            counters,
+            clock,
+            self._on_outcome,
+            self.raise_failure,
+            handle_in_doubt=handle_in_doubt,
         )
         self._calls_at_work = 0
         self._failure: errors.EosError | None = None
@@ -252,12 +259,12 @@ class TransactionSession:
                 return self.recover(failed)
             return self._working(lambda: self._steps.ask(Event.END))
 
-    def _told(self, outcome: Outcome | None, reason: str) -> None:
+    def _on_outcome(self, outcome: Outcome | None, reason: str) -> None:
         """Report the outcome to the block that is being left; None if it cannot be determined."""
         if self._leaving is None:
             return
-        self._leaving.is_told = outcome is not None
-        self._leaving.tell(outcome, reason)
+        self._leaving.is_reported = outcome is not None
+        self._leaving.on_outcome(outcome, reason)
         if outcome is None:
             self._leaving = None
 
@@ -296,7 +303,7 @@ class TransactionSession:
 
     def leave_block(self) -> None:
         """Begin to end the open block; from now on the outcome of its transaction is reported to it."""
-        self._leaving = _Leaving(self.block.tell)
+        self._leaving = _Leaving(self.block.on_outcome)
         self.block.close()
 
     def leave_broken_block(self) -> None:
@@ -312,11 +319,11 @@ class TransactionSession:
 
     def left_block(self) -> None:
         """Finish leaving the block; an outcome that is still unknown is reported to the block later."""
-        if self._leaving is not None and self._leaving.is_told:
-            self._tell_leaving(self._leaving)
+        if self._leaving is not None and self._leaving.is_reported:
+            self._report_to_leaving(self._leaving)
 
-    def _tell_leaving(self, leaving: _Leaving) -> None:
-        leaving.tell(self._steps.last.outcome, self._steps.last.reason)
+    def _report_to_leaving(self, leaving: _Leaving) -> None:
+        leaving.on_outcome(self._steps.last.outcome, self._steps.last.reason)
         self._leaving = None
 
     def conclude(self) -> None:
@@ -332,9 +339,9 @@ class TransactionSession:
         with self._producer.library.callback_errors.deferred():
             self._resume()
             if leaving is not None and self._leaving is leaving:
-                if not leaving.is_told:
+                if not leaving.is_reported:
                     self._undone(_BROKEN_OFF, self._steps.abort)
-                self._tell_leaving(leaving)
+                self._report_to_leaving(leaving)
 
     def _resume(self, *, inside_revoke: bool = False) -> Ending | None:
         """Complete the interrupted step, if there is one."""
@@ -423,7 +430,7 @@ class TransactionSession:
             self._steps.lifecycle.on(Event.GIVEN_UP)
             self._steps.go_back(inside_revoke=True)
             self._steps.note(Ending(Outcome.ABORTED, f"{_BROKEN_OFF}, and the producer was closed"))
-            self._tell_leaving(leaving)
+            self._report_to_leaving(leaving)
         elif self.is_open and not (self.block.is_open or self._given_up):
             reason = "the producer was closed while the gate held the transaction"
             try:
@@ -435,7 +442,7 @@ class TransactionSession:
     def _leave_unknown(self, reason: str) -> None:
         if why := self._steps.leave_unknown(reason):
             self._hook(OutcomeResolved(outcome="unknown", reason=why))
-            self._told(None, why)
+            self._on_outcome(None, why)
 
     def raise_failure(self) -> None:
         """Raise what happened inside a rebalance callback and could not be raised there."""

@@ -97,15 +97,15 @@ class Transaction:
         session.refuse_transaction_by_hand()
         session.settle_other_commits()
         self._held = None if self.way_out is None or self.way_out() is None else self.way_out
-        session.block.open(self._is_left, self._told)
-        self._told(None, "not ended yet")
+        session.block.open(self._is_left, self._on_outcome)
+        self._on_outcome(None, "not ended yet")
         self._number = session.block.number
         self._session = session
 
     def _is_left(self) -> bool:
         return self._ended or self._session is None or (self._held is not None and self._held() is None)
 
-    def _told(self, outcome: Outcome | None, reason: str) -> None:
+    def _on_outcome(self, outcome: Outcome | None, reason: str) -> None:
         self.outcome, self.reason = outcome, reason
 
     def produce(
@@ -171,7 +171,7 @@ class Transaction:
         is_another = session.block.number != self._number
         if is_another or not session.block.is_open:
             if is_another:
-                self._told(Outcome.ABORTED, "another block was entered inside this one")
+                self._on_outcome(Outcome.ABORTED, "another block was entered inside this one")
             if not session.block.is_open and session.in_hand:  # the application went on reading, and writes nothing
                 session.abort("a block was given up")
             if error is None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from eos_client import errors
-from eos_client.clients.block_state import TellOutcome
+from eos_client.clients.block_state import OutcomeCallback
 from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.clients.recovery import Recovery
 from eos_client.confluent.call_stack import Calls, comes_from
@@ -94,18 +94,18 @@ class TransactionSteps:
         hook: EventHook,
         counters: Counters,
         clock: Clock,
-        told: TellOutcome,
+        on_outcome: OutcomeCallback,
         raise_failure: Callable[[], None],
         *,
         handle_in_doubt: bool,
     ) -> None:
-        """``told`` gets the outcome of each attempt; ``raise_failure`` raises what a rebalance callback could not."""
+        """``on_outcome``: called with each outcome; ``raise_failure`` raises what a rebalance callback could not."""
         self._consumer = consumer
         self._producer = producer
         self._hook = hook
         self._clock = clock
         self._counters = counters
-        self._told = told
+        self._on_outcome = on_outcome
         self._raise_failure = raise_failure
         self.lifecycle = TransactionLifecycle(is_broken=handle_in_doubt)
         self.attempts = GateAttempts(consumer, hook, clock, consumer.plain)
@@ -315,7 +315,7 @@ class TransactionSteps:
         except errors.UnknownOutcomeError as error:
             self.lifecycle.on(Event.NOT_FOUND)
             self.go_back(inside_revoke=attempt.inside_revoke)
-            self._told(None, str(error))
+            self._on_outcome(None, str(error))
             raise
         if outcome is Outcome.ABORTED:
             attempt.reason, attempt.rule = str(cause), None
@@ -359,7 +359,7 @@ class TransactionSteps:
     def note(self, ending: Ending) -> Ending:
         """Record how an attempt ended, and report it to the block that waits."""
         self.last = ending
-        self._told(ending.outcome, ending.reason)
+        self._on_outcome(ending.outcome, ending.reason)
         return ending
 
     def _note_committed(self, attempt: _Attempt) -> None:

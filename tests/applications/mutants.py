@@ -110,7 +110,7 @@ def _commits_after_a_failure() -> Iterator[None]:
 def _nested_blocks() -> Patch:
     def enter(self: Any) -> Any:
         self._session = self._join()
-        self._session.block.open(lambda: False, self._told)
+        self._session.block.open(lambda: False, self._on_outcome)
         self._number = self._session.block.number
         return self
 
@@ -269,7 +269,7 @@ def _every_id_is_pinned() -> Patch:
 
 @contextlib.contextmanager
 def _broken_blocks_are_told_the_last_outcome() -> Iterator[None]:
-    leave_block, tell_leaving = TransactionSession.leave_block, TransactionSession._tell_leaving
+    leave_block, tell_leaving = TransactionSession.leave_block, TransactionSession._report_to_leaving
     before: dict[int, Any] = {}
 
     def left(self: Any) -> None:
@@ -281,7 +281,7 @@ def _broken_blocks_are_told_the_last_outcome() -> Iterator[None]:
             self._steps.last = before[id(self)]
         tell_leaving(self, leaving)
 
-    with mock.patch.multiple(TransactionSession, leave_block=left, _tell_leaving=told):
+    with mock.patch.multiple(TransactionSession, leave_block=left, _report_to_leaving=told):
         yield
 
 
