@@ -254,7 +254,7 @@ class TransactionSession:
             if self._steps.is_idle:
                 self._steps.attempts.ended()
                 self._working(self._producer.calls.listen)
-                return self._steps.note(Ending(Outcome.COMMITTED, "nothing to do"))
+                return self._steps.record_ending(Ending(Outcome.COMMITTED, "nothing to do"))
             if (failed := self._producer.calls.transaction_failure) is not None:
                 return self.recover(failed)
             return self._working(lambda: self._steps.ask(Event.END))
@@ -364,7 +364,7 @@ class TransactionSession:
         if ended is not None and ended.outcome is Outcome.ABORTED:
             return ended
         if ended is not None and self._steps.is_idle:  # all that was open has been committed
-            return self._steps.note(Ending(Outcome.ABORTED, reason))
+            return self._steps.record_ending(Ending(Outcome.ABORTED, reason))
         return self._undone(reason, undo)
 
     def _undone(self, reason: str, undo: Callable[[str], Ending]) -> Ending:
@@ -381,7 +381,7 @@ class TransactionSession:
         self.raise_failure()
         if not self.handle_in_doubt and self._steps.is_idle:  # ended in a rebalance callback, and reported there
             self._steps.settled()
-            return self._steps.note(Ending(Outcome.ABORTED, str(failure)))
+            return self._steps.record_ending(Ending(Outcome.ABORTED, str(failure)))
         if isinstance(failure, (errors.AbortableError, errors.RebuildProducerError)):
             return self.recover(failure)
         return self.abort(f"the block met {type(failure).__name__}: {failure}")
@@ -429,7 +429,7 @@ class TransactionSession:
             leaving = self._leaving
             self._steps.lifecycle.on(Event.GIVEN_UP)
             self._steps.go_back(inside_revoke=True)
-            self._steps.note(Ending(Outcome.ABORTED, f"{_BROKEN_OFF}, and the producer was closed"))
+            self._steps.record_ending(Ending(Outcome.ABORTED, f"{_BROKEN_OFF}, and the producer was closed"))
             self._report_to_leaving(leaving)
         elif self.is_open and not (self.block.is_open or self._given_up):
             reason = "the producer was closed while the gate held the transaction"

@@ -125,9 +125,9 @@ class TransactionSteps:
             Act.RESOLVE_OUTCOME: self._resolve_outcome,
             Act.ABORT: self._abort,
             Act.REBUILD: self._rebuild,
-            Act.NOTE_COMMITTED: self._note_committed,
-            Act.NOTE_ABORTED: self._note_aborted,
-            Act.NOTE_HELD: self._note_held,
+            Act.RECORD_COMMITTED: self._record_committed,
+            Act.RECORD_ABORTED: self._record_aborted,
+            Act.RECORD_HELD: self._record_held,
             Act.COMMIT_STARTS: self._commit_starts,
         }
 
@@ -167,7 +167,7 @@ class TransactionSteps:
         """Note that an abort has failed: its records are read again, and the handle is replaced before its next use."""
         self.go_back(inside_revoke=inside_revoke)
         if ending is not None:
-            self.note(ending)
+            self.record_ending(ending)
         self.lifecycle.on(Event.ABORT_FAILED)
 
     def leave_unknown(self, reason: str) -> str:
@@ -356,13 +356,13 @@ class TransactionSteps:
 
     # -- how it ended ------------------------------------------------------------------------------------------------
 
-    def note(self, ending: Ending) -> Ending:
+    def record_ending(self, ending: Ending) -> Ending:
         """Record how an attempt ended, and report it to the block that waits."""
         self.last = ending
         self._on_outcome(ending.outcome, ending.reason)
         return ending
 
-    def _note_committed(self, attempt: _Attempt) -> None:
+    def _record_committed(self, attempt: _Attempt) -> None:
         positions, ruling = _given(attempt.positions), _given(attempt.ruling)
         generation = _given(attempt.snapshot).generation
         committed = TransactionCommitted(
@@ -375,8 +375,8 @@ class TransactionSteps:
         )
         self._consumer.settle(positions)
         self.settled()
-        self.note(Ending(Outcome.COMMITTED, ruling.reason, ruling.rule))
-        self.lifecycle.on(Event.NOTED)
+        self.record_ending(Ending(Outcome.COMMITTED, ruling.reason, ruling.rule))
+        self.lifecycle.on(Event.RECORDED)
         self._counters.committed += 1
         self._counters.records_in += committed.records_in
         self._counters.records_out += committed.records_out
@@ -384,17 +384,17 @@ class TransactionSteps:
         self._hook(committed)
         self._recovery.committed()
 
-    def _note_aborted(self, attempt: _Attempt) -> None:
+    def _record_aborted(self, attempt: _Attempt) -> None:
         aborted = self.aborted(attempt.reason, attempt.rule, inside_revoke=attempt.inside_revoke)
         aborted = replace(aborted, refused_by_group=attempt.is_refused)
-        self.lifecycle.on(Event.NOTED)
+        self.lifecycle.on(Event.RECORDED)
         self.count_aborted(aborted)
 
     def aborted(self, reason: str, rule: GateRule | None = None, *, inside_revoke: bool) -> TransactionAborted:
         """Rewind, and record that nothing of the transaction was committed; returns the event to report."""
         records_in = record_count(self._consumer.positions)
         self.go_back(inside_revoke=inside_revoke)
-        self.note(Ending(Outcome.ABORTED, reason, rule))
+        self.record_ending(Ending(Outcome.ABORTED, reason, rule))
         return TransactionAborted(reason=reason, rule=rule, records_in=records_in)
 
     def count_aborted(self, aborted: TransactionAborted) -> None:
@@ -402,10 +402,10 @@ class TransactionSteps:
         self._counters.aborted += 1
         self._hook(aborted)
 
-    def _note_held(self, attempt: _Attempt) -> None:
+    def _record_held(self, attempt: _Attempt) -> None:
         ruling = _given(attempt.ruling)
         self._note_skip(ruling, _given(attempt.snapshot))
-        self.note(Ending(Outcome.SKIPPED, ruling.reason, ruling.rule))
+        self.record_ending(Ending(Outcome.SKIPPED, ruling.reason, ruling.rule))
 
     def _note_skip(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
         self._counters.skipped += 1

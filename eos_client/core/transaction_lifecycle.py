@@ -94,7 +94,7 @@ class Event(Enum):
     """The application, a revocation or a loss asks for the abort."""
     ABORT_CONFIRMED = "abort confirmed"
     REBUILT = "rebuilt"
-    NOTED = "noted"
+    RECORDED = "recorded"
     """The end was recorded, and reported to the block that waits for it."""
     ABORT_FAILED = "abort failed"
     COMMIT_STARTS = "commit starts"
@@ -117,9 +117,9 @@ class Act(Enum):
     RESOLVE_OUTCOME = "rebuild, then read the outcome"
     ABORT = "abort_transaction"
     REBUILD = "rebuild the producer"
-    NOTE_COMMITTED = "settle the records"
-    NOTE_ABORTED = "rewind"
-    NOTE_HELD = "tell the skip"
+    RECORD_COMMITTED = "record the commit"
+    RECORD_ABORTED = "rewind"
+    RECORD_HELD = "report the skip"
     COMMIT_STARTS = "commit the starts"
 
 
@@ -191,7 +191,7 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Transition] = {
     (Phase.SERVING, Event.SERVED): Transition(Phase.DECIDING, Act.ASK_GATE),
     (Phase.DECIDING, Event.RULED_COMMIT): Transition(Phase.COMMITTING, Act.COMMIT),
     (Phase.DECIDING, Event.RULED_COMMIT_UNBEGUN): Transition(Phase.BEGINNING_TO_COMMIT, Act.BEGIN),
-    (Phase.DECIDING, Event.RULED_SKIP): Transition(Phase.HELD, Act.NOTE_HELD),
+    (Phase.DECIDING, Event.RULED_SKIP): Transition(Phase.HELD, Act.RECORD_HELD),
     (Phase.DECIDING, Event.RULED_ABORT): Transition(Phase.ABORTING, Act.ABORT),
     **_ended_meanwhile(
         Event.FLUSHED,
@@ -207,31 +207,31 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Transition] = {
     (Phase.BEGINNING_TO_COMMIT, Event.NOT_BEGUN): Transition(Phase.IDLE),
     **_rows((Phase.BEGINNING, Phase.BEGINNING_TO_COMMIT), Event.BEGUN_ELSEWHERE, Phase.OPEN),
     # The answer to a commit. Without one it may still take effect: never abort, read the outcome (KAFKA-17754).
-    (Phase.COMMITTING, Event.ANSWERED): Transition(Phase.COMMITTED, Act.NOTE_COMMITTED),
+    (Phase.COMMITTING, Event.ANSWERED): Transition(Phase.COMMITTED, Act.RECORD_COMMITTED),
     (Phase.COMMITTING, Event.UNANSWERED): Transition(Phase.UNKNOWN, Act.RESOLVE_OUTCOME),
     (Phase.COMMITTING, Event.REFUSED): Transition(Phase.ABORTING, Act.ABORT),
     (Phase.COMMITTING, Event.HANDLE_FINISHED): Transition(Phase.REBUILDING, Act.REBUILD),
     (Phase.COMMITTING, Event.NOT_SENT): Transition(Phase.OPEN),
-    (Phase.UNKNOWN, Event.FOUND_COMMITTED): Transition(Phase.COMMITTED, Act.NOTE_COMMITTED),
-    (Phase.UNKNOWN, Event.FOUND_ABORTED): Transition(Phase.ABORTED, Act.NOTE_ABORTED),
+    (Phase.UNKNOWN, Event.FOUND_COMMITTED): Transition(Phase.COMMITTED, Act.RECORD_COMMITTED),
+    (Phase.UNKNOWN, Event.FOUND_ABORTED): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
     (Phase.UNKNOWN, Event.NOT_FOUND): Transition(Phase.IDLE),
-    (Phase.COMMITTED, Event.NOTED): Transition(Phase.IDLE),
+    (Phase.COMMITTED, Event.RECORDED): Transition(Phase.IDLE),
     # The abort. A loss never commits. A failed abort costs the handle, because its transaction stays open (KIP-360).
     **_rows(NOTHING_SENT, Event.ABORT, Phase.ABORTING, Act.ABORT),
     **_rows(NOTHING_SENT, Event.REFUSED, Phase.ABORTING, Act.ABORT),
     **_rows(NOTHING_SENT, Event.HANDLE_FINISHED, Phase.REBUILDING, Act.REBUILD),
-    (Phase.ABORTING, Event.ABORT_CONFIRMED): Transition(Phase.ABORTED, Act.NOTE_ABORTED),
+    (Phase.ABORTING, Event.ABORT_CONFIRMED): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
     (Phase.ABORTING, Event.HANDLE_FINISHED): Transition(Phase.REBUILDING, Act.REBUILD),
-    (Phase.REBUILDING, Event.REBUILT): Transition(Phase.ABORTED, Act.NOTE_ABORTED),
-    (Phase.ABORTED, Event.NOTED): Transition(Phase.IDLE),
+    (Phase.REBUILDING, Event.REBUILT): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
+    (Phase.ABORTED, Event.RECORDED): Transition(Phase.IDLE),
     # Where newly assigned partitions start, in a transaction of its own, so never while another one is open.
     **_rows((Phase.IDLE, Phase.HELD, *ENDING), Event.COMMIT_STARTS, Phase.COMMITTING_STARTS, Act.COMMIT_STARTS),
     (Phase.COMMITTING_STARTS, Event.STARTS_COMMITTED): Transition(Phase.IDLE),
     # Interrupted and failed steps, and work that is given up.
     **_rows(OWED_A_REBUILD, Event.RESUME, Phase.REBUILDING, Act.REBUILD),
     **_rows((Phase.COMMITTING, Phase.UNKNOWN), Event.RESUME, Phase.UNKNOWN, Act.RESOLVE_OUTCOME),
-    (Phase.COMMITTED, Event.RESUME): Transition(Phase.COMMITTED, Act.NOTE_COMMITTED),
-    (Phase.ABORTED, Event.RESUME): Transition(Phase.ABORTED, Act.NOTE_ABORTED),
+    (Phase.COMMITTED, Event.RESUME): Transition(Phase.COMMITTED, Act.RECORD_COMMITTED),
+    (Phase.ABORTED, Event.RESUME): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
     **_rows((*NOTHING_SENT, *OWED_A_REBUILD, Phase.ABORTED), Event.ABORT_FAILED, Phase.BROKEN),
     **_rows((*NOTHING_SENT, *OWED_A_REBUILD, Phase.ABORTED), Event.GIVEN_UP, Phase.IDLE),
     **_rows(OUTCOME_OPEN, Event.GIVEN_UP, Phase.BROKEN),

@@ -125,10 +125,10 @@ def of_rebuild(situation: Situation) -> Iterator[Result]:
 
 
 def of_noting(situation: Situation) -> Iterator[Result]:
-    is_committed = situation.act is Act.NOTE_COMMITTED
+    is_committed = situation.act is Act.RECORD_COMMITTED
     if is_committed != (situation.log is Log.COMMITTED) or situation.log is Log.OPEN:
         raise WrongError(f"{situation.state.phase.value} is told, but the log says {situation.log.value}")
-    yield Event.NOTED, Log.NOTHING
+    yield Event.RECORDED, Log.NOTHING
 
 
 RESULTS = {
@@ -140,8 +140,8 @@ RESULTS = {
     Act.RESOLVE_OUTCOME: of_asking_the_log,
     Act.ABORT: of_abort,
     Act.REBUILD: of_rebuild,
-    Act.NOTE_COMMITTED: of_noting,
-    Act.NOTE_ABORTED: of_noting,
+    Act.RECORD_COMMITTED: of_noting,
+    Act.RECORD_ABORTED: of_noting,
     Act.COMMIT_STARTS: lambda s: [(Event.STARTS_COMMITTED, s.log), (BROKEN_OFF, Log.OPEN)],
 }
 """What can come of each act, and what the log holds then; besides, each can be broken off before it does anything."""
@@ -159,7 +159,7 @@ def asked_for(state: TransactionState) -> Iterator[Event]:
 
 def following(situation: Situation) -> Iterator[Situation]:
     """Every situation that may come next."""
-    rests = situation.act in {Act.NOTHING, Act.NOTE_HELD}
+    rests = situation.act in {Act.NOTHING, Act.RECORD_HELD}
     if rests and situation.outer is not None:
         yield from back_in_the_outer_step(situation)
         return
@@ -225,16 +225,16 @@ MISTAKES: Mapping[str, Mapping[tuple[Phase, Event], Transition]] = {
         (Phase.COMMITTING, Event.RESUME): Transition(Phase.FLUSHING, Act.FLUSH),
     },
     "an unknown outcome counts as committed": {
-        (Phase.COMMITTING, Event.UNANSWERED): Transition(Phase.COMMITTED, Act.NOTE_COMMITTED),
+        (Phase.COMMITTING, Event.UNANSWERED): Transition(Phase.COMMITTED, Act.RECORD_COMMITTED),
     },
     "a refused commit counts as aborted already": {
-        (Phase.COMMITTING, Event.REFUSED): Transition(Phase.ABORTED, Act.NOTE_ABORTED),
+        (Phase.COMMITTING, Event.REFUSED): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
     },
     "an abort that was broken off is taken for done": {
-        (Phase.ABORTING, Event.RESUME): Transition(Phase.ABORTED, Act.NOTE_ABORTED),
+        (Phase.ABORTING, Event.RESUME): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
     },
     "a failed abort is taken for done": {
-        (Phase.ABORTING, Event.HANDLE_FINISHED): Transition(Phase.ABORTED, Act.NOTE_ABORTED),
+        (Phase.ABORTING, Event.HANDLE_FINISHED): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
     },
     "a skip ends the transaction": {
         (Phase.DECIDING, Event.RULED_SKIP): Transition(Phase.IDLE),
