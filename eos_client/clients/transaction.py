@@ -286,7 +286,7 @@ class TransactionSession:
 
     # -- outcomes that are still unknown --------------------------------------------------------------------------
 
-    def settle_other_commits(self) -> None:
+    def await_plain_commits(self) -> None:
         """Wait for commits that the application made itself, and record their offsets.
 
         A plain commit applied later would move the group's committed offsets backwards, and an abort would rewind to
@@ -297,7 +297,7 @@ class TransactionSession:
             self._consumer.fetching.wait_while_paused(WAIT_SLICE_S)
             self.raise_failure()
         # Before fence_commits() leaves the group: leaving drops work that is not recorded as committed.
-        self._consumer.settle_commits_by_hand(self._producer.limits.commit_timeout_s)
+        self._consumer.record_manual_commits(self._producer.limits.commit_timeout_s)
         self._consumer.fence_commits()
         self.raise_failure()
 
@@ -380,7 +380,7 @@ class TransactionSession:
         """Abort what is open because of ``failure``, which was raised while work was being added."""
         self.raise_failure()
         if not self.handle_in_doubt and self._steps.is_idle:  # ended in a rebalance callback, and reported there
-            self._steps.settled()
+            self._steps.clear_work()
             return self._steps.record_ending(Ending(Outcome.ABORTED, str(failure)))
         if isinstance(failure, (errors.AbortableError, errors.RebuildProducerError)):
             return self.recover(failure)
@@ -396,7 +396,7 @@ class TransactionSession:
         if self.is_unresolved:
             self._leave_unknown(reason)
         elif self.is_open:
-            self._steps.settled()
+            self._steps.clear_work()
             try:
                 self._abort_on_the_way_out()
             finally:

@@ -95,7 +95,7 @@ class Transaction:
             session.leave_block()
         session.conclude()
         session.refuse_transaction_by_hand()
-        session.settle_other_commits()
+        session.await_plain_commits()
         self._held = None if self.way_out is None or self.way_out() is None else self.way_out
         session.block.open(self._is_left, self._on_outcome)
         self._on_outcome(None, "not ended yet")

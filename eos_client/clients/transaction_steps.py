@@ -373,8 +373,8 @@ class TransactionSteps:
             inside_revoke=attempt.was_sent_inside_revoke,
             poll_to_commit_s=self._clock() - self._consumer.work_since if positions else None,
         )
-        self._consumer.settle(positions)
-        self.settled()
+        self._consumer.record_committed(positions)
+        self.clear_work()
         self.record_ending(Ending(Outcome.COMMITTED, ruling.reason, ruling.rule))
         self.lifecycle.on(Event.RECORDED)
         self._counters.committed += 1
@@ -417,9 +417,9 @@ class TransactionSteps:
             self._consumer.fetching.rewind_soon()
         else:
             self._consumer.fetching.rewind()
-        self.settled()
+        self.clear_work()
 
-    def settled(self) -> None:
+    def clear_work(self) -> None:
         """Note that no work is open any more."""
         self._consumer.gate.observe(WorkSettled())
         self.records_out = 0

@@ -185,7 +185,7 @@ class ScriptedSession(TransactionSession):
         if outcome is not Outcome.SKIPPED:
             consumer.taken.clear()
             self._steps.lifecycle.on(Event.GIVEN_UP)
-            self._steps.settled()
+            self._steps.clear_work()
         return Ending(outcome, "as scripted")
 
     def abort(self, reason):

@@ -207,7 +207,7 @@ class ConfluentConsumer:
 
     # -- committed and aborted work ----------------------------------------------------------------------------------
 
-    def settle(self, positions: InputPositions) -> None:
+    def record_committed(self, positions: InputPositions) -> None:
         """Record that a transaction has committed ``positions``; more may have been handed over since.
 
         Stored offsets up to them must not be sent after that.
@@ -221,7 +221,7 @@ class ConfluentConsumer:
         self._may_commit_by_hand = True
         return self.library.raw.consumer_group_metadata()
 
-    def settle_commits_by_hand(self, timeout_s: float) -> None:
+    def record_manual_commits(self, timeout_s: float) -> None:
         """Note what the application's own transactions have committed: an abort must not rewind to before that.
 
         Raises ClusterUnavailableError when the group does not say so within ``timeout_s`` seconds, as while such a
