@@ -178,7 +178,7 @@ class EosProducer:
         What delivery callbacks raise meanwhile is raised at the end; repeating the call before the first transaction
         does nothing.
         """
-        if self._session is not None and self.adapter.calls.finished is None:
+        if self._session is not None and self.adapter.calls.blocking_error is None:
             self._refuse_beside_block("init_transactions()")
         self.adapter.init_transactions(timeout)
 

@@ -160,7 +160,7 @@ def test_a_handle_left_before_its_init_was_answered_may_explain_a_fence(started)
 
 def test_a_finished_handle_takes_no_calls_and_says_why(started):
     why = RebuildProducerError("broken")
-    started.calls.finish(why)
+    started.calls.block_calls(why)
     with pytest.raises(RebuildProducerError) as raised:
         started.calls.require_usable()
     assert raised.value is why
@@ -182,7 +182,7 @@ def test_a_call_is_marked_as_broken_off_until_its_end_is_booked(started):
     assert started.calls.may_have_ended
     assert not started.calls.has_open_transaction
     started.calls.ended(TransactionalRequest.COMMIT)
-    assert started.calls.finished is None
+    assert started.calls.blocking_error is None
     assert started.calls.began_at is None
 
 

@@ -1,7 +1,7 @@
 """Runs a producer's calls with time limits, refuses calls to an unusable handle, and translates its errors.
 
-An asynchronous exception may strike anywhere. So ``finished`` is set *before* a call that must not be repeated, and is
-cleared only once the outcome of the call is recorded.
+An asynchronous exception may strike anywhere. So ``blocking_error`` is set *before* a call that must not be repeated,
+and is cleared only once the outcome of the call is recorded.
 """
 
 from __future__ import annotations
@@ -42,10 +42,7 @@ class NotInitialisedError(failures.FromKafka, errors.RebuildProducerError):
 
 
 class BoundedCalls:
-    """``finished``: the error for which the handle refuses calls, or None. ``began_at``: when the transaction began.
-
-    ``words``: how the refusal of an output is described.
-    """
+    """``blocking_error``: why the handle refuses calls, else None; ``began_at``: when the transaction began."""
 
     def __init__(
         self,
@@ -59,7 +56,7 @@ class BoundedCalls:
         self.clock = clock
         self.takes_id_back = takes_id_back
         self._words = words
-        self.finished: errors.EosError | None = None
+        self.blocking_error: errors.EosError | None = None
         self.began_at: float | None = None
         self._broken_off: errors.EosError | None = None
         self._transaction_failure: errors.AbortableError | None = None
@@ -80,15 +77,15 @@ class BoundedCalls:
 
         Also why none can be begun, where the handle must be rebuilt first.
         """
-        finished = self.finished
-        if isinstance(finished, errors.RebuildProducerError) and not isinstance(finished, errors.UnknownOutcomeError):
-            return finished
+        error = self.blocking_error
+        if isinstance(error, errors.RebuildProducerError) and not isinstance(error, errors.UnknownOutcomeError):
+            return error
         return self._transaction_failure
 
     @property
     def has_open_transaction(self) -> bool:
         """Whether a transaction was begun that a commit or an abort could still end."""
-        return self.began_at is not None and self.finished is None
+        return self.began_at is not None and self.blocking_error is None
 
     @property
     def may_have_ended(self) -> bool:
@@ -96,17 +93,17 @@ class BoundedCalls:
 
         True after an asynchronous exception while the end was under way, or between the end and the return.
         """
-        is_broken_off = self.finished is not None and self.finished is self._broken_off
+        is_broken_off = self.blocking_error is not None and self.blocking_error is self._broken_off
         return is_broken_off or self.began_at is None
 
     def begun(self) -> None:
         """Note that a transaction has begun."""
         self.began_at = self.clock()
-        self.finished = None
+        self.blocking_error = None
 
     def booked(self) -> None:
         """Record that the outcome of the last call is known."""
-        self.finished = None
+        self.blocking_error = None
 
     def ended(self, request: TransactionalRequest) -> None:
         """Note that ``request`` has ended the transaction."""
@@ -114,7 +111,7 @@ class BoundedCalls:
             self._failed_before = None
             self.library.inits_left.committed()
         self.forget_transaction()
-        self.finished = None
+        self.blocking_error = None
 
     def forget_transaction(self) -> None:
         """Note that no transaction is open."""
@@ -126,23 +123,23 @@ class BoundedCalls:
 
     # -- which calls are possible ------------------------------------------------------------------------------------
 
-    def finish(self, error: errors.EosError) -> None:
+    def block_calls(self, error: errors.EosError) -> None:
         """Refuse all calls from now on, because of ``error``."""
-        self.finished = error
+        self.blocking_error = error
         self.library.init.give_up()
 
     def unregister(self) -> None:
         """Refuse transactional calls until an init has succeeded, which the present handle may continue."""
-        self.finished = NotInitialisedError(self.library.transactional_id)
+        self.blocking_error = NotInitialisedError(self.library.transactional_id)
 
     def require_usable(self) -> None:
         """Raise the error for which the handle refuses calls, if there is one."""
-        if self.finished is not None:
-            raise self.finished
+        if self.blocking_error is not None:
+            raise self.blocking_error
 
     def require_serving(self) -> None:
         """Raise the error for which the handle refuses even calls without a transaction."""
-        if self.library.raw is None or not isinstance(self.finished, NotInitialisedError):
+        if self.library.raw is None or not isinstance(self.blocking_error, NotInitialisedError):
             self.require_usable()
 
     def mark_broken_off(self, request: TransactionalRequest) -> None:
@@ -154,14 +151,14 @@ class BoundedCalls:
             f"asynchronous exception. {failures.WAYS_OUT[action]}."
         )
         kind, code = failures.ERROR_CLASSES[action], KafkaError._INTR  # noqa: SLF001  # a public local code
-        self.finished = self._broken_off = failures.of_kafka(kind, code, message)
+        self.blocking_error = self._broken_off = failures.of_kafka(kind, code, message)
 
     # -- making them -------------------------------------------------------------------------------------------------
 
     def run(
         self, request: TransactionalRequest, call: Callable[[], Any], timeout_s: float, where: Callable[[], str] = str
     ) -> None:
-        """Run ``call`` in the handle's thread. The caller clears ``finished`` once its success is recorded.
+        """Run ``call`` in the handle's thread. The caller clears ``blocking_error`` once its success is recorded.
 
         What ``where`` returns is appended to the description of the failure in the error message.
         """
@@ -236,8 +233,8 @@ class BoundedCalls:
                 named = self.failed(request, error, where)
             elif named := failures.idempotent_error(request, failures.kafka_error(error), where):
                 self.remember(named)
-        if self.finished is self._broken_off:
-            self.finished = None
+        if self.blocking_error is self._broken_off:
+            self.blocking_error = None
         try:
             if named is None:  # where nothing can be said that confluent_kafka's own exception does not say
                 raise error
@@ -259,7 +256,7 @@ class BoundedCalls:
         named = failures.producer_error(failure, error, transactional_id, clause, self._words)
         if request is TransactionalRequest.INIT and failure.fatal:
             self.library.init.answered()
-            self.finished = named
+            self.blocking_error = named
         return self.remember(named)
 
     def _await_undelivered(self) -> None:
@@ -308,7 +305,7 @@ class BoundedCalls:
     def remember(self, error: errors.EosError) -> errors.EosError:
         """Return ``error``, and record its effect on later calls."""
         if isinstance(error, (errors.RebuildProducerError, errors.ProducerFencedError, errors.FatalClientError)):
-            self.finish(error)
+            self.block_calls(error)
         elif isinstance(error, errors.AbortableError) and self.began_at is not None:
             self._transaction_failure = self._transaction_failure or error
         elif isinstance(error, errors.ClusterUnfitError):

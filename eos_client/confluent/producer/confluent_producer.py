@@ -203,8 +203,8 @@ class ConfluentProducer:
     @owned(claims=True)
     def produce(self, topic: str, *args: Any, **kwargs: Any) -> None:
         """Queue a record. Raises OutputRefusedError, AbortableError, BufferError when the local queue is full."""
-        if self.calls.finished is not None:
-            raise self.calls.finished
+        if self.calls.blocking_error is not None:
+            raise self.calls.blocking_error
         library = self.library
         if kwargs or len(args) > _BEFORE_CALLBACK:
             args, kwargs = guard_call(library.guard, args, kwargs)
@@ -337,10 +337,10 @@ class ConfluentProducer:
         library = self.library
         library.guard.begin_close()
         try:
-            if library.raw is not None and not library.transactional_id and self.calls.finished is None:
+            if library.raw is not None and not library.transactional_id and self.calls.blocking_error is None:
                 self._flush(-1)
         finally:
-            self.calls.finish(closed_error(library.transactional_id))
+            self.calls.block_calls(closed_error(library.transactional_id))
             library.leave_behind()
         if report := library.guard.take_report():
             self._hook(ClientReported(client="producer", error=report))

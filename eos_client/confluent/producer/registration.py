@@ -36,11 +36,11 @@ def _sent_twice(transactional_id: str, *, log_understood: bool) -> errors.Rebuil
     )
 
 
-def _cause_of(finished: errors.EosError | None) -> str:
+def _cause_of(error: errors.EosError | None) -> str:
     """Return in one word why a handle became unusable, as metrics count it."""
-    if isinstance(finished, KafkaException):
-        return kafka_error(finished).name()
-    return "asked_for" if finished is None else "connection_lost"
+    if isinstance(error, KafkaException):
+        return kafka_error(error).name()
+    return "asked_for" if error is None else "connection_lost"
 
 
 class Registration:
@@ -67,39 +67,40 @@ class Registration:
         began_at = self._clock()
         if not self._library.transactional_id:
             self._become_transactional(limit_s)
-        elif self._calls.finished is not None and not self._library.init.is_resumable:
+        elif self._calls.blocking_error is not None and not self._library.init.is_resumable:
             self._replace_handle()
         self._initialise(max(0.0, limit_s - (self._clock() - began_at)))
 
     def _refuse_when_over(self) -> None:
-        if isinstance(self._calls.finished, (errors.ClientClosedError, errors.ProducerFencedError)):
-            raise self._calls.finished
+        if isinstance(self._calls.blocking_error, (errors.ClientClosedError, errors.ProducerFencedError)):
+            raise self._calls.blocking_error
 
     def _become_transactional(self, limit_s: float) -> None:
-        if isinstance(self._calls.finished, errors.FatalClientError):  # what was produced is not known to be delivered
-            raise self._calls.finished
-        if self._calls.finished is None and (left := self._calls.flush(limit_s)):
+        # After a fatal error it is unknown whether the records produced so far were delivered.
+        if isinstance(self._calls.blocking_error, errors.FatalClientError):
+            raise self._calls.blocking_error
+        if self._calls.blocking_error is None and (left := self._calls.flush(limit_s)):
             message = (
                 f"{left} records produced before init_transactions() were not acknowledged within {limit_s:g} s: the "
                 "producer has no transactional.id yet. Call init_transactions() again, or purge() the records first."
             )
             raise of_kafka(errors.RetriableError, KafkaError._TIMED_OUT, message, retriable=True)  # noqa: SLF001
         settings = self._library.settings_with_id()
-        self._calls.finish(NotInitialisedError(settings["transactional.id"]))
+        self._calls.block_calls(NotInitialisedError(settings["transactional.id"]))
         self._library.take_settings(settings)
         self._ownership.end_sharing()
         self._replace_handle()
 
     def _replace_handle(self) -> None:
         """Replace the handle, which takes no calls until its init has succeeded; an interrupted step is done again."""
-        self._calls.finish(NotInitialisedError(self._library.transactional_id))
+        self._calls.block_calls(NotInitialisedError(self._library.transactional_id))
         self._calls.forget_transaction()  # first: this is not run again once the next handle is in use
         self._library.leave_behind()
         self._library.start()
 
     def _initialise(self, limit_s: float) -> None:
         library = self._library
-        if library.init.is_resumable and self._calls.finished is None:
+        if library.init.is_resumable and self._calls.blocking_error is None:
             self._calls.unregister()
         if library.thread.is_real:  # in a simulated cluster, instances stand for processes
             self._ask_others_to_give_way()
@@ -168,7 +169,7 @@ class Registration:
         the producer.
         """
         if self._library.init.is_unanswered and not self._library.guard.is_running():
-            self._calls.finish(NotInitialisedError(self._library.transactional_id))
+            self._calls.block_calls(NotInitialisedError(self._library.transactional_id))
             self._library.leave_behind()
 
     def rebuild(self, limit_s: float) -> None:
@@ -178,7 +179,7 @@ class Registration:
         was interrupted is continued.
         """
         self._refuse_when_over()
-        began_at, finished = self._clock(), self._calls.finished
+        began_at, error = self._clock(), self._calls.blocking_error
         age_s, old = self._calls.transaction_age_s, self._library.identity
         if not self._library.init.is_resumable:
             self._replace_handle()
@@ -187,8 +188,8 @@ class Registration:
         self._hook(
             ProducerRebuilt(
                 transactional_id=self._library.transactional_id,
-                cause=_cause_of(finished),
-                reason=str(finished or "asked for"),
+                cause=_cause_of(error),
+                reason=str(error or "asked for"),
                 duration_s=self._clock() - began_at,
                 transaction_age_s=age_s,
                 old_producer=old,
@@ -204,13 +205,13 @@ class Registration:
         """
         self._calls.listen()
         log = self._library.log
-        return log.losses > 0 or not log.understood or self._calls.finished is not None
+        return log.losses > 0 or not log.understood or self._calls.blocking_error is not None
 
     def renew(self, limit_s: float) -> None:
         """Fence requests that are still in flight. What was confirmed stays confirmed, even if this fails."""
-        if self._calls.takes_id_back and self._calls.finished is None:
+        if self._calls.takes_id_back and self._calls.blocking_error is None:
             library = self._library
-            self._calls.finish(_sent_twice(library.transactional_id, log_understood=library.log.understood))
+            self._calls.block_calls(_sent_twice(library.transactional_id, log_understood=library.log.understood))
             with suppress(errors.EosError):
                 self.rebuild(limit_s)
 
