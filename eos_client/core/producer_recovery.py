@@ -56,7 +56,7 @@ class ProducerFailure:
 
     ``group_fenced``: the producer's transactions carry input offsets under a consumer group's generation (KIP-447).
     ``again``: the same call failed with the same error before, and nothing was committed in between.
-    ``init_left_behind``: an init_transactions of ours was abandoned without an answer, so it may take effect late.
+    ``init_abandoned``: an init_transactions of ours was abandoned without an answer, so it may take effect late.
     ``may_have_been_sent_twice``: a connection was lost, so the refusal may answer a second copy of the request.
     """
 
@@ -71,7 +71,7 @@ class ProducerFailure:
     transaction_open: bool = False
     group_fenced: bool = True
     again: bool = False
-    init_left_behind: bool = False
+    init_abandoned: bool = False
     may_have_been_sent_twice: bool = False
 
     @property
@@ -93,7 +93,7 @@ class ProducerFailure:
 
         librdkafka folds "timed out" and "a newer instance has the id" into one code.
         """
-        return self.is_fenced and not (self.generated_id or self.timed_out or self.init_left_behind)
+        return self.is_fenced and not (self.generated_id or self.timed_out or self.init_abandoned)
 
     @property
     def timed_out(self) -> bool:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eos_client.confluent.producer.handle_init import _LATE_INIT_S, HandleInit, InitsLeftBehind
+from eos_client.confluent.producer.handle_init import _LATE_INIT_S, AbandonedInits, HandleInit
 
 
 class Clock:
@@ -22,37 +22,37 @@ def clock():
 
 @pytest.fixture
 def left_behind(clock):
-    made = InitsLeftBehind(clock)
-    made.another()
-    made.followed()
+    made = AbandonedInits(clock)
+    made.add()
+    made.on_init_succeeded()
     return made
 
 
 def test_without_an_init_left_behind_a_fence_is_another_instances(clock):
-    assert not InitsLeftBehind(clock).explain_a_fence
+    assert not AbandonedInits(clock).may_explain_fence
 
 
 def test_each_init_left_behind_explains_one_fence(left_behind):
-    left_behind.another()
+    left_behind.add()
     for _ in range(2):
-        assert left_behind.explain_a_fence
+        assert left_behind.may_explain_fence
         left_behind.fenced()
-    assert not left_behind.explain_a_fence
+    assert not left_behind.may_explain_fence
     left_behind.fenced()
-    assert not left_behind.explain_a_fence
+    assert not left_behind.may_explain_fence
 
 
 def test_a_commit_soon_after_the_next_init_does_not_rule_out_a_late_init(left_behind, clock):
     clock.sleep(_LATE_INIT_S / 2)
     left_behind.committed()
-    assert left_behind.explain_a_fence
+    assert left_behind.may_explain_fence
 
 
 def test_after_a_later_commit_every_fence_is_another_instances(left_behind, clock):
     clock.sleep(_LATE_INIT_S)
-    assert left_behind.explain_a_fence, "without a commit, time proves nothing"
+    assert left_behind.may_explain_fence, "without a commit, time proves nothing"
     left_behind.committed()
-    assert not left_behind.explain_a_fence
+    assert not left_behind.may_explain_fence
 
 
 class Raw:

@@ -152,7 +152,7 @@ def test_what_a_handle_that_was_left_behind_reports_is_heard_by_nobody(started):
 def test_a_handle_left_before_its_init_was_answered_may_explain_a_fence(started):
     started.library.init.asks()
     started.library.leave_behind()
-    assert started.library.inits_left.explain_a_fence
+    assert started.library.abandoned_inits.may_explain_fence
 
 
 # -- its calls ---------------------------------------------------------------------------------------------------------

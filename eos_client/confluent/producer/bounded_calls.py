@@ -109,7 +109,7 @@ class BoundedCalls:
         """Note that ``request`` has ended the transaction."""
         if request is TransactionalRequest.COMMIT:
             self._failed_before = None
-            self.library.inits_left.committed()
+            self.library.abandoned_inits.committed()
         self.forget_transaction()
         self.blocking_error = None
 
@@ -250,7 +250,7 @@ class BoundedCalls:
             self._await_undelivered()
         self._failed_before = (request, failure.code)
         if failure.is_fenced:
-            self.library.inits_left.fenced()
+            self.library.abandoned_inits.fenced()
         transactional_id = self.library.transactional_id
         clause = self._why_failed(failure) + where
         named = failures.producer_error(failure, error, transactional_id, clause, self._words)
@@ -283,7 +283,7 @@ class BoundedCalls:
             generated_id=library.id_is_generated,
             transaction_open=self.began_at is not None,
             group_fenced=self._group_fenced,
-            init_left_behind=self.takes_id_back and library.inits_left.explain_a_fence,
+            init_abandoned=self.takes_id_back and library.abandoned_inits.may_explain_fence,
             again=error is not None and (request, error.name()) == self._failed_before,
             may_have_been_sent_twice=request is TransactionalRequest.COMMIT and self._may_be_a_second_copys(error),
         )

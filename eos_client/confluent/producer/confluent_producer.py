@@ -116,7 +116,7 @@ class ConfluentProducer:
         except KafkaException as exception:
             calls.raise_failure(TransactionalRequest.BEGIN, exception)
         if library.init.is_fresh and library.log.losses:  # its request may have been sent twice, and be served late
-            library.inits_left.another()
+            library.abandoned_inits.add()
         library.init.transaction_begins()
         library.log.forget_implied()
         self._losses_before_offsets = None

@@ -54,7 +54,7 @@ class HandleInit:
         self.is_fresh = False
 
 
-class InitsLeftBehind:
+class AbandonedInits:
     """Whether a fence may be of our own making: an init that was abandoned without an answer explains one fence.
 
     A further fence is another instance's, and so is every fence after a commit that came `_LATE_INIT_S` after the init
@@ -65,26 +65,26 @@ class InitsLeftBehind:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._count = 0
-        self._followed_at = 0.0
+        self._succeeded_at = 0.0
 
     @property
-    def explain_a_fence(self) -> bool:
+    def may_explain_fence(self) -> bool:
         """Whether one of them may have taken the newer epoch."""
         return self._count > 0
 
-    def another(self) -> None:
+    def add(self) -> None:
         """Record that a handle was abandoned before its init was answered, or has lost a connection meanwhile."""
         self._count += 1
 
-    def followed(self) -> None:
+    def on_init_succeeded(self) -> None:
         """Note that another handle's init has succeeded."""
-        self._followed_at = self._clock()
+        self._succeeded_at = self._clock()
 
     def fenced(self) -> None:
-        """Note a fence: one of them is accounted for."""
+        """Record a fence: one of them is accounted for."""
         self._count = max(0, self._count - 1)
 
     def committed(self) -> None:
         """Note that the present handle has committed, so was not fenced until now."""
-        if self._count and self._clock() - self._followed_at >= _LATE_INIT_S:
+        if self._count and self._clock() - self._succeeded_at >= _LATE_INIT_S:
             self._count = 0

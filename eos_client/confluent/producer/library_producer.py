@@ -17,7 +17,7 @@ from eos_client.confluent.callback_guard import CallbackGuard, DeferredErrors
 from eos_client.confluent.client_log import ClientLog
 from eos_client.confluent.handle_thread import HandleThread
 from eos_client.confluent.last_errors import LastErrors
-from eos_client.confluent.producer.handle_init import HandleInit, InitsLeftBehind
+from eos_client.confluent.producer.handle_init import AbandonedInits, HandleInit
 from eos_client.confluent.statistics import with_statistics_heard
 from eos_client.ports import Clock
 
@@ -75,7 +75,7 @@ class LibraryProducer:
         self.guard = CallbackGuard()
         self.callback_errors = DeferredErrors(lambda: self.guard.raise_kept())  # noqa: PLW0108  # not always this one
         self.init = HandleInit()
-        self.inits_left = InitsLeftBehind(clock)
+        self.abandoned_inits = AbandonedInits(clock)
 
     def start(self) -> None:
         """Build another handle; the one before was abandoned."""
@@ -144,7 +144,7 @@ class LibraryProducer:
         if raw is None:
             return
         if self.init.is_unanswered:
-            self.inits_left.another()
+            self.abandoned_inits.add()
             self.init.answered()
         self.guard.retire()
         # From here on, even if an exception strikes, the handle is not used any more and is destroyed.

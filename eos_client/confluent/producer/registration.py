@@ -113,7 +113,7 @@ class Registration:
             simulated = not isinstance(library.raw, Producer)
             raise why_init_failed(library.settings, library.last_errors, limit_s, error, simulated=simulated) from error
         _UNANSWERED.discard(weakref.ref(self))
-        library.inits_left.followed()
+        library.abandoned_inits.on_init_succeeded()
         library.init.answered()
         self._calls.booked()
 
