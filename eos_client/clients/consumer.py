@@ -245,8 +245,8 @@ class EosConsumer:
             if callback is not None and not callable(callback):
                 raise TypeError(f"{name} expects a callable, not {callback!r}")
         ours = RevocationListener(self._gate, self.open_work, hook=self._hook, counters=self.counters)
-        noting = self._membership.noting_what_it_raises
-        theirs = ApplicationCallbacks(self, *map(noting, (on_assign, on_revoke, on_lost)))
+        tracked = self._membership.tracking_errors_of
+        theirs = ApplicationCallbacks(self, *map(tracked, (on_assign, on_revoke, on_lost)))
         self.open_work.subscribed()
         self._events = InputEvents(self._hook, self._library.settings["group.id"], list(topics))
         asked_for = list(topics) if self._membership.is_member_epoch else ()

@@ -141,7 +141,7 @@ class CallbackGuard:
         given = dict(settings)
         if callable(given.get(_TOKEN)):
             self._needs_token = True
-            given[_TOKEN] = self._noting_no_token(given[_TOKEN])
+            given[_TOKEN] = self._tracking_missing_token(given[_TOKEN])
         for name in (*_ABOUT_REQUESTS, *_ABOUT_THE_CLIENT):
             if callable(given.get(name)):
                 given[name] = self.guarded(given[name], name if name in _ABOUT_THE_CLIENT else "")
@@ -149,7 +149,7 @@ class CallbackGuard:
             given[_LOGGER] = SimpleNamespace(log=self.guarded(given[_LOGGER].log, _LOGGER))
         return given
 
-    def _noting_no_token(self, oauth_cb: Callable[..., Any]) -> Callable[..., Any]:
+    def _tracking_missing_token(self, oauth_cb: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
             try:
                 return oauth_cb(*arguments)

@@ -36,7 +36,7 @@ class ThreadOwnership:
         self._shared = shared
         self._owner: threading.Thread | None = None
         self._in_call = threading.RLock()
-        self.is_a_parents = False
+        self.is_forked_copy = False
         _LIVING.add(self)
 
     @property
@@ -47,7 +47,7 @@ class ThreadOwnership:
     @property
     def may_end(self) -> bool:
         """Whether the calling thread can end the client: no other one may be inside it, and no parent has it."""
-        return self._other_owner is None and not self.is_a_parents
+        return self._other_owner is None and not self.is_forked_copy
 
     @property
     def _other_owner(self) -> threading.Thread | None:
@@ -70,7 +70,7 @@ class ThreadOwnership:
 
         Raises WrongThreadError, and ClientClosedError in a process that was forked later.
         """
-        if self.is_a_parents:
+        if self.is_forked_copy:
             raise ClientClosedError(
                 f"{self._client}.{method}() was called in process {os.getpid()}, which was forked after this "
                 f"{self._client} was built: its connections and the client library's threads are the parent's. Build "
@@ -91,9 +91,9 @@ class ThreadOwnership:
         """Let another thread take over; only for the owner itself."""
         self._owner = None
 
-    def leave_to_parent(self) -> None:
+    def mark_forked(self) -> None:
         """In a forked child: refuse every call. A lock may be held by a thread that does not run here."""
-        self.is_a_parents = True
+        self.is_forked_copy = True
         self._shared = False
         self._owner = None
         self._in_call = threading.RLock()
@@ -123,7 +123,7 @@ _LIVING: weakref.WeakSet[ThreadOwnership] = weakref.WeakSet()
 
 def _leave_to_parent() -> None:
     for ownership in list(_LIVING):
-        ownership.leave_to_parent()
+        ownership.mark_forked()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork

@@ -28,7 +28,7 @@ class LoopVitals:
 
     ``polled_at_s``: when the loop last began to poll, or ``run()`` began; None before that. ``poll_limit_s``: how long
     ago that may be. ``stop_reason``: why the loop stops or has stopped; ``has_ended``: it has left the group.
-    ``is_a_parents``: the asking process was forked later than the loop was built, and does not run it.
+    ``is_forked_copy``: the asking process was forked later than the loop was built, and does not run it.
     ``is_assigned``: the group has given this member its assignment, which may be empty, and has not taken all of it
     back. ``generation``: the newest one for which no rebalance callback can be waiting; ``needs_sync``: there is a
     newer one, for which that is not known yet.
@@ -40,7 +40,7 @@ class LoopVitals:
     poll_limit_s: float
     stop_reason: str | None = None
     has_ended: bool = False
-    is_a_parents: bool = False
+    is_forked_copy: bool = False
     is_assigned: bool = False
     generation: GroupGeneration = UNJOINED
     needs_sync: bool = False
@@ -58,7 +58,7 @@ def health_of(vitals: LoopVitals) -> LoopHealth:
 def _why_not_live(vitals: LoopVitals) -> Iterator[str]:
     if vitals.has_ended:
         yield f"The loop has ended: {vitals.stop_reason or 'closed'}."
-    elif vitals.is_a_parents:
+    elif vitals.is_forked_copy:
         yield "The loop does not run in this process, which was forked after it was built: ask the parent."
     elif vitals.polled_at_s is not None and (age_s := vitals.now_s - vitals.polled_at_s) > vitals.poll_limit_s:
         yield (
@@ -69,7 +69,7 @@ def _why_not_live(vitals: LoopVitals) -> Iterator[str]:
 
 def _why_not_ready(vitals: LoopVitals) -> Iterator[str]:
     """Yield what keeps the loop from committing; the gate is asked as if all assigned partitions had open work."""
-    if vitals.has_ended or vitals.is_a_parents:
+    if vitals.has_ended or vitals.is_forked_copy:
         return
     if vitals.polled_at_s is None:
         yield "run() has not been called yet."

@@ -155,7 +155,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 poll_limit_s=self.config.liveness_limit_s or max(self._poll_limit_s, self.config.longest_wait_s),
                 stop_reason=self._shutdown.reason,
                 has_ended=self._closed,
-                is_a_parents=membership.is_a_parents,
+                is_forked_copy=membership.is_forked_copy,
                 is_assigned=membership.is_assigned,
                 generation=membership.synced_generation,
                 needs_sync=membership.needs_sync,

@@ -130,7 +130,7 @@ def _late_copies_are_ignored() -> Patch:
 
 
 def _every_refusal_is_definite() -> Patch:
-    return mock.patch.object(BoundedCalls, "_may_be_a_second_copys", _never)
+    return mock.patch.object(BoundedCalls, "_may_answer_second_copy", _never)
 
 
 def _events_pass_as_records() -> Patch:

@@ -318,7 +318,7 @@ def test_a_callback_that_broke_off_is_made_good_as_a_loss_and_a_new_assignment(j
     assert isinstance(library.guard.error, KeyboardInterrupt)
     del follower.on_assigned
     follower.told.clear()
-    membership.hear_of(frozenset({ONE}))
+    membership.replay_interrupted_callbacks(frozenset({ONE}))
     assert not membership.callback_broke_off
     assert membership.assigned == {ONE}
     assert [name for name, _ in follower.told][:2] == ["on_lost", "departed"]
@@ -336,10 +336,10 @@ def test_a_callback_that_breaks_off_again_as_it_is_made_good_is_made_good_by_the
     with pytest.raises(KeyboardInterrupt):
         library.guard.raise_kept()
     with pytest.raises(KeyboardInterrupt):
-        membership.hear_of(frozenset({ZERO}))
+        membership.replay_interrupted_callbacks(frozenset({ZERO}))
     del follower.on_assigned
     follower.told.clear()
-    membership.hear_of(frozenset({ZERO}))
+    membership.replay_interrupted_callbacks(frozenset({ZERO}))
     assert ("on_assigned", [0]) in follower.told
     assert not membership.callback_broke_off
 
@@ -357,7 +357,7 @@ def test_no_callback_is_under_way_after_one_that_was_struck_at_any_step_as_it_wa
         strike, follower = CallbackStrike(number), cast("Any", Follower())
         membership = Membership(library, ThreadOwnership("EosConsumer"), follower)
         with strike.armed(), suppress(StrikeError):
-            membership.hear_of(frozenset({ZERO}))
+            membership.replay_interrupted_callbacks(frozenset({ZERO}))
         if not strike.struck:
             break
         assert not membership.in_callback, strike.struck
@@ -370,7 +370,7 @@ def test_what_the_applications_callback_raises_breaks_nothing_off(joined, librar
     def theirs(_: Any) -> None:
         raise ValueError
 
-    follower.on_assigned = membership.noting_what_it_raises(theirs)
+    follower.on_assigned = membership.tracking_errors_of(theirs)
     library.raw.callbacks["on_assign"](library.raw, to_kafka(0))
     assert not membership.callback_broke_off
     assert isinstance(library.guard.error, ValueError)

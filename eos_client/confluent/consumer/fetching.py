@@ -112,7 +112,7 @@ class Fetching:
         # A partition left and came back within one call, so its older records cannot be told apart. librdkafka keeps
         # its position, which may be the end of the log, where no record would show the gap.
         has_come = len(kept) < len(batch)
-        back = (membership.left_in_call if has_come else membership.came_back_in_call) & membership.assigned
+        back = (membership.left_in_call if has_come else membership.rejoined_in_call) & membership.assigned
         if back:
             self._start_again(back)
         return kept
@@ -269,7 +269,7 @@ class Fetching:
         assigned = raw.assignment()
         ours = keys_of(assigned)
         if self._membership.is_subscribed:
-            self._membership.hear_of(ours)
+            self._membership.replay_interrupted_callbacks(ours)
         self._membership.sync_after_break()
         reached = {InputPartition(p.topic, p.partition): p.offset for p in raw.position(assigned)}
         for partition in ours & parts.handed.next_offsets.keys():
@@ -347,7 +347,7 @@ class Fetching:
                 break
             self.fetch_for_later(1, LEAVING_STEP_S)
         self._require_library()
-        self._membership.hear_of(frozenset())
+        self._membership.replay_interrupted_callbacks(frozenset())
         committed = self._library.for_sure(chosen.kept, _REJOIN_ASK_S) if chosen.kept else {}
         if report := library.replace():
             self._report(report)

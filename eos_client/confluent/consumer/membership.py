@@ -33,7 +33,7 @@ class Membership:
     ``needs_sync``: only an emptied queue can show that now. ``is_member_epoch``: KIP-848, whose members may rejoin
     before a callback has run. ``is_of_one_topic``: all records are of the only topic that was ever subscribed to.
 
-    Within a call into the library, ``left_in_call`` and ``came_back_in_call`` are the partitions that have left, and
+    Within a call into the library, ``left_in_call`` and ``rejoined_in_call`` are the partitions that have left, and
     those that were lost and given back to us as another member. ``callback_broke_off``: an exception has interrupted
     our own half of a rebalance callback.
 
@@ -54,8 +54,8 @@ class Membership:
         self.assigned: Partitions = frozenset()
         self.is_assigned = False
         self.left_in_call: Partitions = frozenset()
-        self.came_back_in_call: Partitions = frozenset()
-        self._half_heard: Partitions = frozenset()
+        self.rejoined_in_call: Partitions = frozenset()
+        self._partially_handled: Partitions = frozenset()
         self.needs_sync = False
         self.callback_broke_off = False
         self._raised_by_application: BaseException | None = None
@@ -76,9 +76,9 @@ class Membership:
         return self._listener is not None
 
     @property
-    def is_a_parents(self) -> bool:
+    def is_forked_copy(self) -> bool:
         """Whether this process was forked later than the consumer was built, and only has a copy of it."""
-        return self._ownership.is_a_parents
+        return self._ownership.is_forked_copy
 
     @property
     def in_callback(self) -> bool:
@@ -184,14 +184,14 @@ class Membership:
     def leave_if_dropped(self) -> None:
         """Leave the group of a consumer that was dropped without close(); not in the thread that collects garbage."""
         is_real_member = self._listener is not None and self._library.is_real
-        if is_real_member and not (self.is_closed or self.is_a_parents or sys.is_finalizing()):
+        if is_real_member and not (self.is_closed or self.is_forked_copy or sys.is_finalizing()):
             self._leave_unclosed()
 
     # -- around the calls into the library ---------------------------------------------------------------------------
 
     def begin_call(self) -> None:
         """Note that a call into the library begins: nothing has left within it."""
-        self.left_in_call = self.came_back_in_call = frozenset()
+        self.left_in_call = self.rejoined_in_call = frozenset()
 
     def end_call(self) -> None:
         """Note that the call into the library has returned: no rebalance callback is under way."""
@@ -211,19 +211,19 @@ class Membership:
         """Note that a call was interrupted, so that an epoch has to be synced anew."""
         self.needs_sync = self.is_member_epoch
 
-    def hear_of(self, ours: Partitions) -> None:
+    def replay_interrupted_callbacks(self, ours: Partitions) -> None:
         """Replay interrupted rebalance callbacks; partitions that left without a callback count as lost.
 
         Raises the exception of a further interruption; the next call tries again.
         """
         self.callback_broke_off = False
-        if gone := (self.assigned | self._half_heard) - ours:
+        if gone := (self.assigned | self._partially_handled) - ours:
             self._on_lost(None, to_kafka(gone))
-        if new := ours - (self.assigned - self._half_heard):
+        if new := ours - (self.assigned - self._partially_handled):
             self._on_assign(None, to_kafka(new))
         if self.callback_broke_off:
             self._library.guard.raise_kept()
-        self._half_heard = self.left_in_call = self.came_back_in_call = frozenset()
+        self._partially_handled = self.left_in_call = self.rejoined_in_call = frozenset()
 
     # -- rebalance callbacks -----------------------------------------------------------------------------------------
     #
@@ -248,9 +248,9 @@ class Membership:
         """Run our half of a rebalance callback; until it returns, its partitions count as partially handled."""
         outside, self._in_callback = self._in_callback, True
         try:
-            self._half_heard |= keys_of(partitions)
+            self._partially_handled |= keys_of(partitions)
             self._library.guard.running(act, partitions)
-            self._half_heard -= keys_of(partitions)
+            self._partially_handled -= keys_of(partitions)
         except BaseException as error:  # noqa: BLE001  # raised again as soon as the client library has returned
             self.callback_broke_off = True
             self._library.guard.keep(error)
@@ -263,7 +263,7 @@ class Membership:
         self.is_assigned = True
         self._note_generation()
         if self._note_member_id() and retained:
-            self._lose_unheard(retained)
+            self._treat_as_lost(retained)
         self._parts.starts.expect(keys)
         self._tell(lambda listener: listener.on_assigned(partitions))
 
@@ -273,7 +273,7 @@ class Membership:
         keys = keys_of(partitions)
         if self._note_member_id():
             if retained := self.assigned - keys:
-                self._lose_unheard(retained)
+                self._treat_as_lost(retained)
             self._lost_by_us(partitions)
             return
         self._tell(lambda listener: listener.on_revoked(partitions))
@@ -301,13 +301,13 @@ class Membership:
         self._member_id = now or before
         return bool(before and now) and now != before
 
-    def _lose_unheard(self, retained: Partitions) -> None:
+    def _treat_as_lost(self, retained: Partitions) -> None:
         """Read ``retained`` from the group's offsets, and commit nothing of what was read of them before."""
         self._tell(lambda listener: listener.on_membership_changed(to_kafka(retained)))
         self._departed(retained)
         self.assigned |= retained
         self.is_assigned = True
-        self.came_back_in_call |= retained
+        self.rejoined_in_call |= retained
 
     def _departed(self, keys: Partitions) -> None:
         self.assigned -= keys
@@ -336,16 +336,16 @@ class Membership:
             self._raised_by_application = None
             self._library.guard.keep(error)
 
-    def noting_what_it_raises(self, callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    def tracking_errors_of(self, callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
         """Wrap ``callback`` so that its own exceptions can be distinguished from those that interrupt our half."""
         if callback is None:
             return None
 
-        def noting(*arguments: Any) -> None:
+        def tracking(*arguments: Any) -> None:
             try:
                 callback(*arguments)
             except BaseException as error:
                 self._raised_by_application = error
                 raise
 
-        return noting
+        return tracking

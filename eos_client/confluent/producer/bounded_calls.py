@@ -285,11 +285,11 @@ class BoundedCalls:
             group_fenced=self._group_fenced,
             init_abandoned=self.takes_id_back and library.abandoned_inits.may_explain_fence,
             again=error is not None and (request, error.name()) == self._failed_before,
-            may_have_been_sent_twice=request is TransactionalRequest.COMMIT and self._may_be_a_second_copys(error),
+            may_have_been_sent_twice=request is TransactionalRequest.COMMIT and self._may_answer_second_copy(error),
         )
         return known if error is None else failures.with_error(known, error)
 
-    def _may_be_a_second_copys(self, error: KafkaError | None) -> bool:
+    def _may_answer_second_copy(self, error: KafkaError | None) -> bool:
         """Whether a connection was lost during the last call, so that the refusal may answer a re-sent copy."""
         if error is None or not error.txn_requires_abort():
             return False
