@@ -103,7 +103,7 @@ class CallbackGuard:
         """Ignore callbacks from now on, because another client has replaced this one."""
         self._is_retired = True
 
-    def heard(self, callback: Callable[..., Any]) -> Callable[..., None]:
+    def while_active(self, callback: Callable[..., Any]) -> Callable[..., None]:
         """Return ``callback`` for as long as its client is in use."""
 
         def call(*arguments: Any) -> None:
@@ -112,7 +112,7 @@ class CallbackGuard:
 
         return call
 
-    def guarded(self, callback: Callable[..., Any], about_the_client: str = "") -> Callable[..., None]:
+    def keeping_errors(self, callback: Callable[..., Any], about_the_client: str = "") -> Callable[..., None]:
         """Wrap ``callback`` to keep its exceptions; ``about_the_client`` names a callback about the client itself."""
 
         def call(*arguments: Any) -> None:
@@ -144,9 +144,9 @@ class CallbackGuard:
             given[_TOKEN] = self._tracking_missing_token(given[_TOKEN])
         for name in (*_ABOUT_REQUESTS, *_ABOUT_THE_CLIENT):
             if callable(given.get(name)):
-                given[name] = self.guarded(given[name], name if name in _ABOUT_THE_CLIENT else "")
+                given[name] = self.keeping_errors(given[name], name if name in _ABOUT_THE_CLIENT else "")
         if callable(getattr(given.get(_LOGGER), "log", None)):
-            given[_LOGGER] = SimpleNamespace(log=self.guarded(given[_LOGGER].log, _LOGGER))
+            given[_LOGGER] = SimpleNamespace(log=self.keeping_errors(given[_LOGGER].log, _LOGGER))
         return given
 
     def _tracking_missing_token(self, oauth_cb: Callable[..., Any]) -> Callable[..., Any]:

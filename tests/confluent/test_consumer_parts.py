@@ -63,7 +63,7 @@ class Guard:
     def __init__(self) -> None:
         self.error: BaseException | None = None
 
-    def heard(self, callback: Any) -> Any:
+    def while_active(self, callback: Any) -> Any:
         return callback
 
     def running(self, callback: Any, *arguments: Any) -> None:

@@ -142,7 +142,7 @@ def test_a_library_producer_has_a_handle_from_start_on_until_it_is_left(stage):
 
 def test_what_a_handle_that_was_left_behind_reports_is_heard_by_nobody(started):
     heard: list[Any] = []
-    report = started.library.guard.guarded(heard.append)
+    report = started.library.guard.keeping_errors(heard.append)
     report("first")
     started.library.leave_behind()
     report("late")

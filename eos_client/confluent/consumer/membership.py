@@ -119,10 +119,13 @@ class Membership:
         if self._library.is_real:
             group = self._library.settings.get("bootstrap.servers"), self._library.settings.get("group.id")
             MEMBERS.joins(self._ownership, group, self._leave_at_exit)
-        heard = self._library.guard.heard
+        while_active = self._library.guard.while_active
         try:
             self._library.raw.subscribe(
-                topics, on_assign=heard(self._on_assign), on_revoke=heard(self._on_revoke), on_lost=heard(self._on_lost)
+                topics,
+                on_assign=while_active(self._on_assign),
+                on_revoke=while_active(self._on_revoke),
+                on_lost=while_active(self._on_lost),
             )
         except KafkaException as exception:
             if (refused := subscription_refused(exception, topics)) is not None:

@@ -155,10 +155,10 @@ def guard_call(
     """
     for name in ("callback", "on_delivery"):
         if options.get(name) is not None:
-            options[name] = guard.guarded(options[name])
+            options[name] = guard.keeping_errors(options[name])
     if options.get("headers") is not None:
         options["headers"] = _headers(options["headers"])
-    guarded = [guard.guarded(each) if callable(each) else each for each in arguments]
+    guarded = [guard.keeping_errors(each) if callable(each) else each for each in arguments]
     guarded[_HEADERS:] = [each if each is None else _headers(each) for each in guarded[_HEADERS:]]
     return tuple(guarded), options
 
@@ -171,6 +171,8 @@ def guard_messages(guard: CallbackGuard, messages: Any) -> Any:
     if not isinstance(messages, list):
         return messages
     return [
-        {**m, "callback": guard.guarded(m["callback"])} if isinstance(m, dict) and m.get("callback") is not None else m
+        {**m, "callback": guard.keeping_errors(m["callback"])}
+        if isinstance(m, dict) and m.get("callback") is not None
+        else m
         for m in messages
     ]
