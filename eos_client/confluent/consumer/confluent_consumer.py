@@ -153,7 +153,7 @@ class ConfluentConsumer:
             self._keep_others(batch, run)
         elif self.membership.is_by_pattern(partition.topic):
             self._keep_others(batch, run)
-            parts.begin_anew(frozenset({partition}))
+            parts.restart_recreated(frozenset({partition}))
         else:
             return self._stop_at(batch, run.start, behind_the_end(partition, expected, run.first_offset))
         return batch.messages[: run.start]
@@ -306,7 +306,7 @@ class ConfluentConsumer:
             self.handed.forget_next(list(self.handed.next_offsets))
         parts.go_on_at(partitions)
         if by_hand:
-            parts.fix_starts()
+            parts.pin_starts()
 
     def unassign(self) -> None:
         """Drop the assignment; its records that wait to be handed over are dropped with it."""

@@ -135,7 +135,7 @@ class Fetching:
             batch = batch.of(run for run in batch.runs if run.partition.topic != topic)
             self._parts.records.drop_of_topic(topic)
             if self._membership.is_by_pattern(topic):
-                self._parts.begin_anew(partitions)
+                self._parts.restart_recreated(partitions)
             else:
                 self._parts.handed.work.forget(partitions)
                 if partitions:

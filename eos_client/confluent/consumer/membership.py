@@ -237,7 +237,7 @@ class Membership:
         if not self.is_leaving:  # the library still offers what it will take back before close() returns
             self._callback(self._assigned_to_us, partitions)
             # A callback of its own: if it is interrupted, the application's on_assign must not run again.
-            self._callback(lambda _: self._parts.fix_starts(), [])
+            self._callback(lambda _: self._parts.pin_starts(), [])
 
     def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
         if not self._revoked_before_close:

@@ -83,13 +83,13 @@ class PartitionParts:
         self.chosen = ChosenPositions()
         self.starts = StartOffsets(library, commit_starts, self.seeks, report, clock)
 
-    def fix_starts(self) -> None:
+    def pin_starts(self) -> None:
         """Let later owners start where this assignment does, also when nothing is committed before it ends.
 
         Called inside on_assign: what fails here is tried again, and reported, by the next fetch.
         """
         with contextlib.suppress(RuntimeError, KafkaException):
-            self.starts.fix()
+            self.starts.pin()
 
     def departed(self, partitions: Partitions) -> None:
         """Forget ``partitions``, but for the work in them, which the gate needs to abort its transaction."""
@@ -111,10 +111,10 @@ class PartitionParts:
         for partition, offset in chosen.items():
             self.handed.continues_at(partition, offset)
 
-    def begin_anew(self, partitions: Partitions) -> None:
+    def restart_recreated(self, partitions: Partitions) -> None:
         """Read the topic that has taken the name of another from its beginning."""
         read = frozenset(p for p in partitions if self.reads.has_read(p))
         self.handed.work.forget(partitions)
         self.handed.forget_next(partitions)
         self.rewinding.forget(partitions)
-        self.starts.begin_anew(partitions, read)
+        self.starts.restart_recreated(partitions, read)

@@ -28,18 +28,18 @@ _TELL_AFTER_S = 30.0
 class _Start:
     """What is known of one partition whose first record was not let through yet.
 
-    ``is_held``: nothing of it is fetched until its start is known. ``is_nowhere``: it has no offset to start at, and
-    may not choose one. ``is_unfixed``: with ``latest``, later owners would not find its start yet. ``is_anew``: it is
-    of another topic than before, so no committed offset counts. ``is_doubted``: records before the first to arrive may
-    be missing. ``end``: where it starts without a committed offset.
+    ``is_held``: nothing of it is fetched until its start is known. ``lacks_start``: it has no offset to start at, and
+    may not choose one. ``needs_commit``: with ``latest``, later owners would not find its start yet. ``is_recreated``:
+    it is of another topic than before, so no committed offset counts. ``may_miss_records``: records before the first to
+    arrive may be missing. ``end``: where it starts without a committed offset.
     ``offset``: where it starts, once ``is_known``; None: at the beginning of the log.
     """
 
     is_held: bool = False
-    is_nowhere: bool = False
-    is_unfixed: bool = False
-    is_anew: bool = False
-    is_doubted: bool = False
+    lacks_start: bool = False
+    needs_commit: bool = False
+    is_recreated: bool = False
+    may_miss_records: bool = False
     is_known: bool = False
     offset: int | None = None
     end: int | None = None
@@ -48,7 +48,7 @@ class _Start:
         """Record where the partition starts: the offset was read from the group, or committed by us."""
         self.is_known, self.offset = True, offset
         if offset is not None:
-            self.is_unfixed = self.is_anew = False
+            self.needs_commit = self.is_recreated = False
             self.end = None
 
     def forget(self) -> None:
@@ -58,7 +58,7 @@ class _Start:
     def is_missed_by(self, first_offset: int) -> bool:
         """Whether the partition may have to start elsewhere than at ``first_offset``."""
         if self.offset is None:
-            return self.is_doubted and first_offset > 0
+            return self.may_miss_records and first_offset > 0
         return self.offset != first_offset
 
     @property
@@ -87,19 +87,19 @@ class StartOffsets:
     @property
     def waiting(self) -> frozenset[InputPartition]:
         """Partitions whose first record was not let through yet: nobody else may pause or resume them."""
-        return frozenset(p for p, start in self._starts.items() if not start.is_nowhere)
+        return frozenset(p for p, start in self._starts.items() if not start.lacks_start)
 
     @property
     def held(self) -> frozenset[InputPartition]:
         """Partitions of which nothing may be fetched until their start is known."""
-        return frozenset(p for p, start in self._starts.items() if start.is_held or start.is_nowhere)
+        return frozenset(p for p, start in self._starts.items() if start.is_held or start.lacks_start)
 
     def expect(self, partitions: Iterable[InputPartition]) -> None:
         """``partitions`` are assigned, and will start at the group's offset."""
         started = frozenset(partitions)
         for partition in started:
             start = self._start_of(partition)
-            start.is_unfixed = self._library.reset_policy is ResetPolicy.LATEST
+            start.needs_commit = self._library.reset_policy is ResetPolicy.LATEST
             start.is_held = start.is_held or partition in self._places
         self._library.resume(started)  # a drain's pause outlives the revocation that came in the midst of it
 
@@ -111,20 +111,20 @@ class StartOffsets:
         """
         self._places.update(places)
 
-    def fix(self) -> None:
+    def pin(self) -> None:
         """With ``latest``, give the assigned partitions that have no committed offset one: the end as it is now.
 
         What cannot be read or committed now is tried again while records are fetched.
         """
-        if unfixed := {p for p, start in self._starts.items() if start.is_unfixed}:
-            self._resolve(unfixed)
+        if uncommitted := {p for p, start in self._starts.items() if start.needs_commit}:
+            self._resolve(uncommitted)
 
     def await_committed(self, partitions: frozenset[InputPartition]) -> None:
         """``partitions`` were read too early: fetch nothing of them until their start is known."""
         starts = [self._start_of(partition) for partition in partitions]
         self._pause(partitions)
         for start in starts:
-            start.is_held, start.is_nowhere = True, False
+            start.is_held, start.lacks_start = True, False
         self._resolve({p for p in partitions if not self._starts[p].is_known})
         self._position({})
 
@@ -138,9 +138,9 @@ class StartOffsets:
             self.await_committed(partitions)
             return
         for partition in partitions:
-            self._start_of(partition).is_doubted = True
+            self._start_of(partition).may_miss_records = True
 
-    def begin_anew(self, partitions: frozenset[InputPartition], read: frozenset[InputPartition]) -> None:
+    def restart_recreated(self, partitions: frozenset[InputPartition], read: frozenset[InputPartition]) -> None:
         """``partitions`` are of another topic now, and start at its beginning.
 
         Of those in ``read``, the old topic's records were handed over in this assignment, so no committed offset can
@@ -149,7 +149,7 @@ class StartOffsets:
         for partition in partitions:
             start = self._start_of(partition)
             start.forget()
-            start.is_anew = start.is_anew or partition in read
+            start.is_recreated = start.is_recreated or partition in read
             if partition in read or self._library.reset_policy is ResetPolicy.LATEST:
                 start.end = 0
         self.await_committed(partitions)
@@ -168,7 +168,7 @@ class StartOffsets:
         if not self._starts:
             return batch
         if self._clock() >= self._ask_at:
-            self.fix()
+            self.pin()
         arrived: dict[InputPartition, int] = {}
         waiting = self.waiting
         for run in batch.runs:
@@ -191,7 +191,7 @@ class StartOffsets:
 
     def _learn(self, arrived: Mapping[InputPartition, int]) -> None:
         """Read all unknown offsets in one request; if one of them is pending, read the needed ones one by one."""
-        unknown = {p: start for p, start in self._starts.items() if not start.is_known and not start.is_nowhere}
+        unknown = {p: start for p, start in self._starts.items() if not start.is_known and not start.lacks_start}
         is_time = self._clock() >= self._ask_at
         needed = [p for p, start in unknown.items() if (is_time if start.is_held else p in arrived)]
         if not needed:
@@ -219,8 +219,8 @@ class StartOffsets:
             )
 
     def _resolve(self, partitions: set[InputPartition]) -> bool:
-        """Find out where ``partitions`` start, and fix it with ``latest``; returns whether the group has answered."""
-        asked = {p for p in partitions if not self._starts[p].is_anew}
+        """Find out where ``partitions`` start, and pin it with ``latest``; returns whether the group has answered."""
+        asked = {p for p in partitions if not self._starts[p].is_recreated}
         answer = self._library.stable(asked) if asked else {}
         known: dict[InputPartition, int | None] = dict(answer or {})
         if self._library.reset_policy is ResetPolicy.LATEST:
@@ -248,7 +248,7 @@ class StartOffsets:
         for partition, start in decided.items():
             if start.is_held and start.offset is None and self._library.reset_policy is ResetPolicy.ERROR:
                 start.forget()
-                start.is_held, start.is_nowhere = False, True
+                start.is_held, start.lacks_start = False, True
                 continue
             if start.is_held or start.is_missed_by(arrived[partition]):
                 self._seeks.seek(partition, start.goal)
@@ -263,5 +263,5 @@ class StartOffsets:
 
     def require_starts(self) -> None:
         """Raise InputPositionError when a partition has no offset to start at, and may not choose one."""
-        for partition in sorted(p for p, start in self._starts.items() if start.is_nowhere):
+        for partition in sorted(p for p, start in self._starts.items() if start.lacks_start):
             raise no_offset(partition)
