@@ -89,7 +89,7 @@ class Library:
         self.settings = settings
         self.given_up = False
 
-    def ask_whether_given_up(self) -> bool:
+    def check_fatal(self) -> bool:
         return self.given_up
 
 

@@ -107,7 +107,7 @@ def test_plain_use_gets_the_event_as_confluent_kafka_hands_it_out_and_then_the_e
 def test_what_was_found_out_before_the_event_came_does_not_hide_why(stage, refused):
     consumer = refused()
     stage.cluster.clock.sleep(5.0)
-    stage.wait_for(consumer.member.library.ask_whether_given_up, lambda: stage.cluster.clock.sleep(0.1))
+    stage.wait_for(consumer.member.library.check_fatal, lambda: stage.cluster.clock.sleep(0.1))
     (event,) = consumer.consume(10, 0.2)
     assert "desk-1" in event.error().str()
     with pytest.raises(FatalClientError, match="desk-1"):

@@ -228,13 +228,13 @@ class ConfluentConsumer:
         transaction is open.
         """
         if self._may_commit_by_hand and (ours := frozenset(self.handed.work.ours)):
-            for partition, offset in self._for_sure(ours, timeout_s).items():
+            for partition, offset in self._stable_or_raise(ours, timeout_s).items():
                 self.handed.work.committed_up_to(partition, offset)
         self._may_commit_by_hand = False
 
     @owned()
-    def _for_sure(self, partitions: frozenset[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
-        return self.library.for_sure(partitions, timeout_s)
+    def _stable_or_raise(self, partitions: frozenset[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
+        return self.library.stable_or_raise(partitions, timeout_s)
 
     @owned()
     def committed_entries(

@@ -48,13 +48,13 @@ class Fetching:
     replaced_topics: frozenset[str] = field(default=frozenset(), init=False)
 
     def fetch(self, count: int, timeout: float) -> Batch:
-        """Ask the client library, and return what is still ours, not paused and not from before a rewind."""
+        """Fetch records, and return those that are still ours, not paused and not from before a rewind."""
         membership, parts, guard = self._membership, self._parts, self._library.guard
         membership.begin_call()
         parts.chosen.begin_call()
         # Only an empty queue syncs a generation, so there is no point in reading it during a backlog.
         before = membership.snapshot().generation if self._queue_was_emptied else None
-        messages = self._ask(count, timeout)
+        messages = self._fetch_raw(count, timeout)
         if membership.callback_broke_off:
             guard.raise_kept()  # with an open journal: the next call fetches all this again
         self._queue_was_emptied = len(messages) < count
@@ -82,10 +82,10 @@ class Fetching:
         self._withheld_all = bool(messages) and not batch and not goes_back
         return batch
 
-    def _ask(self, count: int, timeout: float) -> list[Any]:
+    def _fetch_raw(self, count: int, timeout: float) -> list[Any]:
         try:
             with consumer_errors("consume()"):
-                return self._library.ask(count, timeout)
+                return self._library.fetch(count, timeout)
         except FatalClientError:
             self._parts.handed.journal = None  # such a client hands over nothing any more
             raise
@@ -237,9 +237,9 @@ class Fetching:
         Raises FatalClientError once there are none left.
         """
         waiting = self._parts.records.take(len(self._parts.records), frozenset())
-        if self._library.may_tell_why():
+        if self._library.take_awaits_fatal_event():
             self._membership.begin_call()
-            waiting = [*waiting, *self._ask(_PREFETCH_STEP, 0)]
+            waiting = [*waiting, *self._fetch_raw(_PREFETCH_STEP, 0)]
         events = [message for message in waiting if message.error() is not None]
         self._library.note_fatal(events)
         self._parts.handed.journal = None
@@ -263,7 +263,7 @@ class Fetching:
         parts, raw = self._parts, self._library.raw
         parts.handed.undo()
         parts.records.drop_records()
-        self._library.ask_whether_given_up()  # its event may have been in the interrupted call
+        self._library.check_fatal()  # its event may have been in the interrupted call
         if (goals := parts.rewinding.take_plan()) is not None:
             self._book_rewind(goals)
         assigned = raw.assignment()
@@ -348,7 +348,7 @@ class Fetching:
             self.fetch_for_later(1, LEAVING_STEP_S)
         self._require_library()
         self._membership.replay_interrupted_callbacks(frozenset())
-        committed = self._library.for_sure(chosen.kept, _REJOIN_ASK_S) if chosen.kept else {}
+        committed = self._library.stable_or_raise(chosen.kept, _REJOIN_ASK_S) if chosen.kept else {}
         if report := library.replace():
             self._report(report)
         self._parts.starts.go_on_at({p: (committed.get(p), offset) for p, offset in chosen.kept.items()})
@@ -357,5 +357,5 @@ class Fetching:
 
     def _require_library(self) -> None:
         """Raise FatalClientError if the client failed for good: a replacement would fence the member that fenced it."""
-        self._library.ask_whether_given_up()
+        self._library.check_fatal()
         self.require_not_given_up()

@@ -81,7 +81,7 @@ class LibraryConsumer:
         self.paused_by_application: Partitions = frozenset()
         self._stable_ends: dict[InputPartition, int] | None = None
         self.fatal: KafkaError | None = None
-        self._awaits_why = False
+        self._awaits_fatal_event = False
         self._factory = factory
         self._clock = clock
         self.may_keep_a_record = False
@@ -126,21 +126,21 @@ class LibraryConsumer:
 
     # -- records ---------------------------------------------------------------------------------------------------
 
-    def ask(self, count: int, timeout: float) -> list[Any]:
+    def fetch(self, count: int, timeout: float) -> list[Any]:
         """Return up to ``count`` messages within ``timeout`` seconds; serves callbacks.
 
         A long wait is cut into slices, so that what a callback has raised need not wait for a record.
         """
         is_simulated = getattr(self._clock, "is_simulated", False)
         if is_simulated or not isinstance(timeout, (int, float)) or 0 <= timeout <= _SLICE_S:
-            return self._ask_once(count, timeout)
+            return self._fetch_once(count, timeout)
         deadline = math.inf if timeout < 0 else self._clock() + timeout
         batch: list[Any] = []
         while not batch and self.guard.error is None and (left := deadline - self._clock()) > 0:
-            batch = self._ask_once(count, min(_SLICE_S, left))
+            batch = self._fetch_once(count, min(_SLICE_S, left))
         return batch
 
-    def _ask_once(self, count: int, timeout: float) -> list[Any]:
+    def _fetch_once(self, count: int, timeout: float) -> list[Any]:
         if count != 1:
             return in_library(self, lambda: self._consume(count, timeout))
         message = in_library(self, lambda: self.raw.poll(timeout))
@@ -211,7 +211,7 @@ class LibraryConsumer:
                 raise
             return None
 
-    def for_sure(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
+    def stable_or_raise(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
         """Read the stable committed offsets; raises ClusterUnavailableError if they cannot be read."""
         asked = frozenset(partitions)
         try:
@@ -247,22 +247,22 @@ class LibraryConsumer:
         """Keep the fatal error among ``events``, if there is one: librdkafka reports it once."""
         errors = (event.error() for event in events)
         if (error := next((error for error in errors if is_fatal(error)), None)) is not None:
-            self.fatal, self._awaits_why = error, False
+            self.fatal, self._awaits_fatal_event = error, False
 
-    def ask_whether_given_up(self) -> bool:
-        """Find out whether librdkafka has given the consumer up; returns whether it has."""
+    def check_fatal(self) -> bool:
+        """Check whether the consumer has failed for good; returns whether it has."""
         if self.fatal is None:
             try:
                 self.raw.commit(offsets=[], asynchronous=False)  # looks at that before it looks at the offsets
             except KafkaException as exception:
                 error = kafka_error(exception)
                 if is_fatal(error):
-                    self.fatal, self._awaits_why = error, True
+                    self.fatal, self._awaits_fatal_event = error, True
         return self.fatal is not None
 
-    def may_tell_why(self) -> bool:
-        """Return, once, whether the event that says why the consumer was given up may still come."""
-        awaited, self._awaits_why = self._awaits_why, False
+    def take_awaits_fatal_event(self) -> bool:
+        """Return, once, whether the event with the fatal error may still come."""
+        awaited, self._awaits_fatal_event = self._awaits_fatal_event, False
         return awaited
 
     # -- replacing and closing it -------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ class Seeks:
         retrying = tenacity.Retrying(
             sleep=self._clock.sleep,
             retry=tenacity.retry_if_exception_type(KafkaException),
-            stop=lambda _: self._library.ask_whether_given_up() or self._clock() >= deadline,
+            stop=lambda _: self._library.check_fatal() or self._clock() >= deadline,
             wait=tenacity.wait_fixed(_SEEK_AGAIN_S),
             reraise=True,
         )
@@ -112,7 +112,7 @@ class Seeks:
             retrying(self._library.raw.seek, place)
             self._reads.goes_on_at(partition, offset)
         except KafkaException as error:
-            if self._library.ask_whether_given_up():
+            if self._library.check_fatal():
                 return
             raise FatalClientError(
                 f"{partition} could not be rewound to {offset} ({error}): its next records would be lost to this "
