@@ -142,7 +142,7 @@ class TransactionSession:
         if ended is not None and ended.outcome is Outcome.ABORTED:
             raise errors.AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
         if not self.is_open:
-            self.step_of_a_block(lambda: self._working(lambda: self._steps.ask(Event.BEGIN)))
+            self.step_of_a_block(lambda: self._working(lambda: self._steps.perform(Event.BEGIN)))
 
     def processed(self) -> None:
         """Note that everything handed over so far was processed, and that all its outputs were written."""
@@ -257,7 +257,7 @@ class TransactionSession:
                 return self._steps.record_ending(Ending(Outcome.COMMITTED, "nothing to do"))
             if (failed := self._producer.calls.transaction_failure) is not None:
                 return self.recover(failed)
-            return self._working(lambda: self._steps.ask(Event.END))
+            return self._working(lambda: self._steps.perform(Event.END))
 
     def _on_outcome(self, outcome: Outcome | None, reason: str) -> None:
         """Report the outcome to the block that is being left; None if it cannot be determined."""
@@ -470,7 +470,7 @@ class TransactionSession:
         if self.handle_in_doubt:
             self._keeping_failure(lambda: self._resume(inside_revoke=True))
         elif not self.in_hand:
-            ending = self._keeping_failure(lambda: self._steps.ask(Event.REVOKED, inside_revoke=True))
+            ending = self._keeping_failure(lambda: self._steps.perform(Event.REVOKED, inside_revoke=True))
             if ending is not None and ending.outcome is Outcome.ABORTED:
                 self._fail_block(f"the held transaction was aborted in a rebalance: {ending.reason}")
         elif self.has_open_work:

@@ -138,7 +138,7 @@ class TransactionSteps:
 
     # -- what is asked for -----------------------------------------------------------------------------------------
 
-    def ask(self, event: Event, *, inside_revoke: bool = False) -> Ending:
+    def perform(self, event: Event, *, inside_revoke: bool = False) -> Ending:
         """Do what ``event`` asks for: to begin, or to end as the gate decides."""
         return self._run(event, _Attempt(self._clock(), inside_revoke=inside_revoke))
 

@@ -89,10 +89,10 @@ class HandOver:
         self._work.taken_back(partition, offset)
         self.next_offsets[partition] = offset
 
-    def sought(self, partition: InputPartition, offset: int) -> None:
+    def record_seek(self, partition: InputPartition, offset: int) -> None:
         """Record that the application continues at ``offset``: records in hand from there on count as not consumed."""
         self._journal_state(partition)
-        self._work.sought(partition, offset)
+        self._work.record_seek(partition, offset)
 
     def continues_at(self, partition: InputPartition, offset: int) -> None:
         """Set the next offset of ``partition``, which may be a logical one (the beginning, the end)."""

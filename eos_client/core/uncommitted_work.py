@@ -96,7 +96,7 @@ class UncommittedWork:
         else:
             del self._positions[partition]
 
-    def sought(self, partition: InputPartition, offset: int) -> None:
+    def record_seek(self, partition: InputPartition, offset: int) -> None:
         """Record that the application continues at ``offset``: records in hand from there on count as not consumed.
 
         Records that were processed before stay, because their outputs are in the open transaction.

@@ -123,7 +123,7 @@ class ConfluentConsumer:
             self.work_since = self._clock()
         for run in batch.runs:
             if not run.is_error:
-                if reads.misses(run):
+                if reads.starts_too_early(run):
                     return self._stop_at_misplaced(batch, run)
                 reads.read(run)
                 generation = self.membership.synced_generation
@@ -172,7 +172,7 @@ class ConfluentConsumer:
         first_offsets = {run.partition: run.first_offset for run in reversed(returned.runs) if not run.is_error}
         for partition, first_offset in first_offsets.items():
             self.handed.taken_back(partition, first_offset)
-            self.parts.reads.goes_on_at(partition, first_offset)
+            self.parts.reads.expect_next(partition, first_offset)
         self.parts.records.put_first(returned.messages)
         self.handed.end_change(is_outermost=is_outermost)
 
@@ -182,8 +182,8 @@ class ConfluentConsumer:
         self.library.raw.seek(partition)
         key = InputPartition(partition.topic, partition.partition)
         if partition.offset >= 0 or partition.offset in _BACK:
-            self.handed.sought(key, partition.offset)
-        self.parts.go_on_at([partition])
+            self.handed.record_seek(key, partition.offset)
+        self.parts.continue_at([partition])
         self.parts.records.drop_of(frozenset({key}))
         self.parts.rewinding.forget(frozenset({key}))
         self.handed.end_change(is_outermost=is_outermost)
@@ -304,7 +304,7 @@ class ConfluentConsumer:
             raw.assign(partitions)
             parts.records.drop_records()
             self.handed.forget_next(list(self.handed.next_offsets))
-        parts.go_on_at(partitions)
+        parts.continue_at(partitions)
         if by_hand:
             parts.pin_starts()
 

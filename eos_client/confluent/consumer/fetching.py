@@ -351,7 +351,7 @@ class Fetching:
         committed = self._library.stable_or_raise(chosen.kept, _REJOIN_ASK_S) if chosen.kept else {}
         if report := library.replace():
             self._report(report)
-        self._parts.starts.go_on_at({p: (committed.get(p), offset) for p, offset in chosen.kept.items()})
+        self._parts.starts.continue_at({p: (committed.get(p), offset) for p, offset in chosen.kept.items()})
         self._membership.join_again()
         chosen.forget_kept()
 

@@ -103,8 +103,8 @@ class PartitionParts:
         self.chosen.departed(partitions)
         self.rewinding.forget(partitions)
 
-    def go_on_at(self, partitions: Sequence[TopicPartition]) -> None:
-        """Take down where the application lets ``partitions`` go on."""
+    def continue_at(self, partitions: Sequence[TopicPartition]) -> None:
+        """Record the offsets at which the application lets ``partitions`` continue."""
         self.reads.forget(keys_of(partitions))
         chosen = self.chosen.note(partitions)
         self.starts.forget(chosen)

@@ -43,7 +43,7 @@ class ReadPositions:
         self._attempts: dict[InputPartition, int] = {}
         self._read: set[InputPartition] = set()
 
-    def goes_on_at(self, partition: InputPartition, offset: int) -> None:
+    def expect_next(self, partition: InputPartition, offset: int) -> None:
         """``partition`` was sought to ``offset``; a logical one may be anywhere."""
         if offset < 0:
             self._next.pop(partition, None)
@@ -56,7 +56,7 @@ class ReadPositions:
             self._next.pop(partition, None)
             self._read.discard(partition)
 
-    def misses(self, run: RecordRun) -> bool:
+    def starts_too_early(self, run: RecordRun) -> bool:
         """Whether ``run`` begins before the offset that its partition was to go on at."""
         return run.first_offset < self._next.get(run.partition, 0)
 
@@ -110,7 +110,7 @@ class Seeks:
         )
         try:
             retrying(self._library.raw.seek, place)
-            self._reads.goes_on_at(partition, offset)
+            self._reads.expect_next(partition, offset)
         except KafkaException as error:
             if self._library.check_fatal():
                 return

@@ -103,7 +103,7 @@ class StartOffsets:
             start.is_held = start.is_held or partition in self._places
         self._library.resume(started)  # a drain's pause outlives the revocation that came in the midst of it
 
-    def go_on_at(self, places: Mapping[InputPartition, tuple[int | None, int]]) -> None:
+    def continue_at(self, places: Mapping[InputPartition, tuple[int | None, int]]) -> None:
         """Let partitions start where the application has sought, once they are assigned again.
 
         Each comes with the offset that the group had committed for it, and the place, which may be a logical offset.
