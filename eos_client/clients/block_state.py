@@ -52,7 +52,7 @@ class BlockState:
         self.is_open = True
 
     @property
-    def is_broken_off(self) -> bool:
+    def is_interrupted(self) -> bool:
         """Whether an asynchronous exception is known to have interrupted the entry or exit of the open block."""
         return self.is_open and self.is_left()
 
@@ -65,7 +65,7 @@ class BlockState:
         refused.
         """
         refused, self._inner_refused = self._inner_refused, True
-        return self.is_broken_off or refused
+        return self.is_interrupted or refused
 
     def fail(self, failure: BaseException, *, quietly: bool) -> None:
         """Let this block, or the next one, end as ABORTED because of ``failure``; the first failure counts."""

@@ -159,7 +159,7 @@ class EosConsumer:
         return self._next(num_messages, timeout)
 
     def _next(self, count: int, timeout: float) -> list[Any]:
-        self.open_work.conclude()
+        self.open_work.resolve_pending()
         self._tell_lag()
         self.member.fetching.begin()
         session = self.open_work.session

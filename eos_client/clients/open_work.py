@@ -47,14 +47,14 @@ class OpenWork:
         """The session whose transactions carry all offsets of the consumer."""
         return None if self.session is None or self.session.is_over else self.session
 
-    def conclude(self) -> None:
+    def resolve_pending(self) -> None:
         """Resolve the outcome of the last block before more is handed over."""
         if (session := self.session) is None:
             return
         session.refuse_within_a_step("poll() or consume()")
-        session.leave_broken_block()
+        session.leave_interrupted_block()
         if not session.block.is_open:
-            session.conclude()
+            session.resolve_pending()
 
     def consumer_closes(self) -> None:
         """Let the session find out what it can before the consumer is closed; a block that is open fails."""
@@ -109,7 +109,7 @@ class OpenWork:
             return
         if not is_in_a_callback():  # but in a signal handler
             session.refuse_within_a_step("commit()")
-        session.leave_broken_block()
+        session.leave_interrupted_block()
         if session.has_open_work or session.is_in_doubt:
             raise misplaced_call(f"commit() {_why_no_commit(session)}")
 

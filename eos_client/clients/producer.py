@@ -263,7 +263,7 @@ class EosProducer:
             return None
         block = session.block
         if not block.is_open or block.is_left():
-            session.conclude_block()
+            session.resolve_left_block()
         return session if block.is_open else None
 
     def poll(self, timeout: float = -1) -> int:

@@ -24,7 +24,7 @@ from eos_client.observe import Counters, EventHook, OutcomeResolved, Transaction
 from eos_client.ports import Clock, MembershipSnapshot, OutputRecord
 
 _ANSWER_WAIT_S = 5.0
-_BROKEN_OFF = "an exception interrupted the end of the block"
+_INTERRUPTED = "an exception interrupted the end of the block"
 
 _Result = TypeVar("_Result")
 _TO_BE_REPEATED = (
@@ -100,7 +100,7 @@ class TransactionSession:
 
     @property
     def is_unresolved(self) -> bool:
-        """Whether a commit was sent whose outcome is not known yet; `conclude` asks for it."""
+        """Whether a commit was sent whose outcome is not known yet; `resolve_pending` asks for it."""
         return self._steps.lifecycle.phase in OUTCOME_OPEN
 
     @property
@@ -197,7 +197,7 @@ class TransactionSession:
         if self._steps.is_making(call, above=2):
             return True
         self.refuse_within_a_step(call)
-        self.conclude_block()
+        self.resolve_left_block()
         if self.has_open_work:
             if self.is_unresolved:
                 raise misplaced_call(
@@ -306,18 +306,18 @@ class TransactionSession:
         self._leaving = _Leaving(self.block.on_outcome)
         self.block.close()
 
-    def leave_broken_block(self) -> None:
+    def leave_interrupted_block(self) -> None:
         """Begin to end a block whose ``__exit__`` was interrupted."""
-        if self.block.is_broken_off and not _STEPS.are_under_way(self):
+        if self.block.is_interrupted and not _STEPS.are_under_way(self):
             self.leave_block()
 
-    def conclude_block(self) -> None:
+    def resolve_left_block(self) -> None:
         """Resolve the outcome of a block that was left, unless its end is under way."""
-        self.leave_broken_block()
+        self.leave_interrupted_block()
         if self._leaving is not None and not _STEPS.are_under_way(self):
-            self.conclude()
+            self.resolve_pending()
 
-    def left_block(self) -> None:
+    def finish_leaving(self) -> None:
         """Finish leaving the block; an outcome that is still unknown is reported to the block later."""
         if self._leaving is not None and self._leaving.is_reported:
             self._report_to_leaving(self._leaving)
@@ -326,7 +326,7 @@ class TransactionSession:
         leaving.on_outcome(self._steps.last.outcome, self._steps.last.reason)
         self._leaving = None
 
-    def conclude(self) -> None:
+    def resolve_pending(self) -> None:
         """Resolve the outcome of a commit, or of the end of a block, that is still unknown.
 
         No more records are handed over before that, because the outcome decides which record comes next. Raises what
@@ -340,7 +340,7 @@ class TransactionSession:
             self._resume()
             if leaving is not None and self._leaving is leaving:
                 if not leaving.is_reported:
-                    self._undone(_BROKEN_OFF, self._steps.abort)
+                    self._undone(_INTERRUPTED, self._steps.abort)
                 self._report_to_leaving(leaving)
 
     def _resume(self, *, inside_revoke: bool = False) -> Ending | None:
@@ -410,26 +410,26 @@ class TransactionSession:
 
     def consumer_closes(self) -> None:
         """Record that the consumer is about to be closed: no outcome can be read by it any more."""
-        self.leave_broken_block()
+        self.leave_interrupted_block()
         if self.is_unresolved:
             self._leave_unknown("the consumer was closed")
             self._given_up = True
             self._steps.lifecycle.on(Event.GIVEN_UP)
         else:
             with suppress(errors.EosError):  # which is reported to the block
-                self.conclude_block()
+                self.resolve_left_block()
 
     def producer_closes(self) -> None:
         """Note that the producer is about to be closed: the consumer does not learn an outcome by it any more."""
         self.is_over = True
-        self.leave_broken_block()
+        self.leave_interrupted_block()
         if self.is_unresolved:
             self._leave_unknown("the producer was closed")
         elif self._leaving is not None:
             leaving = self._leaving
             self._steps.lifecycle.on(Event.GIVEN_UP)
             self._steps.go_back(inside_revoke=True)
-            self._steps.record_ending(Ending(Outcome.ABORTED, f"{_BROKEN_OFF}, and the producer was closed"))
+            self._steps.record_ending(Ending(Outcome.ABORTED, f"{_INTERRUPTED}, and the producer was closed"))
             self._report_to_leaving(leaving)
         elif self.is_open and not (self.block.is_open or self._given_up):
             reason = "the producer was closed while the gate held the transaction"

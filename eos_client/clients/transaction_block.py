@@ -19,7 +19,7 @@ from eos_client.ports import Headers, OutputRecord, Record
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_BROKEN_OFF = "an exception interrupted the end of the block; the next call of its clients finds out its outcome"
+_INTERRUPTED = "an exception interrupted the end of the block; the next call of its clients finds out its outcome"
 
 
 class _WayOut:
@@ -93,7 +93,7 @@ class Transaction:
             )
         if session.block.is_open:
             session.leave_block()
-        session.conclude()
+        session.resolve_pending()
         session.refuse_transaction_by_hand()
         session.await_plain_commits()
         self._held = None if self.way_out is None or self.way_out() is None else self.way_out
@@ -178,7 +178,7 @@ class Transaction:
                 raise _given_up()
             return False
         failure, ends_quietly = session.block.failure, session.block.ends_quietly
-        self.reason = _BROKEN_OFF
+        self.reason = _INTERRUPTED
         try:
             session.leave_block()
             if failure is not None:
@@ -193,7 +193,7 @@ class Transaction:
                 self.reason = f"{unknown if session.is_unresolved else 'its end failed'}: {raised}"
             raise
         finally:  # also when a callback of the application has raised
-            session.left_block()
+            session.finish_leaving()
         return error is not None and error is failure and ends_quietly
 
 

@@ -33,7 +33,7 @@ _OwnCall = Literal["begin_transaction", "send_offsets_to_transaction", "commit_t
 NOTHING_WAS_SENT = (errors.TransactionStateError, errors.ClientClosedError, errors.WrongThreadError)
 """Errors of ``commit_transaction`` that have no recovery action, after which certainly nothing was sent."""
 
-_WHAT_WAS_BROKEN_OFF = {
+_INTERRUPTED_STEPS = {
     Phase.BEGINNING: "the begin of a transaction",
     Phase.BEGINNING_TO_COMMIT: "the begin of a transaction",
     Phase.COMMITTING_STARTS: "the commit of where partitions start",
@@ -189,7 +189,7 @@ class TransactionSteps:
         """Return why the outcome of the current step is unknown."""
         if attempt.unanswered is not None:
             return str(attempt.unanswered)
-        return f"{_WHAT_WAS_BROKEN_OFF.get(self.lifecycle.phase, 'a commit')} has no known outcome."
+        return f"{_INTERRUPTED_STEPS.get(self.lifecycle.phase, 'a commit')} has no known outcome."
 
     # -- the producer's transactional calls --------------------------------------------------------------------------
 

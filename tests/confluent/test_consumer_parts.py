@@ -314,12 +314,12 @@ def test_a_callback_that_broke_off_is_made_good_as_a_loss_and_a_new_assignment(j
 
     follower.on_assigned = struck
     library.raw.callbacks["on_assign"](library.raw, to_kafka(1))
-    assert membership.callback_broke_off
+    assert membership.callback_interrupted
     assert isinstance(library.guard.error, KeyboardInterrupt)
     del follower.on_assigned
     follower.told.clear()
     membership.replay_interrupted_callbacks(frozenset({ONE}))
-    assert not membership.callback_broke_off
+    assert not membership.callback_interrupted
     assert membership.assigned == {ONE}
     assert [name for name, _ in follower.told][:2] == ["on_lost", "departed"]
     assert ("on_assigned", [1]) in follower.told
@@ -341,7 +341,7 @@ def test_a_callback_that_breaks_off_again_as_it_is_made_good_is_made_good_by_the
     follower.told.clear()
     membership.replay_interrupted_callbacks(frozenset({ZERO}))
     assert ("on_assigned", [0]) in follower.told
-    assert not membership.callback_broke_off
+    assert not membership.callback_interrupted
 
 
 class CallbackStrike(StepStrike):
@@ -372,7 +372,7 @@ def test_what_the_applications_callback_raises_breaks_nothing_off(joined, librar
 
     follower.on_assigned = membership.tracking_errors_of(theirs)
     library.raw.callbacks["on_assign"](library.raw, to_kafka(0))
-    assert not membership.callback_broke_off
+    assert not membership.callback_interrupted
     assert isinstance(library.guard.error, ValueError)
     assert membership.assigned == {ZERO}
 

@@ -55,7 +55,7 @@ class Fetching:
         # Only an empty queue syncs a generation, so there is no point in reading it during a backlog.
         before = membership.snapshot().generation if self._queue_was_emptied else None
         messages = self._fetch_raw(count, timeout)
-        if membership.callback_broke_off:
+        if membership.callback_interrupted:
             guard.raise_kept()  # with an open journal: the next call fetches all this again
         self._queue_was_emptied = len(messages) < count
         batch = Batch(messages, one_topic=membership.is_of_one_topic)

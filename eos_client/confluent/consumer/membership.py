@@ -34,7 +34,7 @@ class Membership:
     before a callback has run. ``is_of_one_topic``: all records are of the only topic that was ever subscribed to.
 
     Within a call into the library, ``left_in_call`` and ``rejoined_in_call`` are the partitions that have left, and
-    those that were lost and given back to us as another member. ``callback_broke_off``: an exception has interrupted
+    those that were lost and given back to us as another member. ``callback_interrupted``: an exception has interrupted
     our own half of a rebalance callback.
 
     ``is_leaving``: ``close()`` has begun. ``is_closed``: the group was left for good. ``rejoins``: it is being left to
@@ -57,7 +57,7 @@ class Membership:
         self.rejoined_in_call: Partitions = frozenset()
         self._partially_handled: Partitions = frozenset()
         self.needs_sync = False
-        self.callback_broke_off = False
+        self.callback_interrupted = False
         self._raised_by_application: BaseException | None = None
         self._in_callback = False
         self.is_leaving = False
@@ -219,12 +219,12 @@ class Membership:
 
         Raises the exception of a further interruption; the next call tries again.
         """
-        self.callback_broke_off = False
+        self.callback_interrupted = False
         if gone := (self.assigned | self._partially_handled) - ours:
             self._on_lost(None, to_kafka(gone))
         if new := ours - (self.assigned - self._partially_handled):
             self._on_assign(None, to_kafka(new))
-        if self.callback_broke_off:
+        if self.callback_interrupted:
             self._library.guard.raise_kept()
         self._partially_handled = self.left_in_call = self.rejoined_in_call = frozenset()
 
@@ -255,7 +255,7 @@ class Membership:
             self._library.guard.running(act, partitions)
             self._partially_handled -= keys_of(partitions)
         except BaseException as error:  # noqa: BLE001  # raised again as soon as the client library has returned
-            self.callback_broke_off = True
+            self.callback_interrupted = True
             self._library.guard.keep(error)
         finally:
             self._in_callback = outside

@@ -58,7 +58,7 @@ class BoundedCalls:
         self._words = words
         self.blocking_error: errors.EosError | None = None
         self.began_at: float | None = None
-        self._broken_off: errors.EosError | None = None
+        self._interrupted_error: errors.EosError | None = None
         self._transaction_failure: errors.AbortableError | None = None
         self._group_fenced = False
         self._failed_before: tuple[TransactionalRequest, str] | None = None
@@ -93,8 +93,8 @@ class BoundedCalls:
 
         True after an asynchronous exception while the end was under way, or between the end and the return.
         """
-        is_broken_off = self.blocking_error is not None and self.blocking_error is self._broken_off
-        return is_broken_off or self.began_at is None
+        is_interrupted = self.blocking_error is not None and self.blocking_error is self._interrupted_error
+        return is_interrupted or self.began_at is None
 
     def begun(self) -> None:
         """Note that a transaction has begun."""
@@ -142,7 +142,7 @@ class BoundedCalls:
         if self.library.raw is None or not isinstance(self.blocking_error, NotInitialisedError):
             self.require_usable()
 
-    def mark_broken_off(self, request: TransactionalRequest) -> None:
+    def mark_interrupted(self, request: TransactionalRequest) -> None:
         """Set the error that holds if ``request`` is interrupted before its outcome is recorded."""
         is_commit = request is TransactionalRequest.COMMIT
         action = RecoveryAction.RESOLVE_UNKNOWN if is_commit else RecoveryAction.REBUILD_PRODUCER
@@ -151,7 +151,7 @@ class BoundedCalls:
             f"asynchronous exception. {failures.WAYS_OUT[action]}."
         )
         kind, code = failures.ERROR_CLASSES[action], KafkaError._INTR  # noqa: SLF001  # a public local code
-        self.blocking_error = self._broken_off = failures.of_kafka(kind, code, message)
+        self.blocking_error = self._interrupted_error = failures.of_kafka(kind, code, message)
 
     # -- making them -------------------------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class BoundedCalls:
             self.require_serving()
         else:
             self.require_usable()
-            self.mark_broken_off(request)
+            self.mark_interrupted(request)
         self._losses_before_call = self.library.log.losses
         try:
             error = self.library.thread.run(call, timeout_s + _GRACE_S)
@@ -233,7 +233,7 @@ class BoundedCalls:
                 named = self.failed(request, error, where)
             elif named := failures.idempotent_error(request, failures.kafka_error(error), where):
                 self.remember(named)
-        if self.blocking_error is self._broken_off:
+        if self.blocking_error is self._interrupted_error:
             self.blocking_error = None
         try:
             if named is None:  # where nothing can be said that confluent_kafka's own exception does not say

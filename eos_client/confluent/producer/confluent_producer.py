@@ -110,7 +110,7 @@ class ConfluentProducer:
         calls, library = self.calls, self.library
         calls.serve(0)
         calls.require_usable()
-        calls.mark_broken_off(TransactionalRequest.BEGIN)
+        calls.mark_interrupted(TransactionalRequest.BEGIN)
         try:
             library.raw.begin_transaction()
         except KafkaException as exception:
