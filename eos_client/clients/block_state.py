@@ -56,7 +56,7 @@ class BlockState:
         """Whether an asynchronous exception is known to have interrupted the entry or exit of the open block."""
         return self.is_open and self.is_left()
 
-    def gives_way(self) -> bool:
+    def is_replaceable(self) -> bool:
         """Whether a new block may replace the open one, because the open one was interrupted.
 
         That is not always known: an ``ExitStack`` may still hold the block, or an exception may have struck before

@@ -100,7 +100,7 @@ class Recovery:
         deadline = self._clock() + limit_s
         retrying = tenacity.Retrying(
             sleep=self._clock.sleep,
-            stop=lambda _: self._producer.registration.gives_up or self._clock() >= deadline,
+            stop=lambda _: self._producer.registration.is_past_deadline or self._clock() >= deadline,
             wait=tenacity.wait_exponential(multiplier=0.1, max=2.0),
             retry=tenacity.retry_if_not_exception_type(EosError),
         )

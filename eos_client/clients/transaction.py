@@ -253,7 +253,7 @@ class TransactionSession:
             self.raise_failure()
             if self._steps.is_idle:
                 self._steps.attempts.ended()
-                self._working(self._producer.calls.listen)
+                self._working(self._producer.calls.drain_events)
                 return self._steps.record_ending(Ending(Outcome.COMMITTED, "nothing to do"))
             if (failed := self._producer.calls.transaction_failure) is not None:
                 return self.recover(failed)
@@ -474,7 +474,7 @@ class TransactionSession:
             if ending is not None and ending.outcome is Outcome.ABORTED:
                 self._fail_block(f"the held transaction was aborted in a rebalance: {ending.reason}")
         elif self.has_open_work:
-            self._take_away(f"a rebalance took {named(covered)} with records that were not processed yet")
+            self._abort_for_rebalance(f"a rebalance took {named(covered)} with records that were not processed yet")
 
     def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         """Abort the whole transaction if it covers a departing partition."""
@@ -483,7 +483,7 @@ class TransactionSession:
         if self.handle_in_doubt:
             self._keeping_failure(lambda: self._resume(inside_revoke=True))
         else:
-            self._take_away(reason)
+            self._abort_for_rebalance(reason)
 
     def departed(self, partitions: frozenset[InputPartition]) -> None:
         """Keep their positions: the gate still needs them to abort the transaction they are in."""
@@ -491,7 +491,7 @@ class TransactionSession:
         if gone and self.has_open_work and not self.is_unresolved:
             self._fail_block(f"{named(gone)} left with records of the open transaction")
 
-    def _take_away(self, reason: str) -> None:
+    def _abort_for_rebalance(self, reason: str) -> None:
         if not self.block.is_open:  # a block aborts by itself, as soon as the error has left it
             self._keeping_failure(lambda: self._steps.abort(reason, inside_revoke=True))
         self._fail_block(reason)

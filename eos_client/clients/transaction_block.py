@@ -86,7 +86,7 @@ class Transaction:
         return self
 
     def _enter(self, session: TransactionSession) -> None:
-        if session.block.is_open and not session.block.gives_way():
+        if session.block.is_open and not session.block.is_replaceable():
             raise misplaced_call(
                 "a block inside a block of the same consumer and producer: one transaction cannot be split. End the "
                 "outer block first, or write within it"

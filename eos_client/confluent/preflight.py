@@ -51,7 +51,7 @@ def require_output_topics(producer: ConfluentProducer, topics: Iterable[str], li
         try:
             _require(ask, [topic], "output", min(limit_s, _CREATION_WAIT_S), clock)
         except KafkaException as error:
-            producer.calls.listen()
+            producer.calls.drain_events()
             raise unreachable(producer.library.settings, limit_s, producer.library.last_errors) from error
 
 

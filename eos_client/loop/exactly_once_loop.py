@@ -227,7 +227,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     def stop(self, reason: str = "stop() was called") -> None:
         """Ask the loop to stop; returns at once and may be called from any thread or a signal handler."""
         self._shutdown.ask(reason)
-        self._adapter.registration.give_up_at(self._shutdown.ends_at)
+        self._adapter.registration.set_deadline(self._shutdown.ends_at)
 
     def close(self) -> None:
         """Leave the group and release the clients, within ``shutdown_timeout_s``. Open work is aborted first.
@@ -339,7 +339,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         if not self._transaction.has_begun:
             first = self._consumer.poll(self.config.poll_timeout_s)
             if first is None:
-                self._adapter.calls.listen()
+                self._adapter.calls.drain_events()
                 self._credentials.require_none()
                 return []
             self._transaction.begin()

@@ -277,7 +277,7 @@ def _broken_blocks_are_told_the_last_outcome() -> Iterator[None]:
         leave_block(self)
 
     def told(self: Any, leaving: Any) -> None:
-        if self._steps.last.reason.startswith(transaction._BROKEN_OFF):
+        if self._steps.last.reason.startswith(transaction._INTERRUPTED):
             self._steps.last = before[id(self)]
         tell_leaving(self, leaving)
 

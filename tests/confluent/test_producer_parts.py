@@ -205,7 +205,7 @@ def test_an_init_that_has_succeeded_lets_the_handle_take_calls(started):
 
 def test_an_init_in_vain_ends_when_the_process_is_to_stop(started):
     started.failing["init_transactions"] = refused(KafkaError._TIMED_OUT, retriable=True)
-    started.registration.give_up_at(0.0)
+    started.registration.set_deadline(0.0)
     with pytest.raises(ClusterUnavailableError, match="to stop"):
         started.registration.init_transactions(LIMIT_S)
 
@@ -219,13 +219,13 @@ def test_a_rebuild_leaves_the_handle_and_initialises_another_one(started):
 
 def test_a_producer_gives_way_while_its_init_is_unanswered(started):
     started.library.init.asks()
-    started.registration.give_way()
+    started.registration.release_id()
     assert started.library.raw is None
 
 
 def test_a_producer_that_has_its_id_does_not_give_way(started):
     started.registration.init_transactions(LIMIT_S)
-    started.registration.give_way()
+    started.registration.release_id()
     assert started.library.raw is started.raws[0]
 
 

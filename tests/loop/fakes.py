@@ -212,10 +212,10 @@ class FakeProducer:
     def init_transactions(self, timeout_s):
         pass
 
-    def give_up_at(self, moment_s):
+    def set_deadline(self, moment_s):
         pass
 
-    def listen(self):
+    def drain_events(self):
         pass
 
     def begin_transaction(self):

@@ -218,7 +218,7 @@ class BoundedCalls:
             if meanwhile is not None:
                 meanwhile()
 
-    def listen(self) -> None:
+    def drain_events(self) -> None:
         """Serve pending events, which would pile up in memory otherwise; the next call raises errors among them."""
         with suppress(errors.EosError):
             self.serve(0)

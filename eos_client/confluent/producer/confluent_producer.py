@@ -156,7 +156,7 @@ class ConfluentProducer:
 
     def _refuse_overtaken_offsets(self) -> None:
         """Refuse more offsets after a lost connection: a late copy of the first ones could overwrite them."""
-        self.calls.listen()
+        self.calls.drain_events()
         losses = self.library.log.losses
         if self._losses_before_offsets is None:
             self._losses_before_offsets = losses

@@ -103,12 +103,12 @@ class Registration:
         if library.init.is_resumable and self._calls.blocking_error is None:
             self._calls.unregister()
         if library.thread.is_real:  # in a simulated cluster, instances stand for processes
-            self._ask_others_to_give_way()
+            self._release_other_handles()
             _UNANSWERED.add(weakref.ref(self, _UNANSWERED.discard))
         try:
             self._initialise_within(limit_s)
         except (errors.RetriableError, errors.RebuildProducerError) as error:
-            if self.gives_up:
+            if self.is_past_deadline:
                 raise errors.ClusterUnavailableError(f"{error} Given up because the process is to stop.") from error
             simulated = not isinstance(library.raw, Producer)
             raise why_init_failed(library.settings, library.last_errors, limit_s, error, simulated=simulated) from error
@@ -122,7 +122,7 @@ class Registration:
         retrying = tenacity.Retrying(
             sleep=self._clock.sleep,
             retry=tenacity.retry_if_exception_type((errors.RetriableError, errors.RebuildProducerError)),
-            stop=lambda _: self.gives_up or self._clock() >= deadline,
+            stop=lambda _: self.is_past_deadline or self._clock() >= deadline,
             wait=tenacity.wait_exponential(multiplier=0.001, max=1.0),
             before_sleep=lambda _: None if self._library.init.is_resumable else self._replace_handle(),
             reraise=True,
@@ -139,12 +139,12 @@ class Registration:
             self._calls.serve(0)  # the client library's log may say why
             raise
 
-    def give_up_at(self, moment_s: float) -> None:
+    def set_deadline(self, moment_s: float) -> None:
         """Wait for the cluster no longer than until ``moment_s`` of the clock."""
         self._give_up_at = moment_s
 
     @property
-    def gives_up(self) -> bool:
+    def is_past_deadline(self) -> bool:
         """Whether the time to wait for the cluster is over."""
         return self._clock() >= self._give_up_at
 
@@ -154,15 +154,15 @@ class Registration:
         library = self._library
         return library.factory, library.settings.get("bootstrap.servers"), library.transactional_id
 
-    def _ask_others_to_give_way(self) -> None:
+    def _release_other_handles(self) -> None:
         for each in _UNANSWERED.copy():
             other = each()
             if other is not None and other is not self and other.claim == self.claim:
                 with suppress(errors.WrongThreadError):
-                    other.give_way()
+                    other.release_id()
 
     @owned()
-    def give_way(self) -> None:
+    def release_id(self) -> None:
         """End the handle if its init is unanswered, because a younger producer registers the same id.
 
         The next ``init_transactions`` of this one takes the id back. Raises WrongThreadError while another thread uses
@@ -175,8 +175,8 @@ class Registration:
     def rebuild(self, limit_s: float) -> None:
         """Replace the handle and initialise the new one, which ends the old one's transaction one way or the other.
 
-        Tried for ``limit_s``, or until `give_up_at`; raises what ``init_transactions`` raises. A rebuild that failed or
-        was interrupted is continued.
+        Tried for ``limit_s``, or until `set_deadline`; raises what ``init_transactions`` raises. A rebuild that failed
+        or was interrupted is continued.
         """
         self._refuse_when_over()
         began_at, error = self._clock(), self._calls.blocking_error
@@ -203,7 +203,7 @@ class Registration:
         A loss between transactions counts as well, so that the handle is replaced before a later loss may go
         unreported.
         """
-        self._calls.listen()
+        self._calls.drain_events()
         log = self._library.log
         return log.losses > 0 or not log.understood or self._calls.blocking_error is not None
 
