@@ -16,18 +16,18 @@ _SLICE_S = 1.0
 class Completion:
     """Not reached, then reached for good."""
 
-    __slots__ = ("_told", "is_reached")
+    __slots__ = ("_lock", "is_reached")
 
     def __init__(self) -> None:
         self.is_reached = False
-        self._told = threading.Lock()
-        self._told.acquire()
+        self._lock = threading.Lock()
+        self._lock.acquire()
 
     def reach(self) -> None:
         """Let all that wait go on."""
         if not self.is_reached:
             self.is_reached = True
-            self._told.release()
+            self._lock.release()
 
     def wait(self, limit_s: float | None = None) -> bool:
         """Wait for ``limit_s`` seconds at most, or without limit; returns whether it was reached."""
@@ -36,6 +36,6 @@ class Completion:
             left_s = _SLICE_S if ends_at is None else min(_SLICE_S, ends_at - time.monotonic())
             if left_s <= 0:
                 break
-            if self._told.acquire(timeout=left_s):
-                self._told.release()  # for another thread that waits
+            if self._lock.acquire(timeout=left_s):
+                self._lock.release()  # for another thread that waits
         return self.is_reached

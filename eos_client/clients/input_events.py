@@ -45,7 +45,7 @@ class InputEvents:
         meaning = meaning_of(ErrorEvent(event_code(error), fatal=is_fatal(error), is_named=is_named))
         if meaning is EventMeaning.REPORT:
             self._hook(ClientReported(client="consumer", error=f"{error.name()}: {error.str()}"))
-        elif meaning is not EventMeaning.NO_NEWS:
+        elif meaning is not EventMeaning.IGNORE:
             is_over = meaning is EventMeaning.STOP_FATAL
             raise input_error(error, is_fatal=is_over, topic=topic, group_id=self._group_id)
 

@@ -19,7 +19,7 @@ from eos_client.confluent.failures import leave_block, misplaced_call
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import is_in_call
 from eos_client.core.model import InputPartition, InputPositions, Outcome, named, record_count
-from eos_client.core.transaction_lifecycle import OUTCOME_OPEN, UNFINISHED, Event
+from eos_client.core.transaction_lifecycle import OUTCOME_PENDING, UNFINISHED, Event
 from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted
 from eos_client.ports import Clock, MembershipSnapshot, OutputRecord
 
@@ -101,7 +101,7 @@ class TransactionSession:
     @property
     def is_unresolved(self) -> bool:
         """Whether a commit was sent whose outcome is not known yet; `resolve_pending` asks for it."""
-        return self._steps.lifecycle.phase in OUTCOME_OPEN
+        return self._steps.lifecycle.phase in OUTCOME_PENDING
 
     @property
     def is_in_doubt(self) -> bool:

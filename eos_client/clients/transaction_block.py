@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _INTERRUPTED = "an exception interrupted the end of the block; the next call of its clients finds out its outcome"
 
 
-class _WayOut:
+class _TrackedExit:
     """Returns a new bound ``__exit__`` per look-up; a weak reference to it shows whether the ``with`` still exists.
 
     A ``with`` statement looks ``__exit__`` up before ``__enter__`` and drops it as it leaves the block. Once the method
@@ -35,9 +35,9 @@ class _WayOut:
     def __get__(self, block: Transaction | None, _owner: object = None) -> Callable[..., bool]:
         if block is None:
             return self._leave
-        way_out = MethodType(self._leave, block)
-        block.way_out = weakref.ref(way_out)
-        return way_out
+        exit_method = MethodType(self._leave, block)
+        block.exit_method = weakref.ref(exit_method)
+        return exit_method
 
 
 class Transaction:
@@ -68,7 +68,7 @@ class Transaction:
         self._session: TransactionSession | None = None
         self._ended = False
         self._number = 0
-        self.way_out: weakref.ref[MethodType] | None = None
+        self.exit_method: weakref.ref[MethodType] | None = None
         self._held: weakref.ref[MethodType] | None = None
         self.outcome: Outcome | None = None
         self.reason = "not entered yet"
@@ -96,7 +96,7 @@ class Transaction:
         session.resolve_pending()
         session.refuse_transaction_by_hand()
         session.await_plain_commits()
-        self._held = None if self.way_out is None or self.way_out() is None else self.way_out
+        self._held = None if self.exit_method is None or self.exit_method() is None else self.exit_method
         session.block.open(self._is_left, self._on_outcome)
         self._on_outcome(None, "not ended yet")
         self._number = session.block.number
@@ -158,7 +158,7 @@ class Transaction:
         with session.block.writing:
             session.enqueue(topic, output)
 
-    @_WayOut
+    @_TrackedExit
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         session = self._session
         if session is None or self._ended:

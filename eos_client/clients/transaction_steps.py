@@ -22,7 +22,7 @@ from eos_client.confluent.thread_ownership import OWNED_CALLS
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, GateRule, WorkSettled
 from eos_client.core.model import InputPositions, Outcome, record_count
 from eos_client.core.outcome_resolution import AttemptToken
-from eos_client.core.transaction_lifecycle import OWED_A_REBUILD, Act, Event, Phase, TransactionLifecycle
+from eos_client.core.transaction_lifecycle import NEEDS_REBUILD, Act, Event, Phase, TransactionLifecycle
 from eos_client.observe import Counters, EventHook, TransactionAborted, TransactionCommitted
 from eos_client.ports import Clock, MembershipSnapshot
 
@@ -159,7 +159,7 @@ class TransactionSteps:
         """Complete the interrupted step."""
         attempt = self._attempt
         attempt.inside_revoke = inside_revoke
-        if self.lifecycle.phase in OWED_A_REBUILD:
+        if self.lifecycle.phase in NEEDS_REBUILD:
             attempt.failure, attempt.reason, attempt.rule = None, self._why(attempt), None
         return self._run(Event.RESUME, attempt)
 

@@ -88,7 +88,7 @@ PRODUCER_FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPO
 PRODUCER_FORGOTTEN = "INVALID_PRODUCER_ID_MAPPING"
 """The coordinator has no record of the transactional.id any more: it has expired."""
 
-PROVES_NOTHING = NOT_AUTHENTICATED | {"REQUEST_TIMED_OUT", "UNKNOWN"}
+OUTCOME_AMBIGUOUS = NOT_AUTHENTICATED | {"REQUEST_TIMED_OUT", "UNKNOWN"}
 """Answers that do not say whether the request took effect, though librdkafka calls them abortable."""
 
 NEVER_SENT = "_INCONSISTENT"

@@ -15,7 +15,7 @@ from eos_client.core.error_codes import GROUP_NOT_ADMITTED, READING_FORBIDDEN, T
 class EventMeaning(Enum):
     """What is done about an error event."""
 
-    NO_NEWS = "no_news"
+    IGNORE = "ignore"
     REPORT = "report"
     STOP_UNFIT = "stop_unfit"
     STOP_FATAL = "stop_fatal"
@@ -43,7 +43,7 @@ class EventRule:
 
 
 EVENT_RULES: tuple[EventRule, ...] = (
-    EventRule(lambda e: e.code == "_PARTITION_EOF", EventMeaning.NO_NEWS, "a partition was read to its end"),
+    EventRule(lambda e: e.code == "_PARTITION_EOF", EventMeaning.IGNORE, "a partition was read to its end"),
     # Before the fatal ones: a new consumer would meet the same again, until somebody repairs the cluster.
     EventRule(lambda e: e.code in READING_FORBIDDEN, EventMeaning.STOP_UNFIT, "reading is not permitted"),
     EventRule(lambda e: e.code in GROUP_NOT_ADMITTED, EventMeaning.STOP_UNFIT, "the group does not admit the consumer"),

@@ -13,10 +13,10 @@ from enum import Enum
 from eos_client.core.error_codes import (
     BROKER_TOO_OLD,
     NEVER_SENT,
+    OUTCOME_AMBIGUOUS,
     OVERDUE,
     PRODUCER_FENCED,
     PRODUCER_FORGOTTEN,
-    PROVES_NOTHING,
     UNANSWERED,
     WRITING_IMPOSSIBLE,
 )
@@ -157,7 +157,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "the transactional calls came in an impossible order",
     ),
     RecoveryRule(
-        lambda f: f.request is TransactionalRequest.COMMIT and (not f.abortable or f.code in PROVES_NOTHING),
+        lambda f: f.request is TransactionalRequest.COMMIT and (not f.abortable or f.code in OUTCOME_AMBIGUOUS),
         RecoveryAction.RESOLVE_UNKNOWN,
         "a commit without a definite answer may still take effect (KAFKA-17754)",
     ),

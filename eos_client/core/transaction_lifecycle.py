@@ -147,9 +147,9 @@ AT_REST = (Phase.IDLE, Phase.OPEN, Phase.HELD)
 ENDING = (Phase.FLUSHING, Phase.SERVING, Phase.DECIDING)
 """The end has begun and nothing was sent: an end that is interrupted here is begun again, or ended by a revocation."""
 NOTHING_SENT = (*AT_REST, *ENDING)
-OUTCOME_OPEN = (Phase.COMMITTING, Phase.UNKNOWN, Phase.COMMITTED)
+OUTCOME_PENDING = (Phase.COMMITTING, Phase.UNKNOWN, Phase.COMMITTED)
 """A commit may have taken effect, and its outcome is not recorded yet."""
-OWED_A_REBUILD = (
+NEEDS_REBUILD = (
     Phase.BEGINNING,
     Phase.BEGINNING_TO_COMMIT,
     Phase.ABORTING,
@@ -158,7 +158,7 @@ OWED_A_REBUILD = (
     Phase.BROKEN,
 )
 """If the step was interrupted or has failed, only another handle ends the transaction for certain."""
-UNFINISHED = (*OUTCOME_OPEN, *OWED_A_REBUILD, Phase.ABORTED)
+UNFINISHED = (*OUTCOME_PENDING, *NEEDS_REBUILD, Phase.ABORTED)
 """Between two calls, these phases mean that a step was interrupted or has failed: RESUME must come first."""
 
 _BEGUN = {Phase.OPEN: True, Phase.COMMITTING: True}
@@ -228,13 +228,13 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Transition] = {
     **_rows((Phase.IDLE, Phase.HELD, *ENDING), Event.COMMIT_STARTS, Phase.COMMITTING_STARTS, Act.COMMIT_STARTS),
     (Phase.COMMITTING_STARTS, Event.STARTS_COMMITTED): Transition(Phase.IDLE),
     # Interrupted and failed steps, and work that is given up.
-    **_rows(OWED_A_REBUILD, Event.RESUME, Phase.REBUILDING, Act.REBUILD),
+    **_rows(NEEDS_REBUILD, Event.RESUME, Phase.REBUILDING, Act.REBUILD),
     **_rows((Phase.COMMITTING, Phase.UNKNOWN), Event.RESUME, Phase.UNKNOWN, Act.RESOLVE_OUTCOME),
     (Phase.COMMITTED, Event.RESUME): Transition(Phase.COMMITTED, Act.RECORD_COMMITTED),
     (Phase.ABORTED, Event.RESUME): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
-    **_rows((*NOTHING_SENT, *OWED_A_REBUILD, Phase.ABORTED), Event.ABORT_FAILED, Phase.BROKEN),
-    **_rows((*NOTHING_SENT, *OWED_A_REBUILD, Phase.ABORTED), Event.GIVEN_UP, Phase.IDLE),
-    **_rows(OUTCOME_OPEN, Event.GIVEN_UP, Phase.BROKEN),
+    **_rows((*NOTHING_SENT, *NEEDS_REBUILD, Phase.ABORTED), Event.ABORT_FAILED, Phase.BROKEN),
+    **_rows((*NOTHING_SENT, *NEEDS_REBUILD, Phase.ABORTED), Event.GIVEN_UP, Phase.IDLE),
+    **_rows(OUTCOME_PENDING, Event.GIVEN_UP, Phase.BROKEN),
 }
 
 

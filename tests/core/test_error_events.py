@@ -5,7 +5,7 @@ import pytest
 from eos_client.core.error_events import EVENT_RULES, ErrorEvent, EventMeaning, meaning_of
 
 CASES = [
-    (ErrorEvent("_PARTITION_EOF"), EventMeaning.NO_NEWS),
+    (ErrorEvent("_PARTITION_EOF"), EventMeaning.IGNORE),
     (ErrorEvent("_FATAL", fatal=True), EventMeaning.STOP_FATAL),
     (ErrorEvent("FENCED_INSTANCE_ID", fatal=True), EventMeaning.STOP_FATAL),
     (ErrorEvent("TOPIC_AUTHORIZATION_FAILED"), EventMeaning.STOP_UNFIT),

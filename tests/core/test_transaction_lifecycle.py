@@ -15,9 +15,9 @@ from eos_client.core import transaction_lifecycle
 from eos_client.core.transaction_lifecycle import (
     AT_REST,
     ENDING,
+    NEEDS_REBUILD,
     NOTHING_SENT,
-    OUTCOME_OPEN,
-    OWED_A_REBUILD,
+    OUTCOME_PENDING,
     TRANSITIONS,
     UNFINISHED,
     Act,
@@ -277,7 +277,7 @@ def test_a_step_between_two_calls_is_resumed_and_nothing_else_is():
     assert set(UNFINISHED) | set(NOTHING_SENT) == set(Phase)
 
 
-@pytest.mark.parametrize("phase", OUTCOME_OPEN)
+@pytest.mark.parametrize("phase", OUTCOME_PENDING)
 def test_nobody_can_ask_for_the_end_of_a_transaction_whose_outcome_is_open(phase):
     for event in (Event.BEGIN, Event.END, Event.REVOKED, Event.ABORT, Event.ABORT_FAILED, Event.COMMIT_STARTS):
         assert (phase, event) not in TRANSITIONS
@@ -288,7 +288,7 @@ def test_only_a_confirmation_or_the_log_leads_to_committed():
     assert leads - {Event.RESUME} == {Event.ANSWERED, Event.FOUND_COMMITTED}
 
 
-@pytest.mark.parametrize("phase", [*NOTHING_SENT, *OWED_A_REBUILD, Phase.ABORTED])
+@pytest.mark.parametrize("phase", [*NOTHING_SENT, *NEEDS_REBUILD, Phase.ABORTED])
 def test_an_abort_that_fails_leaves_a_handle_that_is_replaced_first(phase):
     state, act = next_state(TransactionState(phase, has_begun=phase is Phase.OPEN), Event.ABORT_FAILED)
     assert (state, act) == (TransactionState(Phase.BROKEN), Act.NOTHING)
@@ -300,13 +300,13 @@ def test_a_closed_client_leaves_nothing_open(phase):
     for has_begun in (False, True):
         state, act = next_state(TransactionState(phase, has_begun), Event.GIVEN_UP)
         assert (state.has_begun, act) == (False, Act.NOTHING)
-        assert state.phase is (Phase.BROKEN if phase in OUTCOME_OPEN else Phase.IDLE)
+        assert state.phase is (Phase.BROKEN if phase in OUTCOME_PENDING else Phase.IDLE)
 
 
 def test_a_handle_that_another_session_left_in_doubt_is_replaced_first():
     lifecycle = TransactionLifecycle(is_broken=True)
     assert lifecycle.phase in UNFINISHED
-    assert lifecycle.phase not in OUTCOME_OPEN
+    assert lifecycle.phase not in OUTCOME_PENDING
     assert lifecycle.on(Event.RESUME) is Act.REBUILD
 
 
