@@ -50,7 +50,7 @@ class ClientLog:
     def __init__(self, settings: dict[str, Any]) -> None:
         self.losses = 0
         self.understood = self._reauthenticates = False
-        self.implied = self.failed = self.not_added = ""
+        self.implicit_ack = self.failed = self.partition_refusal = ""
         self._theirs = settings.get("logger")
         self._debug = str(settings.get("debug") or "")
         level = str(settings.get("log_level", _INFO))
@@ -66,9 +66,9 @@ class ClientLog:
             added["log.connection.close"] = True
         return added
 
-    def forget_implied(self) -> None:
+    def begin_transaction(self) -> None:
         """Begin a transaction: nothing of it is taken for written."""
-        self.implied = self.failed = self.not_added = ""
+        self.implicit_ack = self.failed = self.partition_refusal = ""
 
     def log(self, level: int, text: str, *arguments: Any) -> None:
         """Take note of a line; called while the handle is polled."""
@@ -76,9 +76,9 @@ class ClientLog:
         lost = self._tells_of_loss(facility, line)
         self.losses += lost
         if facility == _IMPLIED:
-            self.implied = self.implied or line
+            self.implicit_ack = self.implicit_ack or line
         if _NOT_ADDED in line:
-            self.not_added = self.not_added or line[line.index(_NOT_ADDED) :]
+            self.partition_refusal = self.partition_refusal or line[line.index(_NOT_ADDED) :]
         if facility == _TRANSACTION_FAILED:
             self.failed = self.failed or line.rpartition("]: ")[2]
         if level < self._lowest or (lost and level <= logging.INFO and not self._closes):

@@ -96,7 +96,7 @@ class HandleThread:
             is_done = call.done.wait(longest_s if self.is_real else None)
         except BaseException:
             if not self.is_real:
-                self._outlast()
+                self._wait_until_idle()
             raise
         if not is_done:
             raise OverdueError(f"no answer within {longest_s:g} s")
@@ -104,7 +104,7 @@ class HandleThread:
         error, call.error = call.error, None  # not kept: its traceback would keep the handle alive
         return error
 
-    def _outlast(self) -> None:
+    def _wait_until_idle(self) -> None:
         """Wait until the thread is free: two threads at work would make a simulation non-deterministic."""
         behind = _Call(_nothing, 0.0)
         self._calls.put(behind)

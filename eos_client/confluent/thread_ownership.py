@@ -98,7 +98,7 @@ class ThreadOwnership:
         self._owner = None
         self._in_call = threading.RLock()
 
-    def lent(self, call: Callable[[], None]) -> Callable[[], None]:
+    def as_owner(self, call: Callable[[], None]) -> Callable[[], None]:
         """Return ``call`` for another thread, which owns the client meanwhile: callbacks in it may use the client."""
 
         def owning() -> None:

@@ -147,9 +147,9 @@ def test_the_output_that_could_not_be_added_to_a_transaction_is_known_until_the_
     log = ClientLog({})
     reason = 'Failed to add partition "out" [0] to transaction: Broker: Topic authorization failed'
     tell(log, logging.ERROR, "ADDPARTS", f"[thrd:main]: TxnCoordinator/1: {reason}")
-    assert log.not_added == reason
-    log.forget_implied()
-    assert not log.not_added
+    assert log.partition_refusal == reason
+    log.begin_transaction()
+    assert not log.partition_refusal
 
 
 def test_a_log_counts_as_understood_once_it_has_told_of_a_connection():
@@ -197,15 +197,15 @@ def test_the_first_line_of_outputs_taken_for_written_is_kept_until_the_next_tran
     for line in (IMPLIED, "another"):
         tell(log, logging.DEBUG, "IMPLICITACK", line)
     tell(log, logging.DEBUG, "TXNAPI", "yet another")
-    assert (log.implied, log.losses, theirs.lines) == (IMPLIED, 0, [])
-    log.forget_implied()
-    assert log.implied == ""
+    assert (log.implicit_ack, log.losses, theirs.lines) == (IMPLIED, 0, [])
+    log.begin_transaction()
+    assert log.implicit_ack == ""
 
 
 def test_a_loss_is_not_forgotten_with_the_transaction():
     log = ClientLog({})
     tell(log, logging.DEBUG, "STATE", DOWN)
-    log.forget_implied()
+    log.begin_transaction()
     assert log.losses == 1
 
 

@@ -354,7 +354,7 @@ class ConfluentConsumer:
     def _close_library_in_time(self) -> None:
         limit_s = self.library.close_limit_s
         try:
-            if not close_in_time(self._ownership.lent(self.library.close_once), limit_s, self._clock):
+            if not close_in_time(self._ownership.as_owner(self.library.close_once), limit_s, self._clock):
                 self.was_left_behind = True
                 self._report(self._what_is_left_behind(limit_s))
         finally:

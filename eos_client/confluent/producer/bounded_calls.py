@@ -270,7 +270,9 @@ class BoundedCalls:
 
     def _why_failed(self, failure: ProducerFailure) -> str:
         log = self.library.log
-        why = log.failed if failure.code == "_STATE" else log.not_added if failure.code in READING_FORBIDDEN else ""
+        why = log.partition_refusal if failure.code in READING_FORBIDDEN else ""
+        if failure.code == "_STATE":
+            why = log.failed
         return self.library.last_errors.delivery_clause() or (f"; {why}" if why else "")
 
     def _failure(self, request: TransactionalRequest, error: KafkaError | None = None) -> ProducerFailure:

@@ -118,7 +118,7 @@ class ConfluentProducer:
         if library.init.is_fresh and library.log.losses:  # its request may have been sent twice, and be served late
             library.abandoned_inits.add()
         library.init.transaction_begins()
-        library.log.forget_implied()
+        library.log.begin_transaction()
         self._losses_before_offsets = None
         library.last_errors.begin_transaction()
         calls.begun()
@@ -301,18 +301,18 @@ class ConfluentProducer:
         until_raised: bool = False,
     ) -> int:
         def is_over() -> bool:
-            self._refuse_implied()
+            self._refuse_implicit_acks()
             return until_raised and self.library.guard.error is not None
 
         return self.calls.flush(timeout, longest_s, is_over, meanwhile)
 
-    def _refuse_implied(self) -> None:
+    def _refuse_implicit_acks(self) -> None:
         self.calls.serve(0)  # the client library's log
         library = self.library
-        if library.log.implied and self.calls.began_at is not None:
+        if library.log.implicit_ack and self.calls.began_at is not None:
             raise self.calls.must_abort(
                 f"outputs of transactional.id {library.transactional_id!r} were acknowledged only implicitly, and the "
-                f"broker may have refused them (confluent-kafka-go #921): {library.log.implied}. Abort, rewind "
+                f"broker may have refused them (confluent-kafka-go #921): {library.log.implicit_ack}. Abort, rewind "
                 "and go on."
             )
 
