@@ -168,7 +168,7 @@ class SlotAttempt:
 
         Rows are prefetched while a new one starts. Returns it, and the rows.
         """
-        SLOTS.close_useless(self._is_useless)
+        SLOTS.close_stale(self._is_stale)
         held = SLOTS.take((self._key, self._slot))
         # A repeated task starts anew: the failed attempt before it may have fenced the kept producer.
         if held is not None and self._first_attempt and self._is_known_holder(self._slot, held):
@@ -203,7 +203,7 @@ class SlotAttempt:
             return False
         return held.run == self._run and self._task.holders[slot : slot + 1] == (held.producer.name,)
 
-    def _is_useless(self, key: tuple[Hashable, int], held: HeldSlot) -> bool:
+    def _is_stale(self, key: tuple[Hashable, int], held: HeldSlot) -> bool:
         """Whether another producer has taken the slot since. The driver does not know what this batch has kept yet."""
         cluster, slot = key
         may_be_known = held.run != self._run or held.batch_id < self._task.batch_id

@@ -30,7 +30,7 @@ K = TypeVar("K", bound=Hashable)
 C = TypeVar("C", bound="LedgerReader | HeldSlot")
 
 
-class Shelf(Generic[K, C]):
+class IdleClients(Generic[K, C]):
     """Idle clients of this process by key, at most ``kept_max`` of them."""
 
     def __init__(self, kept_max: int = _KEPT_MAX) -> None:
@@ -38,7 +38,7 @@ class Shelf(Generic[K, C]):
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._idle: OrderedDict[K, C] = OrderedDict()
-        self._left_alone: list[C] = []
+        self._inherited: list[C] = []
 
     def take(self, key: K) -> C | None:
         """Return the idle client under ``key``, which is then the caller's; None when there is none."""
@@ -55,10 +55,10 @@ class Shelf(Generic[K, C]):
         for each in surplus:
             each.close()
 
-    def close_useless(self, is_useless: Callable[[K, C], bool]) -> None:
+    def close_stale(self, is_stale: Callable[[K, C], bool]) -> None:
         """Close the idle clients that will not be used again."""
         with self._idle_here() as idle:
-            useless = [key for key, client in idle.items() if is_useless(key, client)]
+            useless = [key for key, client in idle.items() if is_stale(key, client)]
             surplus = [idle.pop(key) for key in useless]
         for each in surplus:
             each.close()
@@ -68,7 +68,7 @@ class Shelf(Generic[K, C]):
         with self._lock:
             # Destroying them in a forked process would wait for threads that do not exist there.
             if self._pid != os.getpid():
-                self._left_alone.extend(self._idle.values())
+                self._inherited.extend(self._idle.values())
                 self._idle.clear()
                 self._pid = os.getpid()
             yield self._idle
@@ -95,9 +95,9 @@ class HeldSlot:
         self.producer.close()
 
 
-SLOTS: Shelf[tuple[Hashable, int], HeldSlot] = Shelf()
+SLOTS: IdleClients[tuple[Hashable, int], HeldSlot] = IdleClients()
 """By what `cluster_key` returns, and the slot."""
-READERS: Shelf[Hashable, LedgerReader] = Shelf()
+READERS: IdleClients[Hashable, LedgerReader] = IdleClients()
 
 
 def shorten_collections() -> None:

@@ -37,8 +37,8 @@ def sparkless(kafka_broker, tmp_path):
     yield stage
     stage.close()
     # A task that the test has run in this process keeps its clients; dozens cost as much as a test.
-    for shelf in (SLOTS, READERS):
-        shelf.close_useless(lambda *_: True)
+    for idle in (SLOTS, READERS):
+        idle.close_stale(lambda *_: True)
 
 
 @pytest.fixture

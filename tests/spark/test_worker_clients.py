@@ -1,4 +1,4 @@
-"""What a Python worker keeps between tasks: clients on a shelf, and modules out of garbage collections."""
+"""What a Python worker keeps between tasks: idle clients, and modules out of garbage collections."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from eos_client.integration.spark.worker_clients import (
-    Shelf,
+    IdleClients,
     _freeze,
     shorten_collections,
 )
@@ -21,25 +21,25 @@ class Client:
         self.closed = True
 
 
-def test_a_shelf_gives_each_client_to_one_at_a_time_and_keeps_few():
-    shelf: Any = Shelf(kept_max=2)
+def test_idle_clients_are_given_to_one_at_a_time_and_few_are_kept():
+    idle: Any = IdleClients(kept_max=2)
     clients = [Client() for _ in range(4)]
     for key, client in enumerate(clients[:3]):
-        shelf.put(key, client)
+        idle.put(key, client)
     assert [client.closed for client in clients[:3]] == [True, False, False]
-    assert shelf.take(1) is clients[1]
-    assert shelf.take(1) is None
-    shelf.put(2, clients[3])
+    assert idle.take(1) is clients[1]
+    assert idle.take(1) is None
+    idle.put(2, clients[3])
     assert clients[2].closed
-    assert shelf.take(2) is clients[3]
+    assert idle.take(2) is clients[3]
 
 
 def test_a_forked_process_leaves_its_parents_clients_alone(monkeypatch):
-    shelf: Any = Shelf()
+    idle: Any = IdleClients()
     client = Client()
-    shelf.put("k", client)
+    idle.put("k", client)
     monkeypatch.setattr("os.getpid", lambda: -1)
-    assert shelf.take("k") is None
+    assert idle.take("k") is None
     assert not client.closed
 
 
