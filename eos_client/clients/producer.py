@@ -81,7 +81,7 @@ class EosProducer:
             hook=self._hook,
             factory=factory,
             clock=clock,
-            face=self,
+            facade=self,
         )
         self._ownership = self.adapter.ownership
         self.adapter.library.start()

@@ -196,7 +196,7 @@ class TransactionSteps:
     def own_call(self, name: _OwnCall, *arguments: Any) -> None:
         """Make the producer's transactional call ``name``; other callers are refused meanwhile."""
         self._call_under_way = name
-        getattr(self._producer.face, name)(*arguments)
+        getattr(self._producer.facade, name)(*arguments)
 
     def _send_offsets(self, positions: InputPositions, snapshot: MembershipSnapshot, token: AttemptToken) -> None:
         offsets, timeout_s = offsets_to_send(positions, str(token)), self._producer.limits.commit_timeout_s

@@ -158,7 +158,7 @@ def _late_transactions_stay_large() -> Patch:
 
 def _huge_numbers_break_through() -> Patch:
     def queued(self: Any, topic: str, record: Any) -> bool:
-        self.face.produce(topic, record.value, record.key, **produce_options(topic, record))
+        self.facade.produce(topic, record.value, record.key, **produce_options(topic, record))
         return True
 
     return mock.patch.object(ConfluentProducer, "_queued", queued)

@@ -102,10 +102,10 @@ class ProducerParts:
         self.raws.append(Raw(settings, self.failing))
         return self.raws[-1]
 
-    def producer(self, face: Any = None) -> ConfluentProducer:
+    def producer(self, facade: Any = None) -> ConfluentProducer:
         settings = {"bootstrap.servers": "nowhere", "transactional.id": "t"}
         made = ConfluentProducer(
-            settings, limits=LIMITS, hook=self.events.append, clock=self.clock, factory=self._build, face=face
+            settings, limits=LIMITS, hook=self.events.append, clock=self.clock, factory=self._build, facade=facade
         )
         made.library.start()
         return made
@@ -150,7 +150,7 @@ def test_what_a_handle_that_was_left_behind_reports_is_heard_by_nobody(started):
 
 
 def test_a_handle_left_before_its_init_was_answered_may_explain_a_fence(started):
-    started.library.init.asks()
+    started.library.init.mark_requested()
     started.library.leave_behind()
     assert started.library.abandoned_inits.may_explain_fence
 
@@ -218,7 +218,7 @@ def test_a_rebuild_leaves_the_handle_and_initialises_another_one(started):
 
 
 def test_a_producer_gives_way_while_its_init_is_unanswered(started):
-    started.library.init.asks()
+    started.library.init.mark_requested()
     started.registration.release_id()
     assert started.library.raw is None
 
@@ -241,9 +241,9 @@ def producer(stage: ProducerParts) -> Iterator[ConfluentProducer]:
 
 def test_a_producer_without_a_face_calls_its_own_methods(producer, stage):
     producer.init_transactions()
-    producer.face.begin_transaction()
+    producer.facade.begin_transaction()
     assert producer.calls.has_open_transaction
-    producer.face.commit_transaction(1.0)
+    producer.facade.commit_transaction(1.0)
     assert producer.calls.may_have_ended
     assert stage.raws[0].asked[:3] == ["init_transactions", "begin_transaction", "commit_transaction"]
 

@@ -202,7 +202,7 @@ class FakeProducer:
     def __init__(self, _settings, *, clock, **_):
         self.written = []
         self.limits = ProducerLimits()
-        self.adapter = self.library = self.calls = self.registration = self.face = self.last_errors = self
+        self.adapter = self.library = self.calls = self.registration = self.facade = self.last_errors = self
         self.is_closed = False
         self._clock = clock
 

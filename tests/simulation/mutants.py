@@ -107,9 +107,9 @@ def _aborts_unanswered_commit() -> Patch:
     def ask(self: Any, *_: Any) -> Outcome:
         handle = self._producer
         with contextlib.suppress(EosError):
-            handle.calls.booked()
+            handle.calls.mark_outcome_known()
             handle.abort_transaction(2.0)
-        handle.calls.booked()
+        handle.calls.mark_outcome_known()
         return Outcome.ABORTED
 
     return mock.patch.object(Recovery, "resolve_commit_outcome", ask)

@@ -265,7 +265,7 @@ class Fetching:
         parts.records.drop_records()
         self._library.check_fatal()  # its event may have been in the interrupted call
         if (goals := parts.rewinding.take_plan()) is not None:
-            self._book_rewind(goals)
+            self._apply_rewind(goals)
         assigned = raw.assignment()
         ours = keys_of(assigned)
         if self._membership.is_subscribed:
@@ -307,13 +307,13 @@ class Fetching:
     def _rewind(self) -> None:
         goals = self._plan_rewind()
         self._parts.records.drop_records()
-        self._book_rewind(goals)
+        self._apply_rewind(goals)
         for partition, (offset, reached) in goals.items():
             if partition in self._membership.assigned and not self._membership.is_closed:
                 self._parts.rewinding.go_back(partition, offset, reached)
         self._parts.rewinding.take_plan()
 
-    def _book_rewind(self, goals: Goals) -> None:
+    def _apply_rewind(self, goals: Goals) -> None:
         for partition in goals.keys() & self._membership.assigned:
             self._parts.handed.continues_at(partition, goals[partition][0])
         self._parts.handed.work.clear()

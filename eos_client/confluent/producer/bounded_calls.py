@@ -101,7 +101,7 @@ class BoundedCalls:
         self.began_at = self.clock()
         self.blocking_error = None
 
-    def booked(self) -> None:
+    def mark_outcome_known(self) -> None:
         """Record that the outcome of the last call is known."""
         self.blocking_error = None
 
@@ -255,7 +255,7 @@ class BoundedCalls:
         clause = self._why_failed(failure) + where
         named = failures.producer_error(failure, error, transactional_id, clause, self._words)
         if request is TransactionalRequest.INIT and failure.fatal:
-            self.library.init.answered()
+            self.library.init.mark_answered()
             self.blocking_error = named
         return self.remember(named)
 

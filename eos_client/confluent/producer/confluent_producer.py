@@ -52,7 +52,7 @@ def _of_group(group_metadata: Any) -> str:
 class ConfluentProducer:
     """Begins and ends transactions and queues their records, on the handle that its parts build, bound and replace.
 
-    Built without a handle: ``library.start()`` comes next. ``face``: the application's producer, which may override
+    Built without a handle: ``library.start()`` comes next. ``facade``: the application's producer, which may override
     methods; the work of its blocks calls those, too. ``init_attempt_s``: how long one attempt of ``init_transactions``
     takes at most before it is repeated. ``takes_id_back``: whether to recover from a fence that
     our own abandoned init may have caused, and to replace a handle that may have sent a request twice. If False, every
@@ -70,13 +70,13 @@ class ConfluentProducer:
         hook: EventHook = log_event,
         factory: ProducerFactory | None = None,
         clock: Clock = MONOTONIC_CLOCK,
-        face: Any = None,
+        facade: Any = None,
         init_attempt_s: float = 1.0,
         takes_id_back: bool = True,
         words: OutputWords = OUTPUT,
     ) -> None:
         self.limits = limits or ProducerLimits()
-        self.face = self if face is None else face
+        self.facade = self if facade is None else facade
         self._hook = safe_hook(hook)
         self._clock = clock
         self._losses_before_offsets: int | None = None
@@ -143,7 +143,7 @@ class ConfluentProducer:
             limit_s,
             lambda: _of_group(group_metadata),
         )
-        self.calls.booked()
+        self.calls.mark_outcome_known()
 
     def _require_member(self, group_metadata: Any) -> None:
         generation = decode(group_metadata)
@@ -237,7 +237,7 @@ class ConfluentProducer:
         while not queued():
             if self._clock() > deadline:
                 raise error(f"the local queue stayed full for {limit_s:g} s{self.library.last_errors.clause()}")
-            self.face.poll(_QUEUE_WAIT_S)
+            self.facade.poll(_QUEUE_WAIT_S)
 
     def _stayed_full(self, what: str) -> EosError:
         return self.calls.must_abort(f"{what}. Abort, rewind and go on.")
@@ -245,7 +245,7 @@ class ConfluentProducer:
     def _queued(self, topic: str, record: OutputRecord) -> bool:
         try:
             options = produce_options(topic, record, checks_headers=False)
-            self.face.produce(topic, record.value, record.key, **options)
+            self.facade.produce(topic, record.value, record.key, **options)
         except BufferError:
             return False
         except (TypeError, ValueError, OverflowError) as error:

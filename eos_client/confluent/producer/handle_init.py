@@ -37,11 +37,11 @@ class HandleInit:
             raw.init_transactions(timeout_s)
             self.is_fresh = True
 
-    def asks(self) -> None:
+    def mark_requested(self) -> None:
         """Note that a request is about to be sent, where one is needed."""
         self.is_unanswered = self.is_resumable
 
-    def answered(self) -> None:
+    def mark_answered(self) -> None:
         """Note that the init has ended: it succeeded, it failed for good, or the handle is abandoned."""
         self.is_resumable = self.is_unanswered = False
 

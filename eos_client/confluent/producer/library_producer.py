@@ -47,8 +47,8 @@ class LibraryProducer:
     """``raw`` is the library's producer in use, None where there is none; `start` builds it, with all that is its own.
 
     That is ``guard``, ``log``, ``thread``, and ``init``, how far its init is. ``callback_errors`` raises what callbacks
-    have raised, once what was asked for is done and booked. ``settings`` are librdkafka's, the defaults of this package
-    included.
+    have raised, once the requested work is done and recorded. ``settings`` are librdkafka's, the defaults of
+    this package included.
     """
 
     raw: Any = None
@@ -145,7 +145,7 @@ class LibraryProducer:
             return
         if self.init.is_unanswered:
             self.abandoned_inits.add()
-            self.init.answered()
+            self.init.mark_answered()
         self.guard.retire()
         # From here on, even if an exception strikes, the handle is not used any more and is destroyed.
         self._leaving, self.raw = raw, None

@@ -114,8 +114,8 @@ class Registration:
             raise why_init_failed(library.settings, library.last_errors, limit_s, error, simulated=simulated) from error
         _UNANSWERED.discard(weakref.ref(self))
         library.abandoned_inits.on_init_succeeded()
-        library.init.answered()
-        self._calls.booked()
+        library.init.mark_answered()
+        self._calls.mark_outcome_known()
 
     def _initialise_within(self, limit_s: float) -> None:
         deadline = self._clock() + limit_s
@@ -132,7 +132,7 @@ class Registration:
     def _init_once(self, deadline: float) -> None:
         attempt_s = min(self._attempt_s, max(_INIT_ATTEMPT_MIN_S, deadline - self._clock()))
         raw, init = self._library.raw, self._library.init
-        init.asks()
+        init.mark_requested()
         try:
             self._calls.run(TransactionalRequest.INIT, lambda: init.attempt(raw, attempt_s), attempt_s)
         except errors.RetriableError:
