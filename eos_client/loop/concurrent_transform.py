@@ -14,8 +14,8 @@ from eos_client.loop.record_failures import TransformUnfitError, each_output
 from eos_client.ports import AsyncTransform, Output
 
 _Result = TypeVar("_Result")
-Reading = Callable[[Any], Any]
-Taking = Callable[[Any], Any]
+RecordConverter = Callable[[Any], Any]
+OutputConverter = Callable[[Any], Any]
 _LOOK_S = 0.5
 
 
@@ -77,7 +77,9 @@ class EventLoopThread:
             self._running.cancel()
 
 
-async def _outputs_of_call(transform: AsyncTransform, given: Any, read: Reading | None, take: Taking) -> list[Output]:
+async def _outputs_of_call(
+    transform: AsyncTransform, given: Any, read: RecordConverter | None, take: OutputConverter
+) -> list[Output]:
     """Return the outputs of ``transform``, a coroutine function or an asynchronous generator, each as it was given."""
     try:
         made: Any = transform(given if read is None else read(given))
@@ -97,7 +99,11 @@ class AwaitedBatch:
     """The transform of a batch whose coroutine is waited for; ``read`` and ``take`` as for `ConcurrentTransform`."""
 
     def __init__(
-        self, transform_batch: AsyncTransform, event_loop: EventLoopThread, read: Reading | None, take: Taking
+        self,
+        transform_batch: AsyncTransform,
+        event_loop: EventLoopThread,
+        read: RecordConverter | None,
+        take: OutputConverter,
     ) -> None:
         self._transform_batch = transform_batch
         self.event_loop = event_loop
@@ -123,8 +129,8 @@ class ConcurrentTransform:
         transform: AsyncTransform,
         event_loop: EventLoopThread,
         concurrency_max: int,
-        read: Reading | None,
-        take: Taking,
+        read: RecordConverter | None,
+        take: OutputConverter,
     ) -> None:
         self._transform = transform
         self._read = read

@@ -20,10 +20,10 @@ from eos_client.observe import ClientReported, Counters, Event, EventHook, Recor
 from eos_client.ports import Clock, Output, OutputRecord, Record, Transform
 from eos_client.transform_retry import bounded
 
-ONE_OUTPUT = (bytes, OutputRecord)
+SINGLE_OUTPUT_TYPES = (bytes, OutputRecord)
 """What a transform may return instead of an iterable of outputs."""
 
-NO_OUTPUTS = (str, bytearray, memoryview)
+NOT_OUTPUT_COLLECTIONS = (str, bytearray, memoryview)
 """What can be iterated, and would be taken for outputs where it is empty."""
 RecordKey = tuple[str, int, int]
 Collected = Callable[[Any], list[Output]]
@@ -48,11 +48,11 @@ class TransformUnfitError(ConfigurationError):
     """The transform does not fit the loop that it was given to, which is no failure of a record."""
 
 
-NO_FAILURE_OF_A_RECORD = (StoppedMeanwhileError, RetryPolicyError, TransformUnfitError)
+LOOP_LEVEL_ERRORS = (StoppedMeanwhileError, RetryPolicyError, TransformUnfitError)
 """What ``on_error`` does not apply to, though it is raised where a record is transformed or its outputs are written."""
 
 
-class AsConsumed:
+class OriginalRecords:
     """The original content of records, which a transform may change: a retry or a dead letter gets it back."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class AsConsumed:
             headers = [each and [*each] for each in map(kind.headers, records)]
             self._contents = topics, values, keys, headers
 
-    def put_back(self, *records: Any) -> None:
+    def restore(self, *records: Any) -> None:
         """Undo what a transform has changed in those of ``records`` that are remembered."""
         if not self._places:
             self._places = {id(record): place for place, record in enumerate(self._records)}
@@ -106,7 +106,7 @@ class FailedRecords:
         self._counters = counters
         self._clock = clock
         self._is_stopping = is_stopping
-        self.as_consumed = AsConsumed()
+        self.originals = OriginalRecords()
         self.go_on = not self._stops or config.retry_policy is not None
         self._attempts = 1
         self._known: dict[RecordKey, str] = {}
@@ -208,14 +208,14 @@ class FailedRecords:
         def attempt(record: Any) -> list[Output]:
             self._attempts += 1
             if self._attempts > 1:
-                self.as_consumed.put_back(record)
+                self.originals.restore(record)
             return outputs_of(transform(record))
 
         repeated = attempt if policy is None else self._repeating(policy, attempt)
 
         def guarded(record: Any) -> list[Output]:
             if known:
-                self.as_consumed.put_back(record)  # it may have been transformed ahead
+                self.originals.restore(record)  # it may have been transformed ahead
                 if (said := known.get(_key_of(record))) is not None:
                     self._attempts = 1
                     raise KnownFailureError(said)
@@ -298,7 +298,7 @@ def is_failure(error: BaseException, records: Sequence[Record | None]) -> TypeGu
     that is None: no record was begun), as by ``add_note``, which Python 3.10 lacks.
     """
     if isinstance(error, Exception):
-        return not isinstance(error, NO_FAILURE_OF_A_RECORD)
+        return not isinstance(error, LOOP_LEVEL_ERRORS)
     if (first := records[0]) is not None:
         topic, partition, offset = _key_of(first)
         others = f" or one of {len(records) - 1} more" if len(records) > 1 else ""
@@ -307,13 +307,13 @@ def is_failure(error: BaseException, records: Sequence[Record | None]) -> TypeGu
     return False
 
 
-def no_outputs(made: Any) -> TypeError | None:
+def invalid_result_error(made: Any) -> TypeError | None:
     """Return the error for a transform's result that is neither an output nor an iterable of them, else None.
 
     Raises TransformUnfitError for what would have to be awaited.
     """
-    is_iterable = hasattr(made, "__iter__") and not isinstance(made, NO_OUTPUTS)
-    if isinstance(made, ONE_OUTPUT) or is_iterable or made is None:
+    is_iterable = hasattr(made, "__iter__") and not isinstance(made, NOT_OUTPUT_COLLECTIONS)
+    if isinstance(made, SINGLE_OUTPUT_TYPES) or is_iterable or made is None:
         return None
     said = f"the transform returned {shown(made)}; it must return an output or an iterable of them"
     require_no_awaitable(made, said)
@@ -333,9 +333,9 @@ def require_no_awaitable(given: Any, said: str) -> None:
 
 def each_output(made: Any) -> Iterable[Output]:
     """Return an iterable of the outputs in a transform's result; raises TypeError for an invalid result."""
-    if (wrong := no_outputs(made)) is not None:
+    if (wrong := invalid_result_error(made)) is not None:
         raise wrong
-    if isinstance(made, ONE_OUTPUT):
+    if isinstance(made, SINGLE_OUTPUT_TYPES):
         return (made,)
     given: Iterable[Output] = made if hasattr(made, "__iter__") else ()  # an array does not say whether it is empty
     return given
@@ -343,7 +343,7 @@ def each_output(made: Any) -> Iterable[Output]:
 
 def outputs_of(made: Any) -> list[Output]:
     """Return the outputs in a transform's result, those of a generator as they were yielded; raises TypeError."""
-    if isinstance(made, ONE_OUTPUT):
+    if isinstance(made, SINGLE_OUTPUT_TYPES):
         return [made]
     given = each_output(made)
     return list(given) if isinstance(given, (list, tuple)) else [as_given(each) for each in given]

@@ -21,30 +21,30 @@ from eos_client.confluent.producer.output_arguments import produce_options
 from eos_client.errors import AbortableError, EosError, OutputRefusedError, RebuildProducerError, TransformError, shown
 from eos_client.loop.concurrent_transform import ConcurrentTransform
 from eos_client.loop.record_failures import (
-    NO_FAILURE_OF_A_RECORD,
-    NO_OUTPUTS,
-    ONE_OUTPUT,
+    LOOP_LEVEL_ERRORS,
+    NOT_OUTPUT_COLLECTIONS,
+    SINGLE_OUTPUT_TYPES,
     FailedRecords,
     StoppedMeanwhileError,
     TransformUnfitError,
     as_given,
     each_output,
+    invalid_result_error,
     is_failure,
-    no_outputs,
     outputs_of,
     require_no_awaitable,
 )
 from eos_client.ports import Output, OutputRecord, Outputs
 
 _BYTES_ONLY = {bytes}
-_WHOLE = (*ONE_OUTPUT, *NO_OUTPUTS)
+_WHOLE = (*SINGLE_OUTPUT_TYPES, *NOT_OUTPUT_COLLECTIONS)
 # The outputs of so many records are written before more are made. With those of a whole stride beside its records there
 # would be more than the 700 objects at which Python (3.10 to 3.12) looks for garbage: a tenth of the loop's time. Bytes
 # do not count; a record with a header counts for three.
 _OBJECTS_AT_ONCE = 64
 
 
-class _NoOutput:
+class _InvalidOutput:
     """What a transform gave and nobody can write; raises TransformUnfitError for what would have to be awaited."""
 
     def __init__(self, given: Any) -> None:
@@ -52,13 +52,13 @@ class _NoOutput:
         require_no_awaitable(given, self.said)
 
 
-def _take(given: Any, outputs: list[Any]) -> None:
+def _append_copies(given: Any, outputs: list[Any]) -> None:
     """Append copies of the ``given`` outputs to ``outputs``, because the application may reuse an object.
 
     A record with nothing but topic, value and key is stored as a tuple of them.
     """
     if isinstance(given, _WHOLE):
-        if isinstance(given, NO_OUTPUTS):
+        if isinstance(given, NOT_OUTPUT_COLLECTIONS):
             raise TypeError(given)  # who catches it names it
         given = (given,)
     for output in given:
@@ -70,12 +70,12 @@ def _take(given: Any, outputs: list[Any]) -> None:
             else:
                 outputs.append(as_given(output))
         else:
-            outputs.append(bytes(output) if isinstance(output, bytes) else _NoOutput(output))
+            outputs.append(bytes(output) if isinstance(output, bytes) else _InvalidOutput(output))
 
 
-def _taken(given: Iterable[Any]) -> list[Any]:
+def _copies_of(given: Iterable[Any]) -> list[Any]:
     outputs: list[Any] = []
-    _take(given, outputs)
+    _append_copies(given, outputs)
     return outputs
 
 
@@ -110,7 +110,7 @@ class RecordOutputs:
         self._records_at_once: int | None = None
         self._transform = failed.guard((lambda record: outputs_of(transform([record]))) if takes_batches else transform)
         self._failed = failed
-        self._as_consumed = failed.as_consumed
+        self._originals = failed.originals
         self._remembers = self.wants_whole_batches or failed.go_on
         self._session = session
         self._default_topic = default_topic
@@ -122,11 +122,11 @@ class RecordOutputs:
         RebuildProducerError for a transaction that cannot go on, RefusedRecordsError if it is known why.
         """
         if self._remembers:
-            self._as_consumed.remember(records)
+            self._originals.remember(records)
         try:
             self._write(records)
         finally:
-            self._as_consumed.remember(())
+            self._originals.remember(())
 
     def _write(self, records: Sequence[Any]) -> None:
         if self._prepare is not None:
@@ -144,7 +144,7 @@ class RecordOutputs:
         """Write like ``write``, but wait for the deliveries of each record, so that a broker's refusal names it."""
         self._remembers = True
         for record in records:
-            self._as_consumed.remember([record])
+            self._originals.remember([record])
             try:
                 self._write([record])
                 self._session.await_deliveries()
@@ -180,11 +180,11 @@ class RecordOutputs:
 
     def _outputs_of_batch(self, records: Sequence[Any]) -> list[Output] | Exception:
         try:
-            return _taken(each_output(self._transform_batch(list(records))))
+            return _copies_of(each_output(self._transform_batch(list(records))))
         except BaseException as error:
             if not is_failure(error, records):
                 raise
-            self._as_consumed.put_back(*records)
+            self._originals.restore(*records)
             return error
 
     def _write_each(self, records: Sequence[Any]) -> None:
@@ -209,12 +209,12 @@ class RecordOutputs:
                     else:
                         outputs.append(as_given(made))
                 elif made is not None:
-                    _take(made, outputs)
+                    _append_copies(made, outputs)
         except BaseException as error:
             if not is_failure(error, [record]):
                 raise
             self._write_all(outputs)
-            self._write_substitute(record, no_outputs(made) or error)
+            self._write_substitute(record, invalid_result_error(made) or error)
         else:
             self._write_all(outputs)
 
@@ -251,7 +251,7 @@ class RecordOutputs:
         """Write one output of any kind, waiting for room in the local queue; raises an error that names the defect."""
         try:
             self._session.enqueue(*self._with_topic(output))
-        except NO_FAILURE_OF_A_RECORD:
+        except LOOP_LEVEL_ERRORS:
             raise
         except (OutputRefusedError, TypeError, ValueError) as error:
             raise _RefusedError from error
@@ -262,7 +262,7 @@ class RecordOutputs:
             output = OutputRecord(topic, value=value, key=key)
         elif type(output) is bytes:
             output = OutputRecord(value=output)
-        elif type(output) is _NoOutput:
+        elif type(output) is _InvalidOutput:
             raise TypeError(output.said)
         topic = self._default_topic if output.topic is None else output.topic
         if topic is None:
@@ -276,10 +276,10 @@ class RecordOutputs:
 
     def _write_substitute(self, record: Any, error: BaseException) -> None:
         """Write the first dead letter that librdkafka accepts; nothing for ``on_error="skip"``."""
-        self._as_consumed.put_back(record)
+        self._originals.restore(record)
         refusal: BaseException | None = None
         for letter in self._failed.substitutes_for(record, error):
-            refusal = self._refusal_of_taken(_taken([letter]))
+            refusal = self._refusal_of_copies(_copies_of([letter]))
             if refusal is None:
                 self._session.count_outputs(1)
                 return
@@ -306,7 +306,7 @@ class RecordOutputs:
         return self._remember(found)
 
     def _remember(self, found: Sequence[tuple[Any, BaseException]]) -> EosError:
-        self._as_consumed.put_back(*(record for record, _ in found))
+        self._originals.restore(*(record for record, _ in found))
         try:
             for record, refusal in found:
                 self._failed.remember(record, refusal)
@@ -322,24 +322,24 @@ class RecordOutputs:
         if not self._takes_batches or len(records) == 1:
             yield from records
             return
-        self._as_consumed.put_back(*records)
+        self._originals.restore(*records)
         made = self._outputs_of_batch(records)
-        if isinstance(made, Exception) or self._refusal_of_taken(made) is not None:
+        if isinstance(made, Exception) or self._refusal_of_copies(made) is not None:
             for half in _halves(records):
                 yield from self._suspects(half)
 
     def _refusal_of(self, record: Any) -> BaseException | None:
         """Return why the outputs of ``record`` cannot be written, None if they can. Writes them."""
-        self._as_consumed.put_back(record)
+        self._originals.restore(record)
         try:
             outputs = outputs_of(self._transform(record))
         except BaseException as error:
             if not is_failure(error, [record]):
                 raise
             return None  # a transform that raises was handled already
-        return self._refusal_of_taken(_taken(outputs))
+        return self._refusal_of_copies(_copies_of(outputs))
 
-    def _refusal_of_taken(self, outputs: list[Any]) -> BaseException | None:
+    def _refusal_of_copies(self, outputs: list[Any]) -> BaseException | None:
         try:
             for output in outputs:
                 self._write_thoroughly(output)
