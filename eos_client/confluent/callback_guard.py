@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.confluent.call_stack import Calls
-from eos_client.confluent.failures import Naming, configuration_refused
+from eos_client.confluent.failures import ErrorTranslation, configuration_refused
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class CallbackGuard:
         report, self._to_report = self._to_report, ""
         return report
 
-    def building(self, client: str) -> Naming:
+    def building(self, client: str) -> ErrorTranslation:
         """Build a ``client`` within: raises ConfigurationError where it refuses, and what its callbacks raise.
 
         If a constructor gets no token, confluent_kafka 2.16 frees the client while that exception is pending. Callbacks
@@ -81,7 +81,7 @@ class CallbackGuard:
                 return configuration_refused(self._without_token(failed), client, self._settings)
             return kept
 
-        return Naming(name)
+        return ErrorTranslation(name)
 
     def _without_token(self, failed: BaseException) -> KafkaException:
         reason = "" if self._no_token is None else f", but raised {self._no_token!r}"

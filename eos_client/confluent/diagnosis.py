@@ -17,7 +17,7 @@ from eos_client.confluent.failures import (
     HOW_TO_REACH_BROKERS,
     kafka_error,
     lacks_credentials,
-    of_kafka,
+    make_kafka_error,
 )
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, EosError
@@ -47,7 +47,7 @@ def why_init_failed(
     else:
         if unfit:
             not_available = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, unfit)
-            return of_kafka(
+            return make_kafka_error(
                 ClusterUnfitError, not_available, f"init_transactions got no answer within {limit_s:g} s: {unfit}"
             )
     return unreachable(settings, limit_s, last, clause, cause)
@@ -80,7 +80,7 @@ def _with_code_of(cause: EosError | None, message: str, *, refused: bool) -> Clu
     if isinstance(cause, KafkaException):
         code, retriable = kafka_error(cause).code(), kafka_error(cause).retriable()
     kind = AuthenticationError if refused else ClusterUnavailableError
-    return of_kafka(kind, code, message, retriable=retriable)
+    return make_kafka_error(kind, code, message, retriable=retriable)
 
 
 def outcome_stays_unknown(error: ClusterUnavailableError, way_out: str = _THE_GROUP_DECIDES) -> ClusterUnavailableError:

@@ -59,7 +59,7 @@ class KafkaInputPositionError(FromKafka, errors.InputPositionError):
 _CLASSES: dict[type[errors.EosError], type[FromKafka]] = {}
 
 
-def of_kafka(kind: type[E], error: KafkaError | int, message: str, **flags: bool) -> E:
+def make_kafka_error(kind: type[E], error: KafkaError | int, message: str, **flags: bool) -> E:
     """Return an error of ``kind`` that is a KafkaException too: of ``error``, or, with ``flags``, of a code of ours."""
     given = KafkaError(error, message, **flags) if isinstance(error, int) else error
     return cast("E", _class_of(kind)(given, message))
@@ -168,8 +168,8 @@ def producer_error(
     what = f"{request} of transactional.id {transactional_id!r} failed with {error.name()}: {error.str().rstrip('.')}"
     message = f"{what}{clause}.{_open_for_too_long(failure)} {WAYS_OUT[rule.action]}: {rule.reason}."
     if rule.action is RecoveryAction.ABORT_AND_CONTINUE and failure.code in OFFSETS_REFUSED:
-        return of_kafka(errors.CommitRefusedError, error, message)
-    return of_kafka(ERROR_CLASSES[rule.action], error, message)
+        return make_kafka_error(errors.CommitRefusedError, error, message)
+    return make_kafka_error(ERROR_CLASSES[rule.action], error, message)
 
 
 def _open_for_too_long(failure: ProducerFailure) -> str:
@@ -186,7 +186,7 @@ def idempotent_error(request: TransactionalRequest, error: KafkaError, where: st
     """Name what a producer without a transactional.id raised; None where there is nothing to add to it."""
     if error.fatal():
         message = f"{request.value} failed with {error.name()}: {error.str()}. Build another producer."
-        return of_kafka(errors.FatalClientError, error, message)
+        return make_kafka_error(errors.FatalClientError, error, message)
     if request is TransactionalRequest.PRODUCE:
         return _refused_output(error, where, OUTPUT) if error.name() in RECORD_REFUSED else None
     return None if request is TransactionalRequest.FLUSH else not_transactional(request, error)
@@ -198,7 +198,7 @@ def not_transactional(request: TransactionalRequest, error: KafkaError | None = 
         f"{request.value}() of a producer without a transactional.id. Call init_transactions() first, which gives the "
         "producer one, or set one."
     )
-    return of_kafka(errors.TransactionStateError, error or KafkaError._NOT_CONFIGURED, message)  # noqa: SLF001
+    return make_kafka_error(errors.TransactionStateError, error or KafkaError._NOT_CONFIGURED, message)  # noqa: SLF001
 
 
 def closed_error(transactional_id: str) -> errors.ClientClosedError:
@@ -226,7 +226,7 @@ def committed_offsets_unknown(
 ) -> errors.ClusterUnavailableError:
     """Return the error for committed offsets that cannot be read, so that nothing may be based on them."""
     error = kafka_error(exception)
-    return of_kafka(
+    return make_kafka_error(
         errors.ClusterUnavailableError,
         error,
         f"the committed offsets of {named(partitions)} could not be read within {timeout_s:g} s ({error.name()}: "
@@ -244,17 +244,17 @@ def overdue_error(failure: ProducerFailure, budget_s: float, transactional_id: s
 
 def commit_refused(message: str) -> errors.CommitRefusedError:
     """Return the refusal of a commit by our own gate; code that knows rebalances knows ILLEGAL_GENERATION."""
-    return of_kafka(errors.CommitRefusedError, KafkaError.ILLEGAL_GENERATION, message)
+    return make_kafka_error(errors.CommitRefusedError, KafkaError.ILLEGAL_GENERATION, message)
 
 
 def must_abort(message: str) -> errors.AbortableError:
     """Return the error for a transaction that cannot be committed for a reason of our own."""
-    return of_kafka(errors.AbortableError, KafkaError._STATE, message, txn_requires_abort=True)  # noqa: SLF001
+    return make_kafka_error(errors.AbortableError, KafkaError._STATE, message, txn_requires_abort=True)  # noqa: SLF001
 
 
 def leave_block(message: str) -> errors.LeaveBlockError:
     """Return the error that ends a block; code that knows rebalances knows REBALANCE_IN_PROGRESS."""
-    return of_kafka(errors.LeaveBlockError, KafkaError.REBALANCE_IN_PROGRESS, message, txn_requires_abort=True)
+    return make_kafka_error(errors.LeaveBlockError, KafkaError.REBALANCE_IN_PROGRESS, message, txn_requires_abort=True)
 
 
 _NOT_OF_THIS_PROTOCOL = "group id does not exist"
@@ -282,7 +282,7 @@ def input_error(error: KafkaError, *, is_fatal: bool, topic: str | None = None, 
     code = event_code(error)
     what = f"{code}: {error.str().rstrip('.')}"
     if is_fatal and _NOT_OF_THIS_PROTOCOL in error.str():
-        return of_kafka(
+        return make_kafka_error(
             errors.ClusterUnfitError,
             error,
             f"group {group_id!r} does not admit this consumer: {what}. Members with group.protocol=classic are in it: "
@@ -291,19 +291,21 @@ def input_error(error: KafkaError, *, is_fatal: bool, topic: str | None = None, 
         )
     if is_fatal:
         rival = _RIVAL if code in INSTANCE_ID_TAKEN else ""
-        return of_kafka(errors.FatalClientError, error, f"the consumer cannot go on: {what}. {rival}End the process.")
+        return make_kafka_error(
+            errors.FatalClientError, error, f"the consumer cannot go on: {what}. {rival}End the process."
+        )
     remedy = _GROUP_REMEDIES.get(code, "Repair it, start again")
     if code in READING_FORBIDDEN:
         forbidden = f"group {group_id!r}"
         if code.startswith("TOPIC"):  # a heartbeat's refusal does not say which
             forbidden = f"topic {topic!r}" if topic else "every topic that it subscribes to"
         remedy = f"Allow this client to read {forbidden}, then start again"
-    return of_kafka(errors.ClusterUnfitError, error, f"the input cannot be read: {what}. {remedy}.")
+    return make_kafka_error(errors.ClusterUnfitError, error, f"the input cannot be read: {what}. {remedy}.")
 
 
 def misplaced_call(message: str) -> errors.TransactionStateError:
     """Return the error for a call at the wrong time."""
-    return of_kafka(errors.TransactionStateError, KafkaError._STATE, message)  # noqa: SLF001
+    return make_kafka_error(errors.TransactionStateError, KafkaError._STATE, message)  # noqa: SLF001
 
 
 def refuse_error_event(message: Any) -> Any:
@@ -320,7 +322,7 @@ def _refused_output(error: KafkaError, where: str, words: OutputWords) -> errors
     is_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE  # librdkafka's own limit, by a broker's name
     way_out = words.remedy_if_large if is_large else words.remedy
     message = f"{words.subject}{where} cannot be written: {error.str()} ({error.name()}). {way_out}."
-    return of_kafka(errors.OutputRefusedError, error, message)
+    return make_kafka_error(errors.OutputRefusedError, error, message)
 
 
 _PROPERTY = re.compile(r'property "([^"]+)"')
@@ -348,11 +350,11 @@ def subscription_refused(exception: KafkaException, topics: Sequence[str]) -> er
         f"topics={list(topics)!r} cannot be subscribed: {error.str()}. Each must be the name of a topic, or, with ^ in "
         "front, a regular expression (of librdkafka's, or of RE2 where group.protocol=consumer)."
     )
-    return of_kafka(errors.ConfigurationError, error, message)
+    return make_kafka_error(errors.ConfigurationError, error, message)
 
 
 def _caused_by(exception: KafkaException, kind: type[E], message: str) -> E:
-    error = of_kafka(kind, kafka_error(exception), message)
+    error = make_kafka_error(kind, kafka_error(exception), message)
     error.__cause__ = exception
     return error
 
@@ -362,7 +364,7 @@ def is_fatal(error: KafkaError) -> bool:
     return bool(error.fatal()) or error.code() == KafkaError._FATAL  # noqa: SLF001  # a public local code
 
 
-def consumer_errors(call: str) -> Naming:
+def consumer_errors(call: str) -> ErrorTranslation:
     """Name what a consumer's call raised; only fatal errors and failed commits change their class."""
 
     def name(exception: BaseException) -> errors.EosError | None:
@@ -381,10 +383,10 @@ def consumer_errors(call: str) -> Naming:
             return _caused_by(exception, errors.CommitRefusedError, message)
         return None
 
-    return Naming(name)
+    return ErrorTranslation(name)
 
 
-def last_commit_errors() -> Naming:
+def last_commit_errors() -> ErrorTranslation:
     """Turn whatever keeps a commit inside the revoke callback from succeeding into CommitRefusedError."""
 
     def name(exception: BaseException) -> errors.EosError | None:
@@ -397,10 +399,10 @@ def last_commit_errors() -> Naming:
         )
         return _caused_by(exception, errors.CommitRefusedError, message)
 
-    return Naming(name)
+    return ErrorTranslation(name)
 
 
-class Naming:
+class ErrorTranslation:
     """Raises what ``name`` makes of an exception that leaves the block; None leaves it as it is.
 
     No generator: an asynchronous exception may strike before one is entered, and leave it to be closed later.

@@ -24,7 +24,7 @@ from eos_client.errors import InputUnreadableError, OutputNotSerializedError, te
 from eos_client.ports import Deserializer, K_co, OutputRecord, Outputs, Serializer, V_co
 
 
-class _Worded:
+class _MessageMixin:
     """Says in a sentence what happened; ``args[0]`` stays confluent_kafka's error."""
 
     message: str
@@ -33,19 +33,19 @@ class _Worded:
         return self.message
 
 
-class KafkaKeyUnreadableError(_Worded, KeyDeserializationError, InputUnreadableError):
+class KafkaKeyUnreadableError(_MessageMixin, KeyDeserializationError, InputUnreadableError):
     """See InputUnreadableError."""
 
 
-class KafkaValueUnreadableError(_Worded, ValueDeserializationError, InputUnreadableError):
+class KafkaValueUnreadableError(_MessageMixin, ValueDeserializationError, InputUnreadableError):
     """See InputUnreadableError."""
 
 
-class KafkaKeyNotSerializedError(_Worded, KeySerializationError, OutputNotSerializedError):
+class KafkaKeyNotSerializedError(_MessageMixin, KeySerializationError, OutputNotSerializedError):
     """See OutputNotSerializedError."""
 
 
-class KafkaValueNotSerializedError(_Worded, ValueSerializationError, OutputNotSerializedError):
+class KafkaValueNotSerializedError(_MessageMixin, ValueSerializationError, OutputNotSerializedError):
     """See OutputNotSerializedError."""
 
 

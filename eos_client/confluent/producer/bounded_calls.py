@@ -151,7 +151,7 @@ class BoundedCalls:
             f"asynchronous exception. {failures.WAYS_OUT[action]}."
         )
         kind, code = failures.ERROR_CLASSES[action], KafkaError._INTR  # noqa: SLF001  # a public local code
-        self.blocking_error = self._interrupted_error = failures.of_kafka(kind, code, message)
+        self.blocking_error = self._interrupted_error = failures.make_kafka_error(kind, code, message)
 
     # -- making them -------------------------------------------------------------------------------------------------
 

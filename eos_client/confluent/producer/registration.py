@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, libversion
 
 from eos_client import errors
 from eos_client.confluent.diagnosis import why_init_failed
-from eos_client.confluent.failures import kafka_error, of_kafka
+from eos_client.confluent.failures import kafka_error, make_kafka_error
 from eos_client.confluent.producer.bounded_calls import BoundedCalls, NotInitialisedError
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.producer_recovery import TransactionalRequest
@@ -84,7 +84,7 @@ class Registration:
                 f"{left} records produced before init_transactions() were not acknowledged within {limit_s:g} s: the "
                 "producer has no transactional.id yet. Call init_transactions() again, or purge() the records first."
             )
-            raise of_kafka(errors.RetriableError, KafkaError._TIMED_OUT, message, retriable=True)  # noqa: SLF001
+            raise make_kafka_error(errors.RetriableError, KafkaError._TIMED_OUT, message, retriable=True)  # noqa: SLF001
         settings = self._library.settings_with_id()
         self._calls.block_calls(NotInitialisedError(settings["transactional.id"]))
         self._library.take_settings(settings)
