@@ -20,10 +20,10 @@ from eos_client.confluent.serialisation import Deserializers, raw_record
 from eos_client.confluent.thread_ownership import (
     NeverBuilt,
     ThreadOwnership,
+    counts_as_call,
     is_in_call,
     owned,
-    require_alone,
-    whole_call,
+    refuse_nested,
 )
 from eos_client.core.commit_gate import CommitGate, GateSettings
 from eos_client.core.model import InputPartition
@@ -127,24 +127,24 @@ class EosConsumer:
     #
     # Closing the journal, the last step of each call, hands the returned records over to the application.
 
-    @whole_call
+    @counts_as_call
     def poll(self, timeout: float = -1) -> Any:
         """Return one record, an error event, or None after ``timeout`` seconds; serves callbacks.
 
         Raises TransactionStateError in a callback of this consumer, or a signal handler inside another call of it.
         """
-        require_alone(self, "poll")
+        refuse_nested(self, "poll")
         message = self._poll(timeout)
         self._handed.journal = None
         return message
 
-    @whole_call
+    @counts_as_call
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
         """Return up to ``num_messages`` records within ``timeout`` seconds; serves callbacks.
 
         Every record returned counts as processed at the next commit. Raises TransactionStateError as ``poll`` does.
         """
-        require_alone(self, "consume")
+        refuse_nested(self, "consume")
         batch = self._consume(num_messages, timeout)
         self._handed.journal = None
         return batch
@@ -198,7 +198,7 @@ class EosConsumer:
                     return records
                 timeout = min(timeout, max(0.0, deadline - self._clock()))
 
-    @owned(alone=True, but_for_callbacks=True)
+    @owned(exclusive=True, allow_in_callbacks=True)
     def seek(self, partition: TopicPartition) -> None:
         """Continue at ``partition.offset``; records of it that wait to be handed over are dropped.
 
@@ -210,7 +210,7 @@ class EosConsumer:
         """
         self.member.seek(partition)
 
-    @owned(alone=True, but_for_callbacks=True)
+    @owned(exclusive=True, allow_in_callbacks=True)
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the next offset that is handed over, also where records wait that the library has counted already."""
         return self.member.position(partitions)
@@ -253,12 +253,12 @@ class EosConsumer:
         self._missing = MissingTopics(self.member, asked_for, self._clock)
         self._membership.subscribe(topics, ComposedListener(ours, theirs))
 
-    @owned(alone=True, but_for_callbacks=True)
+    @owned(exclusive=True, allow_in_callbacks=True)
     def unsubscribe(self) -> None:
         """Leave the subscription; the revoke callback runs in a later ``poll`` or in ``close``."""
         self.member.unsubscribe()
 
-    @owned(alone=True, but_for_callbacks=True)
+    @owned(exclusive=True, allow_in_callbacks=True)
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Set the assignment: inside ``on_assign``, or by hand; offsets of the latter carry no group fence.
 
@@ -267,19 +267,19 @@ class EosConsumer:
         self.open_work.assigned_by("assign()")
         self.member.assign(partitions)
 
-    @owned(alone=True, but_for_callbacks=True)
+    @owned(exclusive=True, allow_in_callbacks=True)
     def unassign(self) -> None:
         """Drop the assignment. Raises TransactionStateError inside a block and while its transaction is held."""
         self.open_work.assigned_by("unassign()")
         self.member.unassign()
 
-    @owned(alone=True, but_for_callbacks=True)
+    @owned(exclusive=True, allow_in_callbacks=True)
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add to the assignment, inside ``on_assign`` of a cooperative group, or by hand as ``assign`` does."""
         self.open_work.assigned_by("incremental_assign()")
         self.member.assign(partitions, incrementally=True)
 
-    @owned(alone=True, but_for_callbacks=True)
+    @owned(exclusive=True, allow_in_callbacks=True)
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Take from the assignment, inside ``on_revoke`` of a cooperative group, or by hand as ``unassign`` does."""
         self.open_work.assigned_by("incremental_unassign()")
@@ -311,7 +311,7 @@ class EosConsumer:
 
     # -- commits outside transactions --------------------------------------------------------------------------------
 
-    @owned(alone=True, but_for_callbacks=True)
+    @owned(exclusive=True, allow_in_callbacks=True)
     def commit(
         self, message: Any = None, offsets: list[Any] | None = None, asynchronous: bool = True
     ) -> list[Any] | None:
@@ -341,7 +341,7 @@ class EosConsumer:
             )
         return self._plain.commit(requested, asynchronous=asynchronous)
 
-    @owned(alone=True, but_for_callbacks=True)
+    @owned(exclusive=True, allow_in_callbacks=True)
     def store_offsets(self, message: Any = None, offsets: list[TopicPartition] | None = None) -> None:
         """Store offsets for the next ``commit()`` without arguments (``enable.auto.offset.store=false``)."""
         if message is not None:
@@ -409,7 +409,7 @@ class EosConsumer:
             return
         self._close()
 
-    @owned(alone=True)
+    @owned(exclusive=True)
     def _close(self) -> None:
         session = self.open_work.session
         self.open_work.consumer_closes()

@@ -14,7 +14,7 @@ from eos_client.confluent.failures import closed_error, misplaced_call, not_to_b
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import named_arguments
 from eos_client.confluent.serialisation import Serializers
-from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, owned, whole_call
+from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, counts_as_call, owned
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.observe import Counters, EventHook, log_event, safe_hook
@@ -182,19 +182,19 @@ class EosProducer:
             self._refuse_beside_block("init_transactions()")
         self.adapter.init_transactions(timeout)
 
-    @whole_call
+    @counts_as_call
     def begin_transaction(self) -> None:
         """Begin a transaction; sends nothing. Raises TransactionStateError beside the transaction of a block."""
         self._refuse_beside_block("begin_transaction()")
         self.adapter.begin_transaction()
 
-    @whole_call
+    @counts_as_call
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = -1, /) -> None:
         """Add input offsets, fenced by the group (KIP-447). Raises TransactionStateError beside those of a block."""
         is_judged = self._refuse_beside_block("send_offsets_to_transaction()")
         self.adapter.send_offsets_to_transaction(positions, group_metadata, timeout, is_judged=is_judged)
 
-    @whole_call
+    @counts_as_call
     def commit_transaction(self, timeout: float = -1) -> None:
         """Commit. Raises AbortableError, or UnknownOutcomeError when no definite answer came in time.
 
@@ -204,7 +204,7 @@ class EosProducer:
         self._refuse_beside_block("commit_transaction()")
         self.adapter.commit_transaction(timeout)
 
-    @whole_call
+    @counts_as_call
     def abort_transaction(self, timeout: float = -1) -> None:
         """Abort. Raises RebuildProducerError when unconfirmed in time, TransactionStateError beside a block's."""
         self._refuse_beside_block("abort_transaction()")
@@ -212,7 +212,7 @@ class EosProducer:
 
     # -- records -------------------------------------------------------------------------------------------------
 
-    @whole_call
+    @counts_as_call
     def produce(self, topic: str, *args: Any, **kwargs: Any) -> None:
         """Queue a record, inside a block as a part of its transaction.
 
@@ -230,7 +230,7 @@ class EosProducer:
             self.adapter.produce(topic, *args, **kwargs)
             session.count_outputs(1)
 
-    @whole_call
+    @counts_as_call
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:
         """Queue many records at once, inside a block as a part of its transaction.
 
@@ -305,7 +305,7 @@ class EosProducer:
         self.adapter.calls.require_serving()
         self.adapter.library.set_sasl_credentials(username, password)
 
-    @owned(alone=True)
+    @owned(exclusive=True)
     def close(self) -> bool:
         """Leave the handle; an open transaction is left to ``transaction.timeout.ms`` or the next init.
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from eos_client import errors
 from eos_client.clients.block_state import BlockState, OutcomeCallback
 from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, WAIT_SLICE_S, Ending, TransactionSteps
-from eos_client.confluent.call_stack import Calls
+from eos_client.confluent.call_stack import TrackedCalls
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.failures import leave_block, misplaced_call
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
@@ -164,7 +164,7 @@ class TransactionSession:
 
     def refuse_within_a_step(self, call: str) -> None:
         """Raise TransactionStateError for a ``call`` by a callback or a signal handler inside a step of ours."""
-        if _STEPS.are_under_way(self):
+        if _STEPS.is_any_running(self):
             raise misplaced_call(
                 f"{call} while a block begins or ends, or its transaction is ended, by a callback or a signal handler: "
                 "the outcome of its records is still open. Let the callback or handler return, or raise, and make that "
@@ -308,13 +308,13 @@ class TransactionSession:
 
     def leave_interrupted_block(self) -> None:
         """Begin to end a block whose ``__exit__`` was interrupted."""
-        if self.block.is_interrupted and not _STEPS.are_under_way(self):
+        if self.block.is_interrupted and not _STEPS.is_any_running(self):
             self.leave_block()
 
     def resolve_left_block(self) -> None:
         """Resolve the outcome of a block that was left, unless its end is under way."""
         self.leave_interrupted_block()
-        if self._leaving is not None and not _STEPS.are_under_way(self):
+        if self._leaving is not None and not _STEPS.is_any_running(self):
             self.resolve_pending()
 
     def finish_leaving(self) -> None:
@@ -518,4 +518,4 @@ class TransactionSession:
             return None
 
 
-_STEPS = Calls(TransactionSession.step_of_a_block, TransactionSession._working)  # noqa: SLF001  # of the class above
+_STEPS = TrackedCalls(TransactionSession.step_of_a_block, TransactionSession._working)  # noqa: SLF001  # of the class above

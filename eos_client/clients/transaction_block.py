@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from eos_client.clients.dead_letters import letters_for
 from eos_client.clients.transaction import TransactionSession
-from eos_client.confluent.call_stack import Calls
+from eos_client.confluent.call_stack import TrackedCalls
 from eos_client.confluent.failures import misplaced_call
 from eos_client.core.model import Outcome
 from eos_client.errors import EosError, OutputRefusedError, text_of
@@ -210,4 +210,4 @@ def _given_up() -> Exception:
     )
 
 
-_WRITES = Calls(Transaction._write)  # noqa: SLF001  # of the class above
+_WRITES = TrackedCalls(Transaction._write)  # noqa: SLF001  # of the class above

@@ -15,7 +15,7 @@ from eos_client import errors
 from eos_client.clients.block_state import OutcomeCallback
 from eos_client.clients.gate_attempts import GateAttempts
 from eos_client.clients.recovery import Recovery
-from eos_client.confluent.call_stack import Calls, comes_from
+from eos_client.confluent.call_stack import TrackedCalls, comes_from
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
 from eos_client.confluent.thread_ownership import OWNED_CALLS
@@ -437,4 +437,4 @@ def _given(value: T | None) -> T:
     return value
 
 
-_OWN_CALLS = Calls(TransactionSteps.own_call)
+_OWN_CALLS = TrackedCalls(TransactionSteps.own_call)

@@ -15,7 +15,7 @@ from eos_client.confluent.failures import misplaced_call
 T = TypeVar("T")
 
 
-class Calls:
+class TrackedCalls:
     """A set of functions, identified by their code objects; the first argument is the object that they belong to.
 
     ``shared``: the name of an attribute; objects that share its value count as one, as the parts of a client do.
@@ -29,7 +29,7 @@ class Calls:
         """Add one more."""
         self._ids.add(id(function.__code__))
 
-    def are_under_way(self, owner: object = None, *, above: int = 0) -> bool:
+    def is_any_running(self, owner: object = None, *, above: int = 0) -> bool:
         """Whether the calling thread is inside one of the functions, with ``owner`` as the first argument if given.
 
         ``above``: how many of the calls that end in this one are left out, not counting this one.
@@ -66,10 +66,10 @@ def _first_argument(frame: FrameType) -> Any:
     return frame.f_locals[frame.f_code.co_varnames[0]]
 
 
-def comes_from(calls: Calls, owner: object, beyond: Calls, outer: object, *, above: int) -> bool:
+def comes_from(calls: TrackedCalls, owner: object, beyond: TrackedCalls, outer: object, *, above: int) -> bool:
     """Whether the way up meets one of ``calls`` of ``owner`` before any of ``beyond`` of ``outer``.
 
-    ``above``: as in `Calls.are_under_way`, but not counting the caller either.
+    ``above``: as in `TrackedCalls.is_any_running`, but not counting the caller either.
     """
     for frame in _upwards(sys._getframe(2 + above)):  # noqa: SLF001  # as above
         if calls.has(frame, owner):
@@ -85,7 +85,7 @@ def in_library(client: object, call: Callable[[], T]) -> T:
     Raises TransactionStateError inside another one: where confluent_kafka (2.16) is about to serve a callback after a
     call that one of its callbacks has made, it ends the process (``CallState_get: Assertion``).
     """
-    if _IN_LIBRARY.are_under_way(client, above=1):
+    if _IN_LIBRARY.is_any_running(client, above=1):
         raise misplaced_call(
             "a call that serves the client's callbacks inside another one, by a callback or a signal handler: "
             "confluent_kafka would end the process. Let the callback or handler return, and make that call then"
@@ -93,4 +93,4 @@ def in_library(client: object, call: Callable[[], T]) -> T:
     return call()
 
 
-_IN_LIBRARY = Calls(in_library)
+_IN_LIBRARY = TrackedCalls(in_library)

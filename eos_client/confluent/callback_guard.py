@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from eos_client.confluent.call_stack import Calls
+from eos_client.confluent.call_stack import TrackedCalls
 from eos_client.confluent.failures import ErrorTranslation, configuration_refused
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ class CallbackGuard:
 
     def is_running(self) -> bool:
         """Whether the calling thread is inside a callback of this client."""
-        return _RUNNING.are_under_way(self)
+        return _RUNNING.is_any_running(self)
 
     def added_to(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``settings`` with every callback guarded that is served inside a call.
@@ -196,12 +196,12 @@ class _Deferring(AbstractContextManager[None]):
             self._errors.raise_kept()
 
 
-_RUNNING = Calls(CallbackGuard.running)
+_RUNNING = TrackedCalls(CallbackGuard.running)
 
 
 def is_in_a_callback() -> bool:
     """Whether the calling thread is inside a callback of any client of ours."""
-    return _RUNNING.are_under_way()
+    return _RUNNING.is_any_running()
 
 
 def built(client: str, build: Callable[[dict[str, Any]], T], settings: Mapping[str, Any]) -> T:

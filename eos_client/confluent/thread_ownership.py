@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from eos_client.confluent.call_stack import Calls
+from eos_client.confluent.call_stack import TrackedCalls
 from eos_client.confluent.callback_guard import is_in_a_callback
 from eos_client.confluent.failures import misplaced_call
 from eos_client.errors import ClientClosedError, WrongThreadError
@@ -180,12 +180,12 @@ S = TypeVar("S", bound=_Owned)
 
 
 def owned(
-    *, claims: bool = False, alone: bool = False, but_for_callbacks: bool = False
+    *, claims: bool = False, exclusive: bool = False, allow_in_callbacks: bool = False
 ) -> Callable[[Callable[Concatenate[S, P], R]], Callable[Concatenate[S, P], R]]:
     """Let only the owner call the method; with ``claims``, the first caller becomes the owner.
 
-    ``alone``: refuse the call while another call of the same client is under way, that is, in a signal handler or,
-    unless ``but_for_callbacks``, in a callback: records that the outer call has not handed over yet must not be
+    ``exclusive``: refuse the call while another call of the same client is under way, that is, in a signal handler or,
+    unless ``allow_in_callbacks``, in a callback: records that the outer call has not handed over yet must not be
     committed or sought, and a closed client must not be used. See `call_stack.in_library`, too.
     """
 
@@ -195,8 +195,8 @@ def owned(
         @functools.wraps(method)
         def checked(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
             ownership = self._ownership
-            if alone and OWNED_CALLS.are_under_way(self, above=1):
-                _refuse_inside(name, but_for_callbacks=but_for_callbacks)
+            if exclusive and OWNED_CALLS.is_any_running(self, above=1):
+                _refuse_inside(name, allow_in_callbacks=allow_in_callbacks)
             if ownership.is_mine:
                 return method(self, *args, **kwargs)
             with ownership.admit(name, claims=claims):
@@ -210,25 +210,25 @@ def owned(
 F = TypeVar("F", bound=Callable[..., object])
 
 
-def whole_call(method: F) -> F:
+def counts_as_call(method: F) -> F:
     """Let ``method``, which goes on after it has called one that is `owned`, count as a call until it returns."""
     OWNED_CALLS.add(method)
     return method
 
 
-def require_alone(client: _Owned, name: str) -> None:
-    """Raise TransactionStateError where the caller, a `whole_call`, is inside another call of ``client``."""
-    if OWNED_CALLS.are_under_way(client, above=2):
+def refuse_nested(client: _Owned, name: str) -> None:
+    """Raise TransactionStateError if the caller, which `counts_as_call`, is inside another call of ``client``."""
+    if OWNED_CALLS.is_any_running(client, above=2):
         _refuse_inside(name)
 
 
 def is_in_call(client: object) -> bool:
     """Whether the calling thread is inside a call of ``client``, or of a part that shares its ownership."""
-    return OWNED_CALLS.are_under_way(client)
+    return OWNED_CALLS.is_any_running(client)
 
 
-def _refuse_inside(name: str, *, but_for_callbacks: bool = False) -> None:
-    if but_for_callbacks and is_in_a_callback():
+def _refuse_inside(name: str, *, allow_in_callbacks: bool = False) -> None:
+    if allow_in_callbacks and is_in_a_callback():
         return
     raise misplaced_call(
         f"{name}() inside another call of the same client, by a callback or a signal handler: the call that was "
@@ -241,4 +241,4 @@ def _any_call(_: _Owned) -> None:
     """Provide the code object that all methods wrapped by `owned` share."""
 
 
-OWNED_CALLS = Calls(_any_call, shared="_ownership")
+OWNED_CALLS = TrackedCalls(_any_call, shared="_ownership")

@@ -19,7 +19,7 @@ from eos_client.clients.transaction_steps import Ending
 from eos_client.completion import Completion
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import poll_limit_ms
-from eos_client.confluent.call_stack import Calls
+from eos_client.confluent.call_stack import TrackedCalls
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.preflight import require_output_topics, require_topics
 from eos_client.confluent.serialisation import DeserializedTransform, MessageTransform
@@ -244,7 +244,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 self._close_clients()
             finally:
                 self._ended.reach()
-        elif _RUNS.are_under_way(self):
+        elif _RUNS.is_any_running(self):
             self.stop("close() was called inside run()")
         elif runner is threading.current_thread():
             self._close_clients()
@@ -436,7 +436,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._failed.unresolved()
 
 
-_RUNS = Calls(ExactlyOnceLoop.run)
+_RUNS = TrackedCalls(ExactlyOnceLoop.run)
 
 
 def _consumer(config: EosConfig[Any, Any], clients: ClientLibrary, hook: EventHook, counters: Counters) -> EosConsumer:

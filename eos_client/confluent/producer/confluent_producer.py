@@ -94,7 +94,7 @@ class ConfluentProducer:
 
     # -- the transaction ---------------------------------------------------------------------------------------------
 
-    @owned(claims=True, alone=True)
+    @owned(claims=True, exclusive=True)
     def init_transactions(self, timeout: float = -1) -> None:
         """Register the id, fencing every older instance with it; builds a new handle when this one is finished."""
         self.registration.init_transactions(timeout if timeout >= 0 else self.limits.start_timeout_s)
@@ -284,7 +284,7 @@ class ConfluentProducer:
                 f"within {timeout_s:g} s{self.library.last_errors.clause()}. Abort, rewind and go on."
             )
 
-    @owned(alone=True, but_for_callbacks=True)
+    @owned(exclusive=True, allow_in_callbacks=True)
     def flush(self, timeout: float = -1) -> int:
         """Wait for outstanding records; returns how many are left."""
         left = self._flush(timeout, until_raised=True)
@@ -316,7 +316,7 @@ class ConfluentProducer:
                 "and go on."
             )
 
-    @owned(alone=True, but_for_callbacks=True)
+    @owned(exclusive=True, allow_in_callbacks=True)
     def poll(self, timeout: float = -1) -> int:
         """Serve delivery reports; returns how many events were served."""
         served = self.calls.serve(timeout)
