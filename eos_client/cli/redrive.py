@@ -32,7 +32,7 @@ from eos_client.ports import Clock
 _BATCH = 500
 _POLL_S = 0.5
 _ABORTS_MAX = 10
-_TELL_AFTER_S = 5.0
+_REPORT_AFTER_S = 5.0
 _COORDINATOR_S = 30.0  # it looks for transactions whose time is over every 10 s
 _MESSAGE_BYTES_LARGEST = 1_000_000_000  # librdkafka takes no more
 
@@ -269,7 +269,7 @@ class Redrive:
             )
         if awaited != self._awaited:
             self._awaited, self._since, self._is_told = awaited, now, False
-        if awaited and not self._is_told and now - self._since > _TELL_AFTER_S:
+        if awaited and not self._is_told and now - self._since > _REPORT_AFTER_S:
             self._is_told = True
             print(f"eos-client: waits for {awaited}", file=sys.stderr, flush=True)
         if not (elsewhere or has_answered) and now - self._since > self._silence_limit_s:

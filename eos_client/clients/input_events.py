@@ -17,7 +17,7 @@ from eos_client.observe import ClientReported, EventHook
 from eos_client.ports import Clock
 
 _ANSWER_LIMIT_S = 1.0
-_ASK_AGAIN_S = 5.0
+_RETRY_INTERVAL_S = 5.0
 
 
 class InputEvents:
@@ -74,7 +74,7 @@ class RefusedCredentials:
             reported.last = self._since = None
         elif self._clock() - self._since >= self._limit_s:
             raise unreachable(self._consumer.settings, self._limit_s, reported)
-        self._ask_at = self._clock() + _ASK_AGAIN_S
+        self._ask_at = self._clock() + _RETRY_INTERVAL_S
 
 
 class MissingTopics:
@@ -93,7 +93,7 @@ class MissingTopics:
         """Raise ClusterUnfitError for a named topic that does not exist; a cluster without an answer is asked again."""
         if not self._topics or self._clock() < self._ask_at:
             return
-        self._ask_at = self._clock() + _ASK_AGAIN_S
+        self._ask_at = self._clock() + _RETRY_INTERVAL_S
         with suppress(ClusterUnavailableError):
             require_topics(self._consumer, self._topics, _ANSWER_LIMIT_S, self._clock)
             self._topics = ()

@@ -21,7 +21,7 @@ from eos_client.ports import Clock
 
 _CREATION_WAIT_S = 5.0
 _SPREAD_WAIT_S = 2.0
-_ASK_AGAIN_S = 0.1
+_RETRY_INTERVAL_S = 0.1
 
 
 def require_topics(consumer: ConfluentConsumer, topics: Sequence[str], limit_s: float, clock: Clock) -> None:
@@ -74,7 +74,7 @@ def _require(ask: Callable[[], Any], topics: Sequence[str], role: str, wait_s: f
             return
         if clock() >= deadline:
             break
-        clock.sleep(_ASK_AGAIN_S)
+        clock.sleep(_RETRY_INTERVAL_S)
     alike = difflib.get_close_matches(missing, list(known), n=1)
     hint = f"; did you mean {alike[0]!r}?" if alike and alike[0] != missing else "."
     raise ClusterUnfitError(

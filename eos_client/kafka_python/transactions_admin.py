@@ -32,7 +32,7 @@ from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 from eos_client.kafka_python.security import security_settings
 
 _T = TypeVar("_T")
-_ASK_AGAIN_S = 0.1
+_RETRY_INTERVAL_S = 0.1
 _NO_TRANSACTION = -1
 """What a partition says where a producer has no open transaction."""
 
@@ -164,7 +164,7 @@ class TransactionsAdmin(AbstractContextManager["TransactionsAdmin"]):
         self._answer(intent, lambda: self._client.abort_transaction(marker))
 
     def _asked_again(self, intent: str, ask: Callable[[], _T]) -> _T:
-        stop, wait = stop_after_delay(self._timeout_s), wait_fixed(_ASK_AGAIN_S)
+        stop, wait = stop_after_delay(self._timeout_s), wait_fixed(_RETRY_INTERVAL_S)
         attempts = Retrying(retry=retry_if_exception_type(RetriableError), stop=stop, wait=wait, reraise=True)
         return self._answer(intent, lambda: attempts(ask))
 

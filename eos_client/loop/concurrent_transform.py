@@ -16,7 +16,7 @@ from eos_client.ports import AsyncTransform, Output
 _Result = TypeVar("_Result")
 RecordConverter = Callable[[Any], Any]
 OutputConverter = Callable[[Any], Any]
-_LOOK_S = 0.5
+_CHECK_INTERVAL_S = 0.5
 
 
 class _ExitError(BaseException):
@@ -61,7 +61,7 @@ class EventLoopThread:
             if self.is_closed:
                 raise asyncio.CancelledError
             with suppress(TimeoutError, CancelledError):  # of this wait: what the coroutine has raised is returned
-                running.exception(_LOOK_S)
+                running.exception(_CHECK_INTERVAL_S)
         try:
             return running.result()
         except CancelledError as error:

@@ -27,7 +27,7 @@ NOT_OUTPUT_COLLECTIONS = (str, bytearray, memoryview)
 """What can be iterated, and would be taken for outputs where it is empty."""
 RecordKey = tuple[str, int, int]
 Collected = Callable[[Any], list[Output]]
-_NAP_S = 0.1
+_SLEEP_SLICE_S = 0.1
 _OF_AWAITABLES = ("__await__", "__aiter__", "add_done_callback")  # the last of futures that a thread waits for
 _TOLD_CHARACTERS_MAX = 1000
 
@@ -251,7 +251,7 @@ class FailedRecords:
                 failure[:] = [error]
                 raise
 
-        call = bounded(policy, self._config.retries_wait_s, self._nap, is_over).wraps(noted)
+        call = bounded(policy, self._config.retries_wait_s, self._sleep_until_retry, is_over).wraps(noted)
 
         def repeated(record: Any) -> list[Output]:
             nonlocal began_at
@@ -272,7 +272,7 @@ class FailedRecords:
 
         return repeated
 
-    def _nap(self, seconds: float) -> None:
+    def _sleep_until_retry(self, seconds: float) -> None:
         """Wait between two attempts; raises StoppedMeanwhileError once the loop is asked to stop."""
         until = self._clock() + seconds
         while True:
@@ -280,7 +280,7 @@ class FailedRecords:
                 raise StoppedMeanwhileError("the loop was stopped while a record waited for its next attempt")
             if (left_s := until - self._clock()) <= 0:
                 return
-            self._clock.sleep(min(left_s, _NAP_S))
+            self._clock.sleep(min(left_s, _SLEEP_SLICE_S))
 
 
 def _key_of(record: Record) -> RecordKey:

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 
 _T = TypeVar("_T")
 ANSWER_TIMEOUT_S = 30.0
-_ASK_AGAIN_S = 0.1
+_RETRY_INTERVAL_S = 0.1
 _PASSING = frozenset(
     {
         "NOT_COORDINATOR",
@@ -40,4 +40,4 @@ def settled(ask: Callable[[], _T], timeout_s: float = ANSWER_TIMEOUT_S) -> _T:
         except KafkaException as exception:  # noqa: PERF203  ten times a second
             if time.monotonic() > deadline_s or exception.args[0].name() not in _PASSING:
                 raise
-            time.sleep(_ASK_AGAIN_S)
+            time.sleep(_RETRY_INTERVAL_S)

@@ -32,7 +32,7 @@ from eos_client.errors import AuthenticationError, ClusterUnavailableError, Clus
 _T = TypeVar("_T")
 
 _NOT_THERE = frozenset({"UNKNOWN_TOPIC_OR_PART", "GROUP_ID_NOT_FOUND"})
-_ASK_AGAIN_S = 0.05
+_RETRY_INTERVAL_S = 0.05
 LOG_LEVEL_CRITICAL = 2
 """syslog level: connection failures reach the caller as an error, not as log lines between its own output."""
 
@@ -197,7 +197,7 @@ class ClusterAdmin:
                     f"topics {', '.join(partitions)} were created or extended but have no leader after "
                     f"{self._timeout_s:g} s: look at the brokers' logs"
                 )
-            time.sleep(_ASK_AGAIN_S)
+            time.sleep(_RETRY_INTERVAL_S)
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics; one that is gone already is no error."""
@@ -236,7 +236,7 @@ class ClusterAdmin:
         return self._asked_again(describe)
 
     def _asked_again(self, ask: Callable[[], _T]) -> _T:
-        stop, wait = stop_after_delay(self._timeout_s), wait_fixed(_ASK_AGAIN_S)
+        stop, wait = stop_after_delay(self._timeout_s), wait_fixed(_RETRY_INTERVAL_S)
         return Retrying(retry=retry_if_exception(_is_moving), stop=stop, wait=wait, reraise=True)(ask)
 
     def _remember_error(self, error: KafkaError) -> None:

@@ -27,7 +27,7 @@ _DRAIN_ROUNDS_MAX = 10
 _DRAIN_STEP = 100
 _PREFETCH_STEP = 500
 _PREFETCH_MAX = 20_000
-_REJOIN_ASK_S = 10.0
+_REJOIN_READ_TIMEOUT_S = 10.0
 
 
 @dataclass(eq=False, repr=False)
@@ -348,7 +348,7 @@ class Fetching:
             self.fetch_for_later(1, LEAVING_STEP_S)
         self._require_library()
         self._membership.replay_interrupted_callbacks(frozenset())
-        committed = self._library.stable_or_raise(chosen.kept, _REJOIN_ASK_S) if chosen.kept else {}
+        committed = self._library.stable_or_raise(chosen.kept, _REJOIN_READ_TIMEOUT_S) if chosen.kept else {}
         if report := library.replace():
             self._report(report)
         self._parts.starts.continue_at({p: (committed.get(p), offset) for p, offset in chosen.kept.items()})

@@ -20,8 +20,8 @@ from eos_client.confluent.consumer.library_consumer import LibraryConsumer, Rese
 from eos_client.confluent.consumer.rewinding import Seeks, no_offset
 from eos_client.core.model import InputPartition, named
 
-_ASK_AGAIN_S = 0.5
-_TELL_AFTER_S = 30.0
+_RETRY_INTERVAL_S = 0.5
+_REPORT_AFTER_S = 30.0
 
 
 @dataclass(slots=True)
@@ -203,17 +203,17 @@ class StartOffsets:
                 self._resolve({partition})
 
     def _note_answer(self, has_answered: bool, needed: list[InputPartition]) -> None:
-        """Report every _TELL_AFTER_S seconds that the group does not say where ``needed`` start."""
+        """Report every _REPORT_AFTER_S seconds that the group does not say where ``needed`` start."""
         now = self._clock()
         if has_answered:
             self._unanswered_since = None
         elif self._unanswered_since is None:
             self._unanswered_since = now
-        elif now - self._unanswered_since >= _TELL_AFTER_S:
+        elif now - self._unanswered_since >= _REPORT_AFTER_S:
             self._unanswered_since = now
             self._report(
                 f"nothing of {named(frozenset(needed))} is handed over: the group has not answered with a stable "
-                f"committed offset for {_TELL_AFTER_S:g} s or more. Either the cluster does not answer, or "
+                f"committed offset for {_REPORT_AFTER_S:g} s or more. Either the cluster does not answer, or "
                 "a transaction with offsets of this group is still open; the coordinator ends it at its "
                 "transaction.timeout.ms"
             )
@@ -238,7 +238,7 @@ class StartOffsets:
         for partition, offset in known.items():
             before, place = self._places.pop(partition, (None, offset))
             self._starts[partition].learn(place if before == offset else offset)
-        self._ask_at = self._clock() + _ASK_AGAIN_S
+        self._ask_at = self._clock() + _RETRY_INTERVAL_S
         return answer is not None
 
     def _position(self, arrived: Mapping[InputPartition, int]) -> set[InputPartition]:
