@@ -19,7 +19,7 @@ def audited(visible: Any, *, changed: Any = frozenset()) -> Findings:
     for partition, offset in visible:
         value = b"tampered" if (partition, offset) in changed else invoice_of(LINES[partition][offset])
         headers = {"input.partition": str(partition).encode(), "input.offset": str(offset).encode()}
-        audit.see(partition, headers, value)
+        audit.check_output(partition, headers, value)
     return audit.findings()
 
 
@@ -79,7 +79,7 @@ def test_an_altered_output_is_found() -> None:
 def test_an_output_that_no_input_explains_is_found(headers: Any) -> None:
     audit = OutputAudit()
     audit.expect(0, 0, b"first")
-    audit.see(0, headers, b"x")
+    audit.check_output(0, headers, b"x")
     assert counts(audit.findings())["of_unknown_origin"] == 1
 
 
@@ -125,7 +125,7 @@ def of_stream(outputs: Any) -> Findings:
         audit.expect(0, offset, line)
     for offset, key, checksum in outputs:
         headers = {"source.partition": b"0", "source.offset": b"%d" % offset}
-        audit.see(3, headers, json.dumps({"sha256": checksum.decode()}).encode(), key)
+        audit.check_output(3, headers, json.dumps({"sha256": checksum.decode()}).encode(), key)
     return audit.findings()
 
 

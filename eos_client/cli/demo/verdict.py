@@ -45,13 +45,13 @@ class Findings:
     examples: list[str] = field(default_factory=list)
 
     @property
-    def are_once(self) -> bool:
+    def is_exactly_once(self) -> bool:
         """Whether every input has one output, and every output an input."""
         return not (self.missing or self.doubled or self.of_unknown_origin)
 
     @property
     def figures(self) -> str:
-        """The figures behind ``are_once``."""
+        """The figures behind ``is_exactly_once``."""
         wrong = f"{self.missing:,} missing, {self.doubled:,} doubled, {self.of_unknown_origin:,} of unknown origin"
         return f"{self.outputs:,} visible; {wrong}"
 
@@ -65,7 +65,7 @@ class Findings:
         read = f"{lines:,} lines, {loaded:,} confirmed, {self.inputs:,} read"
         return [
             ("every line was loaded", lines == loaded == self.inputs, read),
-            ("every input exactly once", self.are_once, f"{self.inputs:,} in, {self.figures}"),
+            ("every input exactly once", self.is_exactly_once, f"{self.inputs:,} in, {self.figures}"),
             ("order kept per partition", not self.out_of_order, f"{self.out_of_order:,} out of order"),
             ("every output unaltered", not self.altered, f"{self.altered:,} differ from the transform's result"),
             ("group offsets at the end", not behind, unread or "all partitions"),
@@ -73,7 +73,7 @@ class Findings:
 
     def stream_checks(self, name: str, lines: int) -> list[Check]:
         """Return what is claimed of the Spark stream, under ``name``; ``lines``: how many there were to load."""
-        once = self.inputs == lines and self.are_once
+        once = self.inputs == lines and self.is_exactly_once
         return [
             (f"{name} exactly once", once, f"{lines:,} in, {self.figures}"),
             (f"{name} in order", not self.out_of_order, f"per key: {self.out_of_order:,} out of order"),
@@ -85,13 +85,13 @@ class Findings:
 class OutputAudit:
     """Takes every input, then every visible output, and counts what does not match.
 
-    :param promised: maps an input line to the expected output; it is compared with what ``essence`` returns.
+    :param expected: maps an input line to the expected output; it is compared with what ``comparable`` returns.
     :param origin_headers: the headers in which an output carries its input's partition and offset.
     :param by_key: order is promised to records of one key only, not to an input partition.
     """
 
-    promised: Callable[[bytes], bytes] = invoice_of
-    essence: Callable[[bytes], bytes] = bytes
+    expected: Callable[[bytes], bytes] = invoice_of
+    comparable: Callable[[bytes], bytes] = bytes
     origin_headers: tuple[str, str] = INVOICE_HEADERS
     by_key: bool = False
     _findings: Findings = field(default_factory=Findings)
@@ -104,11 +104,13 @@ class OutputAudit:
         digests = self._digests.setdefault(partition, array("I"))
         if offset != len(digests):
             raise ValueError(f"input partition {partition} goes from offset {len(digests) - 1} to {offset}")
-        digests.append(zlib.crc32(self.promised(line)))
+        digests.append(zlib.crc32(self.expected(line)))
         self._seen.setdefault(partition, bytearray()).append(0)
         self._findings.inputs += 1
 
-    def see(self, output_partition: int, headers: Mapping[str, bytes], value: bytes, key: bytes | None = None) -> None:
+    def check_output(
+        self, output_partition: int, headers: Mapping[str, bytes], value: bytes, key: bytes | None = None
+    ) -> None:
         """Check one visible output, in the order of its partition."""
         found = self._findings
         found.outputs += 1
@@ -131,7 +133,7 @@ class OutputAudit:
                 found.out_of_order += 1
                 self._example(f"input {partition}@{offset} comes after {partition}@{newest}")
             self._newest[path] = max(offset, newest)
-        if zlib.crc32(self.essence(value)) != self._digests[partition][offset]:
+        if zlib.crc32(self.comparable(value)) != self._digests[partition][offset]:
             found.altered += 1
             self._example(f"the output of input {partition}@{offset} is not what the transform makes of it")
 
@@ -191,7 +193,7 @@ class ClusterReader:
             audit.expect(record.partition, record.offset, record.value)
         output_ends = self.admin.end_offsets(output_topic, self.partition_count)
         for record in read_topic(self.bootstrap_servers, output_topic, output_ends, self.config):
-            audit.see(record.partition, record.headers, record.value, record.key)
+            audit.check_output(record.partition, record.headers, record.value, record.key)
         everything = read_topic(self.bootstrap_servers, output_topic, output_ends, self.config, committed_only=False)
         findings = audit.findings()
         findings.hidden = sum(1 for _record in everything) - findings.outputs
