@@ -76,7 +76,7 @@ def redrive(options: RedriveOptions) -> None:
             raise CommandLineError(f"{option} {name!r} is no name of a topic for records. Name the topic itself")
     tally, reasons = Tally(), list[str]()
     try:
-        last, behind = _last_letters(options)
+        last, blocked_count = _last_letters(options)
     except KeyboardInterrupt:
         print("stopped before a letter was sent")
         return
@@ -95,7 +95,7 @@ def redrive(options: RedriveOptions) -> None:
             finally:
                 for topic, count in sorted(tally.sent.items()):
                     print(f"{count} sent to {topic}")
-    _tell(options, tally, behind, "".join(reasons))
+    _print_summary(options, tally, blocked_count, "".join(reasons))
 
 
 def client_config(options: RedriveOptions) -> EosConfig:
@@ -107,22 +107,22 @@ def client_config(options: RedriveOptions) -> EosConfig:
     )
 
 
-def _tell(options: RedriveOptions, tally: Tally, behind: int, stopped_by: str) -> None:
+def _print_summary(options: RedriveOptions, tally: Tally, blocked_count: int, stopped_by: str) -> None:
     if tally.kept:
         print(f"{tally.kept} kept in {options.topic}: the error does not hold {options.match!r}")
     if stopped_by:
         print(f"stopped by {stopped_by}: {tally.sent.total()} sent, and what is left waits for the next run")
-    elif not (tally.sent or tally.kept or tally.refused or behind):
+    elif not (tally.sent or tally.kept or tally.refused or blocked_count):
         print(f"no letter in {options.topic} waits for the group {options.group_id}")
     waiting = (
-        f"up to {behind} letters of {options.topic} are in an open transaction or after it and were not read. Run "
-        f"it again when that has ended; eos-client txn list --topic {shell_word(options.topic)} shows it"
+        f"up to {blocked_count} letters of {options.topic} are in an open transaction or after it and were not read. "
+        f"Run it again when that has ended; eos-client txn list --topic {shell_word(options.topic)} shows it"
     )
     if tally.refused:
-        for why in tally.refused + [waiting] * bool(behind):
+        for why in tally.refused + [waiting] * bool(blocked_count):
             print(f"eos-client: {why}", file=sys.stderr)
         raise LettersRefusedError(f"letters that cannot be sent back and stay in {options.topic}: {len(tally.refused)}")
-    if behind:
+    if blocked_count:
         raise LettersWaitError(waiting)
 
 
@@ -143,7 +143,7 @@ def _last_letters(options: RedriveOptions) -> tuple[dict[int, int], int]:
         passed = group.read(options.topic, count)
     written = admin.end_offsets(options.topic, count)
     ends = admin.end_offsets(options.topic, count, committed_only=True)
-    behind = sum(max(0, written[partition] - end) for partition, end in ends.items())
+    blocked_count = sum(max(0, written[partition] - end) for partition, end in ends.items())
     last: dict[int, int] = {}
     origins = set()
     for letter in read_topic(options.bootstrap_servers, options.topic, ends, options.settings):
@@ -157,7 +157,7 @@ def _last_letters(options: RedriveOptions) -> tuple[dict[int, int], int]:
             f"letters cannot be sent to {', '.join(missing)}: there is no such topic. Create it, or name another one "
             "by --to."
         )
-    return last, behind
+    return last, blocked_count
 
 
 class Redrive:
@@ -182,10 +182,10 @@ class Redrive:
         self.done = Tally()
         self._pending = Tally()
         self._places: list[str] = []
-        self._singles = 0
+        self._one_by_one_left = 0
         self._clock = clock
         self._silence_limit_s = float(producer.settings["transaction.timeout.ms"]) / 1000 + _COORDINATOR_S
-        self._awaited, self._since, self._is_told = "", clock(), False
+        self._awaited, self._since, self._is_reported = "", clock(), False
         self._refused: dict[str, str] = {}
 
     def run(self, is_stopping: Callable[[], bool]) -> Tally:
@@ -203,11 +203,11 @@ class Redrive:
                 has_read = self._pass_on(txn)
             if txn.outcome is Outcome.COMMITTED:
                 self.done.add(self._pending)
-                self._singles = max(0, self._singles - len(self._places))
+                self._one_by_one_left = max(0, self._one_by_one_left - len(self._places))
                 aborts = 0
             elif txn.outcome is Outcome.ABORTED:
                 self._consumer.resume(self._consumer.assignment())  # what comes again is not given back yet
-                aborts = 0 if self._narrows() else aborts + 1
+                aborts = 0 if self._isolate_refused() else aborts + 1
             if txn.outcome is not Outcome.SKIPPED:
                 self._pending, self._places = Tally(), []
                 if is_stopping() or self._is_full or not (has_read or self._remaining()):
@@ -218,14 +218,14 @@ class Redrive:
                     f"last abort: {txn.reason}"
                 )
 
-    def _narrows(self) -> bool:
+    def _isolate_refused(self) -> bool:
         """Isolate the letter that a broker refused; returns whether the next transaction makes progress.
 
         A broker refuses a whole batch. So its letters come again one by one, each in a transaction of its own.
         """
         reason = self._producer.session(self._consumer).take_refused_delivery()
         if reason and len(self._places) > 1:
-            self._singles = len(self._places)
+            self._one_by_one_left = len(self._places)
         elif reason and self._pending.sent:
             self._refused[self._places[0]] = f"the output to {reason}"
         elif reason:
@@ -268,9 +268,9 @@ class Redrive:
                 "its transaction.timeout.ms is over; eos-client txn list shows it"
             )
         if awaited != self._awaited:
-            self._awaited, self._since, self._is_told = awaited, now, False
-        if awaited and not self._is_told and now - self._since > _REPORT_AFTER_S:
-            self._is_told = True
+            self._awaited, self._since, self._is_reported = awaited, now, False
+        if awaited and not self._is_reported and now - self._since > _REPORT_AFTER_S:
+            self._is_reported = True
             print(f"eos-client: waits for {awaited}", file=sys.stderr, flush=True)
         if not (elsewhere or has_answered) and now - self._since > self._silence_limit_s:
             raise ClusterUnavailableError(
@@ -279,18 +279,18 @@ class Redrive:
             )
 
     def _pass_on(self, txn: Transaction) -> bool:
-        given_back: set[int] = set()
-        letters = self._consumer.consume(1 if self._singles else _BATCH, _POLL_S)
+        handed_back: set[int] = set()
+        letters = self._consumer.consume(1 if self._one_by_one_left else _BATCH, _POLL_S)
         self._awaited = "" if letters else self._awaited
         for letter in letters:
             partition = letter.partition()
-            if partition in given_back:
+            if partition in handed_back:
                 continue
             if self._is_full or letter.offset() > self._last.get(partition, -1):
                 place = TopicPartition(self._options.topic, partition, letter.offset())
                 self._consumer.seek(place)
                 self._consumer.pause([place])
-                given_back.add(partition)
+                handed_back.add(partition)
             else:
                 self._pass_one_on(txn, letter)
         return bool(letters)

@@ -43,7 +43,7 @@ class SinkIdentity:
         return self.slots, self.slot_function
 
 
-NOBODY = SinkIdentity("", 0, 0, "")
+NO_IDENTITY = SinkIdentity("", 0, 0, "")
 """The identity of entries without metadata, such as tools commit that reset a group's offsets."""
 
 
@@ -92,7 +92,7 @@ class LedgerEntry:
     @property
     def is_bare(self) -> bool:
         """Whether it was committed without metadata, so that only its offset is known."""
-        return self.identity == NOBODY
+        return self.identity == NO_IDENTITY
 
     def encode(self) -> str:
         """Return the metadata string; the offset that goes with it is ``next_batch``."""
@@ -117,7 +117,7 @@ class LedgerEntry:
 def decode_entry(offset: int, metadata: str | None) -> LedgerEntry:
     """Return the entry in a committed offset; raises LedgerUnreadableError for one that this sink did not write."""
     if not metadata:
-        return LedgerEntry(offset, NOBODY)
+        return LedgerEntry(offset, NO_IDENTITY)
     try:
         fields = json.loads(metadata)
         version = fields["eos"]

@@ -159,7 +159,7 @@ class StartQuestion:
         return len(self.behind) > 1 or any(e.next_batch < complete for e in self.live.values())
 
     @property
-    def outrun(self) -> bool:
+    def used_other_ledger(self) -> bool:
         """Whether a later run of this query than the ledger knows has left a record: that run used another ledger."""
         record = self.own_record
         return bool(self.entries) and record is not None and record.run > (self.marker.run if self.marker else 0)
@@ -172,7 +172,7 @@ class StartQuestion:
     @property
     def unusable(self) -> bool:
         """Whether the ledger can only be used after an explicit adoption."""
-        return self.bare or self.missing or self.foreign or self.ahead or self.outrun or self.regressed
+        return self.bare or self.missing or self.foreign or self.ahead or self.used_other_ledger or self.regressed
 
     @property
     def own_record(self) -> RunRecord | None:
@@ -250,7 +250,7 @@ def _unfinished(question: StartQuestion) -> errors.BatchLedgerError:
     )
 
 
-def _outrun(question: StartQuestion) -> errors.BatchLedgerError:
+def _used_other_ledger(question: StartQuestion) -> errors.BatchLedgerError:
     record = question.own_record
     ours = 0 if record is None else record.run
     known = 0 if question.marker is None else question.marker.run
@@ -280,7 +280,7 @@ START_RULES: tuple[StartRule, ...] = (
     StartRule(lambda q: q.missing, _STOP, error=errors.LedgerMissingError),
     StartRule(lambda q: q.foreign, _STOP, error=errors.LedgerForeignError),
     StartRule(lambda q: q.ahead, _STOP, error=errors.LedgerAheadError),
-    StartRule(lambda q: q.outrun, _STOP, refusal=_outrun),
+    StartRule(lambda q: q.used_other_ledger, _STOP, refusal=_used_other_ledger),
     StartRule(lambda q: q.unfinished, _STOP, refusal=_unfinished),
     StartRule(lambda q: q.regressed, _STOP, error=errors.LedgerRegressionError),
     StartRule(lambda q: all(entry.identity == q.identity for entry in q.live.values()), StartDecision.READY),

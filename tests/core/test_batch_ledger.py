@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from eos_client.core.batch_ledger import (
     CODEC_VERSION,
     METADATA_BYTES_MAX,
-    NOBODY,
+    NO_IDENTITY,
     SLOT_RULES,
     LedgerEntry,
     SinkIdentity,
@@ -41,7 +41,7 @@ from tests.core.ledger_entries import BATCH, ELSEWHERE, OTHER, OURS, RENEWED, TE
 ENTRIES = [None] + [
     entry(next_batch, identity, content)
     for next_batch, identity, content in itertools.product(
-        range(5, 11), (OURS, THEIRS, WIDER, RENEWED, ELSEWHERE, NOBODY), (TEN, OTHER, None)
+        range(5, 11), (OURS, THEIRS, WIDER, RENEWED, ELSEWHERE, NO_IDENTITY), (TEN, OTHER, None)
     )
 ]
 
@@ -57,7 +57,7 @@ def right(question):  # noqa: PLR0911  # one for each way that it can be
     found = question.entry
     if found is None:
         return LedgerMissingError
-    if found.identity == NOBODY:
+    if found.identity == NO_IDENTITY:
         return LedgerUnreadableError
     if found.identity.query_id != "q-1":
         return LedgerForeignError
@@ -168,7 +168,7 @@ def test_foreign_metadata_is_told_as_such_with_the_way_out(metadata):
 @pytest.mark.parametrize("metadata", [None, ""])
 def test_an_offset_without_metadata_is_an_entry_of_nobody(metadata):
     found = decode_entry(8, metadata)
-    assert found == LedgerEntry(8, NOBODY)
+    assert found == LedgerEntry(8, NO_IDENTITY)
     assert found.is_bare
     assert not entry(8).is_bare
 

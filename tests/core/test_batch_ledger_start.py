@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from eos_client.core.batch_ledger import (
-    NOBODY,
+    NO_IDENTITY,
     LedgerEntry,
 )
 from eos_client.core.batch_ledger_start import (
@@ -76,15 +76,15 @@ STARTS = {
         StartQuestion(ledger(7, 7, 7, 7), OURS, BATCH, entry(7), record=RunRecord(4, "q-2")),
         StartDecision.READY,
     ),
-    "outrun: a later run has used another ledger": (
+    "used_other_ledger: a later run has used another ledger": (
         StartQuestion(ledger(7, 7, 7, 7), OURS, BATCH, entry(7), record=RunRecord(4, "q-1")),
         LedgerRegressionError,
     ),
-    "outrun: a later run has used another ledger, and this one has no marker": (
+    "used_other_ledger: a later run has used another ledger, and this one has no marker": (
         StartQuestion(ledger(7, 7, 7, 7), OURS, BATCH, record=RunRecord(4, ANY_QUERY)),
         LedgerRegressionError,
     ),
-    "adopt: outrun": (
+    "adopt: used_other_ledger": (
         adopting(StartQuestion(ledger(7, 7, 7, 7), OURS, BATCH, entry(7), record=RunRecord(4, "q-1"))),
         StartDecision.ADOPT,
     ),
@@ -105,19 +105,19 @@ STARTS = {
         StartDecision.ADOPT,
     ),
     "bare: reset, so that only offsets are left": (
-        StartQuestion(ledger(7, 7, 7, 7, identity=NOBODY), OURS, BATCH),
+        StartQuestion(ledger(7, 7, 7, 7, identity=NO_IDENTITY), OURS, BATCH),
         LedgerUnreadableError,
     ),
     "bare: one slot was reset": (
-        StartQuestion({**ledger(7, 7, 7, 7), 2: entry(5, NOBODY)}, OURS, BATCH),
+        StartQuestion({**ledger(7, 7, 7, 7), 2: entry(5, NO_IDENTITY)}, OURS, BATCH),
         LedgerUnreadableError,
     ),
     "bare: reset at the first batch": (
-        StartQuestion(ledger(0, 0, 0, 0, identity=NOBODY), OURS, 0),
+        StartQuestion(ledger(0, 0, 0, 0, identity=NO_IDENTITY), OURS, 0),
         LedgerUnreadableError,
     ),
     "adopt: bare": (
-        adopting(StartQuestion({**ledger(7, 7, 7, 7), 2: entry(5, NOBODY)}, OURS, BATCH)),
+        adopting(StartQuestion({**ledger(7, 7, 7, 7), 2: entry(5, NO_IDENTITY)}, OURS, BATCH)),
         StartDecision.ADOPT,
     ),
     "restore: closed before the batch": (
