@@ -118,7 +118,7 @@ def test_letters_behind_an_open_transaction_are_told_with_a_status_of_its_own(
     waiting = typed(*line, "--limit", "1")
     assert waiting.wait() == 17
     assert waiting.out == f"1 sent to {target}\n"
-    assert f"eos-client: up to 2 letters of {dead} stand in an open transaction or behind it" in waiting.err
+    assert f"eos-client: up to 2 letters of {dead} are in an open transaction or after it" in waiting.err
     writer.abort_transaction(60)
     again = typed("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--to", target, "--match", "none")
     assert again.wait() == 0

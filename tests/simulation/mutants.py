@@ -147,10 +147,10 @@ def _metadata_of_the_first_commit() -> Patch:
 
 
 def _processes_committed_again() -> Patch:
-    def settle(self: Any, _positions: Any) -> None:
+    def record(self: Any, _positions: Any) -> None:
         self.fetching.rewind_soon() if self.membership.left_in_call else self.fetching.rewind()
 
-    return mock.patch.object(confluent_consumer.ConfluentConsumer, "settle", settle)
+    return mock.patch.object(confluent_consumer.ConfluentConsumer, "record_committed", record)
 
 
 def _gate_hears_of_no_revocation() -> Patch:
