@@ -166,7 +166,9 @@ def test_a_closing_that_the_client_library_planned_is_heard_though_the_applicati
     producer = stage.producer(connections_max_idle_ms=500, logger=told)
     consumer = stage.subscribed()
     wait_for(
-        lambda: producer.adapter.library.log.losses, "an idle connection to be closed", producer.adapter.calls.drain_events
+        lambda: producer.adapter.library.log.losses,
+        "an idle connection to be closed",
+        producer.adapter.calls.drain_events,
     )
     assert copy(stage, producer, consumer, 2) is Outcome.COMMITTED
     assert len(stage.named("producer_rebuilt")) == 1
