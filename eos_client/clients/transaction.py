@@ -14,6 +14,7 @@ from eos_client import errors
 from eos_client.clients.block_state import BlockState, OutcomeCallback
 from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, WAIT_SLICE_S, Ending, TransactionSteps
 from eos_client.confluent.call_stack import TrackedCalls
+from eos_client.confluent.callback_guard import is_in_a_callback
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.failures import leave_block, misplaced_call
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
@@ -163,8 +164,12 @@ class TransactionSession:
         return act()
 
     def refuse_within_a_step(self, call: str) -> None:
-        """Raise TransactionStateError for a ``call`` by a callback or a signal handler inside a step of ours."""
-        if _STEPS.is_any_running(self):
+        """Raise TransactionStateError for a ``call`` by a callback or a signal handler inside a step of ours.
+
+        Delivery callbacks of an abort run in the thread of the handle, where no step is seen on the stack.
+        """
+        is_from_abort = self._producer.ownership.is_anothers and is_in_a_callback()
+        if is_from_abort or _STEPS.is_any_running(self):
             raise misplaced_call(
                 f"{call} while a block begins or ends, or its transaction is ended, by a callback or a signal handler: "
                 "the outcome of its records is still open. Let the callback or handler return, or raise, and make that "
@@ -308,14 +313,18 @@ class TransactionSession:
 
     def leave_interrupted_block(self) -> None:
         """Begin to end a block whose ``__exit__`` was interrupted."""
-        if self.block.is_interrupted and not _STEPS.is_any_running(self):
+        if self.block.is_interrupted and self._may_resolve:
             self.leave_block()
 
     def resolve_left_block(self) -> None:
         """Resolve the outcome of a block that was left, unless its end is under way."""
         self.leave_interrupted_block()
-        if self._leaving is not None and not _STEPS.is_any_running(self):
+        if self._leaving is not None and self._may_resolve:
             self.resolve_pending()
+
+    @property
+    def _may_resolve(self) -> bool:
+        return not (_STEPS.is_any_running(self) or self._producer.ownership.is_anothers)
 
     def finish_leaving(self) -> None:
         """Finish leaving the block; an outcome that is still unknown is reported to the block later."""

@@ -45,6 +45,11 @@ class ThreadOwnership:
         return self._shared or self._owner is threading.current_thread()
 
     @property
+    def is_anothers(self) -> bool:
+        """Whether another thread owns the client: the calling one may not even repair what a call has left."""
+        return self._other_owner is not None
+
+    @property
     def may_end(self) -> bool:
         """Whether the calling thread can end the client: no other one may be inside it, and no parent has it."""
         return self._other_owner is None and not self.is_forked_copy

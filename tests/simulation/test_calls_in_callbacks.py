@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition
 from eos_client import Outcome
 from eos_client.confluent.thread_ownership import is_in_call
 from eos_client.core.transaction_lifecycle import Event
-from eos_client.errors import TransactionStateError
+from eos_client.errors import TransactionStateError, WrongThreadError
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.support.protocols import PROTOCOLS
 
@@ -108,3 +108,42 @@ def test_a_delivery_callback_may_produce_within_its_block(stage: SimulatedStage)
         producer.flush(1.0)
     assert txn.outcome is Outcome.COMMITTED
     assert stage.outputs == [b"first", b"second"]
+
+
+CALLS_IN_AN_ABORT = {
+    "begin": lambda consumer, producer: producer.begin_transaction(),
+    "abort": lambda consumer, producer: producer.abort_transaction(),
+    "commit": lambda consumer, producer: producer.commit_transaction(),
+    "send": lambda consumer, producer: producer.send_offsets_to_transaction([], None),
+    "block": lambda consumer, producer: producer.transaction(consumer).__enter__(),
+    "poll": lambda consumer, producer: consumer.poll(0),
+    "produce": lambda consumer, producer: producer.produce(SINK, b"again"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS_IN_AN_ABORT)
+def test_what_a_delivery_callback_calls_while_its_block_is_aborted_is_refused_and_the_error_of_the_block_comes_out(
+    stage: SimulatedStage, call: str
+) -> None:
+    """In an abort they run in the thread of the handle; a program that produces a failed output again is usual."""
+    refused: list[Exception] = []
+    consumer, producer = stage.subscribed(), stage.producer()
+
+    def on_delivery(error: Any, _: Any) -> None:
+        assert error is not None
+        try:
+            CALLS_IN_AN_ABORT[call](consumer, producer)
+        except (TransactionStateError, WrongThreadError) as refusal:
+            refused.append(refusal)
+
+    block = producer.transaction(consumer)
+    with pytest.raises(KeyError, match="record 2"), block as txn:
+        for message in stage.collect(consumer, 4):
+            producer.produce(SINK, message.value(), on_delivery=on_delivery)
+        raise KeyError("record 2")
+    assert txn.outcome is Outcome.ABORTED
+    expected = WrongThreadError if call in {"produce", "poll"} else TransactionStateError
+    assert refused
+    assert all(isinstance(each, expected) for each in refused)
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
