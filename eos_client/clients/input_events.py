@@ -11,12 +11,13 @@ from eos_client.confluent.diagnosis import unreachable
 from eos_client.confluent.failures import event_code, input_error, is_fatal, lacks_credentials
 from eos_client.confluent.preflight import has_an_answer, require_topics
 from eos_client.core.error_events import ErrorEvent, EventMeaning, meaning_of
-from eos_client.core.model import is_pattern
+from eos_client.core.model import Partitions, is_pattern
 from eos_client.errors import ClusterUnavailableError
 from eos_client.observe import ClientReported, EventHook
 from eos_client.ports import Clock
 
 _ANSWER_LIMIT_S = 1.0
+_SPREAD_WAIT_S = 1.0  # until all brokers know that a topic was deleted
 _RETRY_INTERVAL_S = 5.0
 
 
@@ -78,22 +79,33 @@ class RefusedCredentials:
 
 
 class MissingTopics:
-    """The topics of one subscription that the cluster has not confirmed yet.
+    """The topics of one subscription that the cluster has not confirmed yet, or not since their partitions left.
 
     It is asked for them, because a KIP-848 group reports missing topics to none of its members.
     """
 
-    def __init__(self, consumer: ConfluentConsumer, topics: Sequence[str], clock: Clock) -> None:
+    def __init__(
+        self, consumer: ConfluentConsumer, topics: Sequence[str], clock: Clock, *, are_confirmed: bool = False
+    ) -> None:
         self._consumer = consumer
-        self._topics = topics
+        self._topics = frozenset(topics)
+        self._in_question = frozenset() if are_confirmed else self._topics
+        self._assigned: Partitions = frozenset()
         self._clock = clock
         self._ask_at = clock()
 
     def require(self) -> None:
         """Raise ClusterUnfitError for a named topic that does not exist; a cluster without an answer is asked again."""
-        if not self._topics or self._clock() < self._ask_at:
+        assigned = self._consumer.membership.assigned
+        if self._topics and assigned is not self._assigned:
+            left = self._topics & {p.topic for p in self._assigned} - {p.topic for p in assigned}
+            if left:
+                self._in_question |= left
+                self._ask_at = self._clock() + _SPREAD_WAIT_S
+            self._assigned = assigned
+        if not self._in_question or self._clock() < self._ask_at:
             return
         self._ask_at = self._clock() + _RETRY_INTERVAL_S
         with suppress(ClusterUnavailableError):
-            require_topics(self._consumer, self._topics, _ANSWER_LIMIT_S, self._clock)
-            self._topics = ()
+            require_topics(self._consumer, sorted(self._in_question), _ANSWER_LIMIT_S, self._clock)
+            self._in_question = frozenset()

@@ -76,7 +76,7 @@ class HandleThread:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._last: _Call | None = None
         self._thread = threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
-        self._thread.start()
+        _start(self._thread)
 
     def run(self, function: Callable[[], Any], budget_s: float) -> BaseException | None:
         """Run ``function`` and return its error, if it raised one; raises OverdueError after ``budget_s`` real seconds.
@@ -132,7 +132,7 @@ class HandleThread:
             left_behind = _LeftBehind(serve, last)
             self._calls.put(_Call(left_behind.end, 0.0))
             name = f"{self._thread.name}, left behind"
-            threading.Thread(target=left_behind.keep_serving, name=name, daemon=True).start()
+            _start(threading.Thread(target=left_behind.keep_serving, name=name, daemon=True))
         elif self.is_real or not is_free:
             self._calls.put(_Call(last, 0.0))
         else:
@@ -164,6 +164,19 @@ class _LeftBehind:
             with self._being_served:
                 if not self._is_over.is_set():
                     _Call(self._serve, 0.0).run()
+
+
+def _start(thread: threading.Thread) -> None:
+    """Start ``thread``; what a signal handler raises meanwhile comes out as it is.
+
+    ``Thread.start()`` catches it, and fails with a KeyError itself where the thread runs already.
+    """
+    try:
+        thread.start()
+    except KeyError as error:
+        if (interruption := error.__context__) is None:
+            raise
+        raise interruption from None
 
 
 def _serve(calls: queue.SimpleQueue[_Call | None]) -> None:

@@ -167,7 +167,9 @@ class NeverBuilt:
         raise ClientClosedError(f"{message}: {method}() was called before super().__init__(). Call that first.")
 
     def __getattr__(self, method: str) -> object:
-        """Raise ClientClosedError for ``method`` of a part."""
+        """Raise ClientClosedError for ``method`` of a part, but AttributeError for what ``help()`` looks for."""
+        if method.startswith("__"):
+            raise AttributeError(method)
         return self.admit(method, claims=False)
 
     def disown(self) -> None:

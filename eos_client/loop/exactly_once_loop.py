@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from eos_client import errors
 from eos_client.clients import EosConsumer, EosProducer
-from eos_client.clients.input_events import InputEvents, RefusedCredentials
+from eos_client.clients.input_events import InputEvents, MissingTopics, RefusedCredentials
 from eos_client.clients.transaction_steps import Ending
 from eos_client.completion import Completion
 from eos_client.config import EosConfig
@@ -120,6 +120,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._producer = _producer(config, clients, hook, self.counters)
         self._member = self._consumer.member
         self._credentials = RefusedCredentials(self._member, config.recovery_timeout_s, clock)
+        asked_for = self._topics if self._member.membership.is_member_epoch else ()
+        self._missing = MissingTopics(self._member, asked_for, clock, are_confirmed=True)
         self._adapter = self._producer.adapter
         self._session = self._producer.session(self._consumer)
         self._event_loop = event_loop_of(given)
@@ -337,6 +339,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._session.processed()  # from here on a revocation may commit the last batch
         self._polled_at = self._clock()
         if not self._transaction.has_begun:
+            self._missing.require()
             first = self._consumer.poll(self.config.poll_timeout_s)
             if first is None:
                 self._adapter.calls.drain_events()

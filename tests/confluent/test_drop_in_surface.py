@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydoc
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,11 @@ def test_a_consumer_has_the_librarys_public_names_and_few_of_ours(consumer):
 
 def test_a_producer_has_the_librarys_public_names_and_those_on_the_list(producer):
     assert public(producer) == public(confluent_kafka.Producer) | NEWER | OURS_OF_PRODUCERS | PARTS_OF_PRODUCERS
+
+
+@pytest.mark.parametrize("client", [EosConsumer, EosProducer])
+def test_pythons_help_describes_a_client(client):
+    assert client.__name__ in pydoc.render_doc(client)
 
 
 def test_the_page_on_the_wrappers_names_what_is_ours_on_both():

@@ -300,3 +300,25 @@ def test_whatever_step_of_a_wait_is_struck_the_exception_comes_out_and_the_threa
         if not strike.struck:
             break
     assert number > 10
+
+
+def test_what_a_signal_handler_raises_while_the_thread_starts_comes_out_as_it_is(monkeypatch):
+    """``Thread.start()`` catches it, and fails with a KeyError of its own where the thread runs already."""
+
+    def start(_):
+        error = KeyError("limbo")
+        error.__context__ = StrikeError()
+        raise error
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(StrikeError):
+        HandleThread("struck")
+
+
+def test_a_key_error_of_the_start_itself_comes_out(monkeypatch):
+    def start(_):
+        raise KeyError("limbo")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(KeyError):
+        HandleThread("struck")

@@ -3,17 +3,19 @@
 import contextlib
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka.cimpl import NewTopic
 
 from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.confluent.consumer.topic_identities import TopicIdentities
-from eos_client.errors import InputPositionError
+from eos_client.errors import ClusterUnfitError, InputPositionError
 from tests.kafka.kafka_support import values
 from tests.kafka.loop_support import LoopThread
 from tests.support.waiting import WAIT_S, wait_for
 from tests.verification.answers import settled
+from tests.verification.protocols import GroupProtocol
 
+REFRESH_OFTEN = {"topic_metadata_refresh_interval_ms": 1000}
 OLD, NEW = 10, 30  # more than before, so that the old position exists in the new topic
 
 
@@ -44,6 +46,49 @@ def test_a_named_topic_that_was_replaced_is_an_error_and_stays_one(any_stage):
         with pytest.raises(InputPositionError, match=r"was deleted and created again.*set the group's offsets"):
             wait_for(lambda: False, "the error", lambda: got.extend(consumer.consume(100, 0.2)))
     assert values(got) == []
+
+
+def is_missing(message):
+    return message.error() is not None and message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_a_named_topic_that_was_deleted_ends_blocks(any_stage):
+    stage = any_stage
+    stage.load([OLD, 0])
+    consumer, producer = stage.subscribed(**REFRESH_OFTEN), stage.producer()
+    stage.copy_until(producer, consumer, lambda: stage.committed().get(0) == OLD)
+    stage.admin.delete_topics([stage.source])[stage.source].result(WAIT_S)
+
+    def next_block():
+        with producer.transaction(consumer):
+            consumer.consume(100, 0.2)
+
+    with pytest.raises(ClusterUnfitError, match=stage.source):
+        wait_for(lambda: False, "the error", next_block)
+
+
+@pytest.mark.parametrize("any_stage", [GroupProtocol.COOPERATIVE, GroupProtocol.EAGER], indirect=True)
+def test_a_named_topic_that_was_deleted_is_an_event_outside_blocks_as_in_confluent_kafka(any_stage):
+    stage = any_stage
+    stage.load([OLD, 0])
+    consumer = stage.subscribed(**REFRESH_OFTEN)
+    stage.collect(consumer, OLD)
+    stage.admin.delete_topics([stage.source])[stage.source].result(WAIT_S)
+    events: list[Message] = []
+    wait_for(lambda: any(map(is_missing, events)), "the event", lambda: events.extend(consumer.consume(100, 0.2)))
+
+
+def test_a_named_topic_that_was_deleted_ends_a_loop(any_stage):
+    stage = any_stage
+    stage.load([OLD, 0])
+    config = EosConfig(stage.consumer_settings(**REFRESH_OFTEN), group_id=stage.group, commit_interval_s=0.05)
+    loop = ExactlyOnceLoop(config, [stage.source], lambda _: None, hook=stage.events.append)
+    running = LoopThread(loop, stage.events)
+    wait_for(lambda: loop.counters.records_in == OLD, "the records to be processed")
+    stage.admin.delete_topics([stage.source])[stage.source].result(WAIT_S)
+    error = running.ended()
+    assert isinstance(error, ClusterUnfitError)
+    assert stage.source in str(error)
 
 
 def test_a_named_topic_that_was_replaced_after_its_partitions_were_revoked_is_an_error(stage):

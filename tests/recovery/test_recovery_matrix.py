@@ -71,7 +71,10 @@ def drive(cell: Cell) -> FailureAccount:
     """
     story = driven(cell)
     for _ in range(MISDIRECTED_MAX):
-        if cell.answered is not Answered.FIND_GROUP or "transaction coordinator" not in str(story.failure):
+        is_unseen = story.failure is None and cell.meaning is not None
+        if cell.answered is not Answered.FIND_GROUP or not (
+            is_unseen or "transaction coordinator" in str(story.failure)
+        ):
             break
         story = driven(cell)
     return story

@@ -137,11 +137,16 @@ def test_what_a_delivery_callback_calls_while_its_block_is_aborted_is_refused_an
             refused.append(refusal)
 
     block = producer.transaction(consumer)
-    with pytest.raises(KeyError, match="record 2"), block as txn:
-        for message in stage.collect(consumer, 4):
-            producer.produce(SINK, message.value(), on_delivery=on_delivery)
-        raise KeyError("record 2")
-    assert txn.outcome is Outcome.ABORTED
+
+    def fail_in_the_block() -> None:
+        with block:
+            for message in stage.collect(consumer, 4):
+                producer.produce(SINK, message.value(), on_delivery=on_delivery)
+            raise KeyError("record 2")
+
+    with pytest.raises(KeyError, match="record 2"):
+        fail_in_the_block()
+    assert block.outcome is Outcome.ABORTED
     expected = WrongThreadError if call in {"produce", "poll"} else TransactionStateError
     assert refused
     assert all(isinstance(each, expected) for each in refused)

@@ -107,6 +107,7 @@ class Fetching:
         self._parts.records.add(batch.messages)
 
     def _without_departed(self, batch: Batch) -> Batch:
+        """Drop the records of partitions that left in this call; an event such as a deleted topic stays to be seen."""
         membership = self._membership
         kept = batch.without(membership.left_in_call)
         # A partition left and came back within one call, so its older records cannot be told apart. librdkafka keeps
@@ -115,7 +116,11 @@ class Fetching:
         back = (membership.left_in_call if has_come else membership.rejoined_in_call) & membership.assigned
         if back:
             self._start_again(back)
-        return kept
+        events = [message for message in batch.messages if message.error() is not None]
+        if not events or len(kept) == len(batch):
+            return kept
+        records = (message for message in kept.messages if message.error() is None)
+        return Batch([*records, *events], one_topic=membership.is_of_one_topic)
 
     def _start_again(self, partitions: Partitions) -> None:
         """Continue where the application has chosen to in this call, else at the group's offset."""
