@@ -105,11 +105,20 @@ class HandleThread:
         return error
 
     def _wait_until_idle(self) -> None:
-        """Wait until the thread is free: two threads at work would make a simulation non-deterministic."""
-        behind = _Call(_nothing, 0.0)
+        """Wait until the thread is free, whatever signal handlers raise: a simulation has one thread at work.
+
+        Otherwise its brokers would serve the next call of another handle in the middle of this one.
+        """
+        behind, raised = _Call(_nothing, 0.0), None
         self._calls.put(behind)
-        behind.done.wait()
+        while not behind.done.is_reached:
+            try:
+                behind.done.wait()
+            except BaseException as error:  # noqa: BLE001, PERF203  # it is raised below
+                raised = error
         self._last = None
+        if raised is not None:
+            raise raised
 
     def call(self, function: Callable[[], Any], budget_s: float) -> None:
         """Run ``function`` and raise its error; otherwise as `run`."""

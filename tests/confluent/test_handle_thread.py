@@ -19,6 +19,7 @@ from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent import handle_thread
 from eos_client.confluent.handle_thread import HandleThread, OverdueError
 from tests.confluent.threads import PATIENCE_S, StoppedClock, threads_named
+from tests.interruption import BrokenOffError
 from tests.simulation.broken_off import StepStrike, StrikeError
 from tests.support.waiting import wait_for
 
@@ -322,3 +323,18 @@ def test_a_key_error_of_the_start_itself_comes_out(monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", start)
     with pytest.raises(KeyError):
         HandleThread("struck")
+
+
+def test_no_second_exception_leaves_a_call_running_beside_its_caller_in_simulated_time(interrupt):
+    handle, ended = HandleThread("handle", StoppedClock()), list[int]()
+
+    def work():
+        for _ in range(2):
+            interrupt()
+            time.sleep(0.05)
+        ended.append(1)
+
+    with pytest.raises(BrokenOffError):
+        handle.call(work, PATIENCE_S)
+    assert ended
+    handle.end()

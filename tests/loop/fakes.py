@@ -113,6 +113,7 @@ class FakeConsumer:
         self.member = self.membership = self.fetching = self.handed = self.work = self
         self.settings = settings
         self.library = SimpleNamespace(last_errors=LastErrors(None))
+        self.is_member_epoch = False
         self.gate = CommitGate(gate)
         self.plain = PlainOffsets(clock)
         self.assigned = frozenset({InputPartition("orders", 2)})
@@ -200,6 +201,7 @@ class FakeProducer:
     transaction_timeout_s = 10.0
 
     def __init__(self, _settings, *, clock, **_):
+        self.ownership = SimpleNamespace(is_anothers=False)
         self.written = []
         self.limits = ProducerLimits()
         self.adapter = self.library = self.calls = self.registration = self.facade = self.last_errors = self
