@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 
 from eos_client.cli.failures import LogReaderGoneError
+from eos_client.observe import Event, EventHook, LoopStarted
 
 REPEAT_INTERVAL_S = 10.0
 LOG_LEVEL_CRITICAL = "2"
@@ -108,16 +109,28 @@ class ClientErrors:
     """An ``error_cb`` that logs each kind of error at most once every ``interval_s`` seconds, with its repetitions.
 
     librdkafka reports each failed attempt to reconnect, twenty a second. The loop's own events say what an error means
-    for the loop. While ``is_starting`` only the kind is logged: if the start fails, the error says the rest.
+    for the loop.
     """
-
-    is_starting = False
 
     def __init__(self, *, interval_s: float = REPEAT_INTERVAL_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval_s = interval_s
         self._clock = clock
+        self._is_starting = False
         self._logged_at: dict[str, float] = {}
         self._repeated: dict[str, int] = {}
+
+    def brief_until_started(self, forward: EventHook) -> EventHook:
+        """Log only the kind of each error until the loop has started, because a failed start says the rest.
+
+        Returns a hook that passes each event on to ``forward``.
+        """
+        self._is_starting = True
+
+        def hook(event: Event, /) -> None:
+            self._is_starting = self._is_starting and not isinstance(event, LoopStarted)
+            forward(event)
+
+        return hook
 
     def __call__(self, error: Any) -> None:
         """Log the KafkaError ``error`` unless its kind was logged within the interval."""
@@ -127,5 +140,5 @@ class ClientErrors:
             return
         self._logged_at[kind] = now
         repeated = self._repeated.pop(kind, 0)
-        text = {} if self.is_starting else {"error": error.str()}
+        text = {} if self._is_starting else {"error": error.str()}
         structlog.get_logger("eos_client").warning("client_error", kind=kind, **text, repeated=repeated)

@@ -17,7 +17,7 @@ from eos_client.config import EosConfig
 from eos_client.errors import shown
 from eos_client.integration.probes import ProbeServer
 from eos_client.loop import ExactlyOnceLoop
-from eos_client.observe import Event, LoopStarted, log_event
+from eos_client.observe import log_event
 
 
 def run_loop(
@@ -34,8 +34,7 @@ def run_loop(
 ) -> None:
     """Load the transform and run the loop, with these ``options`` of `EosConfig`, until a signal or an error ends it.
 
-    :param health_at: the host and the port of the health endpoint; port None: there is none.
-    :param metrics_at: the same of the Prometheus endpoint.
+    :param health_at, metrics_at: host and port of the health and of the Prometheus endpoint; port None: there is none.
     :raises TransformLoadError: FILE.py:FUNC cannot be used.
     :raises TransformExitedError: the transform called ``sys.exit``, or raised something else that is no Exception.
     :raises EosError: as ``ExactlyOnceLoop.run``, `ProbeServer` and `served_metrics` do.
@@ -43,14 +42,8 @@ def run_loop(
     transform = load_transform(reference, takes_batches=takes_batches)
     given: dict[str, Any] = {"transform_batch" if takes_batches else "transform": transform}
     client_errors = ClientErrors()
-    client_errors.is_starting = True
     config = EosConfig({"log_level": LOG_LEVEL_CRITICAL, "error_cb": client_errors, **settings}, **options)
-
-    def forward(event: Event) -> None:
-        client_errors.is_starting = client_errors.is_starting and not isinstance(event, LoopStarted)
-        log_event(event)
-
-    progress = LoopProgress(progress_interval_s, forward=forward)
+    progress = LoopProgress(progress_interval_s, forward=client_errors.brief_until_started(log_event))
     with (
         _exits_named(),
         _metrics(config.group_id, *metrics_at) as metrics,

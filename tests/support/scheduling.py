@@ -1,13 +1,11 @@
 """Which tests go to one worker, and in which order: so that none is left with a long file when the others have ended.
 
 A worker gets the tests of a file, or those of several files that share what no others use: brokers, or a Spark session,
-which after a while costs less for each batch than two new ones. What takes long starts first. Then files that wait for
-brokers are mixed with those that keep a processor busy, and the last are only of these, because they are short.
+which after a while costs less for each batch than two new ones. What waits for brokers starts first; what keeps a
+processor busy, and comes in small files, fills the rest.
 """
 
 from __future__ import annotations
-
-from zlib import crc32
 
 from xdist.scheduler import LoadFileScheduling
 
@@ -51,17 +49,15 @@ _START_FIRST = (
     "tests/kafka/test_rebalance_commit.py",
     "cluster",
 )
-_WAITS_END = 0.7
 _WAITS = ("tests/spark/", "tests/kafka/", "tests/recovery/", "tests/cli/", "tests/packaging/", "tests/applications/")
 
 
-def rank(nodeid: str) -> float:
+def rank(nodeid: str) -> int:
     """The lower, the sooner the test starts."""
     scope = scope_of(nodeid)
     if scope in _START_FIRST:
         return _START_FIRST.index(scope)
-    mixed = crc32(scope.encode()) / 2**32
-    return len(_START_FIRST) + mixed * (_WAITS_END if nodeid.startswith(_WAITS) else 1.0)
+    return len(_START_FIRST) + (not nodeid.startswith(_WAITS))
 
 
 def sharing(nodeid: str) -> str | None:
