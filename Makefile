@@ -8,10 +8,14 @@ PEERS := .runs/bench-peers
 PEERS_READY := $(PEERS)/.ready
 PEERS_NEED := tests/benchmarks/contenders/peers.txt
 KAFKA_VERSION ?= 4.3.1
-# More workers than the two processors of a small machine, because tests with brokers wait half of the time.
-WORKERS ?= 6
+# More workers than the two processors of a small machine, because tests wait a quarter of the time or more.
+WORKERS ?= 3
+BROKER_WORKERS ?= 5
 # The only folders that have such tests, which spares each worker the collection of all others.
 BROKER_TESTS := tests/applications tests/benchmarks tests/cli tests/conformance tests/faults tests/kafka tests/recovery
+SPARK_TESTS := tests/spark
+# What pytest ends with where TESTS has none of a kind.
+NO_TESTS := 5
 N ?= 20
 APPLICATIONS ?= 100000
 APPLICATIONS_REAL ?= 300
@@ -48,7 +52,12 @@ demo-spark: $(READY) ## a Spark stream that loses an executor and its driver, wi
 	@$(BIN)/eos-client demo-spark $(DEMO)
 
 test: $(READY) ## all tests, on real Kafka
-	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not soak" $(TESTS)
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not soak and not spark and not kafka" $(TESTS) \
+	    || test $$? -eq $(NO_TESTS)
+	@$(BIN)/pytest --numprocesses $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder \
+	    -m "kafka and not soak and not spark" $(or $(TESTS),$(BROKER_TESTS)) || test $$? -eq $(NO_TESTS)
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "spark and not soak" \
+	    $(or $(TESTS),$(SPARK_TESTS)) || test $$? -eq $(NO_TESTS)
 
 support-matrix: $(READY) ## the wheel's tests on each Python that is claimed, with the oldest and newest dependencies
 	@$(BIN)/pytest --numprocesses $(WORKERS) -m "soak or not soak" tests/packaging
@@ -59,7 +68,7 @@ coverage: $(READY) ## lines that the tests without a broker run, by package
 	    $(BIN)/python -m tests.support.coverage_by_package .runs/coverage.json && exit $$status
 
 conformance: $(READY) ## the simulated cluster against real brokers: each test on each version
-	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "kafka or soak" tests/conformance
+	@$(BIN)/pytest --numprocesses $(BROKER_WORKERS) --dist loadfile -m "kafka or soak" tests/conformance
 
 flaky: $(READY) ## repeat TESTS N times beside two busy processes: how often each test fails
 	@$(BIN)/python -m tests.support.flaky --runs $(N) -- $(TESTS)
