@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from confluent_kafka import KafkaError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,11 +16,11 @@ from eos_client.core.model import InputPartition
 
 @dataclass(frozen=True)
 class Message:
-    """What a run looks at in confluent_kafka's Message; ``failed`` is an error such as ``_PARTITION_EOF``."""
+    """What a run looks at in confluent_kafka's Message."""
 
     number: int | None
     at: int
-    failed: str | None = None
+    failed: KafkaError | None = None
     name: str | None = "orders"
 
     def topic(self) -> str | None:
@@ -31,11 +32,15 @@ class Message:
     def offset(self) -> int:
         return self.at
 
-    def error(self) -> str | None:
+    def error(self) -> KafkaError | None:
         return self.failed
 
 
-EOF = "_PARTITION_EOF"
+EOF = KafkaError(KafkaError._PARTITION_EOF)
+TRANSPORT, ALL_DOWN, FATAL, MISSING = map(
+    KafkaError,
+    (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._FATAL, KafkaError.UNKNOWN_TOPIC_OR_PART),
+)
 ZERO, ONE = InputPartition("orders", 0), InputPartition("orders", 1)
 NONE: frozenset[InputPartition] = frozenset()
 
@@ -86,7 +91,7 @@ def test_the_end_of_a_partition_behind_a_record_does_not_move_the_position():
 
 
 def test_an_error_event_before_the_first_record_is_not_the_first_offset():
-    assert found([Message(0, -1, "_TRANSPORT"), Message(0, 7)]) == [run(0, 0, 2, 7, 8)]
+    assert found([Message(0, -1, TRANSPORT), Message(0, 7)]) == [run(0, 0, 2, 7, 8)]
 
 
 def test_a_run_of_errors_only_carries_no_work():
@@ -97,7 +102,7 @@ def test_a_run_of_errors_only_carries_no_work():
 
 
 def test_an_error_of_the_whole_client_belongs_to_no_partition_and_ends_a_run():
-    of_the_client = Message(None, -1, "_ALL_BROKERS_DOWN", None)
+    of_the_client = Message(None, -1, ALL_DOWN, None)
     alone = run(None, 0, 1, -1, -1, name=None, is_error=True)
     assert found([of_the_client]) == [alone]
     assert found([of_the_client, Message(0, 7)]) == [alone, run(0, 1, 2, 7, 8)]
@@ -178,7 +183,7 @@ def test_records_of_paused_partitions_wait_for_their_turn():
 
 def test_an_error_event_outlives_the_records_that_are_fetched_again():
     records = FetchedRecords()
-    records.add([Message(0, 7), Message(0, 8, "_FATAL")])
+    records.add([Message(0, 7), Message(0, 8, FATAL)])
     assert records.spans() == {ZERO: (7, 8)}
     records.drop_records()
     assert places(records.take(5, NONE)) == [(0, 8)]
@@ -190,3 +195,22 @@ def test_records_leave_with_their_partition():
     assert records.spans() == {ZERO: (7, 8), ONE: (3, 5)}
     records.drop_of(frozenset({ZERO}))
     assert records.spans() == {ONE: (3, 5)}
+
+
+NEWS = Message(0, -1, MISSING)
+"""librdkafka reports a missing topic of the subscription as an event of its partition 0, once."""
+
+
+def test_an_event_stays_where_its_partition_is_left_out_but_for_the_end_of_that_partition():
+    batch = Batch([Message(0, 7), NEWS, Message(0, 8, EOF), Message(1, 3)])
+    left = batch.without(frozenset({ZERO}))
+    assert left.messages == [Message(1, 3), NEWS]
+    assert [found.partition for found in left.runs] == [ONE, ZERO]
+    assert batch.only(frozenset({ZERO})).messages == [Message(0, 7), Message(0, 8, EOF)]
+
+
+def test_an_event_that_waits_stays_when_its_partition_leaves():
+    records = FetchedRecords()
+    records.add([Message(0, 7), NEWS, Message(0, 8, EOF)])
+    records.drop_of(frozenset({ZERO}))
+    assert records.take(10, NONE) == [NEWS]

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from confluent_kafka import KafkaError
+
 from eos_client.core.model import InputPartition, Partitions
 
 
@@ -78,11 +80,17 @@ class Batch:
         return self._runs
 
     def without(self, partitions: frozenset[InputPartition]) -> Batch:
-        """Return the messages that are not of ``partitions``."""
-        return self.of(run for run in self.runs if run.partition not in partitions)
+        """Return the messages that do not leave with ``partitions``: errors of these come last."""
+        kept = self.of(run for run in self.runs if run.partition not in partitions)
+        errors = [message for message in self._of(partitions).messages if not leaves_with_partition(message)]
+        return Batch([*kept.messages, *errors], one_topic=self._one_topic) if errors else kept
 
     def only(self, partitions: frozenset[InputPartition]) -> Batch:
-        """Return the messages that are of ``partitions``."""
+        """Return the messages that leave with ``partitions``."""
+        leaving = [message for message in self._of(partitions).messages if leaves_with_partition(message)]
+        return Batch(leaving, one_topic=self._one_topic)
+
+    def _of(self, partitions: frozenset[InputPartition]) -> Batch:
         return self.of(run for run in self.runs if run.partition in partitions)
 
     def of(self, kept: Iterable[RecordRun]) -> Batch:
@@ -102,8 +110,8 @@ class Batch:
 class FetchedRecords:
     """Records, and error events among them, that wait in the order in which they are to be handed over.
 
-    They count as nothing, and leave with their partition. They are out of the client library already, so its own pauses
-    and assignments do not hold for them.
+    They count as nothing, and records leave with their partition. They are out of the client library already, so its
+    own pauses and assignments do not hold for them.
     """
 
     def __init__(self) -> None:
@@ -135,7 +143,7 @@ class FetchedRecords:
         return batch
 
     def drop_of(self, partitions: Partitions) -> None:
-        """Drop everything of ``partitions``."""
+        """Drop what leaves with ``partitions``."""
         self._waiting = without(partitions, self._waiting)
 
     def drop_of_topic(self, topic: str) -> None:
@@ -160,6 +168,20 @@ class FetchedRecords:
         return spans
 
 
+def leaves_with_partition(message: Any) -> bool:
+    """Whether ``message`` is of no use without its partition: a record, or the end of the partition.
+
+    Other errors are reported once, and some of them under a partition that they are not about: librdkafka reports a
+    topic that was deleted as an event of its partition 0.
+    """
+    error = message.error()
+    return error is None or error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001  # a public local code
+
+
 def without(partitions: Partitions, messages: Iterable[Any]) -> list[Any]:
-    """Return the ``messages`` that are not of ``partitions``."""
-    return [m for m in messages if InputPartition(m.topic(), m.partition()) not in partitions]
+    """Return the ``messages`` that do not leave with ``partitions``."""
+    return [
+        m
+        for m in messages
+        if InputPartition(m.topic(), m.partition()) not in partitions or not leaves_with_partition(m)
+    ]

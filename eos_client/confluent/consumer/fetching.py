@@ -107,20 +107,15 @@ class Fetching:
         self._parts.records.add(batch.messages)
 
     def _without_departed(self, batch: Batch) -> Batch:
-        """Drop the records of partitions that left in this call; an event such as a deleted topic stays to be seen."""
         membership = self._membership
-        kept = batch.without(membership.left_in_call)
+        left = membership.left_in_call
         # A partition left and came back within one call, so its older records cannot be told apart. librdkafka keeps
         # its position, which may be the end of the log, where no record would show the gap.
-        has_come = len(kept) < len(batch)
-        back = (membership.left_in_call if has_come else membership.rejoined_in_call) & membership.assigned
+        has_come = any(run.partition in left for run in batch.runs)
+        back = (left if has_come else membership.rejoined_in_call) & membership.assigned
         if back:
             self._start_again(back)
-        events = [message for message in batch.messages if message.error() is not None]
-        if not events or len(kept) == len(batch):
-            return kept
-        records = (message for message in kept.messages if message.error() is None)
-        return Batch([*records, *events], one_topic=membership.is_of_one_topic)
+        return batch.without(left)
 
     def _start_again(self, partitions: Partitions) -> None:
         """Continue where the application has chosen to in this call, else at the group's offset."""
