@@ -90,6 +90,20 @@ _STREAM_ERRORS = frozenset({errno.EPIPE, errno.ENOSPC})
 
 
 @contextmanager
+def extra_needed(extra: str, package: str, what: str) -> Iterator[None]:
+    """Import what ``extra`` brings.
+
+    :raises ExtraMissingError: ``package`` is not installed; ``what`` says what needs it.
+    """
+    try:
+        yield
+    except ImportError as missing:
+        if (missing.name or "").partition(".")[0] != package:
+            raise
+        raise ExtraMissingError(f"{what}, which is not installed: pip install 'eos-client[{extra}]'") from missing
+
+
+@contextmanager
 def failures_reported(*, verbose: bool, as_json: bool = False) -> Iterator[None]:
     """Turn an error of the body into one message on stderr and an exit status.
 

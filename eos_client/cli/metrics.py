@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from eos_client.cli.failures import ExtraMissingError
+from eos_client.cli.failures import extra_needed
 from eos_client.integration.probes import cannot_listen
 from eos_client.observe import EventHook
 
@@ -41,16 +41,10 @@ def served_metrics(client: str, host: str, port: int) -> Iterator[WorkerMetrics]
     :raises ExtraMissingError: prometheus-client is not installed.
     :raises ConfigurationError: nothing can listen on that host and port.
     """
-    try:
+    with extra_needed("prometheus", "prometheus_client", "--metrics-port needs prometheus-client"):
         from prometheus_client import start_http_server  # noqa: PLC0415  the extra may be missing
 
         from eos_client.integration.prometheus import PrometheusMetrics  # noqa: PLC0415
-    except ImportError as missing:
-        if (missing.name or "").partition(".")[0] != "prometheus_client":
-            raise
-        raise ExtraMissingError(
-            "--metrics-port needs prometheus-client, which is not installed: pip install 'eos-client[prometheus]'"
-        ) from missing
     try:
         server, thread = start_http_server(port, host)
     except (OSError, OverflowError) as error:

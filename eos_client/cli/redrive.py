@@ -251,8 +251,7 @@ class Redrive:
         """Say once what is waited for, after some seconds.
 
         :raises ClusterUnavailableError: all partitions are ours, and the group has not answered with its offsets for
-        longer
-            than a transaction may stay open.
+            longer than a transaction may stay open.
         """
         group, now = f"the group {self._options.group_id}", self._clock()
         elsewhere = sorted(self._last.keys() - {at.partition for at in self._consumer.assignment()})

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eos_client.cli.failures import CommandLineError, ExtraMissingError
+from eos_client.cli.failures import CommandLineError, extra_needed
 from eos_client.cli.logs import LOG_LEVEL_CRITICAL
 from eos_client.cli.printable import escaped, printable, shell_word
 from eos_client.cli.settings import ClusterAccess
@@ -42,16 +42,10 @@ def transactions_admin(access: ClusterAccess) -> TransactionsAdmin:
 
     :raises ExtraMissingError: kafka-python is not installed.
     """
-    try:
+    with extra_needed("ops", "kafka", "requests about transactions need kafka-python 3"):
         from eos_client.kafka_python.transactions_admin import (  # noqa: PLC0415  the extra may be missing
             TransactionsAdmin,
         )
-    except ImportError as missing:
-        if (missing.name or "").partition(".")[0] != "kafka":
-            raise
-        raise ExtraMissingError(
-            "requests about transactions need kafka-python 3, which is not installed: pip install 'eos-client[ops]'"
-        ) from missing
     return TransactionsAdmin(access.bootstrap_servers, access.settings, timeout_s=access.timeout_s)
 
 

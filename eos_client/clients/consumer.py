@@ -249,8 +249,7 @@ class EosConsumer:
         theirs = ApplicationCallbacks(self, *map(tracked, (on_assign, on_revoke, on_lost)))
         self.open_work.subscribed()
         self._events = InputEvents(self._hook, self._library.settings["group.id"], list(topics))
-        asked_for = list(topics) if self._membership.is_member_epoch else ()
-        self._missing = MissingTopics(self.member, asked_for, self._clock)
+        self._missing = MissingTopics(self.member, list(topics), self._clock)
         self._membership.subscribe(topics, ComposedListener(ours, theirs))
 
     @owned(exclusive=True, allow_in_callbacks=True)

@@ -81,14 +81,14 @@ class RefusedCredentials:
 class MissingTopics:
     """The topics of one subscription that the cluster has not confirmed yet, or not since their partitions left.
 
-    It is asked for them, because a KIP-848 group reports missing topics to none of its members.
+    It is asked for those of a KIP-848 group, which reports missing topics to none of its members.
     """
 
     def __init__(
         self, consumer: ConfluentConsumer, topics: Sequence[str], clock: Clock, *, are_confirmed: bool = False
     ) -> None:
         self._consumer = consumer
-        self._topics = frozenset(topics)
+        self._topics = frozenset(topics if consumer.membership.is_member_epoch else ())
         self._in_question = frozenset() if are_confirmed else self._topics
         self._assigned: Partitions = frozenset()
         self._clock = clock

@@ -52,7 +52,7 @@ class ThreadOwnership:
     @property
     def may_end(self) -> bool:
         """Whether the calling thread can end the client: no other one may be inside it, and no parent has it."""
-        return self._other_owner is None and not self.is_forked_copy
+        return not (self.is_anothers or self.is_forked_copy)
 
     @property
     def _other_owner(self) -> threading.Thread | None:

@@ -120,8 +120,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._producer = _producer(config, clients, hook, self.counters)
         self._member = self._consumer.member
         self._credentials = RefusedCredentials(self._member, config.recovery_timeout_s, clock)
-        asked_for = self._topics if self._member.membership.is_member_epoch else ()
-        self._missing = MissingTopics(self._member, asked_for, clock, are_confirmed=True)
+        self._missing = MissingTopics(self._member, self._topics, clock, are_confirmed=True)
         self._adapter = self._producer.adapter
         self._session = self._producer.session(self._consumer)
         self._event_loop = event_loop_of(given)
@@ -310,7 +309,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         is_explained, work = False, None
         try:
             batch = self._next_batch()
-            self._failed.apply_endings(self._member.membership.assigned)  # a revocation may have ended the transaction
+            self._apply_endings()  # a revocation may have ended the transaction
             self._work_on(batch)
             if not self._is_due():
                 return
@@ -318,14 +317,14 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             ending = self._session.end()
         except errors.UnknownOutcomeError as error:
             self._hook(ClientReported(client="producer", error=str(error)))
-            self._failed.apply_endings(self._member.membership.assigned)
+            self._apply_endings()
             self._failed.unresolved()
             self._failed.aborted(self._member.membership.assigned)
             self._transaction.end()
             return
         except StoppedMeanwhileError as error:
             self._session.recover(error)
-            self._failed.apply_endings(self._member.membership.assigned)
+            self._apply_endings()
             self._transaction.end()
             self._shutdown.repeat_nothing()  # else that record is retried until the shutdown deadline
             return
@@ -379,9 +378,12 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     # -- endings -------------------------------------------------------------------------------------------------
 
+    def _apply_endings(self) -> None:
+        self._failed.apply_endings(self._member.membership.assigned)
+
     def _record_outcome(self, ending: Ending, work: Partitions, *, is_explained: bool) -> None:
         """Record how a transaction ended; ``is_explained``: the reason of an abort is known."""
-        self._failed.apply_endings(self._member.membership.assigned)
+        self._apply_endings()
         if ending.outcome is Outcome.SKIPPED:
             self._transaction.hold()
             return
@@ -429,13 +431,13 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     def _abort_quietly(self, raised: BaseException | None = None) -> None:
         """Abort open work without raising: the error that ended the loop is the one to report, and once."""
-        self._failed.apply_endings(self._member.membership.assigned)
+        self._apply_endings()
         try:
             self._session.give_up(self._shutdown.reason or "the loop was closed")
         except errors.EosError as error:
             said = type(error).__name__ if str(error) == str(raised) else str(error)
             self._hook(ClientReported(client="producer", error=f"the last transaction was not aborted: {said}"))
-        self._failed.apply_endings(self._member.membership.assigned)
+        self._apply_endings()
         self._failed.unresolved()
 
 

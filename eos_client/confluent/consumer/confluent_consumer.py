@@ -199,9 +199,8 @@ class ConfluentConsumer:
             first = self.handed.next_offsets.get(key) if is_open else waiting.get(key)
             if first is not None and first >= 0:
                 position.offset = first
-            elif (
-                is_open or key in self.parts.starts.waiting
-            ):  # the library may have counted records that were not handed over
+            elif is_open or key in self.parts.starts.waiting:
+                # The library may have counted records that were not handed over.
                 position.offset = OFFSET_INVALID
         return positions
 

@@ -43,9 +43,8 @@ class TopicIdentities:
         changed = _CHANGED.search(str(arguments[-1]))
         if changed is not None and changed["id"] != _NO_ID:
             known = self._ids.setdefault(changed["topic"], [])
-            if (
-                changed["id"] not in known
-            ):  # an older one comes again from a broker that does not know of the change yet
+            # An older one comes again from a broker that does not know of the change yet.
+            if changed["id"] not in known:
                 if known:
                     self._replaced.add(changed["topic"])
                 known.append(changed["id"])
