@@ -22,7 +22,7 @@ from eos_client.cli.doctor_checks import (
 )
 from eos_client.cli.printable import printable
 from eos_client.cli.settings import ClusterAccess
-from eos_client.cli.transactions import survey, transactions_admin
+from eos_client.cli.transactions import cluster_admin, survey, transactions_admin
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import CONSUMER_ONLY
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
@@ -58,9 +58,9 @@ def diagnose(options: DoctorOptions) -> list[Finding]:
         group_id=options.group_id or "eos-client-doctor",
         transactional_id=options.transactional_id,
     )
-    admin = ClusterAdmin(options.bootstrap_servers, options.settings, timeout_s=options.timeout_s)
     accepted = Finding(Level.OK, "configuration", "nothing in it breaks exactly-once")
-    return [accepted, *examine(_gather(admin, config, options))]
+    with cluster_admin(options) as admin:
+        return [accepted, *examine(_gather(admin, config, options))]
 
 
 def _gather(admin: ClusterAdmin, config: EosConfig, options: DoctorOptions) -> Facts:

@@ -76,7 +76,8 @@ def redrive(options: RedriveOptions) -> None:
             raise CommandLineError(f"{option} {name!r} is no name of a topic for records. Name the topic itself")
     tally, reasons = Tally(), list[str]()
     try:
-        last, blocked_count = _last_letters(options)
+        with ClusterAdmin(options.bootstrap_servers, options.settings) as admin:
+            last, blocked_count = _last_letters(admin, options)
     except KeyboardInterrupt:
         print("stopped before a letter was sent")
         return
@@ -126,14 +127,13 @@ def _print_summary(options: RedriveOptions, tally: Tally, blocked_count: int, st
         raise LettersWaitError(waiting)
 
 
-def _last_letters(options: RedriveOptions) -> tuple[dict[int, int], int]:
+def _last_letters(admin: ClusterAdmin, options: RedriveOptions) -> tuple[dict[int, int], int]:
     """Return the offset of the last letter of each partition that the group has not passed yet.
 
     And how many offsets of the topic an open transaction keeps readers from.
 
     Offsets of records, because the end of a partition may be the marker of a transaction, which no reader is given.
     """
-    admin = ClusterAdmin(options.bootstrap_servers, options.settings)
     described = admin.topics([options.topic])[options.topic]
     if described is None:
         raise ClusterUnfitError(f"there is no topic {options.topic!r} with dead letters.")

@@ -21,14 +21,14 @@ def create_topics(bootstrap_servers: str, settings: Mapping[str, str], names: Se
 
     :raises ClusterUnfitError: some exist already, or the cluster refuses them; the others were created.
     """
-    admin = ClusterAdmin(bootstrap_servers, settings)
     refusals: list[ClusterUnfitError] = []
-    for name in names:
-        try:
-            admin.create_topics({name: partitions})
-            print(name, flush=True)
-        except ClusterUnfitError as error:  # noqa: PERF203  each is a request to the cluster
-            refusals.append(error)
+    with ClusterAdmin(bootstrap_servers, settings) as admin:
+        for name in names:
+            try:
+                admin.create_topics({name: partitions})
+                print(name, flush=True)
+            except ClusterUnfitError as error:  # noqa: PERF203  each is a request to the cluster
+                refusals.append(error)
     if refusals:
         raise ClusterUnfitError(". ".join(map(str, refusals))) from refusals[0]
 
@@ -47,7 +47,8 @@ def tail(
     :param reading: ``committed_only``, ``from_start`` and ``follow``, as `tail_topic` takes them.
     :raises ClusterUnfitError: there is no such topic, or it may not be read.
     """
-    described = ClusterAdmin(bootstrap_servers, settings).topics([topic])[topic]
+    with ClusterAdmin(bootstrap_servers, settings) as admin:
+        described = admin.topics([topic])[topic]
     if described is None:
         raise ClusterUnfitError(
             f"there is no topic {topic!r}: eos-client topic create {shell_word(topic)} "

@@ -37,6 +37,11 @@ class Survey:
     now_ms: int
 
 
+def cluster_admin(access: ClusterAccess) -> ClusterAdmin:
+    """Return an admin client; each request takes at most the time that ``access`` allows."""
+    return ClusterAdmin(access.bootstrap_servers, access.settings, timeout_s=access.timeout_s)
+
+
 def transactions_admin(access: ClusterAccess) -> TransactionsAdmin:
     """Connect for requests about transactions.
 
@@ -95,10 +100,10 @@ def list_transactions(
     :param every: print the transactional ids without an open transaction, too.
     :raises ClusterUnfitError: a named topic does not exist, or the cluster refuses to list transactions.
     """
-    admin = ClusterAdmin(access.bootstrap_servers, access.settings, timeout_s=access.timeout_s)
-    admin.cluster()  # says why a cluster cannot be reached, or does not take the credentials
-    with transactions_admin(access) as transactions:
-        seen = survey(admin, transactions, topics)
+    with cluster_admin(access) as admin:
+        admin.cluster()  # says why a cluster cannot be reached, or does not take the credentials
+        with transactions_admin(access) as transactions:
+            seen = survey(admin, transactions, topics)
     rows = [*_known_rows(seen, topics, every=every), *_unlisted_rows(seen)]
     for row in rows:
         print(json.dumps(row) if as_json else _as_text(row))
@@ -222,9 +227,8 @@ def abort_on_partition(access: ClusterAccess, topic: str, partition: int, start_
     :raises ClusterUnfitError: the cluster refuses, or the transaction is still open afterwards.
     :raises ClusterUnavailableError: the order was not answered, and the transaction is still open or cannot be seen.
     """
-    admin = ClusterAdmin(access.bootstrap_servers, access.settings, timeout_s=access.timeout_s)
     place = f"{topic}[{partition}]"
-    with transactions_admin(access) as transactions:
+    with cluster_admin(access) as admin, transactions_admin(access) as transactions:
         seen = survey(admin, transactions, [topic])
         here = [(each, standing) for each, standing in seen.found if each.partition == partition]
         chosen = [(each, standing) for each, standing in here if each.start_offset == start_offset]
@@ -270,7 +274,8 @@ def abort_transactional_id(access: ClusterAccess, transactional_id: str, *, forc
     :raises CommandLineError: there is no open transaction of that id, or its time-out is not over.
     :raises EosError: the cluster refuses, or does not answer.
     """
-    ClusterAdmin(access.bootstrap_servers, access.settings, timeout_s=access.timeout_s).cluster()
+    with cluster_admin(access) as admin:
+        admin.cluster()
     with transactions_admin(access) as transactions:
         known = transactions.describe(transactional_id)
         if known is None or not known.is_open:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.ports import ClientLibrary, Clock
@@ -22,6 +24,15 @@ class ConfluentKafka:
     def producer(self, config: dict[str, Any], /) -> Any:
         """Return a ``Producer``."""
         return Producer(config)
+
+
+def destroy_producer(raw: Any) -> None:
+    """Drop what ``raw`` has queued, end its threads, and leave a transaction that it cannot abort to the broker."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that it could not end its transaction is why it is left
+        raw.purge()  # close() waits for outstanding records without any limit
+        with suppress(KafkaException):  # of a fatal error, which is raised by every call; the client is closed
+            raw.close()
 
 
 CONFLUENT_KAFKA: ClientLibrary = ConfluentKafka()

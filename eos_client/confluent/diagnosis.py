@@ -93,9 +93,9 @@ def outcome_stays_unknown(error: ClusterUnavailableError, way_out: str = _THE_GR
 def _unfit_transaction_log(settings: Mapping[str, Any]) -> str:
     """Return why the cluster cannot host the transaction log; empty when it can. Raises EosError when unreachable."""
     own = {k: v for k, v in settings.items() if k.startswith(_SECURITY)}
-    admin = ClusterAdmin(str(settings.get("bootstrap.servers", "")), own, timeout_s=_PROBE_S)
-    cluster = admin.cluster()
-    broker_config = admin.broker_settings(next(iter(cluster.brokers)))
+    with ClusterAdmin(str(settings.get("bootstrap.servers", "")), own, timeout_s=_PROBE_S) as admin:
+        cluster = admin.cluster()
+        broker_config = admin.broker_settings(next(iter(cluster.brokers)))
     brokers = len(cluster.brokers)
     for key, log in (
         ("transaction.state.log.replication.factor", "transaction log"),

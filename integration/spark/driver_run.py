@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.ledger.ledger_topic import MARKER_PARTITION, LedgerTopic, partition_of_slot
 from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
@@ -91,14 +92,13 @@ class DriverRun:
 
     # -- start -------------------------------------------------------------------------------------------------------
 
-    def prepare(self, frame: DataFrame, batch_id: int) -> LedgerTopic:
+    def prepare(self, admin: ClusterAdmin, frame: DataFrame, batch_id: int) -> LedgerTopic:
         """Refuse a query that cannot continue at ``batch_id``, before a driver that is running is disturbed.
 
         Returns the ledger's topic, for `start`. Raises ConfigurationError, FrameSchemaError, ClusterUnfitError,
         ClusterUnavailableError, BatchLedgerError.
         """
         settings = self.settings
-        admin = preflight.new_admin(settings)
         self._slot_settings, cluster_id = preflight.check_driver_and_cluster(settings, admin)
         preflight.check_query(self.query)
         project_columns(frame, settings.order_by)
@@ -357,16 +357,17 @@ def enter_run(run: DriverRun, frame: DataFrame, batch_id: int) -> None:
             raise RunFencedError(
                 f"another query of this process has taken sink {run.settings.sink_id!r} over: let this query end."
             )
-        topic = run.prepare(frame, batch_id)
-        if before is not None:
-            del _RUNS[key]
-            before.close()
-            _SUPERSEDED.append(before.query)
-        try:
-            run.start(topic, batch_id)
-        except BaseException:
-            run.close()
-            raise
+        with preflight.new_admin(run.settings) as admin:
+            topic = run.prepare(admin, frame, batch_id)
+            if before is not None:
+                del _RUNS[key]
+                before.close()
+                _SUPERSEDED.append(before.query)
+            try:
+                run.start(topic, batch_id)
+            except BaseException:
+                run.close()
+                raise
         _RUNS[key] = run
 
 

@@ -104,7 +104,8 @@ class EosKafkaSink:
         Worth a call before a query that reads from the same cluster is started: Spark's own source takes minutes to
         tell of a broker that cannot be reached. Raises ConfigurationError, ClusterUnavailableError, ClusterUnfitError.
         """
-        preflight.check_driver_and_cluster(self.settings, preflight.new_admin(self.settings))
+        with preflight.new_admin(self.settings) as admin:
+            preflight.check_driver_and_cluster(self.settings, admin)
 
     def progress(self) -> SinkProgress | None:
         """Return how this process's run of the sink fares; None before its first batch, and after ``close()``."""

@@ -1,3 +1,4 @@
+import gc
 import json
 import logging
 import re
@@ -6,12 +7,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 import structlog
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
 
 from eos_client.cli import main
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
@@ -47,6 +51,17 @@ def said_twice(printed: str) -> list[str]:
     return [each for each in sentences if each in before or json.dumps(each)[1:-1] in before]
 
 
+def clients_in_use() -> list[Any]:
+    """The library's clients that nobody has closed, also those that wait for the garbage collector."""
+    in_use = []
+    for client in gc.get_objects():
+        if isinstance(client, AdminClient | Producer | Consumer):
+            with suppress(RuntimeError):  # it was closed
+                client.assignment() if isinstance(client, Consumer) else client.poll(0)
+                in_use.append(client)
+    return in_use
+
+
 class Command:
     """One ``eos-client`` process with what it printed; ended with the test."""
 
@@ -55,7 +70,7 @@ class Command:
         with self.out_path.open("w") as out, self.err_path.open("w") as err:
             # Ctrl-C as at a terminal, also where the tests themselves run in the background, which ignores it.
             self.process = subprocess.Popen(
-                [sys.executable, *arguments],
+                [sys.executable, "-X", "faulthandler", *arguments],
                 stdout=out,
                 stderr=err,
                 cwd=folder,
@@ -90,7 +105,12 @@ class Command:
         return self.wait()
 
     def wait(self, timeout_s: float = START_LIMIT_S) -> int:
-        return self.process.wait(timeout_s)
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)  # faulthandler writes where its threads are
+            self.process.wait()
+            raise AssertionError(f"did not end: {self.err}") from None
 
 
 @pytest.fixture
@@ -140,8 +160,12 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
     def typed(*arguments: str) -> Ended:
         monkeypatch.setattr(sys, "argv", ["eos-client", *arguments])
         capfd.readouterr()
+        gc.collect()
+        others = clients_in_use()
         with pytest.raises(SystemExit) as ended:
             main()
+        # What a signal handler raises while the garbage collector destroys a client is lost.
+        assert [client for client in clients_in_use() if client not in others] == []
         commands.append(Ended(int(ended.value.code or 0), *capfd.readouterr()))
         return commands[-1]
 
@@ -179,8 +203,10 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(kafka_broker: Any) -> Cluster:
-    return Cluster(kafka_broker.bootstrap_servers)
+def cluster(kafka_broker: Any) -> Iterator[Cluster]:
+    cluster = Cluster(kafka_broker.bootstrap_servers)
+    with cluster.admin:
+        yield cluster
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ def test_the_broker_command_serves_clients_at_the_address_it_prints_until_ctrl_c
     properties = ("transaction.state.log.replication.factor=3", "log.retention.hours=7")
     broker = eos_client("broker", *(word for each in properties for word in ("--property", each)))
     address = address_of(broker)
-    admin = ClusterAdmin(address)
-    assert admin.broker_settings(min(admin.cluster().brokers))["log.retention.hours"] == "7"
+    with ClusterAdmin(address) as admin:
+        assert admin.broker_settings(min(admin.cluster().brokers))["log.retention.hours"] == "7"
     doctor = typed("doctor", "--bootstrap", address)
     assert doctor.wait() == 6
     assert "init_transactions ends in a time-out" in doctor.out

@@ -1,5 +1,8 @@
 """eos_client.confluent.admin.cluster_admin and topic_records against a real broker."""
 
+import gc
+import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin, GroupDescription, TopicDescription
 from eos_client.confluent.admin.topic_records import GroupOffsets, TopicLoader, read_topic
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, ConfigurationError
+from tests.interruption import BrokenOffError
 from tests.support.waiting import wait_for
 
 
@@ -226,6 +230,17 @@ def test_any_other_answer_about_a_group_is_given_at_once() -> None:
     with pytest.raises(ClusterUnfitError, match="would not describe group 'anyone'"):
         forbidden.admin.group("anyone")
     assert forbidden.asked == 1
+
+
+def test_what_a_signal_handler_raises_while_the_client_ends_is_not_lost(interrupt: Callable[[], None]) -> None:
+    gc.collect()
+    for half_ms in range(20):
+        strike = threading.Timer(half_ms / 2000, interrupt)
+        with pytest.raises(BrokenOffError):  # noqa: PT012  it may come in any of them
+            with ClusterAdmin("127.0.0.1:1"):
+                strike.start()
+            gc.collect()  # of a client that has not ended
+            strike.join()
 
 
 def test_an_unknown_setting_is_named_at_once() -> None:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -58,9 +59,12 @@ class Transactions:
             raise self.error
 
 
-class Cluster:
+class Cluster(AbstractContextManager["Cluster"]):
     def __init__(self, *_: Any, **__: Any) -> None:
         self.brokers = {1: "127.0.0.1:1"}
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is connected."""
 
     def cluster(self) -> Any:
         return self

@@ -45,7 +45,8 @@ def settings(kafka_broker, session_s):
     servers = kafka_broker.bootstrap_servers
     sink_id = f"lease-{os.urandom(4).hex()}"
     config = {"session.timeout.ms": int(session_s * 1000), "heartbeat.interval.ms": 500}
-    LedgerTopic(ClusterAdmin(servers, timeout_s=60), f"{sink_id}-ledger").ensure(2)
+    with ClusterAdmin(servers, timeout_s=60) as admin:
+        LedgerTopic(admin, f"{sink_id}-ledger").ensure(2)
     return SinkSettings(servers, "out", sink_id, 2, f"{sink_id}-ledger", config)
 
 

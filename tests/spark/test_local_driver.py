@@ -16,7 +16,7 @@ from eos_client.confluent.ledger.ledger_topic import LedgerTopic
 from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.core.commit_gate import Lost
 from eos_client.errors import LedgerRegressionError, RunFencedError
-from eos_client.integration.spark import driver_run
+from eos_client.integration.spark import driver_run, preflight
 from eos_client.integration.spark.driver_run import DriverRun
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.spark_query import RunningQuery
@@ -47,7 +47,8 @@ def driver(local):
 
 
 def start(run, frame, batch_id):
-    run.start(run.prepare(frame, batch_id), batch_id)
+    with preflight.new_admin(run.settings) as admin:
+        run.start(run.prepare(admin, frame, batch_id), batch_id)
 
 
 def names_of(events, kind):
@@ -119,7 +120,8 @@ def test_a_driver_whose_ledger_topic_was_extended_takes_its_lease_again(local):
     """More partitions rebalance the group: a newcomer that ended after it had made them has taken nothing over."""
     ours = local.direct(config={"topic.metadata.refresh.interval.ms": 500})
     ours(local.numbers(0, 20), 0)
-    LedgerTopic(ClusterAdmin(local.servers, timeout_s=60), ours.settings.ledger_topic).ensure(5)
+    with ClusterAdmin(local.servers, timeout_s=60) as admin:
+        LedgerTopic(admin, ours.settings.ledger_topic).ensure(5)
     run = driver_run.current_run(ours.settings)
     assert run is not None
     wait_for(lambda: run._lease.ended is not None, "the group revokes the lease")

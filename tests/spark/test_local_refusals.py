@@ -104,7 +104,8 @@ def test_a_query_that_is_refused_leaves_the_driver_at_work_alone(local):
     assert local.values() == each_once(0, 60)
     assert [event.run for event in local.events if isinstance(event, SparkRunStarted)] == [1]
     # More partitions would move the lease of the driver at work.
-    assert LedgerTopic(ClusterAdmin(local.servers), f"{local.sink_id}-ledger").room() == 2
+    with ClusterAdmin(local.servers) as admin:
+        assert LedgerTopic(admin, f"{local.sink_id}-ledger").room() == 2
 
 
 def test_a_query_that_is_refused_in_another_process_does_not_push_out_the_driver_at_work(local):
@@ -116,8 +117,8 @@ def test_a_query_that_is_refused_in_another_process_does_not_push_out_the_driver
         on_step=None,
         on_driver_step=None,
     )
-    with pytest.raises(errors.LedgerForeignError):
-        stranger.prepare(local.numbers(0, 1), 0)
+    with ClusterAdmin(local.servers) as admin, pytest.raises(errors.LedgerForeignError):
+        stranger.prepare(admin, local.numbers(0, 1), 0)
     ours(local.numbers(40, 60), 2)
     assert local.values() == each_once(0, 60)
 

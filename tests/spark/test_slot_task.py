@@ -58,7 +58,8 @@ class Driver:
         self.settings = SinkSettings(
             local.servers, local.topic, local.sink_id, 1, f"{local.sink_id}-ledger", sibling_timeout_s=20.0, **options
         )
-        LedgerTopic(ClusterAdmin(local.servers, timeout_s=20), self.settings.ledger_topic).ensure(1)
+        with ClusterAdmin(local.servers, timeout_s=20) as admin:
+            LedgerTopic(admin, self.settings.ledger_topic).ensure(1)
         self.lease = Lease(self.settings)
         self.lease.acquire()
         self.run = run

@@ -55,7 +55,8 @@ def run_demo(options: DemoOptions, console: Console) -> None:
     EosConfig({**options.settings, "bootstrap.servers": options.bootstrap_servers or "embedded"}, group_id="demo")
     with closing(open_input(options.input_name)) as lines, ExitStack() as running:
         bootstrap = options.bootstrap_servers or running.enter_context(embedded_kafka(console, _BROKER_PROPERTIES))
-        _Session(options, console, lines, bootstrap).play()
+        admin = running.enter_context(ClusterAdmin(bootstrap, options.settings))
+        _Session(options, console, lines, bootstrap, admin).play()
 
 
 def say(console: Console, line: str) -> None:
@@ -73,13 +74,15 @@ def embedded_kafka(console: Console, properties: Mapping[str, str]) -> Iterator[
 
 
 class _Session:
-    def __init__(self, options: DemoOptions, console: Console, lines: InputLines, bootstrap_servers: str) -> None:
+    def __init__(
+        self, options: DemoOptions, console: Console, lines: InputLines, bootstrap_servers: str, admin: ClusterAdmin
+    ) -> None:
         self._options = options
         self._lines = lines
         self._bootstrap = bootstrap_servers
         self._group_id = f"eos-demo-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         self._orders, self._invoices = f"{self._group_id}-orders", f"{self._group_id}-invoices"
-        self._admin = ClusterAdmin(bootstrap_servers, options.settings)
+        self._admin = admin
         workers = [self._worker(f"w{number}") for number in range(1, WORKER_COUNT + 1)]
         self._display = Display(console, workers, lines.count)
 

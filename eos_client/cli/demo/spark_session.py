@@ -38,8 +38,7 @@ def run_spark_demo(console: Console, input_name: str | None = None, slots: int =
 
     with closing(open_input(input_name)) as lines:
         jars = connector_jars(partial(say, console))
-        with embedded_kafka(console, {}) as bootstrap:
-            admin = ClusterAdmin(bootstrap)
+        with embedded_kafka(console, {}) as bootstrap, ClusterAdmin(bootstrap) as admin:
             admin.create_topics(dict.fromkeys((_INPUT, _OUTPUT), _PARTITION_COUNT))
             say(console, f"{lines.source} -> {_INPUT} -> Spark, {slots} slots, 2 executors -> {_OUTPUT} on {bootstrap}")
             display = Display(console, (), lines.count)

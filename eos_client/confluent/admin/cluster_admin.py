@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -65,8 +66,11 @@ class GroupDescription:
     member_count: int
 
 
-class ClusterAdmin:
+class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
     """Questions to one cluster, each answered within ``timeout_s`` or ended with an error that says why not.
+
+    Use it as a context manager. What a signal handler raises while the garbage collector destroys an admin client is
+    lost (confluent-kafka looks for signals there and cannot raise), so that a command would not end on Ctrl-C.
 
     :param config: librdkafka settings, such as security ones; consumer and producer settings do no harm.
     :raises ConfigurationError: librdkafka does not know a setting or its value.
@@ -81,6 +85,9 @@ class ClusterAdmin:
         settings = {"log_level": LOG_LEVEL_CRITICAL, **(config or {}), "bootstrap.servers": bootstrap_servers}
         settings["error_cb"] = self._remember_error
         self._client = built("admin client", AdminClient, settings)
+
+    def __exit__(self, *raised: object) -> None:
+        self._client.__exit__(*raised)
 
     def cluster(self) -> ClusterDescription:
         """Describe the brokers.

@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 
 from eos_client.confluent.callback_guard import built
+from eos_client.confluent.client_library import destroy_producer
 from eos_client.errors import ClusterUnfitError
 
 LONGEST_TIMEOUT_MS = 2**31 - 1_000
@@ -47,4 +48,6 @@ def may_use_transactional_id(
             return code == "INVALID_TRANSACTION_TIMEOUT"
         what = f"whether transactional id {transactional_id!r} may be used is not known"
         raise ClusterUnfitError(f"{what}: {error.args[0].str()}") from error
+    finally:
+        destroy_producer(producer)
     return True

@@ -7,13 +7,13 @@ The transactional.id outlives it: a handle that failed for good, or whose call i
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from eos_client.config.client_settings import idempotent_producer_settings, is_on, safe_producer_settings
 from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.callback_guard import CallbackGuard, DeferredErrors
+from eos_client.confluent.client_library import destroy_producer
 from eos_client.confluent.client_log import ClientLog
 from eos_client.confluent.handle_thread import HandleThread
 from eos_client.confluent.last_errors import LastErrors
@@ -34,13 +34,6 @@ class _Identity:
         told = statistics.get("eos", {})
         if told.get("producer_id", -1) >= 0:
             self.known = f"{told['producer_id']}/{told['producer_epoch']}"
-
-
-def _destroy(raw: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # that it could not end its transaction is why it is left
-        raw.purge()  # close() waits for outstanding records without any limit
-        raw.close()
 
 
 class LibraryProducer:
@@ -149,7 +142,7 @@ class LibraryProducer:
         self.guard.retire()
         # From here on, even if an exception strikes, the handle is not used any more and is destroyed.
         self._leaving, self.raw = raw, None
-        self.thread.abandon(lambda: _destroy(raw), lambda: raw.poll(0))
+        self.thread.abandon(lambda: destroy_producer(raw), lambda: raw.poll(0))
         self._leaving = None
 
     def end_dropped(self) -> None:
