@@ -163,13 +163,18 @@ def is_on(settings: Mapping[str, Any], name: str, *, default: bool) -> bool:
 
 
 def all_settings(settings: Settings) -> dict[str, Any]:
-    """Return ``settings`` with those of ``default.topic.config`` among them, which win, as in confluent_kafka."""
+    """Return ``settings`` with those of ``default.topic.config`` among them, which win, as in confluent_kafka.
+
+    :raises ConfigurationError: ``default.topic.config`` is no mapping.
+    """
     every = dict(settings)
-    topic = every.get(_TOPIC_SETTINGS)
-    if isinstance(topic, Mapping):
-        del every[_TOPIC_SETTINGS]
-        every.update(topic)
-    return every
+    topic = every.pop(_TOPIC_SETTINGS, {})
+    if not isinstance(topic, Mapping):
+        raise ConfigurationError(
+            f"{_TOPIC_SETTINGS} is of type {type(topic).__name__} and no mapping of settings: give a dict, or put its "
+            "settings beside the others."
+        )
+    return {**every, **topic}
 
 
 def check_settings(settings: Settings) -> None:

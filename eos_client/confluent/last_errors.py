@@ -16,10 +16,15 @@ _TOO_LARGE_HINT = (
 
 
 class LastErrors:
-    """An ``error_cb`` that remembers the last error and passes it on to the application's own."""
+    """An ``error_cb`` that remembers the last error and passes it on to the application's own.
+
+    ``error_cb`` is the setting for the client library: this, or what the application gave and nobody can call, which
+    the library refuses.
+    """
 
     def __init__(self, theirs: Callable[[KafkaError], Any] | None) -> None:
         self._theirs = theirs
+        self.error_cb: Any = self if theirs is None or callable(theirs) else theirs
         self.last: KafkaError | None = None
         self._watches = False
         self._undelivered = self._refused = ""

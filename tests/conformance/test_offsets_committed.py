@@ -69,6 +69,34 @@ def test_a_commit_without_arguments_is_of_what_was_handed_over(bench):
     assert error_of(lambda: consumer.commit(asynchronous=False)) == "_NO_OFFSET"
 
 
+def test_a_commit_without_arguments_sends_nothing_that_an_explicit_one_has_passed(bench):
+    consumer = bench.at()
+    bench.take(consumer, 5)
+    consumer.commit(offsets=[bench.place(8)], asynchronous=False)
+    assert error_of(lambda: consumer.commit(asynchronous=False)) == "_NO_OFFSET"
+    assert bench.stored() == 8
+
+
+def test_a_commit_without_arguments_sends_what_was_handed_over_after_an_explicit_one_went_back(bench):
+    consumer = bench.at()
+    bench.take(consumer, 5)
+    consumer.commit(offsets=[bench.place(2)], asynchronous=False)
+    consumer.commit(asynchronous=False)
+    assert bench.stored() == 5
+
+
+def test_what_is_handed_over_again_after_a_seek_is_not_committed_until_it_passes_the_commit(bench):
+    consumer = bench.at()
+    bench.take(consumer, 5)
+    consumer.commit(asynchronous=False)
+    consumer.seek(bench.place(1))
+    bench.take(consumer, 2)
+    assert error_of(lambda: consumer.commit(asynchronous=False)) == "_NO_OFFSET"
+    bench.take(consumer, 3)
+    consumer.commit(asynchronous=False)
+    assert bench.stored() == 6
+
+
 def test_a_commit_may_go_backwards(bench):
     consumer = bench.consumer()
     consumer.commit(offsets=[bench.place(8)], asynchronous=False)

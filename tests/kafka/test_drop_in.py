@@ -248,6 +248,20 @@ def test_settings_of_default_topic_config_count_and_win_as_in_theirs(nowhere):
         EosProducer({**nowhere, "default.topic.config": {"acks": 1}})
 
 
+@pytest.mark.parametrize("given", [None, "sasl.password=hunter2"])
+@pytest.mark.parametrize("client", [EosConsumer, EosProducer])
+def test_a_default_topic_config_that_is_no_mapping_is_refused(nowhere, client, given):
+    with pytest.raises(ConfigurationError, match=r"default\.topic\.config is of type \w+ and no mapping") as refused:
+        client({**nowhere, "group.id": "g", "default.topic.config": given})
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["error_cb", "stats_cb", "on_commit"])
+def test_a_consumers_callback_that_nobody_can_call_is_refused_as_theirs_refuses_it(nowhere, name):
+    with pytest.raises((ConfigurationError, TypeError), match=f"{name}.*callable"):
+        EosConsumer({**nowhere, "group.id": "g", name: "a name"})
+
+
 def test_a_safe_value_that_is_taken_away_with_none_comes_back(nowhere):
     """None means librdkafka's own default, and that commits automatically."""
     with EosConsumer({**nowhere, "group.id": "g", "enable.auto.commit": None, "isolation.level": None}) as consumer:

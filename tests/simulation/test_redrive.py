@@ -280,7 +280,7 @@ def test_whatever_ends_a_run_says_what_was_sent_before(
 
     parts = {
         "error_of": error_of,
-        "_last_letters": lambda _options: ({0: 1}, 0),
+        "_last_letters": lambda *_: ({0: 1}, 0),
         "EosConsumer": lambda *_, **__: redrive.stage.consumer(group_id="redrive"),
         "EosProducer": lambda *_, **__: redrive.stage.producer(delivery_report_only_error=True),
     }

@@ -87,9 +87,12 @@ def forgive_ends_without_beginning(cluster: SimulatedCluster) -> None:
 
 
 @contextmanager
-def application(**settings: Any) -> Iterator[tuple[SimulatedCluster, SimulatedApplication]]:
+def application(
+    *, keeps_states: bool = False, **settings: Any
+) -> Iterator[tuple[SimulatedCluster, SimulatedApplication]]:
     cluster = SimulatedCluster()
-    forgive_ends_without_beginning(cluster)
+    if not keeps_states:
+        forgive_ends_without_beginning(cluster)
     cluster.create_topic(SOURCE)
     cluster.create_topic(SINK)
     running = SimulatedApplication(cluster, **settings)
@@ -118,8 +121,8 @@ def provoke(cluster: SimulatedCluster, running: SimulatedApplication, cell: Cell
     return running.transaction(end="abort_transaction" if cell.answered is Answered.ABORT else "commit_transaction")
 
 
-def drive(cell: Cell) -> FailureAccount:
-    with application(generated_id=cell.generated_id) as (cluster, running):
+def drive(cell: Cell, *, keeps_states: bool = False) -> FailureAccount:
+    with application(keeps_states=keeps_states, generated_id=cell.generated_id) as (cluster, running):
         story = running.live_on(provoke(cluster, running, cell), FailureAccount())
         if (cell.answered, cell.code) not in LASTING:
             assert not cluster.faults.waiting, "the error was never given"
@@ -144,3 +147,28 @@ def test_a_refusal_is_seen_and_recovered_from_as_on_librdkafka(cell):
     assert story.came_back_by == meaning.comes_back_by, story
     assert story.committed is (meaning.comes_back_by is not None), story
     assert story.codes_again == ([meaning.fails_again] if meaning.fails_again else []), story
+
+
+REFUSED_AT_THE_BEGINNING = [c for c in SEEN_CELLS if c.answered is Answered.PARTITIONS and c.word == "abort"]
+
+
+@pytest.mark.parametrize("cell", REFUSED_AT_THE_BEGINNING, ids=str)
+def test_a_coordinator_has_nothing_to_abort_where_the_first_partitions_were_refused(cell):
+    story = drive(cell, keeps_states=True)
+    assert story.came_back_by == "abort_transaction", story
+    assert [(again.call, again.named_for) for again in story.failed_again] == [
+        ("abort_transaction", errors.RebuildProducerError)
+    ], story
+    assert story.codes_again == ["INVALID_TXN_STATE"], story
+    assert story.committed, story
+
+
+@pytest.mark.parametrize("code", ["UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_ID_MAPPING"])
+@pytest.mark.parametrize(
+    ("generated_id", "error"), [(False, errors.ProducerFencedError), (True, errors.RebuildProducerError)]
+)
+def test_a_coordinator_fences_an_epoch_that_is_asked_for_while_its_transaction_is_open(code, generated_id, error):
+    story = drive(Cell(Answered.ABORT, code, "inside", generated_id), keeps_states=True)
+    assert story.failure is not None
+    assert (story.failure.call, story.failure.named_for) == ("abort_transaction", error), story
+    assert story.committed is generated_id, story

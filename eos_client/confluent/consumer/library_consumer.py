@@ -75,7 +75,7 @@ class LibraryConsumer:
 
     def __init__(self, settings: dict[str, Any], factory: ConsumerFactory, clock: Clock) -> None:
         self.last_errors = LastErrors(settings.get("error_cb"))
-        self.settings = DiscreetSettings(settings, error_cb=self.last_errors)
+        self.settings = DiscreetSettings(settings, error_cb=self.last_errors.error_cb)
         self.reset_policy = ResetPolicy.of(self.settings)
         self.topics = TopicIdentities(self.settings)
         self.paused_by_application: Partitions = frozenset()

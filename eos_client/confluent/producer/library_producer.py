@@ -88,9 +88,7 @@ class LibraryProducer:
         # Nothing depends on the log and errors of such a producer, and its poll() must not return for our own events.
         if not self.transactional_id:
             return settings
-        # What the application gave and nobody can call is left there, for the client library to refuse.
-        if settings.get("error_cb") is None or callable(settings["error_cb"]):
-            settings["error_cb"] = self.last_errors
+        settings["error_cb"] = self.last_errors.error_cb
         only_errors = is_on(settings, "delivery.report.only.error", default=False)
         theirs = settings.get("on_delivery")
         if callable(theirs) or (only_errors and theirs is None):

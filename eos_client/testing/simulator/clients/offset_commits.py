@@ -59,9 +59,9 @@ class OffsetCommits:
             self.begin(partition)
 
     def news(self, partitions: Iterable[PartitionKey]) -> dict[PartitionKey, OffsetAndMetadata]:
-        """Return the stored offsets of ``partitions`` that are not committed yet."""
+        """Return the stored offsets of ``partitions`` that are behind no commit of this consumer."""
         found = {p: self.stored[p] for p in partitions if p in self.stored}
-        return {p: o for p, o in found.items() if self._committed.get(p) != o.offset}
+        return {p: o for p, o in found.items() if o.offset > self._committed.get(p, -1)}
 
     # -- sending -------------------------------------------------------------------------------------------------
 
