@@ -11,6 +11,7 @@ from confluent_kafka import TopicPartition
 
 from eos_client import EosProducer, Outcome
 from eos_client.errors import (
+    AbortableError,
     ClusterUnavailableError,
     ClusterUnfitError,
     RebuildProducerError,
@@ -179,6 +180,35 @@ def test_a_block_is_not_entered_beside_an_applications_transaction_that_must_be_
     block = producer.transaction(consumer)
     with pytest.raises(TransactionStateError, match=r"abort_transaction\(\)"):
         block.__enter__()
+    producer.abort_transaction()
+    consumer.seek(TopicPartition(SOURCE, 0, 0))
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+def names_no_member(stage: SimulatedStage, producer: Any, consumer: Any, places: list[TopicPartition]) -> None:
+    stranger = stage.consumer(group_id=GROUP)
+    producer.send_offsets_to_transaction(places, stranger.consumer_group_metadata())
+
+
+def follows_a_lost_connection(_stage: SimulatedStage, producer: Any, consumer: Any, places: list[Any]) -> None:
+    producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata())
+    producer.adapter.library.log.losses += 1
+    producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata())
+
+
+@pytest.mark.parametrize("sends", [names_no_member, follows_a_lost_connection])
+def test_a_transaction_whose_offsets_were_refused_here_is_not_committed_without_them(stage, sends):
+    producer, consumer = stage.producer(), stage.subscribed()
+    (message,) = stage.collect(consumer, 1)
+    producer.begin_transaction()
+    producer.produce(SINK, message.value())
+    with pytest.raises(AbortableError) as refused:
+        sends(stage, producer, consumer, [TopicPartition(SOURCE, 0, 1)])
+    with pytest.raises(AbortableError) as raised_again:
+        producer.commit_transaction()
+    assert raised_again.value is refused.value
+    assert stage.outputs == []
     producer.abort_transaction()
     consumer.seek(TopicPartition(SOURCE, 0, 0))
     stage.copy_the_rest(producer, consumer)

@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from eos_client.clock import MONOTONIC_CLOCK
-from eos_client.confluent.failures import OUTPUT, OutputWords, closed_error, must_abort, not_transactional
+from eos_client.confluent.failures import OUTPUT, OutputWords, closed_error, not_transactional
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.producer.bounded_calls import FLUSH_SLICE_S, BoundedCalls
 from eos_client.confluent.producer.library_producer import LibraryProducer, ProducerFactory
@@ -149,7 +149,7 @@ class ConfluentProducer:
         generation = decode(group_metadata)
         # Without an open transaction the client library refuses the call, whatever the metadata are.
         if self.calls.began_at is not None and generation is not None and not generation.is_active_member:
-            raise must_abort(
+            raise self.calls.must_abort(
                 f"the group metadata names no member ({generation}): brokers accept such a commit without "
                 "any fence (KIP-447). Subscribe, poll until partitions are assigned, and read the metadata then."
             )
@@ -161,7 +161,7 @@ class ConfluentProducer:
         if self._losses_before_offsets is None:
             self._losses_before_offsets = losses
         elif self._losses_before_offsets < losses:
-            raise must_abort(
+            raise self.calls.must_abort(
                 f"a connection of transactional.id {self.library.transactional_id!r} was lost since this "
                 "transaction's first offsets were sent: a late copy of them could take back those that follow "
                 "(KAFKA-17754). Abort, rewind and go on, or send the offsets of a transaction once."
