@@ -15,6 +15,7 @@ from eos_client.core.model import InputPartition
 from eos_client.observe import Event, EventHook, log_event
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_RECORDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 
 _COUNTS_OF_BATCH = {
     "rows": ("spark_rows", "Rows of written micro-batches."),
@@ -48,6 +49,13 @@ class PrometheusMetrics:
         self._transactions = counter("transactions", "Transactions by outcome.", "outcome")
         self._commit_seconds = seconds("transaction_commit", "From the first flush to the broker's confirmation.")
         self._records = counter("records", "Records of committed transactions.", "direction")
+        self._transaction_records = Histogram(
+            "eos_transaction_records",
+            "Records of a committed transaction.",
+            ("client", "direction"),
+            registry=registry,
+            buckets=_RECORDS,
+        )
         self._failed = counter("records_failed", "Records that were skipped or dead-lettered.", "handling")
         self._poll_seconds = seconds(
             "poll_to_commit", "From the first record of a transaction to its confirmed commit."
@@ -139,8 +147,9 @@ class PrometheusMetrics:
         self._commit_seconds.labels(client).observe(event.duration_s)
         if event.poll_to_commit_s is not None:
             self._poll_seconds.labels(client).observe(event.poll_to_commit_s)
-        self._records.labels(client, "in").inc(event.records_in)
-        self._records.labels(client, "out").inc(event.records_out)
+        for direction, records in (("in", event.records_in), ("out", event.records_out)):
+            self._records.labels(client, direction).inc(records)
+            self._transaction_records.labels(client, direction).observe(records)
 
     def _assigned(self, client: str, event: observe.PartitionsAssigned) -> None:
         self._rebalances.labels(client, "assigned").inc()

@@ -32,11 +32,12 @@ def rate(metric: str, *labels: str) -> str:
     return f"sum by ({', '.join(('client', *labels))}) (rate({metric}{{{CHOSEN}}}[{RATE}]))"
 
 
-def quantiles(histogram: str) -> tuple[tuple[str, str], ...]:
-    """Return the queries of a histogram's median and 99th percentile."""
-    buckets = f"sum by (client, le) (rate({histogram}_bucket{{{CHOSEN}}}[{RATE}]))"
+def quantiles(histogram: str, *labels: str) -> tuple[tuple[str, str], ...]:
+    """Return the queries of a histogram's median and 99th percentile, by the client and ``labels``."""
+    buckets = rate(f"{histogram}_bucket", *labels, "le")
+    legend = " ".join(f"{{{{{label}}}}}" for label in ("client", *labels))
     return tuple(
-        (f"histogram_quantile({q}, {buckets})", f"{{{{client}}}} {name}") for q, name in ((0.5, "p50"), (0.99, "p99"))
+        (f"histogram_quantile({q}, {buckets})", f"{legend} {name}") for q, name in ((0.5, "p50"), (0.99, "p99"))
     )
 
 
@@ -76,6 +77,12 @@ ROWS: dict[str, tuple[Graph, ...]] = {
             "s",
             "From the first flush to the broker's confirmation.",
             quantiles("eos_transaction_commit_seconds"),
+        ),
+        Graph(
+            "Records of a transaction",
+            "short",
+            "Consumed and written by each committed transaction.",
+            quantiles("eos_transaction_records", "direction"),
         ),
         Graph(
             "Records that failed",

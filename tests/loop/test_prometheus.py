@@ -56,6 +56,8 @@ def test_a_loop_counts_its_transactions_records_partitions_and_rulings(registry,
     assert sample(registry, "transactions_total", outcome="committed") == loop.counters.committed > 0
     assert sample(registry, "records_total", direction="in") == 3
     assert sample(registry, "records_total", direction="out") == 6
+    assert sample(registry, "transaction_records_count", direction="in") == loop.counters.committed
+    assert sample(registry, "transaction_records_sum", direction="out") == 6
     assert sample(registry, "transaction_commit_seconds_count") == loop.counters.committed
     assert sample(registry, "poll_to_commit_seconds_count") == loop.counters.committed
     assert sample(registry, "poll_to_commit_seconds_sum") > sample(registry, "transaction_commit_seconds_sum")
@@ -75,6 +77,27 @@ def test_every_event_changes_a_metric_and_is_passed_on(registry, metrics, event)
     hook(event)
     assert passed == [event]
     assert (generate_latest(registry) != before) is (type(event) not in TOLD_BY_OTHERS)
+
+
+@pytest.mark.parametrize("records", [0, 1, 2, 700, 100_000, 100_001])
+def test_a_committed_transaction_counts_in_the_bucket_of_its_records(registry, metrics, records):
+    committed = observe.TransactionCommitted(
+        records_in=records, records_out=3, duration_s=0.1, generation=GroupGeneration(4, "m", "g"), inside_revoke=False
+    )
+    metrics.hook("billing", lambda _event: None)(committed)
+    (histogram,) = [metric for metric in registry.collect() if metric.name == "eos_transaction_records"]
+    read = [
+        (float(found.labels["le"]), found.value)
+        for found in histogram.samples
+        if found.name.endswith("_bucket") and found.labels["direction"] == "in"
+    ]
+    assert [bound for bound, _ in read] == sorted(
+        [*(step * 10.0**power for power in range(5) for step in (1, 2, 5)), 1e5, float("inf")]
+    )
+    assert all(count == (records <= bound) for bound, count in read)
+    assert sample(registry, "transaction_records_sum", direction="in") == records
+    assert sample(registry, "transaction_records_bucket", direction="out", le="2.0") == 0
+    assert sample(registry, "transaction_records_bucket", direction="out", le="5.0") == 1
 
 
 def test_a_counter_begins_at_zero_before_its_first_event(registry, metrics):
