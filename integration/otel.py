@@ -1,7 +1,8 @@
 """One span for each transaction and each Spark micro-batch, by OpenTelemetry's API; needs the extra ``[otel]``.
 
 A span begins with the first record of a transaction and ends with the event that has the outcome, so an empty poll
-has none. It is linked to the context in each record's headers, and passes its own on to the outputs.
+has none. It is linked to the context in each record's headers, and passes its own on to the outputs. The span of a
+micro-batch is open while the sink writes it, where the sink is traced; else the event of a whole batch makes it.
 """
 
 from __future__ import annotations
@@ -18,12 +19,19 @@ from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode,
 
 from eos_client import __version__, observe
 from eos_client.core.model import Outcome
+from eos_client.errors import RunFencedError
 from eos_client.observe import Event, EventHook, log_event
 from eos_client.ports import Header, Output, OutputRecord, Outputs, Record
 
 _LINKS_MAX = 128
 """As many as the SDK keeps of one span unless it is told otherwise."""
 _NS_PER_S = 1_000_000_000
+_BATCH_NAME = "write micro-batch"
+_BATCH: dict[str, Any] = {
+    "messaging.system": "kafka",
+    "messaging.operation.name": "send",
+    "messaging.operation.type": "send",
+}
 
 
 @dataclass(slots=True)
@@ -41,7 +49,7 @@ class _OpenSpan:
 
 
 class TransactionTracing:
-    """Traces the transactions of one loop, or of one consumer and producer, and the batches of a Spark sink.
+    """Traces the transactions of one loop, or of one consumer and producer, or the batches and lease of a Spark sink.
 
     ``group_id`` names the consumer group on the spans. ``pass_on``: whether outputs get the context of their
     transaction as headers; an output that has such a header already keeps its own. Headers are written and read by
@@ -54,6 +62,7 @@ class TransactionTracing:
         self._tracer = trace.get_tracer("eos_client", __version__, tracer_provider)
         self._fields = frozenset(propagate.get_global_textmap().fields)
         self._open: _OpenSpan | None = None
+        self._batch: Span | None = None
         self._acts: dict[type[Event], Callable[[Any], None]] = {
             observe.TransactionCommitted: self._committed,
             observe.TransactionAborted: self._aborted,
@@ -61,6 +70,9 @@ class TransactionTracing:
             observe.CommitSkipped: self._noted,
             observe.ProducerRebuilt: self._noted,
             observe.LoopStopped: self._stopped,
+            observe.SparkRunStarted: self._lease_changed,
+            observe.SparkLeaseRenewed: self._lease_changed,
+            observe.SparkRunFenced: self._lease_changed,
             observe.SparkBatchWritten: self._batch_written,
         }
 
@@ -113,6 +125,27 @@ class TransactionTracing:
                 self._link(opened, record)
         with trace.use_span(opened.span, record_exception=False, set_status_on_exception=False):
             yield list(opened.headers)
+
+    def sink(self, sink: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
+        """Return ``sink`` traced, for ``foreachBatch``: an `EosKafkaSink` with this `hook`, or a function around one.
+
+        The span of a batch is the current one while the batch is written, has the lease's events, and is an error with
+        the exception where one is raised, also by the start of a run. Without this such a batch has no span.
+        """
+
+        def traced(frame: Any, batch_id: int) -> None:
+            attributes = {**_BATCH, "eos.batch_id": batch_id}
+            with self._tracer.start_as_current_span(_BATCH_NAME, kind=SpanKind.PRODUCER, attributes=attributes) as span:
+                self._batch = span
+                try:
+                    sink(frame, batch_id)
+                except Exception as error:
+                    span.set_attribute("error.type", type(error).__qualname__)
+                    raise
+                finally:
+                    self._batch = None
+
+        return traced
 
     # -- the span of a transaction ---------------------------------------------------------------------------------
 
@@ -215,17 +248,37 @@ class TransactionTracing:
 
     def _noted(self, event: Event) -> None:
         if self._open is not None:
-            told = {f"eos.{name}": value for name, value in event.as_dict().items() if value is not None}
-            self._open.span.add_event(event.name, told)
+            self._open.span.add_event(event.name, _told_by(event))
+
+    def _lease_changed(self, event: Event) -> None:
+        if self._batch is not None:
+            self._batch.add_event(event.name, _told_by(event))
+            return
+        end_ns = time.time_ns()
+        span = self._tracer.start_span(
+            event.name,
+            attributes={"messaging.system": "kafka", **_told_by(event)},
+            start_time=end_ns - int(getattr(event, "duration_s", 0.0) * _NS_PER_S),
+        )
+        if isinstance(event, observe.SparkRunFenced):
+            span.set_attribute("error.type", RunFencedError.__qualname__)
+            span.set_status(Status(StatusCode.ERROR, event.reason))
+        span.end(end_ns)
 
     def _batch_written(self, event: observe.SparkBatchWritten) -> None:
         end_ns = time.time_ns()
-        told = {f"eos.{name}": value for name, value in event.as_dict().items() if not isinstance(value, Mapping)}
-        steps = {f"eos.seconds.{step}": spent_s for step, spent_s in event.seconds.items()}
-        span = self._tracer.start_span(
-            "write micro-batch",
+        span = self._batch or self._tracer.start_span(
+            _BATCH_NAME,
             kind=SpanKind.PRODUCER,
-            attributes={"messaging.system": "kafka", "messaging.batch.message_count": event.rows, **told, **steps},
+            attributes=_BATCH,
             start_time=end_ns - int(event.duration_s * _NS_PER_S),
         )
-        span.end(end_ns)
+        steps = {f"eos.seconds.{step}": spent_s for step, spent_s in event.seconds.items()}
+        span.set_attributes({"messaging.batch.message_count": event.rows, **_told_by(event), **steps})
+        if self._batch is None:
+            span.end(end_ns)
+
+
+def _told_by(event: Event) -> dict[str, Any]:
+    fields = event.as_dict().items()
+    return {f"eos.{name}": value for name, value in fields if value is not None and not isinstance(value, Mapping)}

@@ -18,7 +18,7 @@ from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_tra
 from eos_client import AsyncExactlyOnceLoop, EosConfig, ExactlyOnceLoop, Outcome, OutputRecord, observe
 from eos_client.core.commit_gate import GateRule
 from eos_client.core.model import GroupGeneration
-from eos_client.errors import TransformError
+from eos_client.errors import RunFencedError, TransformError
 from eos_client.integration.otel import TransactionTracing
 from eos_client.testing import SimulatedCluster
 from tests.core.test_observe import EXAMPLES
@@ -354,6 +354,79 @@ def test_a_spark_batch_is_one_span_of_its_length(traced):
     told = attributes(span)
     assert (told["eos.batch_id"], told["eos.slots_skipped"], told["messaging.batch.message_count"]) == (7, 1, 9)
     assert told["eos.seconds.job"] == 0.1
+
+
+SPARK_STARTED, SPARK_WRITTEN, SPARK_RENEWED, SPARK_FENCED = (
+    event for event, _, _ in EXAMPLES if event.name.startswith("spark_")
+)
+LEASE_EVENTS = [SPARK_STARTED, SPARK_RENEWED, SPARK_FENCED]
+
+
+def written_by(traced: Traced, *events: observe.Event, error: BaseException | None = None) -> None:
+    """Write batch 7 by a traced sink that emits ``events``, then raises ``error``."""
+    hook = traced.tracing.hook(lambda _event: None)
+
+    def sink(_frame: Any, batch_id: int) -> None:
+        assert batch_id == 7
+        for event in events:
+            hook(event)
+        if error is not None:
+            raise error
+
+    traced.tracing.sink(sink)(None, 7)
+
+
+def test_a_batch_of_a_traced_sink_is_one_span_with_the_lease_as_events_and_others_inside(traced):
+    tracer = traced.provider.get_tracer("application")
+    written_by(traced, SPARK_STARTED, SPARK_RENEWED, SPARK_WRITTEN)
+    (span,) = traced.spans
+    assert (span.name, span.kind, span.status.status_code) == ("write micro-batch", SpanKind.PRODUCER, StatusCode.UNSET)
+    assert [event.name for event in span.events] == ["spark_run_started", "spark_lease_renewed"]
+    started, renewed = (dict(event.attributes or {}) for event in span.events)
+    assert (started["eos.sink_id"], started["eos.generation"]) == ("i", 5)
+    assert (renewed["eos.run"], renewed["eos.reason"]) == (2, "lost")
+    told = attributes(span)
+    assert (told["eos.batch_id"], told["messaging.batch.message_count"], told["eos.seconds.job"]) == (7, 9, 0.1)
+    assert "error.type" not in told
+    traced.tracing.sink(lambda _frame, _batch_id: tracer.start_span("inside").end())(None, 8)
+    _, inside, outer = traced.spans
+    assert inside.parent.span_id == outer.get_span_context().span_id
+
+
+@pytest.mark.parametrize("events", [(), (SPARK_STARTED, SPARK_FENCED)], ids=["before its run", "fenced"])
+def test_a_batch_that_fails_is_one_error_span_with_the_exception(traced, events):
+    with pytest.raises(RunFencedError):
+        written_by(traced, *events, error=RunFencedError("newer"))
+    (span,) = traced.spans
+    assert (span.name, span.status.status_code) == ("write micro-batch", StatusCode.ERROR)
+    assert span.status.description == "RunFencedError: newer"
+    assert (attributes(span)["eos.batch_id"], attributes(span)["error.type"]) == (7, "RunFencedError")
+    assert "messaging.batch.message_count" not in attributes(span)
+    *noted, exception = span.events
+    assert [event.name for event in noted] == [event.name for event in events]
+    assert (exception.attributes or {})["exception.type"] == "eos_client.errors.RunFencedError"
+
+
+def test_the_batch_after_one_that_failed_has_a_span_of_its_own(traced):
+    with pytest.raises(OSError, match="no"):
+        written_by(traced, error=OSError("no"))
+    written_by(traced, SPARK_RENEWED, SPARK_WRITTEN)
+    failed, written = traced.spans
+    assert (failed.status.status_code, written.status.status_code) == (StatusCode.ERROR, StatusCode.UNSET)
+    assert [event.name for event in written.events] == ["spark_lease_renewed"]
+
+
+@pytest.mark.parametrize("event", LEASE_EVENTS, ids=lambda event: event.name)
+def test_without_a_traced_sink_each_event_of_the_lease_is_a_span(traced, event):
+    traced.tracing.hook(lambda _event: None)(event)
+    (span,) = traced.spans
+    assert (span.name, attributes(span)["eos.run"]) == (event.name, event.run)
+    length_s = (span.end_time - span.start_time) / 1e9
+    assert length_s == pytest.approx(getattr(event, "duration_s", 0.0), abs=1e-3)
+    is_fenced = event is SPARK_FENCED
+    assert (span.status.status_code is StatusCode.ERROR) is is_fenced
+    assert attributes(span).get("error.type") == ("RunFencedError" if is_fenced else None)
+    assert span.status.description == ("newer" if is_fenced else None)
 
 
 BESIDE = textwrap.dedent("""
