@@ -130,7 +130,7 @@ class TransactionTracing:
         """Return ``sink`` traced, for ``foreachBatch``: an `EosKafkaSink` with this `hook`, or a function around one.
 
         The span of a batch is the current one while the batch is written, has the lease's events, and is an error with
-        the exception where one is raised, also by the start of a run. Without this such a batch has no span.
+        the exception where one is raised, also by the start of a run. Without this a batch that fails has no span.
         """
 
         def traced(frame: Any, batch_id: int) -> None:
