@@ -64,9 +64,10 @@ class OutputRecord:
 Output = OutputRecord | bytes
 Outputs = Output | Iterable[Output] | None
 Transform = Callable[[Record[K_co, V_co]], Outputs]
-BatchTransform = Callable[[list[Any]], Outputs]
-AsyncTransform = Callable[[Any], "Awaitable[Outputs] | AsyncIterable[Output]"]
-AsyncBatchTransform = Callable[[list[Any]], "Awaitable[Outputs] | AsyncIterable[Output]"]
+BatchTransform = Callable[[list[Record[K_co, V_co]]], Outputs]
+AsyncOutputs = Awaitable[Outputs] | AsyncIterable[Output]
+AsyncTransform = Callable[[Record[K_co, V_co]], AsyncOutputs]
+AsyncBatchTransform = Callable[[list[Record[K_co, V_co]]], AsyncOutputs]
 
 Deserializer = Callable[[bytes | None, Any], V_co]
 """Makes an object of a key's or value's bytes; the second argument is confluent_kafka's ``SerializationContext``."""

@@ -21,7 +21,17 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from eos_client.config.client_settings import check_serialiser
 from eos_client.errors import InputUnreadableError, OutputNotSerializedError, text_of
-from eos_client.ports import Deserializer, K_co, OutputRecord, Outputs, Serializer, V_co
+from eos_client.ports import (
+    AsyncBatchTransform,
+    AsyncOutputs,
+    BatchTransform,
+    Deserializer,
+    K_co,
+    OutputRecord,
+    Outputs,
+    Serializer,
+    V_co,
+)
 
 
 class _MessageMixin:
@@ -118,6 +128,20 @@ DeserializedTransform = Callable[[DeserializedRecord[K_co, V_co]], Outputs]
 """A transform of records whose keys and values have the types of their deserialisers."""
 MessageTransform = Callable[[Message], Outputs]
 """A transform whose records are typed as confluent_kafka's ``Message``."""
+AnyBatchTransform = (
+    BatchTransform[K_co, V_co]
+    | Callable[[list[DeserializedRecord[K_co, V_co]]], Outputs]
+    | Callable[[list[Message]], Outputs]
+)
+"""A transform of a list of records, named by any of their types: for type checkers, lists are invariant."""
+AnyAsyncTransform = Callable[[DeserializedRecord[K_co, V_co]], AsyncOutputs] | Callable[[Message], AsyncOutputs]
+"""An async transform of a record, of the type of its deserialisers or ``Message``."""
+AnyAsyncBatchTransform = (
+    AsyncBatchTransform[K_co, V_co]
+    | Callable[[list[DeserializedRecord[K_co, V_co]]], AsyncOutputs]
+    | Callable[[list[Message]], AsyncOutputs]
+)
+"""As ``AnyBatchTransform``, for an async function."""
 
 
 def raw_record(record: Any) -> Any:

@@ -10,11 +10,12 @@ import contextvars
 from collections.abc import Sequence
 from concurrent.futures import Future
 from threading import Thread
-from typing import Any
+from typing import Any, Generic
 
 from eos_client import errors
 from eos_client.config import EosConfig
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
+from eos_client.confluent.serialisation import AnyAsyncBatchTransform, AnyAsyncTransform
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.loop_health import LoopHealth
 from eos_client.loop.concurrent_transform import AwaitedBatch, ConcurrentTransform, EventLoopThread
@@ -23,7 +24,7 @@ from eos_client.loop.record_failures import as_given
 from eos_client.loop.serialised_records import reader, writer
 from eos_client.loop.transform_check import one_transform
 from eos_client.observe import Counters, EventHook, log_event
-from eos_client.ports import AsyncBatchTransform, AsyncTransform, ClientLibrary
+from eos_client.ports import ClientLibrary, K_co, V_co
 
 _CANCELLED = "the task that runs the loop was cancelled"
 _RUN_CLOSED = "the coroutine of run() was closed"
@@ -34,7 +35,7 @@ _CANCELLED_INSIDE = (
 )
 
 
-class AsyncExactlyOnceLoop:
+class AsyncExactlyOnceLoop(Generic[K_co, V_co]):
     """As `ExactlyOnceLoop`, with a transform that is an ``async def``, awaited or iterated in the event loop.
 
     ``transform`` runs for up to ``concurrency_max`` records of a batch at once. Records of one partition with the same
@@ -44,11 +45,11 @@ class AsyncExactlyOnceLoop:
 
     def __init__(
         self,
-        config: EosConfig[Any, Any],
+        config: EosConfig[K_co, V_co],
         topics: Sequence[str],
-        transform: AsyncTransform | None = None,
+        transform: AnyAsyncTransform[K_co, V_co] | None = None,
         *,
-        transform_batch: AsyncBatchTransform | None = None,
+        transform_batch: AnyAsyncBatchTransform[K_co, V_co] | None = None,
         concurrency_max: int = 100,
         output_topic: str | None = None,
         hook: EventHook = log_event,

@@ -22,7 +22,7 @@ from eos_client.config.client_settings import poll_limit_ms
 from eos_client.confluent.call_stack import TrackedCalls
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.preflight import require_output_topics, require_topics
-from eos_client.confluent.serialisation import DeserializedTransform, MessageTransform
+from eos_client.confluent.serialisation import AnyBatchTransform, DeserializedTransform, MessageTransform
 from eos_client.core.commit_gate import CommitGate, GatePolicy
 from eos_client.core.loop_health import LoopHealth, LoopVitals, health_of
 from eos_client.core.model import Outcome, Partitions
@@ -36,7 +36,7 @@ from eos_client.loop.transaction_size import RepeatedAborts, Spent, TransactionS
 from eos_client.loop.transaction_under_way import TransactionUnderWay
 from eos_client.loop.transform_check import one_transform
 from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event, safe_hook
-from eos_client.ports import BatchTransform, ClientLibrary, K_co, V_co
+from eos_client.ports import ClientLibrary, K_co, V_co
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -87,10 +87,10 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     @overload
     def __init__(
         self,
-        config: EosConfig[Any, Any],
+        config: EosConfig[K_co, V_co],
         topics: Sequence[str],
         *,
-        transform_batch: BatchTransform,
+        transform_batch: AnyBatchTransform[K_co, V_co],
         output_topic: str | None = None,
         hook: EventHook = log_event,
         clients: ClientLibrary = CONFLUENT_KAFKA,
@@ -102,7 +102,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         topics: Sequence[str],
         transform: Any = None,
         *,
-        transform_batch: BatchTransform | None = None,
+        transform_batch: AnyBatchTransform[K_co, V_co] | None = None,
         output_topic: str | None = None,
         hook: EventHook = log_event,
         clients: ClientLibrary = CONFLUENT_KAFKA,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ from eos_client import (
     Record,
     errors,
     listeners,
+    ports,
 )
 from eos_client.clients import Transaction
 from eos_client.clock import MonotonicClock
@@ -102,6 +103,7 @@ async def run_in_an_event_loop() -> None:
     loop = AsyncExactlyOnceLoop(config, ["orders"], price_later, concurrency_max=10)
     AsyncExactlyOnceLoop(config, ["orders"], each_later, output_topic="invoices", hook=observe)
     AsyncExactlyOnceLoop(config, ["orders"], transform_batch=all_later, clients=CONFLUENT_KAFKA)
+    assert_type(loop, AsyncExactlyOnceLoop)
     assert_type(await loop.run(), None)
     assert_type(loop.counters, Counters)
     assert_type(loop.gate, CommitGate)
@@ -239,6 +241,86 @@ def typed_loop() -> None:
         ["orders"],
         lambda record: [record.value().price],  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     )
+
+
+def bill_all(records: list[Record[str, Order]]) -> Iterator[OutputRecord]:
+    for record in records:
+        yield OutputRecord(value=record.value().pieces, key=record.key())
+
+
+def all_with_their_bytes(records: list[DeserializedRecord[str, Order]]) -> list[OutputRecord]:
+    return [OutputRecord(value=record.raw.value(), key=record.key()) for record in records]
+
+
+def bill_each(records: Sequence[Record[str, Order]]) -> list[OutputRecord]:
+    return [OutputRecord(value=record.value().pieces) for record in records]
+
+
+def all_of_strings(records: list[Record[str, str]]) -> None:
+    del records
+
+
+def typed_loop_of_batches(config: EosConfig[str, Order]) -> None:
+    assert_type(ExactlyOnceLoop(config, ["orders"], transform_batch=bill_all), ExactlyOnceLoop[str, Order])
+    assert_type(ExactlyOnceLoop(config, ["orders"], transform_batch=all_with_their_bytes), ExactlyOnceLoop[str, Order])
+    assert_type(ExactlyOnceLoop(config, ["orders"], transform_batch=bill_each), ExactlyOnceLoop[str, Order])
+    ExactlyOnceLoop(
+        config, ["orders"], transform_batch=lambda records: [b"%d" % each.value().pieces for each in records]
+    )
+    ExactlyOnceLoop(config, ["orders"], transform_batch=all_at_once)
+    ExactlyOnceLoop(config, ["orders"], transform_batch=all_of_strings)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    ExactlyOnceLoop(config, ["orders"], transform_batch=bill)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def bill_later(record: Record[str, Order]) -> OutputRecord:
+    return OutputRecord(value=record.value().pieces, key=record.key())
+
+
+async def with_its_bytes_later(record: DeserializedRecord[str, Order]) -> AsyncIterator[OutputRecord]:
+    yield OutputRecord(value=record.raw.value(), key=record.key())
+
+
+async def of_strings_later(record: Record[str, str]) -> None:
+    del record
+
+
+async def bill_all_later(records: list[Record[str, Order]]) -> list[OutputRecord]:
+    return [OutputRecord(value=record.value().pieces) for record in records]
+
+
+async def all_with_their_bytes_later(records: list[DeserializedRecord[str, Order]]) -> AsyncIterator[bytes]:
+    for record in records:
+        yield record.raw.value() or b""
+
+
+async def all_of_strings_later(records: list[Record[str, str]]) -> None:
+    del records
+
+
+def typed_async_loop(config: EosConfig[str, Order]) -> AsyncExactlyOnceLoop[str, Order]:
+    AsyncExactlyOnceLoop(config, ["orders"], price_later)
+    AsyncExactlyOnceLoop(config, ["orders"], with_its_bytes_later)
+    AsyncExactlyOnceLoop(config, ["orders"], of_strings_later)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    AsyncExactlyOnceLoop(config, ["orders"], bill)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    AsyncExactlyOnceLoop(config, ["orders"], transform_batch=all_later)
+    AsyncExactlyOnceLoop(config, ["orders"], transform_batch=bill_all_later)
+    AsyncExactlyOnceLoop(config, ["orders"], transform_batch=all_with_their_bytes_later)
+    AsyncExactlyOnceLoop(config, ["orders"], transform_batch=all_of_strings_later)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    AsyncExactlyOnceLoop(config, ["orders"], transform_batch=bill_later)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    loop = AsyncExactlyOnceLoop(config, ["orders"], bill_later)
+    assert_type(loop, AsyncExactlyOnceLoop[str, Order])
+    return loop
+
+
+def named_transforms(
+    batch: ports.BatchTransform[str, Order],
+    one: ports.AsyncTransform[str, Order],
+    many: ports.AsyncBatchTransform[str, Order],
+) -> None:
+    named_transforms(bill_all, bill_later, bill_all_later)
+    named_transforms(all_of_strings, bill_later, bill_all_later)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    named_transforms(batch, of_strings_later, many)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    named_transforms(batch, one, all_of_strings_later)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def loop_with_a_policy() -> EosConfig:
