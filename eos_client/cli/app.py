@@ -121,7 +121,10 @@ def _program(
 
 @app.command()
 def run(  # noqa: PLR0913, PLR0917  each parameter is an option
-    reference: Annotated[str, typer.Argument(metavar="FILE.py:FUNC", help="A file, and the function of one record.")],
+    reference: Annotated[
+        str,
+        typer.Argument(metavar="TRANSFORM", help="The function of one record: FILE.py:FUNC or package.module:FUNC."),
+    ],
     bootstrap: Bootstrap,
     group: Annotated[str, _name("--group", "GROUP", "Consumer group of all workers of this job.")],
     sources: Annotated[

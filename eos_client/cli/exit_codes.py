@@ -24,7 +24,7 @@ class ExitCode(IntEnum):
     OK = 0, "done, or stopped on request (SIGTERM, Ctrl-C)"
     UNEXPECTED = 1, "an error that should not happen: run again with --verbose and report it"
     USAGE = 2, "wrong command line: an unknown option, a --config without '='"
-    TRANSFORM_NOT_LOADED = 3, "FILE.py:FUNC was not found, is no function, or its file raised while imported"
+    TRANSFORM_NOT_LOADED = 3, "the transform was not found, is no function, or its module raised while imported"
     CONFIGURATION = 4, "a setting is unknown or would break exactly-once"
     CLUSTER_UNAVAILABLE = 5, "no broker answered in time: start again when the cluster is reachable"
     CLUSTER_UNFIT = (

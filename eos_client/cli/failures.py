@@ -26,7 +26,7 @@ class ExtraMissingError(errors.EosError):
 
 
 class TransformLoadError(errors.EosError):
-    """FILE.py:FUNC does not lead to a function that takes one record: correct the name or the file."""
+    """FILE.py:FUNC or package.module:FUNC leads to no function of one record: correct the name or the code."""
 
 
 class TransformExitedError(errors.EosError):

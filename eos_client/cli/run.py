@@ -1,4 +1,4 @@
-"""``eos-client run``: one exactly-once worker around a function of the user's file."""
+"""``eos-client run``: one exactly-once worker around a function of the user's file or module."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run_loop(
     """Load the transform and run the loop, with these ``options`` of `EosConfig`, until a signal or an error ends it.
 
     :param health_at, metrics_at: host and port of the health and of the Prometheus endpoint; port None: there is none.
-    :raises TransformLoadError: FILE.py:FUNC cannot be used.
+    :raises TransformLoadError: ``reference``, FILE.py:FUNC or package.module:FUNC, cannot be used.
     :raises TransformExitedError: the transform called ``sys.exit``, or raised something else that is no Exception.
     :raises EosError: as ``ExactlyOnceLoop.run``, `ProbeServer` and `served_metrics` do.
     """
