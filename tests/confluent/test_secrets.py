@@ -5,12 +5,15 @@ import logging
 import pickle
 import subprocess
 import sys
+from contextlib import ExitStack
 
 import pytest
 import structlog
 
-from eos_client import EosConfig, EosConsumer, EosProducer
+from eos_client import AsyncExactlyOnceLoop, EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop
+from eos_client.cli.exit_codes import ExitCode
 from eos_client.errors import EosError
+from eos_client.integration.spark import EosKafkaSink
 
 PLANTED = "pl4nted-s3cret"
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 7, "debug": "all"}
@@ -104,24 +107,59 @@ def test_clients_that_reach_no_broker_show_no_secret(logged):
     assert PLANTED not in " ".join(shown) + all_of(failed.value) + logged()
 
 
-@pytest.mark.parametrize(("command", "log_format"), [("run", "console"), ("run", "json"), ("doctor", "")])
-def test_the_commands_print_no_secret(command, log_format, tmp_path):
-    (tmp_path / "price.py").write_text("def price(record):\n    return record.value()\n")
+RUN = ["run", "price.py:price", "--group", "g", "--from", "orders", "--to", "invoices", "--start-timeout", "1"]
+COMMANDS = {
+    "run": [*RUN, "--log-format", "console"],
+    "run, as JSON": [*RUN, "--log-format", "json"],
+    "tail": ["tail", "orders"],
+    "redrive": ["redrive", "orders.dead"],
+    "topic create": ["topic", "create", "orders"],
+    "txn list": ["txn", "list"],
+    "txn abort": ["txn", "abort", "--transactional-id", "billing-0", "--force"],
+    "doctor": ["doctor", "--group", "g", "--from", "orders", "--to", "invoices"],
+    "demo": ["demo", "--input", "price.py"],
+}
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory):
+    """All commands at once, because each waits for a broker that does not answer; with the files that they print to."""
+    folder = tmp_path_factory.mktemp("commands")
+    (folder / "price.py").write_text("def price(record):\n    return record.value()\n")
     credentials = {**CREDENTIALS, "sasl.password": PLANTED, "debug": "all", "log_level": "7"}
-    file = tmp_path / "client.toml"
+    file = folder / "client.toml"
     file.write_text("".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in credentials.items()))
-    given = ["--bootstrap", "127.0.0.1:1", "--config-file", str(file), "--verbose"]
-    if command == "run":
-        ends = ["--group", "g", "--from", "orders", "--to", "invoices", "--start-timeout", "1"]
-        given = ["price.py:price", *ends, "--log-format", log_format, *given]
-    ran = subprocess.run(
-        [sys.executable, "-m", "eos_client", command, *given],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert ran.returncode != 0
-    assert "127.0.0.1:1" in ran.stdout + ran.stderr
-    assert PLANTED not in ran.stdout + ran.stderr
+    where = ["--bootstrap", "127.0.0.1:1", "--config-file", str(file), "--verbose"]
+    started = {}
+    with ExitStack() as ending:
+        for name, given in COMMANDS.items():
+            printed = ending.enter_context((folder / f"{name}.txt").open("w+"))
+            line = [sys.executable, "-m", "eos_client", *given, *where]
+            process = subprocess.Popen(line, cwd=folder, stdout=printed, stderr=subprocess.STDOUT)
+            ending.callback(process.kill)
+            started[name] = process, printed
+        yield started
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_that_reaches_no_broker_prints_no_secret(command, commands):
+    process, printed = commands[command]
+    assert process.wait(240) == ExitCode.CLUSTER_UNAVAILABLE
+    printed.seek(0)
+    said = printed.read()
+    assert "127.0.0.1:1" in said
+    assert "Traceback" in said
+    assert PLANTED not in said
+
+
+def test_what_is_built_with_a_configuration_shows_no_secret():
+    config = EosConfig({**NOWHERE, **CREDENTIALS, **SECRETS, "log_level": 0}, group_id="billing")
+
+    async def nothing(_record):
+        return []
+
+    loops = [ExactlyOnceLoop(config, ["orders"], lambda _: []), AsyncExactlyOnceLoop(config, ["orders"], nothing)]
+    sink = EosKafkaSink("127.0.0.1:1", "out", sink_id="s", slots=1, config={**CREDENTIALS, **SECRETS})
+    for made in (config, *loops, sink):
+        parts = [] if made is config else [repr(part) for part in vars(made).values()]
+        assert PLANTED not in f"{made!r} {made} {parts}"
