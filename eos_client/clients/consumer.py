@@ -15,7 +15,7 @@ from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.safe_close import close_in_time
-from eos_client.confluent.failures import misplaced_call, not_to_be_copied
+from eos_client.confluent.failures import consumer_errors, misplaced_call, not_to_be_copied
 from eos_client.confluent.serialisation import Deserializers, raw_record
 from eos_client.confluent.thread_ownership import (
     NeverBuilt,
@@ -320,8 +320,9 @@ class EosConsumer:
         commit, or the one inside the revoke callback, covers them; the result is then ``[]`` (None if asynchronous).
         Raises CommitRefusedError for offsets of partitions that are no longer ours; an asynchronous call only logs it,
         as confluent_kafka's does, and its offsets stay pending until ``on_commit`` has confirmed them. Raises
-        TransactionStateError for a consumer that was given to ``producer.transaction()``, until that producer is
-        closed: blocks commit its offsets. May serve rebalance callbacks.
+        ClusterUnfitError where this client may not read the group or a topic any more. Raises TransactionStateError for
+        a consumer that was given to ``producer.transaction()``, until that producer is closed: blocks commit its
+        offsets. May serve rebalance callbacks.
         """
         self.open_work.refuse_commit_beside_open_work()
         requested = self._plain.requested(message, offsets)
@@ -354,7 +355,8 @@ class EosConsumer:
     @owned()
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Read committed offsets; waits for pending transactional ones (KIP-447). ``timeout`` in seconds."""
-        return self._library.committed(partitions, timeout)
+        with consumer_errors("committed()", self._library.group_id, (place.topic for place in partitions)):
+            return self._library.committed(partitions, timeout)
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 

@@ -74,9 +74,9 @@ class PlainCommits:
         self._offsets.sends(offsets)
         if asynchronous:
             self._offsets.pending.update(offsets)  # until on_commit has confirmed them
-        raw, places = self._consumer.library.raw, list(offsets.values())
-        with consumer_errors("commit()"):
-            sent: list[Any] | None = raw.commit(offsets=places, asynchronous=asynchronous)
+        library, places = self._consumer.library, list(offsets.values())
+        with consumer_errors("commit()", library.group_id, (place.topic for place in places)):
+            sent: list[Any] | None = library.raw.commit(offsets=places, asynchronous=asynchronous)
         if asynchronous:
             self._offsets.sent(offsets)
         self._offsets.drop_stored({partition: place.offset for partition, place in offsets.items()})

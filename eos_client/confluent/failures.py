@@ -7,7 +7,7 @@ Each error is both: ours, named for what the caller must do, and a ``KafkaExcept
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
@@ -22,6 +22,7 @@ from eos_client.core.error_codes import (
     READING_FORBIDDEN,
     RECORD_REFUSED,
     REFUSED_BY_GROUP,
+    WRITING_FORBIDDEN,
 )
 from eos_client.core.model import InputPartition, named
 from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest, recovery_for
@@ -187,6 +188,9 @@ def idempotent_error(request: TransactionalRequest, error: KafkaError, where: st
     if error.fatal():
         message = f"{request.value} failed with {error.name()}: {error.str()}. Build another producer."
         return make_kafka_error(errors.FatalClientError, error, message)
+    if request is TransactionalRequest.PRODUCE and error.name() in WRITING_FORBIDDEN:
+        message = f"the output{where} cannot be written: {error.name()}: {error.str()}. Allow this client to write it."
+        return make_kafka_error(errors.ClusterUnfitError, error, message)
     if request is TransactionalRequest.PRODUCE:
         return _refused_output(error, where, OUTPUT) if error.name() in RECORD_REFUSED else None
     return None if request is TransactionalRequest.FLUSH else not_transactional(request, error)
@@ -222,10 +226,15 @@ def consumer_closed() -> errors.ClientClosedError:
 
 
 def committed_offsets_unknown(
-    partitions: frozenset[InputPartition], timeout_s: float, exception: KafkaException
-) -> errors.ClusterUnavailableError:
+    partitions: frozenset[InputPartition], timeout_s: float, exception: KafkaException, group_id: str
+) -> errors.ClusterUnavailableError | errors.ClusterUnfitError:
     """Return the error for committed offsets that cannot be read, so that nothing may be based on them."""
     error = kafka_error(exception)
+    if error.name() in READING_FORBIDDEN:
+        what = f"the committed offsets of {named(partitions)} could not be read: {error.name()}: {error.str()}"
+        topics = sorted({partition.topic for partition in partitions})
+        remedy = _how_to_allow_reading(error.name(), topics, group_id)
+        return make_kafka_error(errors.ClusterUnfitError, error, f"{what}. {remedy}.")
     return make_kafka_error(
         errors.ClusterUnavailableError,
         error,
@@ -296,11 +305,21 @@ def input_error(error: KafkaError, *, is_fatal: bool, topic: str | None = None, 
         )
     remedy = _GROUP_REMEDIES.get(code, "Repair it, start again")
     if code in READING_FORBIDDEN:
-        forbidden = f"group {group_id!r}"
-        if code.startswith("TOPIC"):  # a heartbeat's refusal does not say which
-            forbidden = f"topic {topic!r}" if topic else "every topic that it subscribes to"
-        remedy = f"Allow this client to read {forbidden}, then start again"
+        remedy = _how_to_allow_reading(code, [topic] if topic else [], group_id)
     return make_kafka_error(errors.ClusterUnfitError, error, f"the input cannot be read: {what}. {remedy}.")
+
+
+def given_up(error: KafkaError, group_id: str) -> errors.EosError:
+    """Name the fatal ``error`` with which librdkafka has given up a consumer of ``group_id``."""
+    return input_error(error, is_fatal=event_code(error) not in REFUSED_BY_GROUP, group_id=group_id)
+
+
+def _how_to_allow_reading(code: str, topics: Sequence[str], group_id: str) -> str:
+    """Return the way out of READING_FORBIDDEN; a heartbeat's refusal does not say which of the topics is meant."""
+    forbidden = f"group {group_id!r}"
+    if code.startswith("TOPIC"):
+        forbidden = f"topic {', '.join(map(repr, topics))}" if topics else "every topic that it subscribes to"
+    return f"Allow this client to read {forbidden}, then start again"
 
 
 def misplaced_call(message: str) -> errors.TransactionStateError:
@@ -364,14 +383,20 @@ def is_fatal(error: KafkaError) -> bool:
     return bool(error.fatal()) or error.code() == KafkaError._FATAL  # noqa: SLF001  # a public local code
 
 
-def consumer_errors(call: str) -> ErrorTranslation:
-    """Name what a consumer's call raised; only fatal errors and failed commits change their class."""
+def consumer_errors(call: str, group_id: str = "", topics: Iterable[str] = ()) -> ErrorTranslation:
+    """Name what a consumer's call raised.
+
+    Only fatal errors, failed commits and, with ``group_id``, missing permissions on it or ``topics`` get another class.
+    """
 
     def name(exception: BaseException) -> errors.EosError | None:
         if not isinstance(exception, KafkaException):
             return None
         error = kafka_error(exception)
         told = f"with {error.name()}: {error.str()}"
+        if group_id and error.name() in READING_FORBIDDEN:
+            remedy = _how_to_allow_reading(error.name(), sorted(set(topics)), group_id)
+            return _caused_by(exception, errors.ClusterUnfitError, f"{call} was refused {told}. {remedy}.")
         if is_fatal(error):
             message = f"the consumer cannot go on: {call} failed {told}. End the process."
             return _caused_by(exception, errors.FatalClientError, message)

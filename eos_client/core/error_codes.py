@@ -10,6 +10,9 @@ from __future__ import annotations
 READING_FORBIDDEN = frozenset({"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"})
 """An access control list denies reading the topic or the group."""
 
+WRITING_FORBIDDEN = frozenset({"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"})
+"""An access control list denies writing to the topic."""
+
 TOPIC_MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
 """The topic does not exist, said by a broker or by librdkafka's metadata."""
 

@@ -16,9 +16,11 @@ from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer.rewinding import behind_the_end
 from eos_client.confluent.failures import (
     commit_refused,
+    committed_offsets_unknown,
     configuration_refused,
     consumer_errors,
     event_code,
+    given_up,
     input_error,
     kafka_error,
     lacks_credentials,
@@ -84,6 +86,7 @@ def test_a_refused_heartbeat_of_a_kip_848_member_is_named_for_what_the_broker_sa
     assert isinstance(refusal, errors.ClusterUnfitError)
     assert str(refusal).startswith(f"the input cannot be read: {code}: Fatal error")
     assert ("group 'billing'" in str(refusal)) is (code == "GROUP_AUTHORIZATION_FAILED")
+    assert str(given_up(error, "billing")) == str(refusal)
 
 
 @pytest.mark.parametrize("code", sorted(INSTANCE_ID_TAKEN))
@@ -329,6 +332,26 @@ class TestConsumerErrors:
         assert error.__cause__ is original
         assert error.args[0].code() == code
         assert "belong to another member" in str(error)
+
+    @pytest.mark.parametrize(
+        ("code", "forbidden"),
+        [
+            (KafkaError.GROUP_AUTHORIZATION_FAILED, "group 'billing'"),
+            (KafkaError.TOPIC_AUTHORIZATION_FAILED, "topic 'a', 'b'"),
+        ],
+    )
+    def test_a_missing_permission_is_named_with_its_resource(self, code, forbidden):
+        original = KafkaException(KafkaError(code, "the broker says why"))
+        translated = consumer_errors("commit()", "billing", ["b", "a", "b"])
+        with (
+            pytest.raises(errors.ClusterUnfitError, match=f"Allow this client to read {forbidden}") as caught,
+            translated,
+        ):
+            raise original
+        assert isinstance(caught.value, KafkaException)
+        assert caught.value.args[0].code() == code
+        read = committed_offsets_unknown(frozenset({InputPartition("a", 0)}), 1.0, original, "billing")
+        assert isinstance(read, errors.ClusterUnfitError)
 
     def test_everything_else_goes_through_as_it_was(self):
         original, error = self.raised(KafkaError._TIMED_OUT)

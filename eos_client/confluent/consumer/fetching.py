@@ -17,7 +17,7 @@ from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.rewinding import Goals
 from eos_client.confluent.consumer.safe_close import LEAVING_ROUNDS_MAX, LEAVING_STEP_S
-from eos_client.confluent.failures import consumer_errors, input_error
+from eos_client.confluent.failures import consumer_errors, given_up
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.model import InputPartition, Partitions
 from eos_client.errors import FatalClientError
@@ -234,7 +234,7 @@ class Fetching:
     def last_events(self) -> list[Any]:
         """Return the remaining error events of a client that failed for good; its records are not handed over.
 
-        Raises FatalClientError once there are none left.
+        Raises what ``require_not_given_up`` does once there are none left.
         """
         waiting = self._parts.records.take(len(self._parts.records), frozenset())
         if self._library.take_awaits_fatal_event():
@@ -248,10 +248,10 @@ class Fetching:
         return events
 
     def require_not_given_up(self) -> None:
-        """Raise FatalClientError where librdkafka is known to have given the client up."""
+        """Raise FatalClientError where librdkafka gave the client up, ClusterUnfitError if the group has refused it."""
         if self._library.fatal is not None:
             self._parts.handed.journal = None
-            raise input_error(self._library.fatal, is_fatal=True)
+            raise given_up(self._library.fatal, self._library.group_id)
 
     def _go_back_to_next(self) -> None:
         """Continue every partition at the first record that was not handed over.

@@ -184,6 +184,11 @@ class LibraryConsumer:
 
     # -- the group's offsets, and the ends of logs -------------------------------------------------------------------
 
+    @property
+    def group_id(self) -> str:
+        """The group's name; empty where none is set."""
+        return str(self.settings.get("group.id", ""))
+
     def committed(self, partitions: list[TopicPartition], timeout_s: float) -> list[TopicPartition]:
         """Read committed offsets as confluent_kafka does; waits for pending transactional ones (KIP-447)."""
         with consumer_errors("committed()"):
@@ -212,14 +217,17 @@ class LibraryConsumer:
             return None
 
     def stable_or_raise(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
-        """Read the stable committed offsets; raises ClusterUnavailableError if they cannot be read."""
+        """Read the stable committed offsets.
+
+        Raises ClusterUnavailableError if they cannot be read, ClusterUnfitError if that is not permitted.
+        """
         asked = frozenset(partitions)
         try:
             return self._offsets(asked, timeout_s)
         except FatalClientError:
             raise
         except KafkaException as error:
-            raise committed_offsets_unknown(asked, timeout_s, error) from error
+            raise committed_offsets_unknown(asked, timeout_s, error, self.group_id) from error
 
     def _offsets(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
         return {partition: entry.offset for partition, entry in self.entries(partitions, timeout_s).items()}
