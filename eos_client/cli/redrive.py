@@ -27,6 +27,7 @@ from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.core.model import InputPartition, Outcome
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, OutputRefusedError
 from eos_client.loop.stop_signals import StopSignals
+from eos_client.observe import Event, TransactionAborted, log_event
 from eos_client.ports import Clock
 
 _BATCH = 500
@@ -82,14 +83,16 @@ def redrive(options: RedriveOptions) -> None:
         print("stopped before a letter was sent")
         return
     if last:
-        config = client_config(options)
+        config, events = client_config(options), _Events()
         with (
             StopSignals(reasons.append),
-            EosConsumer(config.consumer_config(), gate=config.gate_settings()) as consumer,
-            EosProducer(config.producer_config(), limits=config.producer_limits(), generate_id=True) as producer,
+            EosConsumer(config.consumer_config(), gate=config.gate_settings(), hook=events) as consumer,
+            EosProducer(
+                config.producer_config(), limits=config.producer_limits(), generate_id=True, hook=events
+            ) as producer,
         ):
             producer.init_transactions(config.start_timeout_s)
-            run = Redrive(consumer, producer, options, last)
+            run = Redrive(consumer, producer, options, last, on_block_left=events.log_abort)
             tally = run.done
             try:
                 run.run(lambda: bool(reasons))
@@ -97,6 +100,25 @@ def redrive(options: RedriveOptions) -> None:
                 for topic, count in sorted(tally.sent.items()):
                     print(f"{count} sent to {topic}")
     _print_summary(options, tally, blocked_count, "".join(reasons))
+
+
+class _Events:
+    """Logs events, but an abort only once its block was left: the error of the one that ends the run says the same."""
+
+    def __init__(self) -> None:
+        self._abort: TransactionAborted | None = None
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, TransactionAborted):
+            self._abort = event
+        else:
+            log_event(event)
+
+    def log_abort(self) -> None:
+        """Log the abort of the block that was left, if it was aborted."""
+        if self._abort is not None:
+            log_event(self._abort)
+            self._abort = None
 
 
 def client_config(options: RedriveOptions) -> EosConfig:
@@ -164,7 +186,8 @@ class Redrive:
     """One run: blocks of ``consumer`` and ``producer`` until every letter up to ``last`` has been passed.
 
     ``last``: the offset of the last letter of each partition. Letters after it were written since: among them are
-    those that were sent back and have failed again. ``done``: the committed outcomes.
+    those that were sent back and have failed again. ``done``: the committed outcomes. ``on_block_left``: called after
+    each block that has not raised.
     """
 
     def __init__(
@@ -174,7 +197,10 @@ class Redrive:
         options: RedriveOptions,
         last: Mapping[int, int],
         clock: Clock = MONOTONIC_CLOCK,
+        *,
+        on_block_left: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_block_left = on_block_left
         self._consumer = consumer
         self._producer = producer
         self._options = options
@@ -201,6 +227,7 @@ class Redrive:
             has_read = False
             with self._producer.transaction(self._consumer) as txn:
                 has_read = self._pass_on(txn)
+            self._on_block_left()
             if txn.outcome is Outcome.COMMITTED:
                 self.done.add(self._pending)
                 self._one_by_one_left = max(0, self._one_by_one_left - len(self._places))

@@ -19,7 +19,7 @@ class LastErrors:
     """An ``error_cb`` that remembers the last error and passes it on to the application's own.
 
     ``error_cb`` is the setting for the client library: this, or what the application gave and nobody can call, which
-    the library refuses.
+    the library refuses. ``undelivered_code``: the code of the transaction's last failed delivery; empty if none failed.
     """
 
     def __init__(self, theirs: Callable[[KafkaError], Any] | None) -> None:
@@ -27,11 +27,11 @@ class LastErrors:
         self.error_cb: Any = self if theirs is None or callable(theirs) else theirs
         self.last: KafkaError | None = None
         self._watches = False
-        self._undelivered = self._refused = ""
+        self._undelivered = self._refused = self.undelivered_code = ""
 
     def begin_transaction(self) -> None:
         """Forget the failed deliveries of the last transaction."""
-        self._undelivered = self._refused = ""
+        self._undelivered = self._refused = self.undelivered_code = ""
 
     def __call__(self, error: KafkaError) -> None:
         """Take note of ``error`` and hand it on."""
@@ -56,7 +56,7 @@ class LastErrors:
         hint = _TOO_LARGE_HINT if error.name() == "MSG_SIZE_TOO_LARGE" else ""
         reason = f"{message.topic()}[{message.partition()}]: {error.name()}: {error.str()}{hint}"
         if not self._undelivered or error.name() != REFUSED_WITH_ANOTHER:
-            self._undelivered = reason
+            self._undelivered, self.undelivered_code = reason, error.name()
         if error.name() in DELIVERY_REFUSED:
             self._refused = self._refused or reason
 

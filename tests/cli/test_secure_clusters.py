@@ -9,11 +9,23 @@ import pytest
 from confluent_kafka import Producer
 
 from eos_client import EosConfig, ExactlyOnceLoop
+from eos_client.cli import redrive
 from eos_client.cli.failures import exit_code_of
+from eos_client.clients import dead_letters
 from eos_client.errors import AuthenticationError
 from tests.cli.conftest import Cluster
 from tests.cli.test_run_command import committed, run_line
-from tests.support.secured_broker import PASSWORD, USER, Op, identity_provider, on_cluster, on_group, on_id, on_topic
+from tests.support.secured_broker import (
+    PASSWORD,
+    SHORT_CLASSIC_SESSION,
+    USER,
+    Op,
+    identity_provider,
+    on_cluster,
+    on_group,
+    on_id,
+    on_topic,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "secure-clusters.md").read_text(encoding="utf-8")
 (COMMAND,) = re.findall(r"```sh\n(.*?)\n```", PAGE, re.DOTALL)
@@ -99,6 +111,37 @@ def test_the_files_of_the_page_let_a_worker_in_and_no_secret_is_in_the_list_of_p
         assert worker.terminate() == 0
     assert site.values(target) == [b"A", b"B"]
     assert PASSWORD not in worker.err + worker.out
+
+
+def test_commands_that_log_all_that_they_can_print_no_secret(
+    site: Site, upper_file: Path, eos_client: Any, typed: Any
+) -> None:
+    source, target, dead = site.topic("source"), site.topic("target"), site.topic("dead")
+    site.load(source, [b"a", b"b"])
+    redriving = [*on_topic(dead, Op.READ, Op.WRITE), *on_group(f"eos-redrive-{dead}", Op.READ)]
+    making = on_topic(f"{source}-2", Op.CREATE, Op.DESCRIBE)
+    site.broker.grant(USER, *site.needed(source, target), *redriving, *making, *on_id("eos-", Op.WRITE, is_prefix=True))
+    producer = Producer({"bootstrap.servers": site.bootstrap_servers})
+    producer.produce(dead, b"c", headers={"eos.topic": target, "eos.partition": "0"})
+    assert producer.flush(60) == 0
+    connect = [*site.config(site.broker.login("PLAIN")), "--verbose", "--config", "debug=all"]
+    worker = eos_client(*site.run_line(source, target, connect))
+    worker.wait_for(lambda: committed(site, source) == {0: 2}, "commit")
+    assert worker.terminate() == 0
+    lines = [
+        ["tail", source, "--no-follow"],
+        ["topic", "create", f"{source}-2"],
+        ["doctor", "--from", source, "--to", target],
+        ["redrive", dead],
+        ["txn", "list", "--topic", source],
+    ]
+    said = [worker.err + worker.out]
+    for line in lines:
+        status, printed = status_of(typed, [*line, *connect])
+        assert status == 0, printed
+        said.append(printed)
+    assert [PASSWORD in each for each in said] == [False] * len(said)
+    assert ["SASL" in each for each in said[:-1]] == [True] * len(lines)  # but for txn, librdkafka has logged
 
 
 def wrong_logins(broker: Any, tokens: str) -> dict[str, tuple[dict[str, str], str]]:
@@ -257,3 +300,63 @@ def test_redrive_needs_what_the_page_lists(site: Site, typed: Any) -> None:
     status, said = status_of(typed, line)
     assert (status, f"1 sent to {source}" in said) == (15, True), said
     assert (site.values(source), site.values(dead)) == ([b"one"], [b"one"] * 3)
+
+
+def letters(site: Site, count: int) -> tuple[str, str]:
+    """A topic, and one of its dead letters, each in a batch of its own."""
+    source, dead = site.topic("source"), site.topic("dead")
+    producer = Producer({"bootstrap.servers": site.bootstrap_servers})
+    for number in range(count):
+        producer.produce(
+            dead,
+            b"%d" % number,
+            headers={"eos.topic": source, "eos.partition": "0", "eos.error": f"kind {number % 2}"},
+        )
+        assert producer.flush(60) == 0
+    return source, dead
+
+
+TAKEN_FROM_REDRIVE = {
+    "read the letters": lambda _source, dead: on_topic(dead, Op.READ),
+    "write the letters that are kept": lambda _source, dead: on_topic(dead, Op.WRITE),
+    "write the target": lambda source, _dead: on_topic(source, Op.WRITE),
+    "read the group": lambda _source, dead: on_group(f"eos-redrive-{dead}", Op.READ),
+    "write the transactional ids": lambda _source, _dead: on_id("eos-", Op.WRITE, is_prefix=True),
+}
+
+
+@pytest.mark.parametrize("lost", TAKEN_FROM_REDRIVE)
+def test_a_permission_that_is_taken_from_redrive_is_named_and_no_letter_is_lost(
+    lost: str, site: Site, typed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two transactions are committed before."""
+    source, dead = letters(site, 20)
+    needed = {name: permissions(source, dead) for name, permissions in TAKEN_FROM_REDRIVE.items()}
+    site.broker.grant(site.user, *(each for permissions in needed.values() for each in permissions))
+    asked: list[Any] = []
+
+    def error_of(letter: Any) -> str:
+        asked.append(letter)
+        if len(asked) == 10:
+            site.broker.take_away(site.user, *needed[lost])
+        return dead_letters.error_of(letter)
+
+    line = ["redrive", dead, *site.as_user()]
+    more = {
+        # As little is fetched ahead as the client library lets one ask for.
+        "read the letters": ["max.partition.fetch.bytes=1", "queued.min.messages=1", "fetch.queue.backoff.ms=1"],
+        "read the group": [f"{key}={value}" for key, value in SHORT_CLASSIC_SESSION.items()],
+    }
+    with monkeypatch.context() as patched:
+        patched.setattr(redrive, "_BATCH", 4)
+        patched.setattr(redrive, "error_of", error_of)
+        status, said = status_of(
+            typed, [*line, "--match", "kind 0", *(f"--config={each}" for each in more.get(lost, []))]
+        )
+    names = {"read the letters": dead, "write the letters that are kept": dead, "write the target": source}
+    named = names.get(lost, f"eos-redrive-{dead}" if lost == "read the group" else "transactional.id 'eos-")
+    assert (status, named in said) == (6, True), said
+    assert len(site.values(source)) in range(1, 10)
+    site.broker.grant(site.user, *needed[lost])
+    assert status_of(typed, line)[0] == 0
+    assert sorted(map(int, site.values(source))) == [*range(20)]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 
 import pytest
+import structlog
 
 from eos_client import errors
 from eos_client.integration.spark import EosKafkaSink
 from tests.spark.local_query import LocalQuery, each_once
-from tests.support.secured_broker import Op, on_group, on_id, on_topic, token_for
+from tests.support.secured_broker import PASSWORD, USER, Op, on_group, on_id, on_topic, token_for
 
 pytestmark = pytest.mark.kafka
 
@@ -65,12 +67,49 @@ def test_without_one_of_them_nothing_is_written_and_the_error_names_the_resource
     assert stage.values() == each_once(0, 0)
 
 
+@pytest.mark.parametrize("lost", [name for name in LISTED if name.split()[0] in {"read", "write"}])
+def test_a_permission_that_is_taken_away_between_two_batches_is_named_and_each_row_is_written_once(
+    lost, strict, secured_broker
+):
+    stage, options, grant = strict
+    grant(*LISTED)
+    sink = stage.direct(**options)
+    sink(stage.numbers(0, 20), 0)
+    secured_broker.take_away(stage.sink_id, *LISTED[lost](stage))
+    named = stage.topic if lost == "write the output" else stage.sink_id
+    with pytest.raises(errors.ClusterUnfitError, match=named):
+        sink(stage.numbers(20, 40), 1)
+    assert stage.values() == each_once(0, 20)
+    grant(lost)
+    stage.restart(**options)(stage.numbers(20, 40), 1)
+    assert stage.values() == each_once(0, 40)
+
+
 def test_a_ledger_topic_that_this_client_may_not_extend_is_named_with_the_way_out(strict):
     stage, options, grant = strict
     grant(*(name for name in LISTED if not name.startswith("alter")))
     stage.direct(**options)(stage.numbers(0, 20), 0)
     with pytest.raises(errors.ClusterUnfitError, match=rf"{stage.sink_id}-ledger.* 4 partitions.* extend it yourself"):
         stage.restart(slots=3, **options)(stage.numbers(20, 40), 1)
+
+
+def test_a_batch_whose_clients_log_their_settings_and_logins_shows_no_secret(strict, secured_broker, caplog, capfd):
+    stage, options, _ = strict
+    secured_broker.grant(USER, *(each for permissions in LISTED.values() for each in permissions(stage)))
+    login = secured_broker.login("PLAIN")
+    structlog.reset_defaults()
+    caplog.set_level(logging.DEBUG)
+    options |= {
+        "servers": login.pop("bootstrap.servers"),
+        "config": {**login, "debug": "conf,security", "log_level": "7"},
+    }
+    sink = stage.direct(**options)
+    sink(stage.numbers(0, 20), 0)
+    shown = f"{sink!r} {sink} {[repr(part) for part in vars(sink).values()]}"
+    logged = caplog.text + "".join(str(vars(record)) for record in caplog.records) + "".join(capfd.readouterr())
+    assert stage.events
+    assert "SASL" in logged
+    assert PASSWORD not in f"{shown} {stage.events} {logged}"
 
 
 def test_refused_credentials_are_told_before_the_first_batch(secured_broker):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -17,7 +18,7 @@ from eos_client import errors
 from eos_client.confluent import failures
 from eos_client.confluent.handle_thread import OverdueError
 from eos_client.confluent.producer.library_producer import LibraryProducer
-from eos_client.core.error_codes import OVERDUE, READING_FORBIDDEN
+from eos_client.core.error_codes import NEVER_SENT, OVERDUE, READING_FORBIDDEN, WRITING_FORBIDDEN
 from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest
 from eos_client.ports import Clock
 
@@ -249,6 +250,8 @@ class BoundedCalls:
         if request is TransactionalRequest.PRODUCE and failure.code == "_STATE" and failure.transaction_open:
             self._await_undelivered()
         self._failed_before = (request, failure.code)
+        if failure.code == NEVER_SENT and (code := self.library.last_errors.undelivered_code) in WRITING_FORBIDDEN:
+            failure = replace(failure, code=code)  # no other transaction could write it either
         if failure.is_fenced:
             self.library.abandoned_inits.fenced()
         transactional_id = self.library.transactional_id
