@@ -34,6 +34,7 @@ _CONNECTED = frozenset({"UP", "REAUTH"}) | _AUTHENTICATING
 _NOT_ESTABLISHED = frozenset({"INIT", "DOWN", "TRY_CONNECT", "CONNECT", "SSL_HANDSHAKE", "APIVERSION_QUERY"})
 _BOOTSTRAP = "/bootstrap"  # asked for metadata only, and left as soon as the brokers' own addresses are known
 _NOT_ADDED = "Failed to add partition "  # of ADDPARTS: which partition it was stands nowhere else
+_NOT_ATTEMPTED = "Broker: Operation not attempted"  # because of another partition, to which another line belongs
 _TRANSACTION_FAILED = "TXNERR"  # the next produce() says only _STATE, and not always does a report say more
 # What librdkafka's levels are in Python, as confluent_kafka translates them.
 _PYTHON_LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
@@ -77,7 +78,7 @@ class ClientLog:
         self.losses += lost
         if facility == _IMPLIED:
             self.implicit_ack = self.implicit_ack or line
-        if _NOT_ADDED in line:
+        if _NOT_ADDED in line and _NOT_ATTEMPTED not in line:
             self.partition_refusal = self.partition_refusal or line[line.index(_NOT_ADDED) :]
         if facility == _TRANSACTION_FAILED:
             self.failed = self.failed or line.rpartition("]: ")[2]

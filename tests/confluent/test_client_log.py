@@ -146,6 +146,8 @@ def test_other_lines_are_no_losses():
 def test_the_output_that_could_not_be_added_to_a_transaction_is_known_until_the_next_one_begins():
     log = ClientLog({})
     reason = 'Failed to add partition "out" [0] to transaction: Broker: Topic authorization failed'
+    beside = 'Failed to add partition "a" [0] to transaction: Broker: Operation not attempted'
+    tell(log, logging.ERROR, "ADDPARTS", f"[thrd:main]: TxnCoordinator/1: {beside}")
     tell(log, logging.ERROR, "ADDPARTS", f"[thrd:main]: TxnCoordinator/1: {reason}")
     assert log.partition_refusal == reason
     log.begin_transaction()

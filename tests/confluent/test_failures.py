@@ -7,11 +7,12 @@ import pickle
 import subprocess
 import sys
 import traceback
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eos_client import errors
+from eos_client import EosProducer, errors
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer.rewinding import behind_the_end
 from eos_client.confluent.failures import (
@@ -393,3 +394,22 @@ def test_the_cause_is_shown_in_the_traceback():
 def test_a_refused_setting_is_named_with_its_value_unless_that_is_a_secret(key, given):
     refused = KafkaException(KafkaError(KafkaError._INVALID_ARG, f'Invalid value for configuration property "{key}"'))
     assert str(configuration_refused(refused, "consumer", {key: "planted"})).endswith(f"named property{given}.")
+
+
+@pytest.mark.parametrize(
+    ("reported", "named_for"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, errors.ClusterUnfitError),
+        (KafkaError._MSG_TIMED_OUT, errors.AbortableError),
+    ],
+)
+def test_a_commit_that_was_not_sent_is_named_for_why_its_output_was_not_delivered(reported, named_for):
+    """What another transaction could not write either is not tried again."""
+    message = SimpleNamespace(topic=lambda: "out", partition=lambda: 0)
+    not_sent = KafkaError(KafkaError._INCONSISTENT, "1 message(s) failed delivery", **ABORTABLE)
+    with EosProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "transactional.id": "id"}) as producer:
+        adapter = producer.adapter
+        adapter.library.last_errors.watching_deliveries(None)(KafkaError(reported), message)
+        error = adapter.calls.failed(R.COMMIT, KafkaException(not_sent))
+    assert isinstance(error, named_for)
+    assert "the last undelivered output, to out[0]" in str(error)

@@ -407,19 +407,3 @@ def test_a_dead_letter_topic_that_may_not_be_written_any_more_is_named_and_no_re
     again.stop()
     assert job.values(dead) == [b"%d" % number for number in range(0, 40, 4)]
     assert job.values() == [b"%d" % number for number in range(40) if number % 4]
-
-
-def test_an_output_topic_that_may_not_be_written_any_more_is_named_by_the_commit(job, secured_broker):
-    """librdkafka says of a commit after failed deliveries only that (_INCONSISTENT)."""
-    secured_broker.grant(job.user, *NEEDED["write the output"](job), *NEEDED["write the transactional id"](job))
-    login = secured_broker.login("OAUTHBEARER", job.user)
-    with closing(EosProducer({**login, "transactional.id": job.transactional_id})) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
-        producer.produce(job.sink, b"0")
-        producer.flush(WAIT_S)
-        secured_broker.take_away(job.user, *NEEDED["write the output"](job))
-        producer.produce(job.sink, b"1")
-        producer.flush(WAIT_S)
-        with pytest.raises(ClusterUnfitError, match=job.sink):
-            producer.commit_transaction()
