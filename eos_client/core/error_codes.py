@@ -68,20 +68,23 @@ COORDINATOR_OR_LEADER_MOVING = frozenset(
 
 # -- the group -------------------------------------------------------------------------------------------------------
 
-OFFSETS_REFUSED = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH", "REBALANCE_IN_PROGRESS"})
-"""The group's coordinator refuses offsets of another generation or member: their records belong to someone else."""
-
-LEASE_SUPERSEDED = frozenset({"_FATAL", "FENCED_INSTANCE_ID"})
-"""A newer driver has joined with the same ``group.instance.id``. A plain commit often says only ``_FATAL`` then."""
-
-LEASE_REFUSED = frozenset({"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH", "_FENCED"})
-"""The group refuses the driver's own commit: its membership is over, for whatever reason."""
-
-RUN_FENCED = frozenset({"FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"})
-"""The group refuses a task's offsets under the driver's membership: the driver's run is over."""
+GENERATION_REFUSED = frozenset({"ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH"})
+"""Offsets came with another generation than the group's, or with another epoch than the member's."""
 
 MEMBER_UNKNOWN = "UNKNOWN_MEMBER_ID"
-"""Means the same for a task, or a broken producer mapping (KAFKA-14370)."""
+"""The group has no such member; of a transaction's offsets, also a broken producer mapping (KAFKA-14370)."""
+
+OFFSETS_REFUSED = GENERATION_REFUSED | {MEMBER_UNKNOWN, "REBALANCE_IN_PROGRESS"}
+"""The group's coordinator refuses offsets of another generation or member: their records belong to someone else."""
+
+LEASE_SUPERSEDED = "FENCED_INSTANCE_ID"
+"""A newer driver has joined with the same ``group.instance.id``. A plain commit often says only ``_FATAL`` then."""
+
+LEASE_REFUSED = GENERATION_REFUSED | {MEMBER_UNKNOWN, "_FENCED"}
+"""The group refuses the driver's own commit: its membership is over, for whatever reason."""
+
+RUN_FENCED = GENERATION_REFUSED | {LEASE_SUPERSEDED, "GROUP_ID_NOT_FOUND"}
+"""The group refuses a task's offsets under the driver's membership: the driver's run is over."""
 
 # -- the producer ----------------------------------------------------------------------------------------------------
 

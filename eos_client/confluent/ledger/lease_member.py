@@ -179,4 +179,4 @@ class LeaseMember:
 
 def _tells_of_a_newer_one(error: KafkaError) -> bool:
     """Whether only a newer member with our ``group.instance.id`` can be why: a consumer has no other fatal error."""
-    return is_fatal(error) or error.name() in LEASE_SUPERSEDED
+    return is_fatal(error) or error.name() == LEASE_SUPERSEDED
