@@ -96,6 +96,11 @@ class ProducerFailure:
         return self.is_fenced and not (self.generated_id or self.timed_out or self.init_abandoned)
 
     @property
+    def follows_undelivered(self) -> bool:
+        """Whether an output is refused because an earlier one of its transaction was not delivered."""
+        return self.code == "_STATE" and self.request is TransactionalRequest.PRODUCE and self.transaction_open
+
+    @property
     def timed_out(self) -> bool:
         """Whether the coordinator ends a transaction as old as this one."""
         return self.transaction_age_s >= self.transaction_timeout_s
@@ -145,9 +150,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "whether another instance has written under it since: make sure that none has (KAFKA-18019)",
     ),
     RecoveryRule(
-        lambda f: (
-            f.code == "_STATE" and f.request is TransactionalRequest.PRODUCE and f.transaction_open and not f.fatal
-        ),
+        lambda f: f.follows_undelivered and not f.fatal,
         RecoveryAction.ABORT_AND_CONTINUE,
         "an earlier output of this transaction was not delivered: librdkafka takes no more, and says only that",
     ),

@@ -247,7 +247,7 @@ class BoundedCalls:
         """Translate ``exception`` of a transactional producer by the recovery table, and record its effects."""
         error = failures.kafka_error(exception)
         failure = self._failure(request, error)
-        if request is TransactionalRequest.PRODUCE and failure.code == "_STATE" and failure.transaction_open:
+        if failure.follows_undelivered:
             self._await_undelivered()
         self._failed_before = (request, failure.code)
         if failure.code == NEVER_SENT and (code := self.library.last_errors.undelivered_code) in WRITING_FORBIDDEN:
