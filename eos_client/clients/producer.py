@@ -9,7 +9,11 @@ from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clients.transaction_block import Transaction
 from eos_client.clock import MONOTONIC_CLOCK
-from eos_client.config.client_settings import check_ids_in_transactions, check_transaction_timeout
+from eos_client.config.client_settings import (
+    check_ids_in_transactions,
+    check_transaction_timeout,
+    held_and_committed_s,
+)
 from eos_client.confluent.failures import closed_error, misplaced_call, not_to_be_copied
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import named_arguments
@@ -68,7 +72,7 @@ class EosProducer:
         self._serializers = Serializers.taken_from(merged) or None
         self.counters = counters or Counters()
         if merged.get("transaction.timeout.ms") is None:  # long enough for a consumer with the usual gate
-            usual_s = GateSettings().hold_limit_s + (limits or ProducerLimits()).commit_timeout_s
+            usual_s = held_and_committed_s(GateSettings(), limits or ProducerLimits())
             shortest_timeout_s = max(shortest_timeout_s, usual_s)
         self._hook = safe_hook(hook)
         self._clock = clock
@@ -140,11 +144,7 @@ class EosProducer:
         """
         member = consumer.member
         if self.transactional_id:  # without one there is no time-out yet
-            check_transaction_timeout(
-                self.adapter.library.transaction_timeout_s,
-                hold_limit_s=member.gate.settings.hold_limit_s,
-                commit_timeout_s=self.limits.commit_timeout_s,
-            )
+            check_transaction_timeout(self.adapter.library.settings, member.gate.settings, self.limits)
         self.adapter.calls.offsets_are_fenced()  # from its first transaction on, whose offsets are sent only at the end
         session = self._session
         if session is None or not session.joins(member):

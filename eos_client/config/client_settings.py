@@ -12,6 +12,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from eos_client.config.secret_settings import DiscreetSettings, Settings, check_addresses, check_token_settings
+from eos_client.core.commit_gate import GateSettings
+from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
 
 CONSUMER_ONLY = frozenset(
@@ -222,14 +224,9 @@ def safe_producer_settings(settings: Settings, shortest_timeout_s: float = 0.0) 
     ``shortest_timeout_s``: how long one transaction may stay open; a ``transaction.timeout.ms`` below it is refused.
     """
     settings = idempotent_producer_settings(settings)
-    needed_ms = math.ceil(shortest_timeout_s * 1000)
-    given_ms = settings.get(TRANSACTION_LIMIT)
-    if given_ms is not None and milliseconds(TRANSACTION_LIMIT, given_ms) < needed_ms:
-        raise ConfigurationError(
-            f'"transaction.timeout.ms"={given_ms!r} is shorter than a transaction may stay open ({needed_ms} ms: '
-            "commit interval + retries of a transform + hold limit + commit timeout): the broker would fence the "
-            "producer in mid-transaction. Raise it, or lower the limits."
-        )
+    if (given_ms := settings.get(TRANSACTION_LIMIT)) is not None:
+        parts = "commit interval + retries of a transform + hold limit + commit timeout"
+        _refuse_shorter_transaction(given_ms, shortest_timeout_s, parts)
     if settings.get("transactional.id") == "":
         raise ConfigurationError(
             "\"transactional.id\"='' names no producer: there would be no transactions. "
@@ -240,22 +237,33 @@ def safe_producer_settings(settings: Settings, shortest_timeout_s: float = 0.0) 
     socket_ms = (_number(settings, "socket.timeout.ms") or 0) - 100
     generated = {
         "transactional.id": f"eos-{uuid.uuid4()}",
-        TRANSACTION_LIMIT: max(_TRANSACTION_TIMEOUT_MS, needed_ms, math.ceil(max(delivery_ms, socket_ms))),
+        TRANSACTION_LIMIT: math.ceil(max(_TRANSACTION_TIMEOUT_MS, shortest_timeout_s * 1000, delivery_ms, socket_ms)),
     }
     settings = _completed(settings, {**_agreeing(_values(FAST_TRANSACTIONS), settings), **generated})
     is_long = (_number(settings, TRANSACTION_LIMIT) or 0) > _ANSWER_TIMEOUT_MS
     return _completed(settings, {"socket.timeout.ms": _ANSWER_TIMEOUT_MS} if is_long else {})
 
 
-def check_transaction_timeout(timeout_s: float, *, hold_limit_s: float, commit_timeout_s: float) -> None:
+def check_transaction_timeout(settings: Settings, gate: GateSettings, limits: ProducerLimits) -> None:
     """Refuse a ``transaction.timeout.ms`` that ends before the gate and the commit may; raises ConfigurationError."""
-    needed_ms = math.ceil((hold_limit_s + commit_timeout_s) * 1000)
-    if timeout_s * 1000 < needed_ms:
+    parts = (
+        f"the gate may hold it for {gate.hold_limit_s:g} s (GateSettings.hold_limit_s), and its commit may take "
+        f"{limits.commit_timeout_s:g} s (ProducerLimits.commit_timeout_s)"
+    )
+    _refuse_shorter_transaction(settings[TRANSACTION_LIMIT], held_and_committed_s(gate, limits), parts)
+
+
+def held_and_committed_s(gate: GateSettings, limits: ProducerLimits) -> float:
+    """Return how long, in seconds, a transaction may stay open once its records are processed."""
+    return gate.hold_limit_s + limits.commit_timeout_s
+
+
+def _refuse_shorter_transaction(given_ms: Any, needed_s: float, parts: str) -> None:
+    needed_ms = math.ceil(needed_s * 1000)
+    if milliseconds(TRANSACTION_LIMIT, given_ms) < needed_ms:
         raise ConfigurationError(
-            f'"transaction.timeout.ms"={timeout_s * 1000:.0f} is shorter than a transaction may stay open with this '
-            f"consumer: the gate may hold it for {hold_limit_s:g} s (GateSettings.hold_limit_s), and its commit may "
-            f"take {commit_timeout_s:g} s (ProducerLimits.commit_timeout_s). The broker would abort it meanwhile. Set "
-            f'"transaction.timeout.ms" to {needed_ms} or more, or lower those limits.'
+            f'"transaction.timeout.ms"={given_ms!r} is shorter than a transaction may stay open ({needed_ms} ms: '
+            f"{parts}): the broker would end it meanwhile. Raise it to {needed_ms} or more, or lower those limits."
         )
 
 

@@ -109,7 +109,10 @@ REFUSED_OPTIONS = [
         {"producer": {"transactional.id": "b-0"}, "transactional_id": "b-1"},
         ["transactional.id", "'b-0'", "transactional_id='b-1'", "Give it once"],
     ),
-    ({"kafka": {"transaction.timeout.ms": 9000}}, ["transaction.timeout.ms", "9000", "9100 ms", "Raise it, or lower"]),
+    (
+        {"kafka": {"transaction.timeout.ms": 9000}},
+        ["transaction.timeout.ms", "9000", "9100 ms", "Raise it to 9100 or more"],
+    ),
     ({"producer": {"transaction.timeout.ms": "9099"}}, ["transaction.timeout.ms", "'9099'", "9100 ms"]),
     ({"kafka": {"transaction.timeout.ms": "soon"}}, ["transaction.timeout.ms", "'soon'", "milliseconds"]),
     ({"kafka": {"max.poll.interval.ms": "soon"}}, ["max.poll.interval.ms", "'soon'", "milliseconds"]),
