@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by its documentation, not by __all__
     AdminClient,
     ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
@@ -27,7 +27,8 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from eos_client.confluent.callback_guard import built
 from eos_client.confluent.failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
-from eos_client.core.error_codes import ALL_BROKERS_DOWN, COORDINATOR_OR_LEADER_MOVING, UNREACHABLE
+from eos_client.confluent.last_errors import LastErrors
+from eos_client.core.error_codes import COORDINATOR_OR_LEADER_MOVING, UNREACHABLE
 from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, EosError
 
 _T = TypeVar("_T")
@@ -81,9 +82,9 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
     ) -> None:
         self._bootstrap = bootstrap_servers
         self._timeout_s = timeout_s
-        self._connection_error: KafkaError | None = None
+        self._errors = LastErrors(None)
         settings = {"log_level": LOG_LEVEL_CRITICAL, **(config or {}), "bootstrap.servers": bootstrap_servers}
-        settings["error_cb"] = self._remember_error
+        settings["error_cb"] = self._errors
         self._client = built("admin client", AdminClient, settings)
 
     def __exit__(self, *raised: object) -> None:
@@ -246,10 +247,6 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         stop, wait = stop_after_delay(self._timeout_s), wait_fixed(_RETRY_INTERVAL_S)
         return Retrying(retry=retry_if_exception(_is_moving), stop=stop, wait=wait, reraise=True)(ask)
 
-    def _remember_error(self, error: KafkaError) -> None:
-        if error.name() != ALL_BROKERS_DOWN:  # the errors before it say why
-            self._connection_error = error
-
     def _answer(self, future: Future[Any], intent: str, *, tolerated: str = "") -> Any:
         try:
             return future.result(timeout=self._timeout_s + 5.0)
@@ -263,7 +260,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
             way_out = ". Allow it to this client" if error.args[0].name().endswith("AUTHORIZATION_FAILED") else ""
             return ClusterUnfitError(f"the cluster would not {intent}: {error.args[0].str()}{way_out}")
         self._client.poll(0)  # serves the error callback: the reason behind "timed out"
-        reason = self._connection_error
+        reason = self._errors.last
         told = "no connection could be made" if reason is None else reason.str()
         what = f"no broker answered at {self._bootstrap} within {self._timeout_s:g} s ({told})"
         if lacks_credentials(reason):
