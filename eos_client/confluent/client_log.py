@@ -67,6 +67,10 @@ class ClientLog:
             added["log.connection.close"] = True
         return added
 
+    def may_have_sent_twice(self, losses_before: int = 0) -> bool:
+        """Whether a request since there were ``losses_before`` may have been sent twice (KAFKA-17754)."""
+        return self.losses > losses_before or not self.understood
+
     def begin_transaction(self) -> None:
         """Begin a transaction: nothing of it is taken for written."""
         self.implicit_ack = self.failed = self.partition_refusal = ""

@@ -301,7 +301,7 @@ class BoundedCalls:
         library = self.library
         with suppress(KafkaException):  # not by `serve`: until this failure has a name, the handle takes no calls
             library.call(lambda: library.raw.poll(0))
-        return library.log.losses > self._losses_before_call or not library.log.understood
+        return library.log.may_have_sent_twice(self._losses_before_call)
 
     def must_abort(self, message: str) -> errors.EosError:
         """Return the error for a transaction that cannot be committed for a reason of our own, and remember it."""

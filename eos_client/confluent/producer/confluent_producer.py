@@ -115,7 +115,8 @@ class ConfluentProducer:
             library.raw.begin_transaction()
         except KafkaException as exception:
             calls.raise_failure(TransactionalRequest.BEGIN, exception)
-        if library.init.is_fresh and library.log.losses:  # its request may have been sent twice, and be served late
+        # Its request may have been sent twice. A log that is not understood must not excuse a fence for each handle.
+        if library.init.is_fresh and library.log.losses:
             library.abandoned_inits.add()
         library.init.transaction_begins()
         library.log.begin_transaction()
@@ -155,7 +156,10 @@ class ConfluentProducer:
             )
 
     def _refuse_overtaken_offsets(self) -> None:
-        """Refuse more offsets after a lost connection: a late copy of the first ones could overwrite them."""
+        """Refuse more offsets after a lost connection: a late copy of the first ones could overwrite them.
+
+        A log that is not understood is no reason: no transaction at all could send offsets twice then.
+        """
         self.calls.drain_events()
         losses = self.library.log.losses
         if self._losses_before_offsets is None:

@@ -204,8 +204,7 @@ class Registration:
         unreported.
         """
         self._calls.drain_events()
-        log = self._library.log
-        return log.losses > 0 or not log.understood or self._calls.blocking_error is not None
+        return self._library.log.may_have_sent_twice() or self._calls.blocking_error is not None
 
     def renew(self, limit_s: float) -> None:
         """Fence requests that are still in flight. What was confirmed stays confirmed, even if this fails."""
