@@ -51,9 +51,9 @@ CONSUMER_CALLS: dict[str, tuple[Any, ...]] = {
 }
 MEMBER_CALLS: dict[str, tuple[Any, ...]] = {
     "close": (),
-    "committed_entries": ([], 0.01),
     "list_topics": (None, 0.01),
     "put_back": ([],),
+    "record_manual_commits": (0.01,),
     "serve_errors": (),
     "snapshot": (),
 }

@@ -7,7 +7,7 @@ sessions and the loop hold this consumer, and the parts that they need of it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError, KafkaException
@@ -23,7 +23,7 @@ from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.failures import consumer_closed, consumer_errors
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.commit_gate import CommitGate
-from eos_client.core.model import CommittedOffset, InputPartition, InputPositions
+from eos_client.core.model import InputPartition, InputPositions
 from eos_client.ports import Clock, MembershipSnapshot, keys_of
 
 _BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
@@ -220,6 +220,7 @@ class ConfluentConsumer:
         self._may_commit_by_hand = True
         return self.library.raw.consumer_group_metadata()
 
+    @owned()
     def record_manual_commits(self, timeout_s: float) -> None:
         """Note what the application's own transactions have committed: an abort must not rewind to before that.
 
@@ -227,20 +228,9 @@ class ConfluentConsumer:
         transaction is open.
         """
         if self._may_commit_by_hand and (ours := frozenset(self.handed.work.ours)):
-            for partition, offset in self._stable_or_raise(ours, timeout_s).items():
+            for partition, offset in self.library.stable_or_raise(ours, timeout_s).items():
                 self.handed.work.committed_up_to(partition, offset)
         self._may_commit_by_hand = False
-
-    @owned()
-    def _stable_or_raise(self, partitions: frozenset[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
-        return self.library.stable_or_raise(partitions, timeout_s)
-
-    @owned()
-    def committed_entries(
-        self, partitions: Iterable[InputPartition], timeout_s: float
-    ) -> dict[InputPartition, CommittedOffset]:
-        """Read the group's stable committed offsets with their metadata; partitions without one are left out."""
-        return self.library.entries(partitions, timeout_s)
 
     @staticmethod
     def offset_after(message: Any) -> TopicPartition:
