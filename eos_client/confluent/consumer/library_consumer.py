@@ -23,7 +23,7 @@ from eos_client.core.model import CommittedOffset, InputPartition, Partitions
 from eos_client.errors import CommitRefusedError, EosError, FatalClientError
 from eos_client.ports import Clock, keys_of
 
-__all__ = ["LibraryConsumer", "ResetPolicy", "TopicPartition", "to_kafka"]
+__all__ = ["LibraryConsumer", "ResetPolicy", "TopicPartition", "to_kafka", "with_offsets"]
 
 ConsumerFactory = Callable[[dict[str, Any]], Any]
 T = TypeVar("T")
@@ -37,6 +37,14 @@ _SLICE_S = 1.0
 def to_kafka(partitions: Iterable[InputPartition]) -> list[TopicPartition]:
     """Return ``partitions`` as confluent_kafka wants them."""
     return [TopicPartition(p.topic, p.partition) for p in partitions]
+
+
+def with_offsets(answer: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Return those of an answer that have a committed offset; raises KafkaException where one has an error instead."""
+    for place in answer:
+        if place.error is not None:
+            raise KafkaException(place.error)
+    return [place for place in answer if place.offset >= 0]
 
 
 class ResetPolicy(Enum):
@@ -197,15 +205,8 @@ class LibraryConsumer:
 
     def entries(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, CommittedOffset]:
         """Read the stable committed offsets with their metadata; partitions without one are left out."""
-        answer = self.committed(to_kafka(partitions), timeout_s)
-        for p in answer:
-            if p.error is not None:
-                raise KafkaException(p.error)
-        return {
-            InputPartition(p.topic, p.partition): CommittedOffset(p.offset, p.metadata or "")
-            for p in answer
-            if p.offset >= 0
-        }
+        found = with_offsets(self.committed(to_kafka(partitions), timeout_s))
+        return {InputPartition(p.topic, p.partition): CommittedOffset(p.offset, p.metadata or "") for p in found}
 
     def stable(self, partitions: Iterable[InputPartition]) -> Mapping[InputPartition, int] | None:
         """Return the committed offsets; None while any of them is pending or cannot be read."""

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from eos_client.config.client_settings import PRODUCER_ONLY
 from eos_client.confluent.callback_guard import built
+from eos_client.confluent.consumer.library_consumer import with_offsets
 from eos_client.confluent.failures import kafka_error
 from eos_client.confluent.ledger.ledger_topic import MARKER_PARTITION, partition_of_slot
 from eos_client.core.batch_ledger import LedgerEntry, decode_entry
@@ -65,7 +66,7 @@ class LedgerReader:
             try:
                 left_s = max(0.1, min(_ATTEMPT_S, deadline - time.monotonic()))
                 answer = self._raw.committed([TopicPartition(self._topic, p) for p in partitions], left_s)
-                return {at.partition: decode_entry(at.offset, at.metadata) for at in answer if _found(at)}
+                return {at.partition: decode_entry(at.offset, at.metadata) for at in with_offsets(answer)}
             except KafkaException as exception:
                 error = kafka_error(exception)
                 told = f"{error.name()}: {error.str()}"
@@ -83,9 +84,3 @@ class LedgerReader:
     def close(self) -> None:
         """Give up the connections."""
         self._raw.close()
-
-
-def _found(at: TopicPartition) -> bool:
-    if at.error is not None:
-        raise KafkaException(at.error)
-    return at.offset >= 0
