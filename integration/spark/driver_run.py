@@ -31,7 +31,7 @@ from eos_client.errors import CommitRefusedError, ConfigurationError, RunFencedE
 from eos_client.integration.spark import preflight
 from eos_client.integration.spark.checkpoint_folder import RunRecords
 from eos_client.integration.spark.lease import Lease
-from eos_client.integration.spark.progress import SinkProgress
+from eos_client.integration.spark.progress import SinkProgress, StepClock
 from eos_client.integration.spark.rows import (
     KEY,
     SLOT_FUNCTION_VERSION,
@@ -193,7 +193,7 @@ class DriverRun:
                 "one ledger entry stands for a whole batch. Unite the frames (unionByName) and call the sink once, or "
                 "give each frame a sink with a sink_id of its own."
             )
-        clock = _Clock()
+        clock = StepClock()
         self._whole = None
         try:
             statuses = self._under_lease(frame, batch_id, clock)
@@ -210,7 +210,7 @@ class DriverRun:
         self._hook(self.progress.count(batch_id, statuses, clock.seconds))
         self._announce("marker_committed", batch_id)
 
-    def _under_lease(self, frame: DataFrame, batch_id: int, clock: _Clock) -> list[SlotStatus]:
+    def _under_lease(self, frame: DataFrame, batch_id: int, clock: StepClock) -> list[SlotStatus]:
         for _ in range(_RENEWALS_MAX):
             try:
                 return self._attempt(frame, batch_id, clock)
@@ -222,7 +222,7 @@ class DriverRun:
                 clock.lap("renewal")
         return self._attempt(frame, batch_id, clock)
 
-    def _attempt(self, frame: DataFrame, batch_id: int, clock: _Clock) -> list[SlotStatus]:
+    def _attempt(self, frame: DataFrame, batch_id: int, clock: StepClock) -> list[SlotStatus]:
         snapshot = self._lease.require_membership(batch_id)
         if self._has_failed:
             # The application went on after an error: read the ledger as a restarted query would.
@@ -312,19 +312,6 @@ class DriverRun:
         """Release the lease for good."""
         self._is_closed = True
         self._lease.release()
-
-
-class _Clock:
-    """Seconds by step; those of all attempts where the lease was renewed in between."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._at = time.perf_counter()
-
-    def lap(self, step: str) -> None:
-        now = time.perf_counter()
-        self.seconds[step] = round(self.seconds.get(step, 0.0) + now - self._at, 6)
-        self._at = now
 
 
 _RUNS: dict[tuple[str, str], DriverRun] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -11,6 +12,20 @@ from eos_client.observe import SparkBatchWritten
 
 _DONE_ELSEWHERE = frozenset({SlotOutcome.SKIPPED, SlotOutcome.SIBLING_DONE})
 _COUNTED = ("rows", "slots_written", "slots_skipped", "handles_started", "tasks_repeated", "commits_resolved")
+
+
+class StepClock:
+    """Seconds by step; those of all attempts where a step is repeated."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._at = time.perf_counter()
+
+    def lap(self, step: str) -> None:
+        """Count the time since the last lap, or the beginning, as spent on ``step``."""
+        now = time.perf_counter()
+        self.seconds[step] = round(self.seconds.get(step, 0.0) + now - self._at, 6)
+        self._at = now
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ from eos_client.core.batch_ledger import (
     decide_slot,
     joined,
 )
+from eos_client.integration.spark.progress import StepClock
 from eos_client.integration.spark.rows import FINGERPRINT
 from eos_client.integration.spark.settings import SinkSettings, StepObserver
 from eos_client.integration.spark.status import SlotOutcome, SlotStatus
@@ -131,8 +132,7 @@ class SlotAttempt:
         self._begun_at = 0.0
         self._kept: HeldSlot | None = None
         self._holder = ""
-        self._seconds: dict[str, float] = {}
-        self._at = time.perf_counter()
+        self._clock = StepClock()
         self._count = ContentCount()
         self._resolved = False
 
@@ -230,7 +230,7 @@ class SlotAttempt:
 
     def _write(self, producer: SlotProducer, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
         first = next(batches, None)  # upstream work comes before the transaction's timeout starts
-        self._lap("rows")
+        self._clock.lap("rows")
         producer.begin_transaction()
         self._open, self._begun_at = True, time.monotonic()
         try:
@@ -365,7 +365,7 @@ class SlotAttempt:
             "" if error is None else _public_name(error),
             "" if error is None else str(error),
             self._kept is not None,
-            self._seconds,
+            self._clock.seconds,
             self._holder,
             self._count.row_bytes,
             self._count.content.fingerprint,
@@ -374,14 +374,9 @@ class SlotAttempt:
         )
 
     def _announce(self, step: str) -> None:
-        self._lap(step)
+        self._clock.lap(step)
         if self._task.on_step is not None:
             self._task.on_step(step, self._slot, self._task.batch_id)
-
-    def _lap(self, step: str) -> None:
-        now = time.perf_counter()
-        self._seconds[step] = round(self._seconds.get(step, 0.0) + now - self._at, 6)
-        self._at = now
 
 
 def _public_name(error: errors.EosError) -> str:

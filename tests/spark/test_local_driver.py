@@ -19,6 +19,7 @@ from eos_client.errors import LedgerRegressionError, RunFencedError
 from eos_client.integration.spark import driver_run, preflight
 from eos_client.integration.spark.driver_run import DriverRun
 from eos_client.integration.spark.lease import Lease
+from eos_client.integration.spark.progress import StepClock
 from eos_client.integration.spark.spark_query import RunningQuery
 from eos_client.observe import SparkBatchWritten, SparkLeaseRenewed, SparkRunFenced, SparkRunStarted
 from tests.spark.local_query import each_once
@@ -110,7 +111,7 @@ def test_a_driver_whose_lease_ended_takes_it_again_where_no_newer_one_has_come(l
 
 def test_the_seconds_of_a_step_are_those_of_all_attempts(monkeypatch):
     monkeypatch.setattr(time, "perf_counter", iter([0.0, 3.0, 4.0, 6.0]).__next__)
-    clock = driver_run._Clock()
+    clock = StepClock()
     for step in ("job", "renewal", "job"):
         clock.lap(step)
     assert clock.seconds == {"job": 5.0, "renewal": 1.0}
