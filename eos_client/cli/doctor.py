@@ -24,7 +24,7 @@ from eos_client.cli.printable import printable
 from eos_client.cli.settings import ClusterAccess
 from eos_client.cli.transactions import cluster_admin, survey, transactions_admin
 from eos_client.config import EosConfig
-from eos_client.config.client_settings import CONSUMER_ONLY
+from eos_client.config.client_settings import for_producer
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.transactional_ids import LONGEST_TIMEOUT_MS, may_use_transactional_id
 from eos_client.errors import ClusterUnfitError, EosError
@@ -105,7 +105,7 @@ def _with_permission_of_id(facts: Facts, options: DoctorOptions) -> Facts:
     limit_ms = int(facts.broker.get("transaction.max.timeout.ms", LONGEST_TIMEOUT_MS))
     if options.transactional_id and limit_ms >= LONGEST_TIMEOUT_MS:
         return replace(facts, id_unknown="asking could fence a running job, as transaction.max.timeout.ms is not known")
-    settings = {key: value for key, value in options.settings.items() if key not in CONSUMER_ONLY}
+    settings = for_producer(options.settings)
     try:
         may = may_use_transactional_id(options.bootstrap_servers, settings, name, timeout_s=options.timeout_s)
     except ClusterUnfitError as error:

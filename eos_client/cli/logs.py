@@ -17,8 +17,6 @@ from eos_client.cli.failures import LogReaderGoneError
 from eos_client.observe import Event, EventHook, LoopStarted
 
 REPEAT_INTERVAL_S = 10.0
-LOG_LEVEL_CRITICAL = "2"
-"""Keeps librdkafka's own lines off stderr but for emergencies: everything else comes through the callback."""
 
 
 class LogFormat(str, Enum):

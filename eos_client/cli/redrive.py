@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eos_client.cli.failures import CommandLineError, LettersRefusedError, LettersWaitError
-from eos_client.cli.logs import LOG_LEVEL_CRITICAL, ClientErrors
+from eos_client.cli.logs import ClientErrors
 from eos_client.cli.printable import shell_word
 from eos_client.cli.settings import ClusterAccess
 from eos_client.clients import EosConsumer, EosProducer, Transaction
 from eos_client.clients.dead_letters import can_be_sent_to, error_of, redriven
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import EosConfig
-from eos_client.config.client_settings import all_settings
+from eos_client.config.client_settings import LOG_LEVEL_CRITICAL, all_settings
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import GroupOffsets, read_topic
 from eos_client.confluent.consumer.library_consumer import TopicPartition

@@ -9,11 +9,12 @@ from typing import Any
 import structlog
 
 from eos_client.cli.failures import TransformExitedError
-from eos_client.cli.logs import LOG_LEVEL_CRITICAL, ClientErrors
+from eos_client.cli.logs import ClientErrors
 from eos_client.cli.metrics import WorkerMetrics, served_metrics
 from eos_client.cli.progress import LoopProgress
 from eos_client.cli.transform_file import load_transform
 from eos_client.config import EosConfig
+from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
 from eos_client.errors import shown
 from eos_client.integration.probes import ProbeServer
 from eos_client.loop import ExactlyOnceLoop

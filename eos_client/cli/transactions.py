@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eos_client.cli.failures import CommandLineError, extra_needed
-from eos_client.cli.logs import LOG_LEVEL_CRITICAL
 from eos_client.cli.printable import escaped, printable, shell_word
 from eos_client.cli.settings import ClusterAccess
 from eos_client.clients import EosProducer
-from eos_client.config.client_settings import CONSUMER_ONLY
+from eos_client.config.client_settings import LOG_LEVEL_CRITICAL, for_producer
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.core.hanging_transactions import KnownTransaction, OpenTransaction, Standing, standing_of
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
@@ -304,7 +303,6 @@ def _left_s(known: KnownTransaction) -> int:
 
 
 def _fence(access: ClusterAccess, known: KnownTransaction) -> None:
-    settings = {key: value for key, value in access.settings.items() if key not in CONSUMER_ONLY}
     names = {"bootstrap.servers": access.bootstrap_servers, "transactional.id": known.transactional_id}
-    with EosProducer({"log_level": LOG_LEVEL_CRITICAL, **settings, **names}) as producer:
+    with EosProducer({"log_level": LOG_LEVEL_CRITICAL, **for_producer(access.settings), **names}) as producer:
         producer.init_transactions(access.timeout_s)

@@ -146,6 +146,8 @@ _TRANSACTION_TIMEOUT_MS = 10_000
 # librdkafka waits for an answer as long as transaction.timeout.ms less 100 ms: with a long one, a single answer that is
 # lost would use up all the time of a recovery.
 _ANSWER_TIMEOUT_MS = 20_000
+LOG_LEVEL_CRITICAL = 2
+"""syslog level: connection failures reach the caller as an error, not as log lines between its own output."""
 TRANSACTION_LIMIT = "transaction.timeout.ms"
 POLL_LIMIT = "max.poll.interval.ms"
 _POLL_LIMIT_MS = 300_000  # librdkafka's default
@@ -177,6 +179,16 @@ def all_settings(settings: Settings) -> dict[str, Any]:
             "settings beside the others."
         )
     return {**every, **topic}
+
+
+def for_consumer(settings: Settings) -> dict[str, Any]:
+    """Return ``settings`` without those that only producers have."""
+    return {key: value for key, value in settings.items() if key not in PRODUCER_ONLY}
+
+
+def for_producer(settings: Settings) -> dict[str, Any]:
+    """Return ``settings`` without those that only consumers have."""
+    return {key: value for key, value in settings.items() if key not in CONSUMER_ONLY}
 
 
 def check_settings(settings: Settings) -> None:

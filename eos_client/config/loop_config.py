@@ -12,13 +12,13 @@ from typing import Any, Generic, Literal
 import tenacity
 
 from eos_client.config.client_settings import (
-    CONSUMER_ONLY,
     POLL_LIMIT,
-    PRODUCER_ONLY,
     TRANSACTION_LIMIT,
     all_settings,
     check_serialiser,
     check_settings,
+    for_consumer,
+    for_producer,
     milliseconds,
     poll_limit_ms,
     safe_consumer_settings,
@@ -267,13 +267,13 @@ class EosConfig(Generic[K_co, V_co]):
     def consumer_config(self) -> dict[str, Any]:
         """Return the settings of the consumer."""
         check_settings(self.kafka)
-        shared = {k: v for k, v in all_settings(self.kafka).items() if k not in PRODUCER_ONLY}
+        shared = for_consumer(all_settings(self.kafka))
         return safe_consumer_settings({**shared, **self.consumer, "group.id": self.group_id})
 
     def producer_config(self) -> dict[str, Any]:
         """Return the settings of the producer, without ``transactional.id`` when one is to be generated."""
         check_settings(self.kafka)
-        own = {k: v for k, v in all_settings(self.kafka).items() if k not in CONSUMER_ONLY}
+        own = for_producer(all_settings(self.kafka))
         pinned = {} if self.transactional_id is None else {"transactional.id": self.transactional_id}
         # The loop wants no report of a success; of a failure it keeps the reason.
         watched = {"delivery.report.only.error": True}

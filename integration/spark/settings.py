@@ -10,7 +10,14 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from eos_client.config.client_settings import CONSUMER_ONLY, PRODUCER_ONLY, check_settings, group_protocol
+from eos_client.config.client_settings import (
+    LOG_LEVEL_CRITICAL,
+    check_settings,
+    for_consumer,
+    for_producer,
+    group_protocol,
+    milliseconds,
+)
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
 
@@ -29,7 +36,6 @@ _TRANSACTION_TIMEOUT_MS_MAX = 900_000  # the brokers' default transaction.max.ti
 _HANDLE_IDLE_S_MAX = 3600.0
 _SESSION_TIMEOUT_MS, _HEARTBEAT_INTERVAL_MS = 45_000, 3_000  # librdkafka's defaults
 _SLOTS_MAX = 10_000
-_LOG_LEVEL = 2  # connection failures reach the caller as errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +144,7 @@ class SinkSettings:
         return self._milliseconds("session.timeout.ms", _SESSION_TIMEOUT_MS) / 1000
 
     def _milliseconds(self, name: str, default: int) -> int:
-        value = self.config.get(name, default)
-        try:
-            return int(value)
-        except (TypeError, ValueError):
-            raise ConfigurationError(f"{name}={value!r} must be a whole number of milliseconds.") from None
+        return milliseconds(name, self.config.get(name, default))
 
     def _pickle_functions(self) -> None:
         source = self.config.get(_TOKEN_SOURCE)
@@ -164,12 +166,12 @@ class SinkSettings:
     @property
     def kafka(self) -> dict[str, Any]:
         """The librdkafka settings that all clients share."""
-        return {"log_level": _LOG_LEVEL, **self._unpacked, "bootstrap.servers": self.bootstrap_servers}
+        return {"log_level": LOG_LEVEL_CRITICAL, **self._unpacked, "bootstrap.servers": self.bootstrap_servers}
 
     @property
     def config_for_admin(self) -> dict[str, Any]:
         """The librdkafka settings for an admin client."""
-        return {k: v for k, v in self._unpacked.items() if k not in CONSUMER_ONLY | PRODUCER_ONLY}
+        return for_consumer(for_producer(self._unpacked))
 
     @property
     def producer(self) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by i
 )
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
+from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
 from eos_client.confluent.callback_guard import built
 from eos_client.confluent.failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
 from eos_client.confluent.last_errors import LastErrors
@@ -35,8 +36,6 @@ _T = TypeVar("_T")
 
 _NOT_THERE = frozenset({"UNKNOWN_TOPIC_OR_PART", "GROUP_ID_NOT_FOUND"})
 _RETRY_INTERVAL_S = 0.05
-LOG_LEVEL_CRITICAL = 2
-"""syslog level: connection failures reach the caller as an error, not as log lines between its own output."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from eos_client.confluent.admin.cluster_admin import LOG_LEVEL_CRITICAL
+from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 
 _FLUSH_TIMEOUT_S = 60.0

@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from eos_client.config.client_settings import PRODUCER_ONLY
+from eos_client.config.client_settings import for_consumer
 from eos_client.confluent.callback_guard import built
 from eos_client.confluent.consumer.library_consumer import with_offsets
 from eos_client.confluent.failures import kafka_error
@@ -27,9 +27,8 @@ _PAUSE_S = 0.02
 
 def ledger_consumer(name: str, settings: Mapping[str, Any], own: Mapping[str, Any]) -> Consumer:
     """Return a consumer that has the ``settings`` of a sink and its ``own``, and commits nothing by itself."""
-    shared = {k: v for k, v in settings.items() if k not in PRODUCER_ONLY}
     quick = {"reconnect.backoff.ms": 10, "retry.backoff.ms": 10}
-    return built(name, Consumer, {**quick, **shared, "enable.auto.commit": False, **own})
+    return built(name, Consumer, {**quick, **for_consumer(settings), "enable.auto.commit": False, **own})
 
 
 class LedgerReader:

@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.clock import MONOTONIC_CLOCK
-from eos_client.config.client_settings import CONSUMER_ONLY, Default
+from eos_client.config.client_settings import Default, for_producer
 from eos_client.confluent.failures import OutputWords, kafka_error
 from eos_client.confluent.ledger.ledger_topic import partition_of_slot
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
@@ -70,7 +70,7 @@ class SlotProducer(ConfluentProducer):
         factory: ProducerFactory | None = None,
         clock: Clock = MONOTONIC_CLOCK,
     ) -> None:
-        shared = {k: v for k, v in settings.items() if k not in CONSUMER_ONLY}
+        shared = for_producer(settings)
         defaults = {key: default.value for key, default in SLOT_DEFAULTS.items()}
         own = {**defaults, **_room_for(shared.get("message.max.bytes")), **shared}
         super().__init__(
