@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from eos_client.cli.failures import TransformExitedError
 from eos_client.cli.logs import ClientErrors
-from eos_client.cli.metrics import WorkerMetrics, served_metrics
+from eos_client.cli.metrics import served_metrics
 from eos_client.cli.progress import LoopProgress
 from eos_client.cli.transform_file import load_transform
 from eos_client.config import EosConfig
@@ -19,6 +19,9 @@ from eos_client.errors import shown
 from eos_client.integration.probes import ProbeServer
 from eos_client.loop import ExactlyOnceLoop
 from eos_client.observe import log_event
+
+if TYPE_CHECKING:
+    from eos_client.integration.prometheus import PrometheusMetrics
 
 
 def run_loop(
@@ -47,19 +50,20 @@ def run_loop(
     progress = LoopProgress(progress_interval_s, forward=client_errors.brief_until_started(log_event))
     with (
         _exits_named(),
-        _metrics(config.group_id, *metrics_at) as metrics,
+        _metrics(*metrics_at) as metrics,
         ExactlyOnceLoop(
             config,
             input_topics,
             **given,
             output_topic=output_topic,
-            hook=progress if metrics is None else metrics.hook(progress),
+            hook=progress if metrics is None else metrics.hook(config.group_id, progress),
         ) as loop,
         _probes(loop, *health_at),
         progress.watch(loop.counters.as_dict),
     ):
         if metrics is not None:
-            metrics.watch(loop)
+            metrics.watch_gate(config.group_id, loop.gate)
+            metrics.watch_health(config.group_id, loop.health)
         loop.run()
 
 
@@ -76,8 +80,8 @@ def _exits_named() -> Iterator[None]:
         ) from error
 
 
-def _metrics(client: str, host: str, port: int | None) -> AbstractContextManager[WorkerMetrics | None]:
-    return nullcontext() if port is None else served_metrics(client, host, port)
+def _metrics(host: str, port: int | None) -> AbstractContextManager[PrometheusMetrics | None]:
+    return nullcontext() if port is None else served_metrics(host, port)
 
 
 def _probes(loop: ExactlyOnceLoop, host: str, port: int | None) -> AbstractContextManager[object]:
