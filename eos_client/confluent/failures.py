@@ -57,6 +57,18 @@ class KafkaInputPositionError(FromKafka, errors.InputPositionError):
         self.topic, self.partition, self.offset = topic, partition, offset
 
 
+class NotInitialisedError(FromKafka, errors.RebuildProducerError):
+    """The handle serves what needs no transaction; the next init_transactions() continues or replaces it."""
+
+    def __init__(self, transactional_id: str) -> None:
+        message = (
+            f"transactional.id {transactional_id!r} is not registered: the last init_transactions() or rebuild did not "
+            "succeed, or an asynchronous exception interrupted it. Call init_transactions()."
+        )
+        conflict = KafkaError(KafkaError._CONFLICT, message, retriable=True)  # noqa: SLF001  # a public local code
+        super().__init__(conflict, message)
+
+
 _CLASSES: dict[type[errors.EosError], type[FromKafka]] = {}
 
 
@@ -320,6 +332,60 @@ def _how_to_allow_reading(code: str, topics: Sequence[str], group_id: str) -> st
     if code.startswith("TOPIC"):
         forbidden = f"topic {', '.join(map(repr, topics))}" if topics else "every topic that it subscribes to"
     return f"Allow this client to read {forbidden}, then start again"
+
+
+_NO_RESET = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001  # confluent_kafka's public spelling of a local code
+_RESET_FIRST = "End the process, reset the group's offset of this partition, then start again."
+
+
+def forbidden_reset(partition: InputPartition, message: Any) -> KafkaInputPositionError | None:
+    """Return the error if ``message`` says that the library may not go on, under ``auto.offset.reset=error``."""
+    error = message.error()
+    if error is None or error.code() != _NO_RESET:
+        return None
+    if message.offset() is None or message.offset() < 0:
+        return no_offset(partition, error)
+    return KafkaInputPositionError(
+        error,
+        f"{partition} cannot be read on at offset {message.offset()} ({error.str()}), and auto.offset.reset=error "
+        f"allows no other. {_RESET_FIRST}",
+        partition.topic,
+        partition.partition,
+        message.offset(),
+    )
+
+
+def no_offset(partition: InputPartition, error: KafkaError | None = None) -> KafkaInputPositionError:
+    """Return the error for a partition that has no committed offset and may not choose another start."""
+    return KafkaInputPositionError(
+        error or KafkaError(_NO_RESET, "no committed offset"),
+        f"{partition} has no committed offset, and auto.offset.reset=error allows no other start. Commit an offset for "
+        "the group, or set auto.offset.reset to earliest or latest, then start again.",
+        partition.topic,
+        partition.partition,
+    )
+
+
+def behind_the_end(partition: InputPartition, expected: int, found: int) -> KafkaInputPositionError:
+    """Return the error for a partition whose position the log does not reach."""
+    message = (
+        f"{partition} was to be read on at offset {expected}, which lies beyond the end of its log: the log was "
+        "truncated, or the topic was deleted and created again. Which of its records were processed cannot be known; "
+        f"the client library offered offset {found}. {_RESET_FIRST}"
+    )
+    return KafkaInputPositionError(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, message), message, *partition, expected)
+
+
+def topic_replaced(topic: str) -> KafkaInputPositionError:
+    """Return the error for a named topic that is another than the one that was read so far."""
+    message = (
+        f"the input topic {topic!r} was deleted and created again: offsets of the old one say nothing about the new "
+        "one. Nothing of the new one was handed over. End the process, set the group's offsets of this topic to where "
+        "the new one is to be read from, or delete them (Kafka may have), then start again: without offsets, "
+        "auto.offset.reset=latest passes over what the new one holds by then."
+    )
+    error = KafkaError(KafkaError.UNKNOWN_TOPIC_ID, message)
+    return KafkaInputPositionError(error, message, topic)
 
 
 def misplaced_call(message: str) -> errors.TransactionStateError:

@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import EosProducer, errors
 from eos_client.confluent.callback_guard import CallbackGuard
-from eos_client.confluent.consumer.rewinding import behind_the_end
 from eos_client.confluent.failures import (
+    behind_the_end,
     commit_refused,
     committed_offsets_unknown,
     configuration_refused,

@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import EosProducer
-from eos_client.confluent.producer.bounded_calls import BoundedCalls, NotInitialisedError
+from eos_client.confluent.failures import NotInitialisedError
+from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
 from eos_client.confluent.producer.library_producer import LibraryProducer
 from eos_client.confluent.producer.registration import Registration
@@ -169,7 +170,7 @@ def test_a_finished_handle_takes_no_calls_and_says_why(started):
 
 
 def test_a_handle_without_an_init_still_serves_until_it_is_gone(started):
-    started.calls.unregister()
+    started.calls.block_until_registered("t", resumable=True)
     started.calls.require_serving()
     started.library.leave_behind()
     with pytest.raises(NotInitialisedError):
@@ -295,7 +296,7 @@ def test_an_output_goes_through_what_the_application_has_put_around_produce(stag
 
 def test_the_loop_gets_the_client_librarys_own_produce_while_the_handle_is_usable(producer, stage):
     assert producer.raw_produce == stage.raws[0].produce
-    producer.calls.unregister()
+    producer.calls.block_until_registered("t", resumable=True)
     with pytest.raises(RebuildProducerError):
         producer.raw_produce  # noqa: B018
 

@@ -18,9 +18,14 @@ from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.library_consumer import ConsumerFactory, LibraryConsumer, ResetPolicy, TopicPartition
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
-from eos_client.confluent.consumer.rewinding import behind_the_end, forbidden_reset, topic_replaced
 from eos_client.confluent.consumer.safe_close import close_in_time
-from eos_client.confluent.failures import consumer_closed, consumer_errors
+from eos_client.confluent.failures import (
+    behind_the_end,
+    consumer_closed,
+    consumer_errors,
+    forbidden_reset,
+    topic_replaced,
+)
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import InputPartition, InputPositions

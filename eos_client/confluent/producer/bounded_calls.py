@@ -30,18 +30,6 @@ FLUSH_SLICE_S = 0.2
 T = TypeVar("T")
 
 
-class NotInitialisedError(failures.FromKafka, errors.RebuildProducerError):
-    """The handle serves what needs no transaction; the next init_transactions() continues or replaces it."""
-
-    def __init__(self, transactional_id: str) -> None:
-        message = (
-            f"transactional.id {transactional_id!r} is not registered: the last init_transactions() or rebuild did not "
-            "succeed, or an asynchronous exception interrupted it. Call init_transactions()."
-        )
-        conflict = KafkaError(KafkaError._CONFLICT, message, retriable=True)  # noqa: SLF001  # a public local code
-        super().__init__(conflict, message)
-
-
 class BoundedCalls:
     """``blocking_error``: why the handle refuses calls, else None; ``began_at``: when the transaction began."""
 
@@ -129,9 +117,11 @@ class BoundedCalls:
         self.blocking_error = error
         self.library.init.give_up()
 
-    def unregister(self) -> None:
-        """Refuse transactional calls until an init has succeeded, which the present handle may continue."""
-        self.blocking_error = NotInitialisedError(self.library.transactional_id)
+    def block_until_registered(self, transactional_id: str, *, resumable: bool = False) -> None:
+        """Refuse transactional calls until an init has succeeded; this handle may continue its own if ``resumable``."""
+        self.blocking_error = failures.NotInitialisedError(transactional_id)
+        if not resumable:
+            self.library.init.give_up()
 
     def require_usable(self) -> None:
         """Raise the error for which the handle refuses calls, if there is one."""
@@ -140,7 +130,7 @@ class BoundedCalls:
 
     def require_serving(self) -> None:
         """Raise the error for which the handle refuses even calls without a transaction."""
-        if self.library.raw is None or not isinstance(self.blocking_error, NotInitialisedError):
+        if self.library.raw is None or not isinstance(self.blocking_error, failures.NotInitialisedError):
             self.require_usable()
 
     def mark_interrupted(self, request: TransactionalRequest) -> None:

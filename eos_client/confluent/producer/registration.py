@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, libversion
 from eos_client import errors
 from eos_client.confluent.diagnosis import why_init_failed
 from eos_client.confluent.failures import kafka_error, make_kafka_error
-from eos_client.confluent.producer.bounded_calls import BoundedCalls, NotInitialisedError
+from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.observe import Counters, EventHook, ProducerRebuilt
@@ -86,14 +86,14 @@ class Registration:
             )
             raise make_kafka_error(errors.RetriableError, KafkaError._TIMED_OUT, message, retriable=True)  # noqa: SLF001
         settings = self._library.settings_with_id()
-        self._calls.block_calls(NotInitialisedError(settings["transactional.id"]))
+        self._calls.block_until_registered(settings["transactional.id"])
         self._library.take_settings(settings)
         self._ownership.end_sharing()
         self._replace_handle()
 
     def _replace_handle(self) -> None:
         """Replace the handle, which takes no calls until its init has succeeded; an interrupted step is done again."""
-        self._calls.block_calls(NotInitialisedError(self._library.transactional_id))
+        self._calls.block_until_registered(self._library.transactional_id)
         self._calls.forget_transaction()  # first: this is not run again once the next handle is in use
         self._library.leave_behind()
         self._library.start()
@@ -101,7 +101,7 @@ class Registration:
     def _initialise(self, limit_s: float) -> None:
         library = self._library
         if library.init.is_resumable and self._calls.blocking_error is None:
-            self._calls.unregister()
+            self._calls.block_until_registered(library.transactional_id, resumable=True)
         if library.thread.is_real:  # in a simulated cluster, instances stand for processes
             self._release_other_handles()
             _UNANSWERED.add(weakref.ref(self, _UNANSWERED.discard))
@@ -169,7 +169,7 @@ class Registration:
         the producer.
         """
         if self._library.init.is_unanswered and not self._library.guard.is_running():
-            self._calls.block_calls(NotInitialisedError(self._library.transactional_id))
+            self._calls.block_until_registered(self._library.transactional_id)
             self._library.leave_behind()
 
     def rebuild(self, limit_s: float) -> None:
