@@ -126,8 +126,11 @@ class OpenWork:
     def commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
         """Commit where partitions start, if the gate lets it pass; returns whether later owners will find it.
 
-        A plain commit that is sent twice could be served after the transactions that follow, and undo them.
+        A plain commit that is sent twice could be served after the transactions that follow, and undo them. A consumer
+        that assigns by hand has no group, and commits nothing.
         """
+        if not self._consumer.membership.is_subscribed:
+            return True
         snapshot = self._consumer.snapshot()
         positions = {p: InputPosition(offset, offset, snapshot.generation) for p, offset in starts.items()}
         ruling, _ = self._starts.decide(positions, snapshot)

@@ -18,6 +18,7 @@ from eos_client.clients import transaction, transaction_block
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.dead_letters import letters_for
 from eos_client.clients.input_events import InputEvents
+from eos_client.clients.open_work import OpenWork
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.callback_guard import CallbackGuard
@@ -118,7 +119,7 @@ def _nested_blocks() -> Patch:
 
 
 def _start_is_not_fixed() -> Patch:
-    return mock.patch.object(ConfluentConsumer, "_commit_starts", return_value=True)
+    return mock.patch.object(OpenWork, "commit_starts", return_value=True)
 
 
 def _library_skips_to_the_end() -> Patch:

@@ -58,12 +58,11 @@ class ConfluentConsumer:
         self._ownership = ownership
         self._clock = clock
         self._report = report
-        self._commit_starts_for_group = commit_starts
         self._may_commit_by_hand = False
         self.gate = gate
         self.library = LibraryConsumer(safe_consumer_settings(settings), factory or Consumer, clock)
         self.settings: Mapping[str, Any] = self.library.settings
-        self.parts = parts = PartitionParts(self.library, self._commit_starts, report, clock)
+        self.parts = parts = PartitionParts(self.library, commit_starts, report, clock)
         self.handed, self.plain = parts.handed, parts.plain
         self.membership = Membership(self.library, ownership, parts)
         self.fetching = Fetching(self.library, self.membership, ownership, parts, report, clock)
@@ -264,10 +263,6 @@ class ConfluentConsumer:
             return
         self._sync_before_leaving()
         self.fetching.rejoin()
-
-    def _commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
-        """Commit ``starts`` for the group; a consumer that assigns by hand has none, and commits nothing."""
-        return not self.membership.is_subscribed or self._commit_starts_for_group(starts)
 
     # -- the group ---------------------------------------------------------------------------------------------------
 
