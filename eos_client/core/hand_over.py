@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eos_client.core.model import GroupGeneration, InputPartition
+from eos_client.core.model import InputPartition, InputPosition
 from eos_client.core.uncommitted_work import PartitionWork, UncommittedWork
 
 _Before = tuple[InputPartition, PartitionWork, int | None]
@@ -70,18 +70,11 @@ class HandOver:
         if self.journal:
             self.journal.clear()
 
-    def handed_over(
-        self,
-        partition: InputPartition,
-        first_offset: int,
-        next_offset: int,
-        generation: GroupGeneration,
-        leader_epoch: int | None = None,
-    ) -> None:
-        """Record that the application was given records ``first_offset`` to ``next_offset - 1``."""
+    def handed_over(self, partition: InputPartition, position: InputPosition) -> None:
+        """Record that the application was given the records of ``position``."""
         self._journal_state(partition)
-        self._work.handed_over(partition, first_offset, next_offset, generation, leader_epoch)
-        self.next_offsets[partition] = next_offset
+        self._work.handed_over(partition, position)
+        self.next_offsets[partition] = position.next_offset
 
     def taken_back(self, partition: InputPartition, offset: int) -> None:
         """Record that the records from ``offset`` on were not handed over after all."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from eos_client.core.model import GroupGeneration, InputPartition, InputPosition, InputPositions
+from eos_client.core.model import InputPartition, InputPosition, InputPositions
 
 
 class PartitionWork(NamedTuple):
@@ -51,15 +51,8 @@ class UncommittedWork:
         self._in_hand = False
         self._processed = dict(self._positions)
 
-    def handed_over(
-        self,
-        partition: InputPartition,
-        first_offset: int,
-        next_offset: int,
-        generation: GroupGeneration,
-        leader_epoch: int | None = None,
-    ) -> None:
-        """Record that the application was given records ``first_offset`` to ``next_offset - 1``."""
+    def handed_over(self, partition: InputPartition, position: InputPosition) -> None:
+        """Record that the application was given the records of ``position``."""
         self._in_hand = True
         known = self._positions.get(partition)
         if known is None or partition in self._departed:
@@ -68,12 +61,10 @@ class UncommittedWork:
                 self._covered[partition] = known
             self._departed.discard(partition)
             self._processed.pop(partition, None)
-            self._positions[partition] = InputPosition(first_offset, next_offset, generation, leader_epoch)
+            self._positions[partition] = position
         else:
-            first = min(known.first_offset, first_offset)
-            self._positions[partition] = replace(
-                known, first_offset=first, next_offset=next_offset, leader_epoch=leader_epoch
-            )
+            first = min(known.first_offset, position.first_offset)
+            self._positions[partition] = replace(position, first_offset=first, generation=known.generation)
 
     def departed(self, partitions: Iterable[InputPartition]) -> None:
         """Record that ``partitions`` left. Their positions stay, so that the gate refuses to commit them."""

@@ -12,7 +12,7 @@ from eos_client.confluent import diagnosis
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.preflight import require_output_topics, require_topics
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, GateRule
-from eos_client.core.model import UNJOINED, InputPartition, ProducerLimits
+from eos_client.core.model import UNJOINED, InputPartition, InputPosition, ProducerLimits
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, FatalClientError
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.observe import Counters, TransactionCommitted
@@ -107,7 +107,7 @@ def test_committed_offsets_are_read_again_on_the_given_clock(clock, passed):
     raw = Handle(commit_transaction=failing)
     producer = make_producer(clock, raw, limits=ProducerLimits(recovery_timeout_s=LONG_S))
     consumer = make_consumer(clock, Handle(**MEMBERSHIP, committed=failing))
-    consumer._handed.work.handed_over(PLACE, 0, 5, UNJOINED, None)
+    consumer._handed.work.handed_over(PLACE, InputPosition(0, 5, UNJOINED))
     consumer.gate.decide = ruling(CommitDecision.COMMIT)
     with pytest.raises(ClusterUnavailableError, match="could not be read within 600 s"):
         producer.session(consumer).end()

@@ -28,7 +28,7 @@ from eos_client.confluent.failures import (
 )
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.commit_gate import CommitGate
-from eos_client.core.model import InputPartition, InputPositions
+from eos_client.core.model import InputPartition, InputPosition, InputPositions
 from eos_client.ports import Clock, MembershipSnapshot, keys_of
 
 _BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
@@ -132,7 +132,8 @@ class ConfluentConsumer:
                 reads.read(run)
                 generation = self.membership.synced_generation
                 epoch = last_good(messages, run.start, run.stop).leader_epoch()
-                handed.handed_over(run.partition, run.first_offset, run.next_offset, generation, epoch)
+                position = InputPosition(run.first_offset, run.next_offset, generation, epoch)
+                handed.handed_over(run.partition, position)
             else:
                 self.library.note_fatal(messages[run.start : run.stop])
             refusal = forbidden_reset(run.partition, messages[run.stop - 1])
