@@ -7,6 +7,7 @@ working, but nothing of what it does there is committed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from eos_client.core.model import Outcome
 from eos_client.errors import AbortableError, LeaveBlockError, OutputRefusedError, RebuildProducerError
@@ -23,6 +24,14 @@ def _never() -> bool:
     return False
 
 
+@dataclass(slots=True)
+class _Leaving:
+    """A block whose end has begun. ``is_reported``: whether an outcome of its transaction was reported since."""
+
+    on_outcome: OutcomeCallback
+    is_reported: bool = False
+
+
 class BlockState:
     """The state of the block that is open, or of the next one."""
 
@@ -34,8 +43,9 @@ class BlockState:
         self.ends_quietly = False
         """Whether the end of the block suppresses the failure, because its work is simply repeated."""
         self.is_left: Callable[[], bool] = _never
-        self.on_outcome: OutcomeCallback = lambda *_: None
-        """Tells the block that is open, or the last one, how it ended."""
+        self.leaving: _Leaving | None = None
+        """The block whose end has begun, until it knows its outcome."""
+        self._on_outcome: OutcomeCallback = lambda *_: None
         self._inner_refused = False
         self.reading = _Call(self, (LeaveBlockError,), harmless=())
         """Wraps ``consume`` and ``poll``: after any exception the application cannot know which records it received."""
@@ -46,8 +56,9 @@ class BlockState:
         """Note that a block was entered; a failure from before it is its own.
 
         ``is_left``: returns whether the block has begun to end, or can no longer be ended by its ``with`` statement.
+        ``on_outcome`` tells it how it ended.
         """
-        self.is_left, self.on_outcome = is_left, on_outcome
+        self.is_left, self._on_outcome = is_left, on_outcome
         self.number += 1
         self.is_open = True
 
@@ -82,11 +93,27 @@ class BlockState:
         self._inner_refused = False
         self.check()
 
-    def close(self) -> None:
-        """Note that the block has ended."""
+    def leave(self) -> None:
+        """Begin to end the block; from now on the outcome of its transaction is reported to it."""
+        self.leaving = _Leaving(self._on_outcome)
         self.is_open = self.ends_quietly = self._inner_refused = False
         self.is_left = _never
         self.failure = None
+
+    def report_outcome(self, outcome: Outcome | None, reason: str) -> None:
+        """Report the outcome to the block that is being left; None if it cannot be determined."""
+        if self.leaving is None:
+            return
+        self.leaving.is_reported = outcome is not None
+        self.leaving.on_outcome(outcome, reason)
+        if outcome is None:
+            self.leaving = None
+
+    def finish_leaving(self, outcome: Outcome, reason: str) -> None:
+        """Finish leaving the block; an outcome that is still unknown is reported to the block later."""
+        if self.leaving is not None and self.leaving.is_reported:
+            self.leaving.on_outcome(outcome, reason)
+            self.leaving = None
 
 
 class _Call:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeVar
 
 from eos_client import errors
-from eos_client.clients.block_state import BlockState, OutcomeCallback
+from eos_client.clients.block_state import BlockState
 from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, WAIT_SLICE_S, Ending, TransactionSteps
 from eos_client.confluent.call_stack import TrackedCalls
 from eos_client.confluent.callback_guard import is_in_a_callback
@@ -25,7 +24,7 @@ from eos_client.observe import Counters, EventHook, OutcomeResolved, Transaction
 from eos_client.ports import Clock, MembershipSnapshot, OutputRecord
 
 _ANSWER_WAIT_S = 5.0
-_INTERRUPTED = "an exception interrupted the end of the block"
+INTERRUPTED = "an exception interrupted the end of the block"
 
 _Result = TypeVar("_Result")
 _TO_BE_REPEATED = (
@@ -35,14 +34,6 @@ _TO_BE_REPEATED = (
     errors.ClusterUnavailableError,
     *NOTHING_WAS_SENT,
 )
-
-
-@dataclass(slots=True)
-class _Leaving:
-    """A block whose end has begun. ``is_reported``: whether an outcome of its transaction was reported since."""
-
-    on_outcome: OutcomeCallback
-    is_reported: bool = False
 
 
 class TransactionSession:
@@ -75,13 +66,12 @@ class TransactionSession:
             hook,
             counters,
             clock,
-            self._on_outcome,
+            self.block.report_outcome,
             self.raise_failure,
             handle_in_doubt=handle_in_doubt,
         )
         self._calls_at_work = 0
         self._failure: errors.EosError | None = None
-        self._leaving: _Leaving | None = None
         self._given_up = False
         self.is_over = False
 
@@ -107,7 +97,7 @@ class TransactionSession:
     @property
     def is_in_doubt(self) -> bool:
         """Whether the outcome of the records of a block that has ended is still open."""
-        return self.handle_in_doubt or self._leaving is not None
+        return self.handle_in_doubt or self.block.leaving is not None
 
     @property
     def handle_in_doubt(self) -> bool:
@@ -264,15 +254,6 @@ class TransactionSession:
                 return self.recover(failed)
             return self._working(lambda: self._steps.perform(Event.END))
 
-    def _on_outcome(self, outcome: Outcome | None, reason: str) -> None:
-        """Report the outcome to the block that is being left; None if it cannot be determined."""
-        if self._leaving is None:
-            return
-        self._leaving.is_reported = outcome is not None
-        self._leaving.on_outcome(outcome, reason)
-        if outcome is None:
-            self._leaving = None
-
     def commit_starts(self, starts: InputPositions, snapshot: MembershipSnapshot) -> bool:
         """Commit where partitions start, in a transaction of its own; returns whether later owners will find it.
 
@@ -306,20 +287,15 @@ class TransactionSession:
         self._consumer.fence_commits()
         self.raise_failure()
 
-    def leave_block(self) -> None:
-        """Begin to end the open block; from now on the outcome of its transaction is reported to it."""
-        self._leaving = _Leaving(self.block.on_outcome)
-        self.block.close()
-
     def leave_interrupted_block(self) -> None:
         """Begin to end a block whose ``__exit__`` was interrupted."""
         if self.block.is_interrupted and self._may_resolve:
-            self.leave_block()
+            self.block.leave()
 
     def resolve_left_block(self) -> None:
         """Resolve the outcome of a block that was left, unless its end is under way."""
         self.leave_interrupted_block()
-        if self._leaving is not None and self._may_resolve:
+        if self.block.leaving is not None and self._may_resolve:
             self.resolve_pending()
 
     @property
@@ -328,12 +304,7 @@ class TransactionSession:
 
     def finish_leaving(self) -> None:
         """Finish leaving the block; an outcome that is still unknown is reported to the block later."""
-        if self._leaving is not None and self._leaving.is_reported:
-            self._report_to_leaving(self._leaving)
-
-    def _report_to_leaving(self, leaving: _Leaving) -> None:
-        leaving.on_outcome(self._steps.last.outcome, self._steps.last.reason)
-        self._leaving = None
+        self.block.finish_leaving(self._steps.last.outcome, self._steps.last.reason)
 
     def resolve_pending(self) -> None:
         """Resolve the outcome of a commit, or of the end of a block, that is still unknown.
@@ -341,16 +312,16 @@ class TransactionSession:
         No more records are handed over before that, because the outcome decides which record comes next. Raises what
         ``end`` raises; the next call tries again.
         """
-        leaving = self._leaving
+        leaving = self.block.leaving
         if not self.handle_in_doubt and leaving is None:
             return
         self._calls_at_work = 0
         with self._producer.library.callback_errors.deferred():
             self._resume()
-            if leaving is not None and self._leaving is leaving:
+            if leaving is not None and self.block.leaving is leaving:
                 if not leaving.is_reported:
-                    self._undone(_INTERRUPTED, self._steps.abort)
-                self._report_to_leaving(leaving)
+                    self._undone(INTERRUPTED, self._steps.abort)
+                self.finish_leaving()
 
     def _resume(self, *, inside_revoke: bool = False) -> Ending | None:
         """Complete the interrupted step, if there is one."""
@@ -434,12 +405,11 @@ class TransactionSession:
         self.leave_interrupted_block()
         if self.is_unresolved:
             self._leave_unknown("the producer was closed")
-        elif self._leaving is not None:
-            leaving = self._leaving
+        elif self.block.leaving is not None:
             self._steps.lifecycle.on(Event.GIVEN_UP)
             self._steps.go_back(inside_revoke=True)
-            self._steps.record_ending(Ending(Outcome.ABORTED, f"{_INTERRUPTED}, and the producer was closed"))
-            self._report_to_leaving(leaving)
+            self._steps.record_ending(Ending(Outcome.ABORTED, f"{INTERRUPTED}, and the producer was closed"))
+            self.finish_leaving()
         elif self.is_open and not (self.block.is_open or self._given_up):
             reason = "the producer was closed while the gate held the transaction"
             try:
@@ -451,7 +421,7 @@ class TransactionSession:
     def _leave_unknown(self, reason: str) -> None:
         if why := self._steps.leave_unknown(reason):
             self._hook(OutcomeResolved(outcome="unknown", reason=why))
-            self._on_outcome(None, why)
+            self.block.report_outcome(None, why)
 
     def raise_failure(self) -> None:
         """Raise what happened inside a rebalance callback and could not be raised there."""

@@ -9,7 +9,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from eos_client.clients.dead_letters import letters_for
-from eos_client.clients.transaction import TransactionSession
+from eos_client.clients.transaction import INTERRUPTED, TransactionSession
 from eos_client.confluent.call_stack import TrackedCalls
 from eos_client.confluent.failures import misplaced_call
 from eos_client.core.model import Outcome
@@ -18,8 +18,6 @@ from eos_client.ports import Headers, OutputRecord, Record
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-_INTERRUPTED = "an exception interrupted the end of the block; the next call of its clients finds out its outcome"
 
 
 class _TrackedExit:
@@ -92,7 +90,7 @@ class Transaction:
                 "outer block first, or write within it"
             )
         if session.block.is_open:
-            session.leave_block()
+            session.block.leave()
         session.resolve_pending()
         session.refuse_transaction_by_hand()
         session.await_plain_commits()
@@ -178,9 +176,9 @@ class Transaction:
                 raise _given_up()
             return False
         failure, ends_quietly = session.block.failure, session.block.ends_quietly
-        self.reason = _INTERRUPTED
+        self.reason = f"{INTERRUPTED}; the next call of its clients finds out its outcome"
         try:
-            session.leave_block()
+            session.block.leave()
             if failure is not None:
                 session.end_failed(failure)
             elif error is not None:

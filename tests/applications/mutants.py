@@ -37,6 +37,7 @@ from eos_client.confluent.producer.registration import Registration
 from eos_client.core import commit_gate
 from eos_client.core.commit_gate import CommitGate, GateEvent, HoldEnded
 from eos_client.core.hand_over import HandOver
+from eos_client.core.model import Outcome
 from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import AbortableError, TransformError
 from eos_client.loop.record_failures import FailedRecords
@@ -270,19 +271,16 @@ def _every_id_is_pinned() -> Patch:
 
 @contextlib.contextmanager
 def _broken_blocks_are_told_the_last_outcome() -> Iterator[None]:
-    leave_block, tell_leaving = TransactionSession.leave_block, TransactionSession._report_to_leaving
-    before: dict[int, Any] = {}
+    finish = BlockState.finish_leaving
+    last: dict[int, tuple[Outcome, str]] = {}
 
-    def left(self: Any) -> None:
-        before[id(self)] = self._steps.last
-        leave_block(self)
+    def told(self: Any, outcome: Outcome, reason: str) -> None:
+        if reason.startswith(transaction.INTERRUPTED):
+            outcome, reason = last.get(id(self), (Outcome.COMMITTED, "nothing was done yet"))
+        last[id(self)] = outcome, reason
+        finish(self, outcome, reason)
 
-    def told(self: Any, leaving: Any) -> None:
-        if self._steps.last.reason.startswith(transaction._INTERRUPTED):
-            self._steps.last = before[id(self)]
-        tell_leaving(self, leaving)
-
-    with mock.patch.multiple(TransactionSession, leave_block=left, _report_to_leaving=told):
+    with mock.patch.object(BlockState, "finish_leaving", told):
         yield
 
 

@@ -73,7 +73,8 @@ class EndStrike(ActingStrike):
     """Strikes only where a block's outcome is noted and told."""
 
     def _strikes(self, code):
-        return code.co_name in {"_ended", "_on_outcome", "finish_leaving"} and super()._strikes(code)
+        telling = {"record_ending", "report_outcome", "_on_outcome", "finish_leaving"}
+        return code.co_name in telling and super()._strikes(code)
 
 
 def test_no_step_between_the_end_and_the_telling_of_it_loses_an_outcome():
