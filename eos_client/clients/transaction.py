@@ -378,15 +378,10 @@ class TransactionSession:
         elif self.is_open:
             self._steps.clear_work()
             try:
-                self._abort_on_the_way_out()
+                self._working(self._steps.abort_for_good)
             finally:
                 records_in = record_count(self._consumer.positions)
                 self._steps.count_aborted(TransactionAborted(reason=reason, rule=None, records_in=records_in))
-
-    def _abort_on_the_way_out(self) -> None:
-        self._steps.lifecycle.on(Event.GIVEN_UP)
-        timeout_s = self._producer.limits.commit_timeout_s
-        self._working(lambda: self._steps.own_call("abort_transaction", timeout_s))
 
     def consumer_closes(self) -> None:
         """Record that the consumer is about to be closed: no outcome can be read by it any more."""
@@ -394,7 +389,7 @@ class TransactionSession:
         if self.is_unresolved:
             self._leave_unknown("the consumer was closed")
             self._given_up = True
-            self._steps.lifecycle.on(Event.GIVEN_UP)
+            self._steps.give_up()
         else:
             with suppress(errors.EosError):  # which is reported to the block
                 self.resolve_left_block()
@@ -406,14 +401,14 @@ class TransactionSession:
         if self.is_unresolved:
             self._leave_unknown("the producer was closed")
         elif self.block.leaving is not None:
-            self._steps.lifecycle.on(Event.GIVEN_UP)
+            self._steps.give_up()
             self._steps.go_back(inside_revoke=True)
             self._steps.record_ending(Ending(Outcome.ABORTED, f"{INTERRUPTED}, and the producer was closed"))
             self.finish_leaving()
         elif self.is_open and not (self.block.is_open or self._given_up):
             reason = "the producer was closed while the gate held the transaction"
             try:
-                self._abort_on_the_way_out()
+                self._working(self._steps.abort_for_good)
             except errors.EosError as error:
                 reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
             self._steps.count_aborted(self._steps.aborted(reason, inside_revoke=True))

@@ -170,6 +170,15 @@ class TransactionSteps:
             self.record_ending(ending)
         self.lifecycle.on(Event.ABORT_FAILED)
 
+    def give_up(self) -> None:
+        """Note that a client is being closed: nothing is begun by it any more, and no handle is left to be replaced."""
+        self.lifecycle.on(Event.GIVEN_UP)
+
+    def abort_for_good(self) -> None:
+        """Abort because a client is being closed; raises what the abort raised."""
+        self.give_up()
+        self.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
+
     def leave_unknown(self, reason: str) -> str:
         """Return why the outcome of the commit stays unknown; empty where that was asked before."""
         if self._attempt.is_left_unknown:

@@ -11,7 +11,6 @@ from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import InputPartition, Outcome, ProducerLimits
-from eos_client.core.transaction_lifecycle import Event
 from eos_client.loop import exactly_once_loop
 from eos_client.observe import Counters
 
@@ -185,7 +184,7 @@ class ScriptedSession(TransactionSession):
             consumer.rewind()
         if outcome is not Outcome.SKIPPED:
             consumer.taken.clear()
-            self._steps.lifecycle.on(Event.GIVEN_UP)
+            self._steps.give_up()
             self._steps.clear_work()
         return Ending(outcome, "as scripted")
 
