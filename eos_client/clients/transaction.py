@@ -214,18 +214,10 @@ class TransactionSession:
         """Count ``count`` outputs that were written."""
         self._steps.records_out += count
 
-    def serve_deliveries(self) -> None:
-        """Free acknowledged records early, so that their memory is reused while it is still in the CPU cache."""
-        self._producer.poll(0)
-
     def await_deliveries(self) -> None:
         """Wait until all outputs written so far are acknowledged or refused; raises AbortableError after a time-out."""
         if self.is_open:
             self._producer.flush_outputs(self._producer.limits.commit_timeout_s)
-
-    def take_refused_delivery(self) -> str:
-        """Return to where and why an output of the last transaction was refused for good, once; empty if none was."""
-        return self._producer.library.last_errors.take_refused_delivery()
 
     def enqueue(self, topic: str, record: OutputRecord) -> None:
         """Write one output of any kind; inside a block the producer counts it, elsewhere ``count_outputs`` does."""

@@ -126,7 +126,9 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._event_loop = event_loop_of(given)
         self._failed = FailedRecords(config, hook, self.counters, clock, lambda: shutdown.reason is not None)
         function = with_serialisers(given, config, output_topic, takes_batches=takes_batches)
-        self._outputs = RecordOutputs(function, self._failed, self._session, output_topic, takes_batches=takes_batches)
+        self._outputs = RecordOutputs(
+            function, self._failed, self._session, self._adapter, output_topic, takes_batches=takes_batches
+        )
         self._poll_limit_s = poll_limit_ms(self._member.settings) / 1000
         self._size = TransactionSize(config.max_records)
         self._transaction = TransactionUnderWay(self._size, config.commit_interval_s, clock)
@@ -402,7 +404,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     def _can_shrink(self, spent: Spent) -> bool:
         """Shrink the next transaction if that helps after an abort; returns whether it does."""
-        if self._session.take_refused_delivery():
+        if self._adapter.library.last_errors.take_refused_delivery():
             return self._size.narrow(spent.records)
         was_open_too_long = spent.work_s >= self._adapter.library.transaction_timeout_s
         return (was_open_too_long or spent.longest_s >= self._poll_limit_s) and self._size.timed_out()

@@ -17,6 +17,7 @@ from operator import length_hint
 from typing import Any
 
 from eos_client.clients.transaction import TransactionSession
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import produce_options
 from eos_client.errors import AbortableError, EosError, OutputRefusedError, RebuildProducerError, TransformError, shown
 from eos_client.loop.concurrent_transform import ConcurrentTransform
@@ -88,7 +89,7 @@ class RefusedRecordsError(AbortableError):
 
 
 class RecordOutputs:
-    """The application's transform, with its outputs written inside the open transaction of ``session``.
+    """The application's transform, with its outputs written by ``producer`` inside the open transaction of ``session``.
 
     ``takes_batches``: ``transform`` is called with a list of records. ``wants_whole_batches``: the more records `write`
     gets at once, the better.
@@ -99,6 +100,7 @@ class RecordOutputs:
         transform: Callable[[Any], Outputs],
         failed: FailedRecords,
         session: TransactionSession,
+        producer: ConfluentProducer,
         default_topic: str | None,
         *,
         takes_batches: bool = False,
@@ -113,6 +115,7 @@ class RecordOutputs:
         self._originals = failed.originals
         self._remembers = self.wants_whole_batches or failed.go_on
         self._session = session
+        self._producer = producer
         self._default_topic = default_topic
 
     def write(self, records: Sequence[Any]) -> None:
@@ -138,7 +141,7 @@ class RecordOutputs:
                 self._write_each(records)
         except _RefusedError as refused:
             raise self._find_refused(records, refused) from refused.__cause__
-        self._session.serve_deliveries()
+        self._producer.poll(0)  # acknowledged records are freed while their memory is still in the CPU cache
 
     def write_one_by_one(self, records: Sequence[Any]) -> None:
         """Write like ``write``, but wait for the deliveries of each record, so that a broker's refusal names it."""
@@ -158,7 +161,7 @@ class RecordOutputs:
             self._blame_undelivered(record, None)
 
     def _blame_undelivered(self, record: Any, error: AbortableError | None) -> None:
-        reason = self._session.take_refused_delivery()
+        reason = self._producer.library.last_errors.take_refused_delivery()
         if reason:
             refusal = OutputRefusedError(f"the output to {reason}")
             refusal.__cause__ = error

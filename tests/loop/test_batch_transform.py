@@ -30,7 +30,9 @@ class Batches:
             return transform_batch(records)
 
         self._failed = FailedRecords(config(**options), self.events.append, Counters(), self.clock)
-        self.outputs = RecordOutputs(noting, self._failed, self.session, default_topic, takes_batches=True)
+        self.outputs = RecordOutputs(
+            noting, self._failed, self.session, self.session, default_topic, takes_batches=True
+        )
 
     def write(self, count):
         self.outputs.write([FakeRecord(n, b"%d" % n) for n in range(count)])

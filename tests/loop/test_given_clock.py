@@ -228,7 +228,7 @@ def test_a_loop_tries_a_transform_again_on_its_librarys_clock(monkeypatch):
     tried: list[float] = []
     bench = Bench(monkeypatch, fails_once, transform_attempts_max=2, transform_backoff_s=100)
     bench.load(1)
-    monkeypatch.setattr(bench.session, "serve_deliveries", bench.loop.stop)
+    monkeypatch.setattr(bench.producer, "poll", lambda _: bench.loop.stop())
     bench.loop.run()
     assert tried[1] - tried[0] == 100
 

@@ -21,7 +21,7 @@ NO_VALUE = b""  # of the smallest dead letters
 
 
 class Pen:
-    """A session that remembers what was written; `full` and `refused` are values that it does not take."""
+    """A session and producer that remember what was written; `full` and `refused` are values that they do not take."""
 
     def __init__(self):
         self.written: list[Any] = []
@@ -29,6 +29,7 @@ class Pen:
         self.refused: set[bytes] = set()
         self.undeliverable: set[bytes] = set()
         self.counted = self.quickly = 0
+        self.library = self.last_errors = self
 
     def raw_produce(self):
         def produce(topic, value, key=None, **options):
@@ -54,10 +55,11 @@ class Pen:
             raise OutputRefusedError("too large")
         self._take(topic, record.value)
 
-    def serve_deliveries(self):
+    def poll(self, timeout_s):
         pass
 
-    await_deliveries = serve_deliveries
+    def await_deliveries(self):
+        pass
 
     def take_refused_delivery(self):
         values = {each if isinstance(each, bytes) else each[1] for each in self.written}
@@ -76,7 +78,7 @@ class Writing:
             return transform(record)
 
         self._failed = FailedRecords(config(**options), lambda event: None, Counters(), FakeClock())
-        self._outputs = RecordOutputs(noting, self._failed, self.session, default_topic)
+        self._outputs = RecordOutputs(noting, self._failed, self.session, self.session, default_topic)
 
     def write_one_by_one(self, count):
         self._outputs.write_one_by_one([FakeRecord(n, b"%d" % n) for n in range(count)])
