@@ -19,7 +19,7 @@ from eos_client.confluent.failures import leave_block, misplaced_call
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import is_in_call
 from eos_client.core.model import InputPartition, InputPositions, Outcome, named, record_count
-from eos_client.core.transaction_lifecycle import OUTCOME_PENDING, UNFINISHED, Event
+from eos_client.core.transaction_lifecycle import OUTCOME_PENDING, UNFINISHED, Event, TransactionLifecycle
 from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted
 from eos_client.ports import Clock, MembershipSnapshot, OutputRecord
 
@@ -68,7 +68,7 @@ class TransactionSession:
             clock,
             self.block.report_outcome,
             self.raise_failure,
-            handle_in_doubt=handle_in_doubt,
+            TransactionLifecycle(is_broken=handle_in_doubt),
         )
         self._calls_at_work = 0
         self._failure: errors.EosError | None = None

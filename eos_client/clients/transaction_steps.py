@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from eos_client import errors
@@ -84,37 +84,30 @@ class _Attempt:
         return Event.HANDLE_FINISHED if isinstance(failure, errors.RebuildProducerError) else Event.REFUSED
 
 
+@dataclass(eq=False, repr=False)
 class TransactionSteps:
-    """The steps of the transactions of one consumer and one producer, and the state that they are in."""
+    """The steps of the transactions of one consumer and one producer, and the state that they are in.
 
-    def __init__(
-        self,
-        consumer: ConfluentConsumer,
-        producer: ConfluentProducer,
-        hook: EventHook,
-        counters: Counters,
-        clock: Clock,
-        on_outcome: OutcomeCallback,
-        raise_failure: Callable[[], None],
-        *,
-        handle_in_doubt: bool,
-    ) -> None:
-        """``on_outcome``: called with each outcome; ``raise_failure`` raises what a rebalance callback could not."""
-        self._consumer = consumer
-        self._producer = producer
-        self._hook = hook
-        self._clock = clock
-        self._counters = counters
-        self._on_outcome = on_outcome
-        self._raise_failure = raise_failure
-        self.lifecycle = TransactionLifecycle(is_broken=handle_in_doubt)
-        self.attempts = GateAttempts(consumer, hook, clock, consumer.plain)
-        self.last = Ending(Outcome.COMMITTED, "nothing was done yet")
-        self.outputs_in_hand = False
-        self.records_out = 0
-        self._recovery = Recovery(consumer, producer, hook, counters, clock)
-        self._attempt = _Attempt(clock())
-        self._call_under_way: _OwnCall = "begin_transaction"
+    ``_on_outcome`` is called with each outcome; ``_raise_failure`` raises what a rebalance callback could not.
+    """
+
+    _consumer: ConfluentConsumer
+    _producer: ConfluentProducer
+    _hook: EventHook
+    _counters: Counters
+    _clock: Clock
+    _on_outcome: OutcomeCallback
+    _raise_failure: Callable[[], None]
+    lifecycle: TransactionLifecycle
+    last: Ending = field(default=Ending(Outcome.COMMITTED, "nothing was done yet"), init=False)
+    outputs_in_hand: bool = field(default=False, init=False)
+    records_out: int = field(default=0, init=False)
+    _call_under_way: _OwnCall = field(default="begin_transaction", init=False)
+
+    def __post_init__(self) -> None:
+        self.attempts = GateAttempts(self._consumer, self._hook, self._clock, self._consumer.plain)
+        self._recovery = Recovery(self._consumer, self._producer, self._hook, self._counters, self._clock)
+        self._attempt = _Attempt(self._clock())
         self._token = AttemptToken(secrets.token_hex(6))
         self._acts: dict[Act, Callable[[_Attempt], Event | None]] = {
             Act.BEGIN: self._begin,
