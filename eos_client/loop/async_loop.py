@@ -20,9 +20,9 @@ from eos_client.core.commit_gate import CommitGate
 from eos_client.core.loop_health import LoopHealth
 from eos_client.loop.concurrent_transform import AwaitedBatch, ConcurrentTransform, EventLoopThread
 from eos_client.loop.exactly_once_loop import ExactlyOnceLoop
-from eos_client.loop.record_failures import as_given
 from eos_client.loop.serialised_records import reader, writer
 from eos_client.loop.transform_check import one_transform
+from eos_client.loop.transform_results import as_given
 from eos_client.observe import Counters, EventHook, log_event
 from eos_client.ports import ClientLibrary, K_co, V_co
 

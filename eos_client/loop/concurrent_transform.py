@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from eos_client.errors import shown
-from eos_client.loop.record_failures import TransformUnfitError, each_output
+from eos_client.loop.transform_results import TransformUnfitError, each_output
 from eos_client.ports import AsyncTransform, Output
 
 _Result = TypeVar("_Result")

@@ -21,17 +21,14 @@ from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import produce_options
 from eos_client.errors import AbortableError, EosError, OutputRefusedError, RebuildProducerError, TransformError, shown
 from eos_client.loop.concurrent_transform import ConcurrentTransform
-from eos_client.loop.record_failures import (
-    LOOP_LEVEL_ERRORS,
+from eos_client.loop.record_failures import LOOP_LEVEL_ERRORS, FailedRecords, StoppedMeanwhileError, is_failure
+from eos_client.loop.transform_results import (
     NOT_OUTPUT_COLLECTIONS,
     SINGLE_OUTPUT_TYPES,
-    FailedRecords,
-    StoppedMeanwhileError,
     TransformUnfitError,
     as_given,
     each_output,
     invalid_result_error,
-    is_failure,
     outputs_of,
     require_no_awaitable,
 )

@@ -12,7 +12,7 @@ from typing import Any
 from eos_client.config import EosConfig
 from eos_client.confluent.serialisation import Deserializers, Serializers
 from eos_client.loop.concurrent_transform import event_loop_of
-from eos_client.loop.record_failures import each_output
+from eos_client.loop.transform_results import each_output
 
 
 def reader(config: EosConfig[Any, Any]) -> Callable[[Any], Any] | None:

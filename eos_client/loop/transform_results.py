@@ -1,0 +1,83 @@
+"""What counts as an output: a transform gives one, an iterable of them, or nothing."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from eos_client.errors import ConfigurationError, shown
+from eos_client.ports import Output, OutputRecord
+
+SINGLE_OUTPUT_TYPES = (bytes, OutputRecord)
+"""What a transform may return instead of an iterable of outputs."""
+
+NOT_OUTPUT_COLLECTIONS = (str, bytearray, memoryview)
+"""What can be iterated, and would be taken for outputs where it is empty."""
+
+_OF_AWAITABLES = ("__await__", "__aiter__", "add_done_callback")  # the last of futures that a thread waits for
+
+
+class TransformUnfitError(ConfigurationError):
+    """The transform does not fit the loop that it was given to, which is no failure of a record."""
+
+
+def invalid_result_error(made: Any) -> TypeError | None:
+    """Return the error for a transform's result that is neither an output nor an iterable of them, else None.
+
+    Raises TransformUnfitError for what would have to be awaited.
+    """
+    is_iterable = hasattr(made, "__iter__") and not isinstance(made, NOT_OUTPUT_COLLECTIONS)
+    if isinstance(made, SINGLE_OUTPUT_TYPES) or is_iterable or made is None:
+        return None
+    said = f"the transform returned {shown(made)}; it must return an output or an iterable of them"
+    require_no_awaitable(made, said)
+    return TypeError(f"{said}: return a list, or yield")
+
+
+def require_no_awaitable(given: Any, said: str) -> None:
+    """Raise TransformUnfitError, which says ``said``, for what a transform has given and would have to be awaited."""
+    if inspect.iscoroutine(given):
+        given.close()  # or Python warns that nobody awaits it
+    if any(hasattr(given, name) for name in _OF_AWAITABLES):
+        raise TransformUnfitError(
+            f"{said}, and is not awaited: make it a plain function or generator, or await what it makes in an async "
+            "one, which AsyncExactlyOnceLoop takes. No record was given up."
+        )
+
+
+def each_output(made: Any) -> Iterable[Output]:
+    """Return an iterable of the outputs in a transform's result; raises TypeError for an invalid result."""
+    if (wrong := invalid_result_error(made)) is not None:
+        raise wrong
+    if isinstance(made, SINGLE_OUTPUT_TYPES):
+        return (made,)
+    given: Iterable[Output] = made if hasattr(made, "__iter__") else ()  # an array does not say whether it is empty
+    return given
+
+
+def outputs_of(made: Any) -> list[Output]:
+    """Return the outputs in a transform's result, those of a generator as they were yielded; raises TypeError."""
+    if isinstance(made, SINGLE_OUTPUT_TYPES):
+        return [made]
+    given = each_output(made)
+    return list(given) if isinstance(given, (list, tuple)) else [as_given(each) for each in given]
+
+
+def as_given(output: Output) -> Output:
+    """Return ``output`` as it is now: the application may use it, and its headers, for the next one."""
+    if not isinstance(output, OutputRecord):
+        return output
+    headers = output.headers
+    if type(headers) is list:  # the usual ones, without asking what they are, which takes as long as all the rest
+        headers = [*headers]
+    elif headers is not None and isinstance(headers, Iterable):
+        headers = dict(headers) if isinstance(headers, Mapping) else [*headers]
+    return OutputRecord(
+        output.topic,
+        value=output.value,
+        key=output.key,
+        headers=headers,
+        partition=output.partition,
+        timestamp_ms=output.timestamp_ms,
+    )
