@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 from eos_client.clients.input_events import InputEvents, MissingTopics
 from eos_client.clients.open_work import OpenWork
 from eos_client.clients.plain_commit import PlainCommits
-from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
+from eos_client.config.client_settings import merged_settings
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.safe_close import close_in_time
@@ -78,13 +78,12 @@ class EosConsumer:
         application_on_commit = merged.get("on_commit")
         if application_on_commit is None or callable(application_on_commit):
             merged["on_commit"] = self._on_commit
-        self._gate = CommitGate(gate)
         self.counters = counters or Counters()
         self._clock = clock
         self._hook = hook = safe_hook(hook)
         ownership = ThreadOwnership("EosConsumer")
         self.member = ConfluentConsumer(
-            merged, ownership, self._gate, self._commit_starts, self._report, clock, factory
+            merged, ownership, CommitGate(gate), self._commit_starts, self._report, clock, factory
         )
         self._library = self.member.library
         self._membership = self.member.membership
@@ -108,7 +107,7 @@ class EosConsumer:
     @property
     def gate(self) -> CommitGate:
         """The commit gate of this member."""
-        return self._gate
+        return self.member.gate
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -245,10 +244,10 @@ class EosConsumer:
         for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
             if callback is not None and not callable(callback):
                 raise TypeError(f"{name} expects a callable, not {callback!r}")
-        ours = RevocationListener(self._gate, self.open_work, hook=self._hook, counters=self.counters)
+        ours = RevocationListener(self.gate, self.open_work, hook=self._hook, counters=self.counters)
         tracked = self._membership.tracking_errors_of
         theirs = ApplicationCallbacks(self, *map(tracked, (on_assign, on_revoke, on_lost)))
-        self.open_work.subscribed()
+        self.open_work.is_assigned_by_hand = False  # from now on the group assigns
         self.input_events = InputEvents(self._hook, self._library.settings["group.id"], list(topics))
         self.missing_topics = MissingTopics(self.member, list(topics), self._clock)
         self._membership.subscribe(topics, ComposedListener(ours, theirs))

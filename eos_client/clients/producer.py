@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 
-from eos_client.clients.settings import merged_settings
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clients.transaction_block import Transaction
 from eos_client.clock import MONOTONIC_CLOCK
@@ -13,6 +12,7 @@ from eos_client.config.client_settings import (
     check_ids_in_transactions,
     check_transaction_timeout,
     held_and_committed_s,
+    merged_settings,
 )
 from eos_client.confluent.failures import closed_error, misplaced_call, not_to_be_copied
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer

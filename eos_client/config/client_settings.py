@@ -160,6 +160,15 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 
 
+def merged_settings(client: str, config: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge a dict and keywords, which win; raises TypeError when there is neither, as confluent_kafka's clients do."""
+    if config is None and not keywords:
+        raise TypeError(f"expected configuration dict: {client}() was given neither a dict nor keywords")
+    if config is not None and not isinstance(config, Mapping):
+        raise TypeError(f"expected configuration dict: {client}() was given a {type(config).__name__}")
+    return {**(config or {}), **keywords}
+
+
 def is_on(settings: Mapping[str, Any], name: str, *, default: bool) -> bool:
     """Return whether the boolean setting ``name`` is on, in any of librdkafka's spellings."""
     given = str(settings.get(name, default)).lower()

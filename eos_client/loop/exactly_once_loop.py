@@ -327,7 +327,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._session.recover(error)
             self._apply_endings()
             self._transaction.end()
-            self._shutdown.repeat_nothing()  # else that record is retried until the shutdown deadline
+            self._shutdown.records_to_repeat = 0  # else that record is retried until the shutdown deadline
             return
         except (errors.AbortableError, errors.RebuildProducerError) as error:
             is_explained = isinstance(error, RefusedRecordsError)

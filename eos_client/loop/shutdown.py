@@ -18,7 +18,7 @@ class Shutdown:
         self._limit_s = limit_s
         self._clock = clock
         self._ends_at: float | None = None
-        self._records_to_repeat = 0
+        self.records_to_repeat = 0
         self._partitions_to_repeat: Partitions = frozenset()
         self.reason: str | None = None
 
@@ -40,21 +40,17 @@ class Shutdown:
 
     def expect_again(self, records: int, partitions: Partitions) -> None:
         """Note that ``records`` of ``partitions`` come again, after an abort that has brought progress."""
-        self._records_to_repeat = max(self._records_to_repeat, records)
+        self.records_to_repeat = max(self.records_to_repeat, records)
         self._partitions_to_repeat = partitions
 
     def committed(self, records: int) -> None:
         """Note that ``records`` of them were committed."""
-        self._records_to_repeat = max(0, self._records_to_repeat - records)
-
-    def repeat_nothing(self) -> None:
-        """Expect no record again."""
-        self._records_to_repeat = 0
+        self.records_to_repeat = max(0, self.records_to_repeat - records)
 
     def must_repeat(self, records: int, assigned: Partitions) -> bool:
         """Whether more than the open transaction's ``records`` are expected again, are still ours, and have time."""
         return (
-            records < self._records_to_repeat
+            records < self.records_to_repeat
             and not self._partitions_to_repeat.isdisjoint(assigned)
             and self._clock() < self.ends_at
         )
