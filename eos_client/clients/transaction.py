@@ -19,7 +19,7 @@ from eos_client.confluent.failures import leave_block, misplaced_call
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import is_in_call
 from eos_client.core.model import InputPartition, InputPositions, Outcome, named, record_count
-from eos_client.core.transaction_lifecycle import OUTCOME_PENDING, UNFINISHED, Event, TransactionLifecycle
+from eos_client.core.transaction_lifecycle import OUTCOME_PENDING, UNFINISHED, TransactionEvent, TransactionLifecycle
 from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted
 from eos_client.ports import Clock, MembershipSnapshot, OutputRecord
 
@@ -133,7 +133,7 @@ class TransactionSession:
         if ended is not None and ended.outcome is Outcome.ABORTED:
             raise errors.AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
         if not self.is_open:
-            self.step_of_a_block(lambda: self._working(lambda: self._steps.perform(Event.BEGIN)))
+            self.step_of_a_block(lambda: self._working(lambda: self._steps.perform(TransactionEvent.BEGIN)))
 
     def processed(self) -> None:
         """Note that everything handed over so far was processed, and that all its outputs were written."""
@@ -244,7 +244,7 @@ class TransactionSession:
                 return self._steps.record_ending(Ending(Outcome.COMMITTED, "nothing to do"))
             if (failed := self._producer.calls.transaction_failure) is not None:
                 return self.recover(failed)
-            return self._working(lambda: self._steps.perform(Event.END))
+            return self._working(lambda: self._steps.perform(TransactionEvent.END))
 
     def commit_starts(self, starts: InputPositions, snapshot: MembershipSnapshot) -> bool:
         """Commit where partitions start, in a transaction of its own; returns whether later owners will find it.
@@ -436,7 +436,7 @@ class TransactionSession:
         if self.handle_in_doubt:
             self._keeping_failure(lambda: self._resume(inside_revoke=True))
         elif not self.in_hand:
-            ending = self._keeping_failure(lambda: self._steps.perform(Event.REVOKED, inside_revoke=True))
+            ending = self._keeping_failure(lambda: self._steps.perform(TransactionEvent.REVOKED, inside_revoke=True))
             if ending is not None and ending.outcome is Outcome.ABORTED:
                 self._fail_block(f"the held transaction was aborted in a rebalance: {ending.reason}")
         elif self.has_open_work:

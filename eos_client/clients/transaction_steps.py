@@ -22,7 +22,7 @@ from eos_client.confluent.thread_ownership import OWNED_CALLS
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, GateRule, WorkSettled
 from eos_client.core.model import InputPositions, Outcome, record_count
 from eos_client.core.outcome_resolution import AttemptToken
-from eos_client.core.transaction_lifecycle import NEEDS_REBUILD, Act, Event, Phase, TransactionLifecycle
+from eos_client.core.transaction_lifecycle import NEEDS_REBUILD, Act, Phase, TransactionEvent, TransactionLifecycle
 from eos_client.observe import Counters, EventHook, TransactionAborted, TransactionCommitted
 from eos_client.ports import Clock, MembershipSnapshot
 
@@ -77,11 +77,12 @@ class _Attempt:
     is_resolution_counted: bool = False
     is_left_unknown: bool = False
 
-    def fail(self, failure: errors.AbortableError | errors.RebuildProducerError) -> Event:
+    def fail(self, failure: errors.AbortableError | errors.RebuildProducerError) -> TransactionEvent:
         """Make ``failure`` the reason of the abort; returns the lifecycle's event for it."""
         self.failure, self.reason, self.rule = failure, str(failure), None
         self.is_refused = isinstance(failure, errors.CommitRefusedError)
-        return Event.HANDLE_FINISHED if isinstance(failure, errors.RebuildProducerError) else Event.REFUSED
+        is_finished = isinstance(failure, errors.RebuildProducerError)
+        return TransactionEvent.HANDLE_FINISHED if is_finished else TransactionEvent.REFUSED
 
 
 @dataclass(eq=False, repr=False)
@@ -109,7 +110,7 @@ class TransactionSteps:
         self._recovery = Recovery(self._consumer, self._producer, self._hook, self._counters, self._clock)
         self._attempt = _Attempt(self._clock())
         self._token = AttemptToken(secrets.token_hex(6))
-        self._acts: dict[Act, Callable[[_Attempt], Event | None]] = {
+        self._acts: dict[Act, Callable[[_Attempt], TransactionEvent | None]] = {
             Act.BEGIN: self._begin,
             Act.FLUSH: self._flush,
             Act.SERVE_CALLBACKS: self._serve_callbacks,
@@ -131,17 +132,17 @@ class TransactionSteps:
 
     # -- what is asked for -----------------------------------------------------------------------------------------
 
-    def perform(self, event: Event, *, inside_revoke: bool = False) -> Ending:
+    def perform(self, event: TransactionEvent, *, inside_revoke: bool = False) -> Ending:
         """Do what ``event`` asks for: to begin, or to end as the gate decides."""
         return self._run(event, _Attempt(self._clock(), inside_revoke=inside_revoke))
 
     def commit_starts(self, starts: InputPositions, snapshot: MembershipSnapshot) -> Ending:
         """Commit ``starts`` by themselves, under the membership for which the gate lets them pass."""
-        return self._run(Event.COMMIT_STARTS, _Attempt(self._clock(), positions=starts, snapshot=snapshot))
+        return self._run(TransactionEvent.COMMIT_STARTS, _Attempt(self._clock(), positions=starts, snapshot=snapshot))
 
     def abort(self, reason: str, *, inside_revoke: bool = False) -> Ending:
         """Abort because of ``reason``, and go back to the first uncommitted record."""
-        return self._run(Event.ABORT, _Attempt(self._clock(), inside_revoke=inside_revoke, reason=reason))
+        return self._run(TransactionEvent.ABORT, _Attempt(self._clock(), inside_revoke=inside_revoke, reason=reason))
 
     def recover(self, failure: errors.AbortableError | errors.RebuildProducerError) -> Ending:
         """Do what ``failure``, raised while work was being added, is named for."""
@@ -154,18 +155,18 @@ class TransactionSteps:
         attempt.inside_revoke = inside_revoke
         if self.lifecycle.phase in NEEDS_REBUILD:
             attempt.failure, attempt.reason, attempt.rule = None, self._why(attempt), None
-        return self._run(Event.RESUME, attempt)
+        return self._run(TransactionEvent.RESUME, attempt)
 
     def abort_failed(self, ending: Ending | None, *, inside_revoke: bool) -> None:
         """Note that an abort has failed: its records are read again, and the handle is replaced before its next use."""
         self.go_back(inside_revoke=inside_revoke)
         if ending is not None:
             self.record_ending(ending)
-        self.lifecycle.on(Event.ABORT_FAILED)
+        self.lifecycle.on(TransactionEvent.ABORT_FAILED)
 
     def give_up(self) -> None:
         """Note that a client is being closed: nothing is begun by it any more, and no handle is left to be replaced."""
-        self.lifecycle.on(Event.GIVEN_UP)
+        self.lifecycle.on(TransactionEvent.GIVEN_UP)
 
     def abort_for_good(self) -> None:
         """Abort because a client is being closed; raises what the abort raised."""
@@ -179,7 +180,7 @@ class TransactionSteps:
         self._attempt.is_left_unknown = True
         return f"{self._why(self._attempt)} That stays unknown: {reason}"
 
-    def _run(self, event: Event, attempt: _Attempt) -> Ending:
+    def _run(self, event: TransactionEvent, attempt: _Attempt) -> Ending:
         self._attempt = attempt
         act = self.lifecycle.on(event)
         while act is not Act.NOTHING:
@@ -211,40 +212,40 @@ class TransactionSteps:
 
     # -- the acts: each performs one step and returns what came of it ------------------------------------------------
 
-    def _begin(self, _: _Attempt) -> Event:
+    def _begin(self, _: _Attempt) -> TransactionEvent:
         try:
             self._consumer.require_open()
             self.own_call("begin_transaction")
         except errors.EosError as error:
             # If a signal handler called begin_transaction() first, the client library refuses this call.
             if not self._producer.calls.has_open_transaction:
-                self.lifecycle.on(Event.NOT_BEGUN)
+                self.lifecycle.on(TransactionEvent.NOT_BEGUN)
                 raise
             if error.__cause__ is None:
-                self.lifecycle.on(Event.BEGUN_ELSEWHERE)
+                self.lifecycle.on(TransactionEvent.BEGUN_ELSEWHERE)
                 raise
-        return Event.BEGUN
+        return TransactionEvent.BEGUN
 
-    def _flush(self, attempt: _Attempt) -> Event:
+    def _flush(self, attempt: _Attempt) -> TransactionEvent:
         meanwhile = None if attempt.inside_revoke else self._consumer.fetching.prefetch
         try:
             self._producer.flush_outputs(self._producer.limits.commit_timeout_s, meanwhile)
         except (errors.AbortableError, errors.RebuildProducerError) as error:
             if not attempt.inside_revoke:
                 self._raise_failure()  # a commit inside a callback that was served meanwhile may have taken effect
-            is_finished = attempt.fail(error) is Event.HANDLE_FINISHED
-            return Event.NOT_FLUSHED_BY_HANDLE if is_finished else Event.NOT_FLUSHED
+            is_finished = attempt.fail(error) is TransactionEvent.HANDLE_FINISHED
+            return TransactionEvent.NOT_FLUSHED_BY_HANDLE if is_finished else TransactionEvent.NOT_FLUSHED
         if attempt.inside_revoke:
-            return Event.FLUSHED_IN_CALLBACK
+            return TransactionEvent.FLUSHED_IN_CALLBACK
         self._raise_failure()
-        return Event.FLUSHED
+        return TransactionEvent.FLUSHED
 
-    def _serve_callbacks(self, _: _Attempt) -> Event:
+    def _serve_callbacks(self, _: _Attempt) -> TransactionEvent:
         self._consumer.fetching.serve_callbacks()
         self._raise_failure()
-        return Event.SERVED
+        return TransactionEvent.SERVED
 
-    def _ask_gate(self, attempt: _Attempt) -> Event:
+    def _ask_gate(self, attempt: _Attempt) -> TransactionEvent:
         if attempt.inside_revoke:
             ruling, snapshot = self.attempts.decide(self._consumer.positions)
         else:
@@ -253,11 +254,11 @@ class TransactionSteps:
         if ruling.decision is not CommitDecision.COMMIT:
             attempt.reason, attempt.rule = ruling.reason, ruling.rule
             is_abort = attempt.inside_revoke or ruling.decision is CommitDecision.ABORT
-            return Event.RULED_ABORT if is_abort else Event.RULED_SKIP
+            return TransactionEvent.RULED_ABORT if is_abort else TransactionEvent.RULED_SKIP
         self._token = self._token.next()
         attempt.positions, attempt.token = dict(self._consumer.positions), self._token
         attempt.was_sent_inside_revoke = attempt.inside_revoke
-        return Event.RULED_COMMIT if self.lifecycle.has_begun else Event.RULED_COMMIT_UNBEGUN
+        return TransactionEvent.RULED_COMMIT if self.lifecycle.has_begun else TransactionEvent.RULED_COMMIT_UNBEGUN
 
     def decide(self) -> tuple[CommitRuling, MembershipSnapshot]:
         """Ask the gate, serving callbacks as it wants; a callback may end the transaction meanwhile."""
@@ -284,7 +285,7 @@ class TransactionSteps:
             ruling, snapshot = self.attempts.decide(self._consumer.positions)
         return ruling, snapshot
 
-    def _commit(self, attempt: _Attempt) -> Event:
+    def _commit(self, attempt: _Attempt) -> TransactionEvent:
         positions, timeout_s = _given(attempt.positions), self._producer.limits.commit_timeout_s
         is_sent = False
         try:
@@ -294,18 +295,18 @@ class TransactionSteps:
             self.own_call("commit_transaction", timeout_s)
         except errors.UnknownOutcomeError as error:
             attempt.unanswered = error
-            return Event.UNANSWERED
+            return TransactionEvent.UNANSWERED
         except errors.EosError as error:
             if self._producer.calls.may_have_ended:  # then a signal handler has raised it
                 raise
             if isinstance(error, (errors.AbortableError, errors.RebuildProducerError)):
                 return attempt.fail(error)
             if not is_sent or isinstance(error, NOTHING_WAS_SENT):
-                self.lifecycle.on(Event.NOT_SENT)
+                self.lifecycle.on(TransactionEvent.NOT_SENT)
             raise
-        return Event.ANSWERED
+        return TransactionEvent.ANSWERED
 
-    def _resolve_outcome(self, attempt: _Attempt) -> Event:
+    def _resolve_outcome(self, attempt: _Attempt) -> TransactionEvent:
         """Resolve the commit's outcome from the group's offsets; errors but UnknownOutcomeError leave it open."""
         cause = attempt.unanswered = attempt.unanswered or errors.UnknownOutcomeError(self._why(attempt))
         if not attempt.is_resolution_counted:
@@ -315,33 +316,33 @@ class TransactionSteps:
         try:
             outcome = self._recovery.resolve_commit_outcome(_given(attempt.positions), _given(attempt.token), cause)
         except errors.UnknownOutcomeError as error:
-            self.lifecycle.on(Event.NOT_FOUND)
+            self.lifecycle.on(TransactionEvent.NOT_FOUND)
             self.go_back(inside_revoke=attempt.inside_revoke)
             self._on_outcome(None, str(error))
             raise
         if outcome is Outcome.ABORTED:
             attempt.reason, attempt.rule = str(cause), None
-            return Event.FOUND_ABORTED
-        return Event.FOUND_COMMITTED
+            return TransactionEvent.FOUND_ABORTED
+        return TransactionEvent.FOUND_COMMITTED
 
-    def _commit_starts(self, attempt: _Attempt) -> Event:
+    def _commit_starts(self, attempt: _Attempt) -> TransactionEvent:
         timeout_s = self._producer.limits.commit_timeout_s
         self._token = self._token.next()
         self.own_call("begin_transaction")
         self._send_offsets(_given(attempt.positions), _given(attempt.snapshot), self._token)
         self.own_call("commit_transaction", timeout_s)
-        return Event.STARTS_COMMITTED
+        return TransactionEvent.STARTS_COMMITTED
 
-    def _abort(self, attempt: _Attempt) -> Event:
+    def _abort(self, attempt: _Attempt) -> TransactionEvent:
         self._trace_failure(attempt)
         try:
             if self.lifecycle.has_begun:
                 self.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
         except errors.RebuildProducerError as error:
             return attempt.fail(error)
-        return Event.ABORT_CONFIRMED
+        return TransactionEvent.ABORT_CONFIRMED
 
-    def _rebuild(self, attempt: _Attempt) -> Event:
+    def _rebuild(self, attempt: _Attempt) -> TransactionEvent:
         """Replace the handle: no commit was sent, so init_transactions aborts whatever is open."""
         self._trace_failure(attempt)
         try:
@@ -349,7 +350,7 @@ class TransactionSteps:
         except errors.EosError:
             self.go_back(inside_revoke=attempt.inside_revoke)
             raise
-        return Event.REBUILT
+        return TransactionEvent.REBUILT
 
     def _trace_failure(self, attempt: _Attempt) -> None:
         failure, attempt.failure = attempt.failure, None
@@ -378,7 +379,7 @@ class TransactionSteps:
         self._consumer.record_committed(positions)
         self.clear_work()
         self.record_ending(Ending(Outcome.COMMITTED, ruling.reason, ruling.rule))
-        self.lifecycle.on(Event.RECORDED)
+        self.lifecycle.on(TransactionEvent.RECORDED)
         self._counters.committed += 1
         self._counters.records_in += committed.records_in
         self._counters.records_out += committed.records_out
@@ -389,7 +390,7 @@ class TransactionSteps:
     def _record_aborted(self, attempt: _Attempt) -> None:
         aborted = self.aborted(attempt.reason, attempt.rule, inside_revoke=attempt.inside_revoke)
         aborted = replace(aborted, refused_by_group=attempt.is_refused)
-        self.lifecycle.on(Event.RECORDED)
+        self.lifecycle.on(TransactionEvent.RECORDED)
         self.count_aborted(aborted)
 
     def aborted(self, reason: str, rule: GateRule | None = None, *, inside_revoke: bool) -> TransactionAborted:

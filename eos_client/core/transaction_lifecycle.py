@@ -54,7 +54,7 @@ class Phase(Enum):
     """The transaction was given up, and the handle has to be replaced before it is used again."""
 
 
-class Event(Enum):
+class TransactionEvent(Enum):
     """What has happened, or what the application or a rebalance asks for."""
 
     BEGIN = "begin"
@@ -165,80 +165,82 @@ _BEGUN = {Phase.OPEN: True, Phase.COMMITTING: True}
 _BEGUN_OR_NOT = (Phase.HELD, *ENDING, Phase.ABORTING)
 
 
-_Rows = dict[tuple[Phase, Event], Transition]
+_Rows = dict[tuple[Phase, TransactionEvent], Transition]
 
 
-def _rows(phases: Iterable[Phase], event: Event, to: Phase, act: Act = Act.NOTHING) -> _Rows:
+def _rows(phases: Iterable[Phase], event: TransactionEvent, to: Phase, act: Act = Act.NOTHING) -> _Rows:
     return {(phase, event): Transition(to, act) for phase in phases}
 
 
-def _ended_meanwhile(*events: Event) -> _Rows:
+def _ended_meanwhile(*events: TransactionEvent) -> _Rows:
     """Return rows for results that are out of date: a callback inside the step has ended the transaction."""
     return {(phase, event): Transition(phase) for phase in AT_REST for event in events}
 
 
-TRANSITIONS: Mapping[tuple[Phase, Event], Transition] = {
-    **_rows((Phase.IDLE, Phase.HELD, *ENDING), Event.BEGIN, Phase.BEGINNING, Act.BEGIN),
-    (Phase.BEGINNING, Event.BEGUN): Transition(Phase.OPEN),
-    (Phase.BEGINNING, Event.NOT_BEGUN): Transition(Phase.IDLE),
+TRANSITIONS: Mapping[tuple[Phase, TransactionEvent], Transition] = {
+    **_rows((Phase.IDLE, Phase.HELD, *ENDING), TransactionEvent.BEGIN, Phase.BEGINNING, Act.BEGIN),
+    (Phase.BEGINNING, TransactionEvent.BEGUN): Transition(Phase.OPEN),
+    (Phase.BEGINNING, TransactionEvent.NOT_BEGUN): Transition(Phase.IDLE),
     # The end: flush, serve callbacks, ask the gate, commit (KAFKA-19779). A revocation commits in its callback.
-    **_rows(NOTHING_SENT, Event.END, Phase.FLUSHING, Act.FLUSH),
-    **_rows(NOTHING_SENT, Event.REVOKED, Phase.FLUSHING, Act.FLUSH),
-    (Phase.FLUSHING, Event.FLUSHED): Transition(Phase.SERVING, Act.SERVE_CALLBACKS),
-    (Phase.FLUSHING, Event.FLUSHED_IN_CALLBACK): Transition(Phase.DECIDING, Act.ASK_GATE),
-    (Phase.FLUSHING, Event.NOT_FLUSHED): Transition(Phase.ABORTING, Act.ABORT),
-    (Phase.FLUSHING, Event.NOT_FLUSHED_BY_HANDLE): Transition(Phase.REBUILDING, Act.REBUILD),
-    (Phase.SERVING, Event.SERVED): Transition(Phase.DECIDING, Act.ASK_GATE),
-    (Phase.DECIDING, Event.RULED_COMMIT): Transition(Phase.COMMITTING, Act.COMMIT),
-    (Phase.DECIDING, Event.RULED_COMMIT_UNBEGUN): Transition(Phase.BEGINNING_TO_COMMIT, Act.BEGIN),
-    (Phase.DECIDING, Event.RULED_SKIP): Transition(Phase.HELD, Act.RECORD_HELD),
-    (Phase.DECIDING, Event.RULED_ABORT): Transition(Phase.ABORTING, Act.ABORT),
+    **_rows(NOTHING_SENT, TransactionEvent.END, Phase.FLUSHING, Act.FLUSH),
+    **_rows(NOTHING_SENT, TransactionEvent.REVOKED, Phase.FLUSHING, Act.FLUSH),
+    (Phase.FLUSHING, TransactionEvent.FLUSHED): Transition(Phase.SERVING, Act.SERVE_CALLBACKS),
+    (Phase.FLUSHING, TransactionEvent.FLUSHED_IN_CALLBACK): Transition(Phase.DECIDING, Act.ASK_GATE),
+    (Phase.FLUSHING, TransactionEvent.NOT_FLUSHED): Transition(Phase.ABORTING, Act.ABORT),
+    (Phase.FLUSHING, TransactionEvent.NOT_FLUSHED_BY_HANDLE): Transition(Phase.REBUILDING, Act.REBUILD),
+    (Phase.SERVING, TransactionEvent.SERVED): Transition(Phase.DECIDING, Act.ASK_GATE),
+    (Phase.DECIDING, TransactionEvent.RULED_COMMIT): Transition(Phase.COMMITTING, Act.COMMIT),
+    (Phase.DECIDING, TransactionEvent.RULED_COMMIT_UNBEGUN): Transition(Phase.BEGINNING_TO_COMMIT, Act.BEGIN),
+    (Phase.DECIDING, TransactionEvent.RULED_SKIP): Transition(Phase.HELD, Act.RECORD_HELD),
+    (Phase.DECIDING, TransactionEvent.RULED_ABORT): Transition(Phase.ABORTING, Act.ABORT),
     **_ended_meanwhile(
-        Event.FLUSHED,
-        Event.NOT_FLUSHED,
-        Event.NOT_FLUSHED_BY_HANDLE,
-        Event.SERVED,
-        Event.RULED_COMMIT,
-        Event.RULED_COMMIT_UNBEGUN,
-        Event.RULED_SKIP,
-        Event.RULED_ABORT,
+        TransactionEvent.FLUSHED,
+        TransactionEvent.NOT_FLUSHED,
+        TransactionEvent.NOT_FLUSHED_BY_HANDLE,
+        TransactionEvent.SERVED,
+        TransactionEvent.RULED_COMMIT,
+        TransactionEvent.RULED_COMMIT_UNBEGUN,
+        TransactionEvent.RULED_SKIP,
+        TransactionEvent.RULED_ABORT,
     ),
-    (Phase.BEGINNING_TO_COMMIT, Event.BEGUN): Transition(Phase.COMMITTING, Act.COMMIT),
-    (Phase.BEGINNING_TO_COMMIT, Event.NOT_BEGUN): Transition(Phase.IDLE),
-    **_rows((Phase.BEGINNING, Phase.BEGINNING_TO_COMMIT), Event.BEGUN_ELSEWHERE, Phase.OPEN),
+    (Phase.BEGINNING_TO_COMMIT, TransactionEvent.BEGUN): Transition(Phase.COMMITTING, Act.COMMIT),
+    (Phase.BEGINNING_TO_COMMIT, TransactionEvent.NOT_BEGUN): Transition(Phase.IDLE),
+    **_rows((Phase.BEGINNING, Phase.BEGINNING_TO_COMMIT), TransactionEvent.BEGUN_ELSEWHERE, Phase.OPEN),
     # The answer to a commit. Without one it may still take effect: never abort, read the outcome (KAFKA-17754).
-    (Phase.COMMITTING, Event.ANSWERED): Transition(Phase.COMMITTED, Act.RECORD_COMMITTED),
-    (Phase.COMMITTING, Event.UNANSWERED): Transition(Phase.UNKNOWN, Act.RESOLVE_OUTCOME),
-    (Phase.COMMITTING, Event.REFUSED): Transition(Phase.ABORTING, Act.ABORT),
-    (Phase.COMMITTING, Event.HANDLE_FINISHED): Transition(Phase.REBUILDING, Act.REBUILD),
-    (Phase.COMMITTING, Event.NOT_SENT): Transition(Phase.OPEN),
-    (Phase.UNKNOWN, Event.FOUND_COMMITTED): Transition(Phase.COMMITTED, Act.RECORD_COMMITTED),
-    (Phase.UNKNOWN, Event.FOUND_ABORTED): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
-    (Phase.UNKNOWN, Event.NOT_FOUND): Transition(Phase.IDLE),
-    (Phase.COMMITTED, Event.RECORDED): Transition(Phase.IDLE),
+    (Phase.COMMITTING, TransactionEvent.ANSWERED): Transition(Phase.COMMITTED, Act.RECORD_COMMITTED),
+    (Phase.COMMITTING, TransactionEvent.UNANSWERED): Transition(Phase.UNKNOWN, Act.RESOLVE_OUTCOME),
+    (Phase.COMMITTING, TransactionEvent.REFUSED): Transition(Phase.ABORTING, Act.ABORT),
+    (Phase.COMMITTING, TransactionEvent.HANDLE_FINISHED): Transition(Phase.REBUILDING, Act.REBUILD),
+    (Phase.COMMITTING, TransactionEvent.NOT_SENT): Transition(Phase.OPEN),
+    (Phase.UNKNOWN, TransactionEvent.FOUND_COMMITTED): Transition(Phase.COMMITTED, Act.RECORD_COMMITTED),
+    (Phase.UNKNOWN, TransactionEvent.FOUND_ABORTED): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
+    (Phase.UNKNOWN, TransactionEvent.NOT_FOUND): Transition(Phase.IDLE),
+    (Phase.COMMITTED, TransactionEvent.RECORDED): Transition(Phase.IDLE),
     # The abort. A loss never commits. A failed abort costs the handle, because its transaction stays open (KIP-360).
-    **_rows(NOTHING_SENT, Event.ABORT, Phase.ABORTING, Act.ABORT),
-    **_rows(NOTHING_SENT, Event.REFUSED, Phase.ABORTING, Act.ABORT),
-    **_rows(NOTHING_SENT, Event.HANDLE_FINISHED, Phase.REBUILDING, Act.REBUILD),
-    (Phase.ABORTING, Event.ABORT_CONFIRMED): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
-    (Phase.ABORTING, Event.HANDLE_FINISHED): Transition(Phase.REBUILDING, Act.REBUILD),
-    (Phase.REBUILDING, Event.REBUILT): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
-    (Phase.ABORTED, Event.RECORDED): Transition(Phase.IDLE),
+    **_rows(NOTHING_SENT, TransactionEvent.ABORT, Phase.ABORTING, Act.ABORT),
+    **_rows(NOTHING_SENT, TransactionEvent.REFUSED, Phase.ABORTING, Act.ABORT),
+    **_rows(NOTHING_SENT, TransactionEvent.HANDLE_FINISHED, Phase.REBUILDING, Act.REBUILD),
+    (Phase.ABORTING, TransactionEvent.ABORT_CONFIRMED): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
+    (Phase.ABORTING, TransactionEvent.HANDLE_FINISHED): Transition(Phase.REBUILDING, Act.REBUILD),
+    (Phase.REBUILDING, TransactionEvent.REBUILT): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
+    (Phase.ABORTED, TransactionEvent.RECORDED): Transition(Phase.IDLE),
     # Where newly assigned partitions start, in a transaction of its own, so never while another one is open.
-    **_rows((Phase.IDLE, Phase.HELD, *ENDING), Event.COMMIT_STARTS, Phase.COMMITTING_STARTS, Act.COMMIT_STARTS),
-    (Phase.COMMITTING_STARTS, Event.STARTS_COMMITTED): Transition(Phase.IDLE),
+    **_rows(
+        (Phase.IDLE, Phase.HELD, *ENDING), TransactionEvent.COMMIT_STARTS, Phase.COMMITTING_STARTS, Act.COMMIT_STARTS
+    ),
+    (Phase.COMMITTING_STARTS, TransactionEvent.STARTS_COMMITTED): Transition(Phase.IDLE),
     # Interrupted and failed steps, and work that is given up.
-    **_rows(NEEDS_REBUILD, Event.RESUME, Phase.REBUILDING, Act.REBUILD),
-    **_rows((Phase.COMMITTING, Phase.UNKNOWN), Event.RESUME, Phase.UNKNOWN, Act.RESOLVE_OUTCOME),
-    (Phase.COMMITTED, Event.RESUME): Transition(Phase.COMMITTED, Act.RECORD_COMMITTED),
-    (Phase.ABORTED, Event.RESUME): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
-    **_rows((*NOTHING_SENT, *NEEDS_REBUILD, Phase.ABORTED), Event.ABORT_FAILED, Phase.BROKEN),
-    **_rows((*NOTHING_SENT, *NEEDS_REBUILD, Phase.ABORTED), Event.GIVEN_UP, Phase.IDLE),
-    **_rows(OUTCOME_PENDING, Event.GIVEN_UP, Phase.BROKEN),
+    **_rows(NEEDS_REBUILD, TransactionEvent.RESUME, Phase.REBUILDING, Act.REBUILD),
+    **_rows((Phase.COMMITTING, Phase.UNKNOWN), TransactionEvent.RESUME, Phase.UNKNOWN, Act.RESOLVE_OUTCOME),
+    (Phase.COMMITTED, TransactionEvent.RESUME): Transition(Phase.COMMITTED, Act.RECORD_COMMITTED),
+    (Phase.ABORTED, TransactionEvent.RESUME): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
+    **_rows((*NOTHING_SENT, *NEEDS_REBUILD, Phase.ABORTED), TransactionEvent.ABORT_FAILED, Phase.BROKEN),
+    **_rows((*NOTHING_SENT, *NEEDS_REBUILD, Phase.ABORTED), TransactionEvent.GIVEN_UP, Phase.IDLE),
+    **_rows(OUTCOME_PENDING, TransactionEvent.GIVEN_UP, Phase.BROKEN),
 }
 
 
-def next_state(state: TransactionState, event: Event) -> tuple[TransactionState, Act]:
+def next_state(state: TransactionState, event: TransactionEvent) -> tuple[TransactionState, Act]:
     """Return the state after ``event`` and what is to be performed there. Raises UnexpectedEventError."""
     transition = TRANSITIONS.get((state.phase, event))
     if transition is None:
@@ -254,7 +256,7 @@ class TransactionLifecycle:
         """``is_broken``: the handle comes from another session, which left it in doubt."""
         self.state = TransactionState(Phase.BROKEN if is_broken else Phase.IDLE)
 
-    def on(self, event: Event) -> Act:
+    def on(self, event: TransactionEvent) -> Act:
         """Take in one event; returns what is to be performed now."""
         self.state, act = next_state(self.state, event)
         return act

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eos_client.core.transaction_lifecycle import ENDING, TRANSITIONS, Act, Event, Phase, Transition
+from eos_client.core.transaction_lifecycle import ENDING, TRANSITIONS, Act, Phase, TransactionEvent, Transition
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "transaction-lifecycle.md"
 FIRST, LAST = "<!-- drawn from the table -->\n", "<!-- end of the drawing -->\n"
-FROM_EVERYWHERE = (Event.ABORT_FAILED, Event.GIVEN_UP)
+FROM_EVERYWHERE = (TransactionEvent.ABORT_FAILED, TransactionEvent.GIVEN_UP)
 """They would draw a line from each state."""
 
 
-def _stays(start: Phase, event: Event, transition: Transition) -> bool:
+def _stays(start: Phase, event: TransactionEvent, transition: Transition) -> bool:
     """Whether it is the late result of a step that a callback has interrupted."""
     return transition.to is start and transition.act is Act.NOTHING and event not in FROM_EVERYWHERE
 
 
-def _changes(start: Phase, event: Event, transition: Transition) -> bool:
+def _changes(start: Phase, event: TransactionEvent, transition: Transition) -> bool:
     return event not in FROM_EVERYWHERE and not _stays(start, event, transition)
 
 
-def _start(start: Phase, event: Event, transition: Transition) -> str:
+def _start(start: Phase, event: TransactionEvent, transition: Transition) -> str:
     """Return ``start``, or the group of it where all of the group do the same."""
     is_shared = start in ENDING and all(TRANSITIONS.get((phase, event)) == transition for phase in ENDING)
     return "ENDING" if is_shared else start.name
@@ -44,7 +44,7 @@ def _names() -> list[str]:
 
 
 def _table() -> list[str]:
-    starts: dict[tuple[Event, Transition], list[str]] = {}
+    starts: dict[tuple[TransactionEvent, Transition], list[str]] = {}
     for (start, event), transition in TRANSITIONS.items():
         if not _stays(start, event, transition):
             starts.setdefault((event, transition), []).append(start.value)

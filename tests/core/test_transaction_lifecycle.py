@@ -21,7 +21,6 @@ from eos_client.core.transaction_lifecycle import (
     TRANSITIONS,
     UNFINISHED,
     Act,
-    Event,
     Phase,
     TransactionLifecycle,
     TransactionState,
@@ -29,6 +28,7 @@ from eos_client.core.transaction_lifecycle import (
     UnexpectedEventError,
     next_state,
 )
+from eos_client.core.transaction_lifecycle import TransactionEvent as Event
 from tests.core.lifecycle_diagram import diagram
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "transaction-lifecycle.md"

@@ -33,7 +33,7 @@ from eos_client.confluent.producer import registration
 from eos_client.core import batch_ledger, commit_gate, producer_recovery
 from eos_client.core.commit_gate import CommitDecision, CommitGate, CommitRuling, GateRule
 from eos_client.core.model import Outcome
-from eos_client.core.transaction_lifecycle import Event
+from eos_client.core.transaction_lifecycle import TransactionEvent
 from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import EosError
 from eos_client.listeners import RevocationListener
@@ -182,8 +182,8 @@ def _sends_no_offsets() -> Patch:
 
 
 def _commits_before_the_outputs() -> Patch:
-    def flushed(_: Any, attempt: Any) -> Event:
-        return Event.FLUSHED_IN_CALLBACK if attempt.inside_revoke else Event.FLUSHED
+    def flushed(_: Any, attempt: Any) -> TransactionEvent:
+        return TransactionEvent.FLUSHED_IN_CALLBACK if attempt.inside_revoke else TransactionEvent.FLUSHED
 
     return mock.patch.object(transaction_steps.TransactionSteps, "_flush", flushed)
 

@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
 from eos_client.confluent.thread_ownership import is_in_call
-from eos_client.core.transaction_lifecycle import Event
+from eos_client.core.transaction_lifecycle import TransactionEvent
 from eos_client.errors import TransactionStateError, WrongThreadError
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.support.protocols import PROTOCOLS
@@ -74,7 +74,7 @@ def test_a_commit_while_the_handle_waits_to_be_replaced_does_not_speak_of_a_bloc
     consumer, producer = stage.subscribed(), stage.producer()
     stage.copy_the_rest(producer, consumer)
     session: Any = consumer.open_work.session
-    session._steps.lifecycle.on(Event.ABORT_FAILED)
+    session._steps.lifecycle.on(TransactionEvent.ABORT_FAILED)
     with pytest.raises(TransactionStateError, match=r"or of the last block: the next block, poll\(\) or consume"):
         consumer.commit(asynchronous=False)
 
