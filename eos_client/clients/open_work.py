@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eos_client.clients.gate_attempts import GateAttempts
+from eos_client.clients.commit_decisions import CommitDecisions
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.callback_guard import is_in_a_callback
@@ -26,7 +26,7 @@ class OpenWork:
         self._consumer = consumer
         self.session: TransactionSession | None = None
         self._plain = plain
-        self._starts = GateAttempts(consumer, hook, clock)
+        self._starts = CommitDecisions(consumer, hook, clock)
         self.is_assigned_by_hand = False
 
     # -- whose work it is --------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ class TransactionSession:
     @property
     def is_held(self) -> bool:
         """Whether the gate keeps the transaction open beyond its time."""
-        return self._steps.attempts.is_held
+        return self._steps.decisions.is_held
 
     # -- work ----------------------------------------------------------------------------------------------------
 
@@ -239,7 +239,7 @@ class TransactionSession:
             self.processed()
             self.raise_failure()
             if self._steps.is_idle:
-                self._steps.attempts.ended()
+                self._steps.decisions.ended()
                 self._working(self._producer.calls.drain_events)
                 return self._steps.record_ending(Ending(Outcome.COMMITTED, "nothing to do"))
             if (failed := self._producer.calls.transaction_failure) is not None:

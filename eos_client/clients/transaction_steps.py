@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from eos_client import errors
 from eos_client.clients.block_state import OutcomeCallback
-from eos_client.clients.gate_attempts import GateAttempts
+from eos_client.clients.commit_decisions import CommitDecisions
 from eos_client.clients.recovery import Recovery
 from eos_client.confluent.call_stack import TrackedCalls, comes_from
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
@@ -106,7 +106,7 @@ class TransactionSteps:
     _call_under_way: _OwnCall = field(default="begin_transaction", init=False)
 
     def __post_init__(self) -> None:
-        self.attempts = GateAttempts(self._consumer, self._hook, self._clock, self._consumer.plain)
+        self.decisions = CommitDecisions(self._consumer, self._hook, self._clock, self._consumer.plain)
         self._recovery = Recovery(self._consumer, self._producer, self._hook, self._counters, self._clock)
         self._attempt = _Attempt(self._clock())
         self._token = AttemptToken(secrets.token_hex(6))
@@ -247,7 +247,7 @@ class TransactionSteps:
 
     def _ask_gate(self, attempt: _Attempt) -> TransactionEvent:
         if attempt.inside_revoke:
-            ruling, snapshot = self.attempts.decide(self._consumer.positions)
+            ruling, snapshot = self.decisions.decide(self._consumer.positions)
         else:
             ruling, snapshot = self.decide()
         attempt.ruling, attempt.snapshot = ruling, snapshot
@@ -267,7 +267,7 @@ class TransactionSteps:
             self._raise_failure()
             return self.lifecycle.phase is Phase.DECIDING
 
-        ruling, snapshot = self.attempts.decide_after_callbacks(lambda: self._consumer.positions, is_still_due=stands)
+        ruling, snapshot = self.decisions.decide_after_callbacks(lambda: self._consumer.positions, is_still_due=stands)
         if ruling.decision is CommitDecision.SKIP and self._consumer.gate.settings.policy is GatePolicy.BLOCK:
             return self._block(ruling, snapshot)
         return ruling, snapshot
@@ -282,7 +282,7 @@ class TransactionSteps:
             else:
                 self._consumer.fetching.serve_callbacks(drain=True)
             self._raise_failure()
-            ruling, snapshot = self.attempts.decide(self._consumer.positions)
+            ruling, snapshot = self.decisions.decide(self._consumer.positions)
         return ruling, snapshot
 
     def _commit(self, attempt: _Attempt) -> TransactionEvent:
@@ -412,7 +412,7 @@ class TransactionSteps:
 
     def _note_skip(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
         self._counters.skipped += 1
-        self.attempts.skipped(ruling, snapshot)
+        self.decisions.skipped(ruling, snapshot)
 
     def go_back(self, *, inside_revoke: bool) -> None:
         """Rewind to the first uncommitted record."""
@@ -427,7 +427,7 @@ class TransactionSteps:
         self._consumer.gate.observe(WorkSettled())
         self.records_out = 0
         self.outputs_in_hand = False
-        self.attempts.ended()
+        self.decisions.ended()
 
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from eos_client.ports import MembershipSnapshot
 _SERVE_ROUNDS_MAX = 3
 
 
-class GateAttempts:
-    """The attempts to commit one piece of work, from its first skip to its end.
+class CommitDecisions:
+    """The decisions on one piece of work, from its first skip to its end.
 
     ``plain``: commits outside transactions, none of which may be served after the work's.
     """

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from eos_client.clients.gate_attempts import GateAttempts
+from eos_client.clients.commit_decisions import CommitDecisions
 from eos_client.core.commit_gate import (
     Assigned,
     CommitDecision,
@@ -45,16 +45,16 @@ class RestlessConsumer:
 def test_a_generation_that_keeps_moving_is_a_skip_and_ends_at_the_hold_limit():
     consumer: Any = RestlessConsumer()
     now = SimpleNamespace(s=0.0)
-    attempts = GateAttempts(consumer, lambda _: None, lambda: now.s)
+    decisions = CommitDecisions(consumer, lambda _: None, lambda: now.s)
     positions = {ORDERS: InputPosition(0, 1, GroupGeneration(1, "m"))}
 
-    ruling, snapshot = attempts.decide_after_callbacks(lambda: positions)
+    ruling, snapshot = decisions.decide_after_callbacks(lambda: positions)
     assert ruling.decision is CommitDecision.SERVE_CALLBACKS
     assert consumer.served > 0
-    attempts.skipped(ruling, snapshot)
+    decisions.skipped(ruling, snapshot)
 
     now.s = LIMIT_S + 0.1
-    ruling, _ = attempts.decide_after_callbacks(lambda: positions)
+    ruling, _ = decisions.decide_after_callbacks(lambda: positions)
     assert (ruling.decision, ruling.rule) == (CommitDecision.ABORT, GateRule.GENERATION_KEEPS_MOVING)
     counters = consumer.gate.counters
     assert (counters.aborts, counters.held_s) == (1, now.s)
@@ -67,11 +67,11 @@ def test_the_end_of_such_a_hold_is_the_end_of_the_last_revocation(ends_at_once):
     closed_at = GroupGeneration(1, "m", is_member_epoch=True)
     consumer.gate.observe(RevocationEnded(frozenset(), closed_at))
     now = SimpleNamespace(s=0.0)
-    attempts = GateAttempts(consumer, lambda _: None, lambda: now.s)
+    decisions = CommitDecisions(consumer, lambda _: None, lambda: now.s)
     positions = {ORDERS: InputPosition(0, 1, closed_at)}
-    attempts.record(*attempts.decide_after_callbacks(lambda: positions))
+    decisions.record(*decisions.decide_after_callbacks(lambda: positions))
     now.s = LIMIT_S + 0.1
-    attempts.decide_after_callbacks(lambda: positions, is_still_due=lambda: not ends_at_once)
+    decisions.decide_after_callbacks(lambda: positions, is_still_due=lambda: not ends_at_once)
     assert (consumer.gate.state.revocation is None) is not ends_at_once
 
 
@@ -80,12 +80,12 @@ def test_the_end_of_such_a_hold_is_the_end_of_the_last_revocation(ends_at_once):
 def test_work_is_held_from_its_first_skip_to_its_end_and_the_next_work_anew(hold, end):
     now = SimpleNamespace(s=10.0)
     consumer: Any = RestlessConsumer()
-    attempts = GateAttempts(consumer, lambda _: None, lambda: now.s)
+    decisions = CommitDecisions(consumer, lambda _: None, lambda: now.s)
     for expected_s in (0.0, 1.0, 2.0):
-        attempts.record(CommitRuling(hold, GateRule.REVOCATION_GENERATION, "held"), consumer.snapshot())
-        assert (attempts.is_held, attempts.held_for_s) == (True, expected_s)
+        decisions.record(CommitRuling(hold, GateRule.REVOCATION_GENERATION, "held"), consumer.snapshot())
+        assert (decisions.is_held, decisions.held_for_s) == (True, expected_s)
         now.s += 1.0
-    attempts.record(CommitRuling(end, GateRule.ALWAYS_OURS, "over"), consumer.snapshot())
-    assert (attempts.is_held, attempts.held_for_s) == (False, 0.0)
-    attempts.record(CommitRuling(hold, GateRule.REVOCATION_GENERATION, "held"), consumer.snapshot())
-    assert attempts.held_for_s == 0.0
+    decisions.record(CommitRuling(end, GateRule.ALWAYS_OURS, "over"), consumer.snapshot())
+    assert (decisions.is_held, decisions.held_for_s) == (False, 0.0)
+    decisions.record(CommitRuling(hold, GateRule.REVOCATION_GENERATION, "held"), consumer.snapshot())
+    assert decisions.held_for_s == 0.0
