@@ -55,8 +55,7 @@ class EosConsumer:
     ``consume`` works too, and it is ``key()`` and ``value()`` of a record that raise InputUnreadableError.
 
     Beyond confluent_kafka's methods: ``gate``, ``counters``, ``settings`` (of librdkafka, with this package's defaults)
-    and ``close_within``. ``member``, ``open_work``, ``input_events`` and ``missing_topics`` are parts that
-    this package's own producers and loop talk to.
+    and ``close_within``. ``member`` and ``open_work`` are parts that this package's own producers and loop talk to.
     """
 
     _ownership: ThreadOwnership | NeverBuilt = NeverBuilt("Consumer closed")
@@ -89,8 +88,8 @@ class EosConsumer:
         self._membership = self.member.membership
         self._handed = self.member.handed
         self._plain = PlainCommits(self.member, hook, clock, application_on_commit)
-        self.input_events = InputEvents(hook, self._library.settings["group.id"])
-        self.missing_topics = MissingTopics(self.member, (), clock)
+        self._events = InputEvents(hook, self._library.settings["group.id"])
+        self._missing = MissingTopics(self.member, (), clock)
         self._lag_told: dict[InputPartition, int] = {}
         self.open_work = OpenWork(self.member, self._plain, hook, clock)
         self._ownership = ownership
@@ -188,12 +187,12 @@ class EosConsumer:
     def _next_in_block(self, session: TransactionSession, count: int, timeout: float) -> list[Any]:
         deadline = math.inf if timeout < 0 else self._clock() + timeout
         with session.block.reading:
-            self.missing_topics.require()
+            self._missing.require()
             while True:
                 batch = self.member.next_batch(count, timeout)
                 session.raise_failure()
                 session.block.check()
-                records = self.input_events.records(batch)
+                records = self._events.records(batch)
                 if records or not batch or self._clock() >= deadline:
                     return records
                 timeout = min(timeout, max(0.0, deadline - self._clock()))
@@ -247,9 +246,9 @@ class EosConsumer:
         ours = RevocationListener(self.gate, self.open_work, hook=self._hook, counters=self.counters)
         tracked = self._membership.tracking_errors_of
         theirs = ApplicationCallbacks(self, *map(tracked, (on_assign, on_revoke, on_lost)))
-        self.open_work.is_assigned_by_hand = False  # from now on the group assigns
-        self.input_events = InputEvents(self._hook, self._library.settings["group.id"], list(topics))
-        self.missing_topics = MissingTopics(self.member, list(topics), self._clock)
+        self.open_work.subscribed()
+        self._events = InputEvents(self._hook, self._library.settings["group.id"], list(topics))
+        self._missing = MissingTopics(self.member, list(topics), self._clock)
         self._membership.subscribe(topics, ComposedListener(ours, theirs))
 
     @owned(exclusive=True, allow_in_callbacks=True)

@@ -84,17 +84,15 @@ class MissingTopics:
     It is asked for those of a KIP-848 group, which reports missing topics to none of its members.
     """
 
-    def __init__(self, consumer: ConfluentConsumer, topics: Sequence[str], clock: Clock) -> None:
+    def __init__(
+        self, consumer: ConfluentConsumer, topics: Sequence[str], clock: Clock, *, are_confirmed: bool = False
+    ) -> None:
         self._consumer = consumer
         self._topics = frozenset(topics if consumer.membership.is_member_epoch else ())
-        self._in_question = self._topics
+        self._in_question = frozenset() if are_confirmed else self._topics
         self._assigned: Partitions = frozenset()
         self._clock = clock
         self._ask_at = clock()
-
-    def confirm(self) -> None:
-        """Note that all of them exist."""
-        self._in_question = frozenset()
 
     def require(self) -> None:
         """Raise ClusterUnfitError for a named topic that does not exist; a cluster without an answer is asked again."""
@@ -110,4 +108,4 @@ class MissingTopics:
         self._ask_at = self._clock() + _RETRY_INTERVAL_S
         with suppress(ClusterUnavailableError):
             require_topics(self._consumer, sorted(self._in_question), _ANSWER_LIMIT_S, self._clock)
-            self.confirm()
+            self._in_question = frozenset()

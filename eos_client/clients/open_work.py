@@ -27,7 +27,7 @@ class OpenWork:
         self.session: TransactionSession | None = None
         self._plain = plain
         self._starts = CommitDecisions(consumer, hook, clock)
-        self.is_assigned_by_hand = False
+        self._is_assigned_by_hand = False
 
     # -- whose work it is --------------------------------------------------------------------------------------------
 
@@ -71,7 +71,11 @@ class OpenWork:
     @property
     def is_fenced_by_group(self) -> bool:
         """Whether the partitions came from a group, whose generation fences their offsets."""
-        return self._consumer.membership.is_subscribed and not self.is_assigned_by_hand
+        return self._consumer.membership.is_subscribed and not self._is_assigned_by_hand
+
+    def subscribed(self) -> None:
+        """From now on the group assigns the partitions."""
+        self._is_assigned_by_hand = False
 
     def assigned_by(self, call: str) -> None:
         """Note an assignment by hand; raises TransactionStateError while it would lose the work of a transaction."""
@@ -83,7 +87,7 @@ class OpenWork:
                 "neither committed nor read again. Leave partitions to the group, or pause() and seek() them; end the "
                 "block before you assign by hand"
             )
-        self.is_assigned_by_hand = True
+        self._is_assigned_by_hand = True
 
     def require_group_membership(self) -> None:
         """Raise TransactionStateError unless records of the consumer can be in a block that begins now."""
@@ -93,7 +97,7 @@ class OpenWork:
                 "return; what the last block has processed is committed without it"
             )
         if not self.is_fenced_by_group:
-            how = "was assigned partitions by hand" if self.is_assigned_by_hand else "has not subscribed"
+            how = "was assigned partitions by hand" if self._is_assigned_by_hand else "has not subscribed"
             raise misplaced_call(
                 f"transaction() with a consumer that {how}: nothing would fence its offsets against another member "
                 "(KIP-447). Call consumer.subscribe(topics), and assign() only inside on_assign"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from eos_client import errors
 from eos_client.clients import EosConsumer, EosProducer
-from eos_client.clients.input_events import RefusedCredentials
+from eos_client.clients.input_events import InputEvents, MissingTopics, RefusedCredentials
 from eos_client.clients.transaction_steps import Ending
 from eos_client.completion import Completion
 from eos_client.config import EosConfig
@@ -113,20 +113,20 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._topics = _checked_topics(topics, config.dead_letter_topic)
         self._output_topic = _checked_output_topic(output_topic)
         self._hook = hook = safe_hook(hook)
+        self._events = InputEvents(hook, config.group_id, self._topics)
         self._clock = clock = clients.clock
         self._shutdown = shutdown = Shutdown(config.shutdown_timeout_s, clock)
         self._consumer = _consumer(config, clients, hook, self.counters)
         self._producer = _producer(config, clients, hook, self.counters)
         self._member = self._consumer.member
         self._credentials = RefusedCredentials(self._member, config.recovery_timeout_s, clock)
-        self._adapter = self._producer.adapter
-        self._session = self._producer.session(self._consumer)
+        self._missing = MissingTopics(self._member, self._topics, clock, are_confirmed=True)
+        self._adapter = adapter = self._producer.adapter
+        self._session = session = self._producer.session(self._consumer)
         self._event_loop = event_loop_of(given)
-        self._failed = FailedRecords(config, hook, self.counters, clock, lambda: shutdown.reason is not None)
+        self._failed = failed = FailedRecords(config, hook, self.counters, clock, lambda: shutdown.reason is not None)
         function = with_serialisers(given, config, output_topic, takes_batches=takes_batches)
-        self._outputs = RecordOutputs(
-            function, self._failed, self._session, self._adapter, output_topic, takes_batches=takes_batches
-        )
+        self._outputs = RecordOutputs(function, failed, session, adapter, output_topic, takes_batches=takes_batches)
         self._poll_limit_s = poll_limit_ms(self._member.settings) / 1000
         self._size = TransactionSize(config.max_records)
         self._transaction = TransactionUnderWay(self._size, config.commit_interval_s, clock)
@@ -289,7 +289,6 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._producer.init_transactions(limit_s)
             require_output_topics(self._adapter, outputs, limit_s, self._clock)
             self._consumer.subscribe(self._topics)
-            self._consumer.missing_topics.confirm()
         except errors.ClusterUnavailableError as error:
             if self._shutdown.reason is None:
                 raise
@@ -339,7 +338,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._session.processed()  # from here on a revocation may commit the last batch
         self._polled_at = self._clock()
         if not self._transaction.has_begun:
-            self._consumer.missing_topics.require()
+            self._missing.require()
             first = self._consumer.poll(self.config.poll_timeout_s)
             if first is None:
                 self._adapter.calls.drain_events()
@@ -364,7 +363,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
         What is quick in a batch may be slow in small ones: a transform of batches gets it whole.
         """
-        batch = self._consumer.input_events.records(batch)
+        batch = self._events.records(batch)
         write = self._outputs.write_one_by_one if self._size.one_by_one else self._outputs.write
         transaction, done = self._transaction, 0
         while done < len(batch):

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from eos_client import EosConfig, ExactlyOnceLoop
-from eos_client.clients.input_events import InputEvents, MissingTopics
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clients.transaction_steps import Ending
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
@@ -109,15 +108,13 @@ class FakeLibrary:
 class FakeConsumer:
     """Hands out `waiting`; polling for nothing takes its whole time."""
 
-    def __init__(self, settings, *, gate, hook, clock, **_):
+    def __init__(self, settings, *, gate, clock, **_):
         self.member = self.membership = self.fetching = self.handed = self.work = self
         self.settings = settings
         self.library = SimpleNamespace(last_errors=LastErrors(None))
         self.is_member_epoch = False
         self.gate = CommitGate(gate)
         self.plain = PlainOffsets(clock)
-        self.input_events = InputEvents(hook, "billing", ["orders"])
-        self.missing_topics = MissingTopics(cast("Any", self), (), clock)
         self.assigned = frozenset({InputPartition("orders", 2)})
         self.waiting = []
         self.taken = []
