@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -10,6 +11,10 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import tomli
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 REPOSITORY = Path(__file__).parents[2]
 _UV = Path(sys.executable).with_name("uv")
@@ -23,6 +28,19 @@ OLDEST, NEWEST = "lowest-direct", "highest"
 def claimed_pythons() -> list[str]:
     """The minor versions in the classifiers of pyproject.toml, oldest first."""
     return re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (REPOSITORY / "pyproject.toml").read_text())
+
+
+def lower_bounds(minor: str, *extras: str) -> dict[str, Version]:
+    """What pyproject.toml admits at least, by name, of what the package and these extras need on this Python."""
+    project = tomli.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    named = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
+    return {
+        requirement.name: Version(specifier.version)
+        for requirement in map(Requirement, named)
+        if requirement.marker is None or requirement.marker.evaluate({"python_version": minor})
+        for specifier in requirement.specifier
+        if specifier.operator == ">="
+    }
 
 
 def find_python(minor: str) -> Path | None:
@@ -85,10 +103,26 @@ class Environment:
         run(_UV, "venv", "--quiet", "--no-python-downloads", "--python", python, folder, cwd=folder.parent)
         return cls(folder)
 
-    def install(self, *requirements: str, resolution: str = NEWEST) -> None:
+    def install(self, *requirements: str | Path, resolution: str = NEWEST) -> None:
         """Install the requirements with the oldest or newest versions of what they name."""
         resolved = ("--resolution", resolution)
         run(_UV, "pip", "install", "--quiet", "--python", self.python, *resolved, *requirements, cwd=self.folder)
+
+    def install_package(self, distribution: Path, *extras: str, resolution: str = NEWEST) -> None:
+        """Install the package from this file, with the oldest or newest versions of what it and these extras need.
+
+        Of what a distribution needs, uv chooses the oldest only where it is asked for that by name. So it is given the
+        same requirements from pyproject.toml, too.
+        """
+        by_name: list[str | Path] = []
+        if resolution == OLDEST:
+            by_name = ["--requirements", REPOSITORY / "pyproject.toml", *(f"--extra={extra}" for extra in extras)]
+        self.install(f"{distribution}[{','.join(extras)}]" if extras else distribution, *by_name, resolution=resolution)
+
+    def versions(self) -> dict[str, Version]:
+        """What is installed, by name."""
+        listed = run(_UV, "pip", "list", "--quiet", "--format=json", "--python", self.python, cwd=self.folder)
+        return {each["name"]: Version(each["version"]) for each in json.loads(listed)}
 
     @property
     def python(self) -> Path:

@@ -5,13 +5,31 @@ import tarfile
 
 import pytest
 
-from tests.packaging.environments import NEWEST, OLDEST, REPOSITORY, Environment, cells, claimed_pythons, find_python
+from tests.packaging.environments import (
+    NEWEST,
+    OLDEST,
+    REPOSITORY,
+    Environment,
+    cells,
+    claimed_pythons,
+    find_python,
+    lower_bounds,
+)
 
 DECIDING = ["tests/core", "tests/listeners", "tests/loop"]
-# Of these, what the versions of dependencies make a difference to; `make support-matrix` runs the others, too.
-DEPENDING = ["tests/core/test_config_against_librdkafka.py", "tests/listeners", "tests/loop"]
-# With the newest versions: these are also what the checkout's own environment has, where all tests run.
-DEPENDING_NEWEST = [*DEPENDING[:2], "tests/loop/test_default_logging.py", "tests/loop/test_transform_retries.py"]
+# Not beside the instrumentation of confluent-kafka: that of the oldest OpenTelemetry knows no confluent-kafka of today.
+TRACING = [
+    "tests/observability/test_otel.py",
+    "--deselect=tests/observability/test_otel.py::test_it_works_beside_the_instrumentation_of_confluent_kafka",
+]
+# Of these, what the versions of dependencies make a difference to. It is enough for the newest versions, which the
+# checkout's own environment has, too.
+DEPENDING = [
+    "tests/core/test_config_against_librdkafka.py",
+    "tests/listeners",
+    "tests/loop/test_default_logging.py",
+    "tests/loop/test_transform_retries.py",
+]
 
 PYTEST_INI = """
 [pytest]
@@ -26,7 +44,7 @@ markers =
 """
 
 CELLS = list(cells())
-CORNERS = [(*CELLS[0], DEPENDING), (*CELLS[-1], DEPENDING_NEWEST)]
+CORNERS = [(*CELLS[0], [*DECIDING, *TRACING]), (*CELLS[-1], DEPENDING)]
 BETWEEN = CELLS[1:-1]
 OF_THE_OTHER_PYTHONS = [(minor, (NEWEST, OLDEST)[n % 2]) for n, minor in enumerate(claimed_pythons()[1:-1])]
 """Each of them once, with the newest and the oldest dependencies in turn."""
@@ -53,10 +71,35 @@ def shows_the_program(environment, folder):
     assert environment.run("-m", "eos_client", "--version", cwd=folder).startswith("eos-client ")
 
 
-def test_the_sdist_can_be_installed_and_holds_the_package_once(distributions, tmp_path):
-    installed = environment(tmp_path, claimed_pythons()[0])
-    installed.install(f"{distributions.sdist}")
+def install(distribution, environment, minor, resolution, *extras):
+    environment.install_package(distribution, *extras, resolution=resolution)
+    if resolution == OLDEST:
+        bounds, found = lower_bounds(minor, *extras), environment.versions()
+        assert bounds == {name: found.get(name) for name in bounds}
+
+
+def run_fitting(distribution, tmp_path, minor, resolution, folders):
+    installed = environment(tmp_path, minor)
+    install(distribution, installed, minor, resolution)
     shows_the_first_example(installed, tmp_path)
+    install(distribution, installed, minor, resolution, "cli", "test")
+    shows_the_program(installed, tmp_path)
+    install(distribution, installed, minor, resolution, "otel", "prometheus")
+    installed.install(f"opentelemetry-sdk=={installed.versions()['opentelemetry-api']}")  # each SDK needs one API
+    installed.install("hypothesis", "pytest-timeout", "pytest-xdist")
+    for folder in ("tests", "docs"):
+        shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(REPOSITORY / "Makefile", tmp_path)  # it names the folders of tests with brokers
+    (tmp_path / "pytest.ini").write_text(PYTEST_INI)
+    printed = installed.run("-m", "pytest", "-q", *folders, cwd=tmp_path)
+    assert " passed" in printed
+
+
+def test_the_sdist_can_be_installed_and_what_depends_on_others_passes_without_the_tree(distributions, tmp_path):
+    run_fitting(distributions.sdist, tmp_path, claimed_pythons()[0], NEWEST, DEPENDING)
+
+
+def test_the_sdist_holds_the_package_once(distributions):
     with tarfile.open(distributions.sdist) as sdist:
         tops = {name.split("/")[1] for name in sdist.getnames() if "/" in name}
     assert tops == {
@@ -76,26 +119,12 @@ def test_the_wheel_works_with_each_python_and_the_oldest_and_newest_dependencies
     distributions, tmp_path, minor, resolution
 ):
     installed = environment(tmp_path, minor)
-    installed.install(f"{distributions.wheel}[cli,test]", resolution=resolution)
+    install(distributions.wheel, installed, minor, resolution, "cli", "test")
     shows_the_program(installed, tmp_path)
-
-
-def run_fitting(wheel, tmp_path, minor, resolution, folders):
-    installed = environment(tmp_path, minor)
-    installed.install(f"{wheel}[cli,test]", resolution=resolution)
-    shows_the_program(installed, tmp_path)
-    installed.install(f"{wheel}[prometheus]", resolution=resolution)
-    installed.install("hypothesis", "pytest-timeout", "pytest-xdist")
-    for folder in ("tests", "docs"):
-        shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(REPOSITORY / "Makefile", tmp_path)  # it names the folders of tests with brokers
-    (tmp_path / "pytest.ini").write_text(PYTEST_INI)
-    printed = installed.run("-m", "pytest", "-q", *folders, cwd=tmp_path)
-    assert " passed" in printed
 
 
 @pytest.mark.parametrize(("minor", "resolution", "folders"), CORNERS, ids=["oldest", "newest"])
-def test_what_depends_on_others_passes_without_the_tree_with_the_oldest_of_all_and_with_the_newest(
+def test_what_decides_passes_without_the_tree_with_the_oldest_of_all_and_what_depends_on_others_with_the_newest(
     distributions, tmp_path, minor, resolution, folders
 ):
     run_fitting(distributions.wheel, tmp_path, minor, resolution, folders)
@@ -104,4 +133,4 @@ def test_what_depends_on_others_passes_without_the_tree_with_the_oldest_of_all_a
 @pytest.mark.soak
 @pytest.mark.parametrize(("minor", "resolution"), CELLS)
 def test_what_needs_no_broker_passes_without_the_tree_in_every_cell(distributions, tmp_path, minor, resolution):
-    run_fitting(distributions.wheel, tmp_path, minor, resolution, [*DECIDING, "tests/confluent"])
+    run_fitting(distributions.wheel, tmp_path, minor, resolution, [*DECIDING, *TRACING, "tests/confluent"])
