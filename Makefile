@@ -1,4 +1,4 @@
-# Everything a checkout needs: Python 3.10+ and Java 17+; the rest is set up here.
+# Everything a checkout needs: Python 3.10+ and Java 17; the rest is set up here.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

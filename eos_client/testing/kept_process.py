@@ -27,8 +27,8 @@ def require_posix() -> None:
     """Raise `EmbeddedKafkaError` on Windows: a keeper needs the sessions, the signals and the ``poll()`` of POSIX."""
     if os.name != "posix":
         raise EmbeddedKafkaError(
-            "an embedded broker runs on Linux and macOS only: here, run it in a container (ContainerKafka, or the "
-            "fixtures with --eos-kafka=container), or test on a SimulatedCluster"
+            "an embedded broker needs the processes of POSIX, and is tested on Linux only: here, run it in a container "
+            "(ContainerKafka, or the fixtures with --eos-kafka=container), or test on a SimulatedCluster"
         )
 
 
