@@ -73,7 +73,7 @@ conformance: $(READY) ## the simulated cluster against real brokers: each test o
 flaky: $(READY) ## repeat TESTS N times beside two busy processes: how often each test fails
 	@$(BIN)/python -m tests.support.flaky --runs $(N) -- $(TESTS)
 
-spark-versions: $(READY) ## the Spark sink's tests with the other versions of PySpark
+spark-versions: $(READY) ## the Spark sink's tests with what [spark] brings, and the other versions of PySpark
 	@sh scripts/spark_versions.sh $(BIN) $(SPARK_VERSIONS)
 
 client-versions: $(READY) ## lost connections and late requests with each version of confluent-kafka

@@ -77,6 +77,14 @@ def test_the_pysparks_are_those_that_are_run_and_none_that_is_newer_is_admitted(
     assert (minor(versions[-1])[0], minor(versions[-1])[1] + 1) == minor(below)
 
 
+def test_the_spark_tests_run_with_what_the_extra_itself_brings_and_with_nothing_beside_it():
+    script = (REPOSITORY / "scripts" / "spark_versions.sh").read_text()
+    (extras,) = re.findall(r"--editable '\.\[([\w,]+)\]'", script)
+    assert "spark" in extras.split(",")
+    assert "pandas" not in script
+    assert 'for pin in "" "$@"' in script
+
+
 @pytest.mark.parametrize(
     ("extra", "part"),
     [("prometheus-client", r"prometheus-client [^|]+"), ("opentelemetry-api", r"OpenTelemetry [^|]+")],
