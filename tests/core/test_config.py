@@ -138,7 +138,7 @@ REFUSED_OPTIONS = [
 )
 def test_a_type_checker_allows_the_choices_that_are_not_refused(name, kind):
     (written,) = (field.type for field in dataclasses.fields(EosConfig) if field.name == name)
-    allowed = eval(written, vars(sys.modules[EosConfig.__module__]))  # get_type_hints of 3.10 fails at KW_ONLY
+    allowed = eval(str(written), vars(sys.modules[EosConfig.__module__]))  # get_type_hints of 3.10 fails at KW_ONLY
     assert get_args(allowed) == tuple(choice.value for choice in kind)
 
 

@@ -32,11 +32,7 @@ def in_makefile(variable):
 
 
 def minor(version):
-    return numbers(version)[:2]
-
-
-def numbers(version):
-    return tuple(int(part) for part in version.split("."))
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def named_on(page, what):
