@@ -69,6 +69,7 @@ def shows_the_first_example(environment, folder):
 def shows_the_program(environment, folder):
     shows_the_first_example(environment, folder)
     assert environment.run("-m", "eos_client", "--version", cwd=folder).startswith("eos-client ")
+    assert "--on-error" in environment.run("-m", "eos_client", "run", "--help", cwd=folder)
 
 
 def install(distribution, environment, minor, resolution, *extras):
