@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
@@ -40,8 +40,11 @@ class PrometheusMetrics:
         def counter(name: str, help_text: str, *labels: str) -> Counter:
             return Counter(f"eos_{name}", help_text, ("client", *labels), registry=registry)
 
+        def histogram(name: str, help_text: str, buckets: Sequence[float], *labels: str) -> Histogram:
+            return Histogram(f"eos_{name}", help_text, ("client", *labels), registry=registry, buckets=buckets)
+
         def seconds(name: str, help_text: str) -> Histogram:
-            return Histogram(f"eos_{name}_seconds", help_text, ("client",), registry=registry, buckets=_SECONDS)
+            return histogram(f"{name}_seconds", help_text, _SECONDS)
 
         def gauge(name: str, help_text: str) -> Gauge:
             return Gauge(f"eos_{name}", help_text, ("client",), registry=registry)
@@ -49,17 +52,10 @@ class PrometheusMetrics:
         self._transactions = counter("transactions", "Transactions by outcome.", "outcome")
         self._commit_seconds = seconds("transaction_commit", "From the first flush to the broker's confirmation.")
         self._records = counter("records", "Records of committed transactions.", "direction")
-        self._transaction_records = Histogram(
-            "eos_transaction_records",
-            "Records of a committed transaction.",
-            ("client", "direction"),
-            registry=registry,
-            buckets=_RECORDS,
-        )
+        records_help = "Records of a committed transaction."
+        self._transaction_records = histogram("transaction_records", records_help, _RECORDS, "direction")
         self._failed = counter("records_failed", "Records that were skipped or dead-lettered.", "handling")
-        self._poll_seconds = seconds(
-            "poll_to_commit", "From the first record of a transaction to its confirmed commit."
-        )
+        self._poll_seconds = seconds("poll_to_commit", "From a transaction's first record to its confirmed commit.")
         self._refused = counter("commits_refused", "Refused commits by the gate's rule, or 'other'.", "rule")
         self._resolved = counter("outcomes_resolved", "Unanswered commits that the log has decided.", "outcome")
         self._rebuilds = counter("producer_rebuilds", "Handles of producers that were replaced, by cause.", "cause")
