@@ -28,7 +28,7 @@ CLIENT_VERSIONS ?= 2.15.0 2.16.1
 # Those of `[spark]` beside the one of `[dev]`, which make test runs.
 SPARK_VERSIONS ?= 4.1.1 4.3.0
 
-.PHONY: demo demo-spark test test-brokers test-spark test-without-brokers docs support-matrix coverage conformance flaky check check-style check-mypy \
+.PHONY: demo demo-spark test docs support-matrix coverage conformance flaky check check-style check-mypy \
     check-pyright client-versions spark-versions bench bench-peers bench-spark mutants applications application-mutants \
     applications-real soak soak-steps soak-brokers soak-recovery soak-spark schema-registry kafka-image clean help
 
@@ -51,20 +51,11 @@ demo: $(READY) ## the main job on a real embedded Kafka, with a verdict
 demo-spark: $(READY) ## a Spark stream that loses an executor and its driver, with a verdict
 	@$(BIN)/eos-client demo-spark $(DEMO)
 
-# Those of Spark wait half of the time, for which the processors have those without a broker.
 test: $(READY) ## all tests, on real Kafka
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line test-spark test-without-brokers
-	@$(MAKE) --no-print-directory test-brokers
-
-test-without-brokers: $(READY)
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not soak and not spark and not kafka" $(TESTS) \
 	    || test $$? -eq $(NO_TESTS)
-
-test-brokers: $(READY)
 	@$(BIN)/pytest --numprocesses $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder \
 	    -m "kafka and not soak and not spark" $(or $(TESTS),$(BROKER_TESTS)) || test $$? -eq $(NO_TESTS)
-
-test-spark: $(READY)
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "spark and not soak" \
 	    $(or $(TESTS),$(SPARK_TESTS)) || test $$? -eq $(NO_TESTS)
 

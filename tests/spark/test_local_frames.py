@@ -242,7 +242,7 @@ def test_the_sink_is_a_plain_value_that_travels():
         ({"ledger_topic": "out"}, "ledger_topic='out' is the output topic"),
         ({"config": {"session.timeout.ms": 5000}}, "session.timeout.ms=5000 leaves no time for a second heartbeat"),
         ({"config": {"heartbeat.interval.ms": 30_000}}, "heartbeat.interval.ms=30000"),
-        ({"config": {"session.timeout.ms": "long"}}, "session.timeout.ms='long' must be a whole number"),
+        ({"config": {"session.timeout.ms": "long"}}, "session.timeout.ms.*'long' is not a number of milliseconds"),
         ({"commit_timeout_s": 0}, "commit_timeout_s=0"),
         ({"config": {"transactional.id": "x"}}, "set by the sink itself"),
         ({"config": {"group.protocol": "consumer"}}, "must be classic"),
