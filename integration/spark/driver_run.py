@@ -355,7 +355,7 @@ def enter_run(run: DriverRun, frame: DataFrame, batch_id: int) -> None:
             except BaseException:
                 run.close()
                 raise
-        _RUNS[key] = run
+            _RUNS[key] = run
 
 
 def leave_run(settings: SinkSettings) -> None:

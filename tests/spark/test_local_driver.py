@@ -22,6 +22,7 @@ from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.progress import StepClock
 from eos_client.integration.spark.spark_query import RunningQuery
 from eos_client.observe import SparkBatchWritten, SparkLeaseRenewed, SparkRunFenced, SparkRunStarted
+from tests.interruption import BrokenOffError
 from tests.spark.local_query import each_once
 from tests.support.waiting import wait_for
 
@@ -115,6 +116,21 @@ def test_the_seconds_of_a_step_are_those_of_all_attempts(monkeypatch):
     for step in ("job", "renewal", "job"):
         clock.lap(step)
     assert clock.seconds == {"job": 5.0, "renewal": 1.0}
+
+
+def test_a_run_that_has_started_is_kept_where_a_signal_comes_while_its_admin_client_ends(local, driver, monkeypatch):
+    class Interrupted(ClusterAdmin):
+        def __exit__(self, *raised):
+            super().__exit__(*raised)
+            raise BrokenOffError
+
+    monkeypatch.setattr(preflight, "ClusterAdmin", Interrupted)
+    run = driver("r")
+    with pytest.raises(BrokenOffError):
+        driver_run.enter_run(run, local.numbers(0, 10), 0)
+    settings = run.settings
+    assert driver_run.current_run(settings) is run
+    driver_run.leave_run(settings)
 
 
 def test_a_driver_whose_ledger_topic_was_extended_takes_its_lease_again(local):
