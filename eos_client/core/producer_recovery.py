@@ -101,6 +101,11 @@ class ProducerFailure:
         return self.code == "_STATE" and self.request is TransactionalRequest.PRODUCE and self.transaction_open
 
     @property
+    def hides_the_reason(self) -> bool:
+        """Whether the refusal says only that an output was not delivered, and its delivery report says why."""
+        return self.code == NEVER_SENT or self.follows_undelivered
+
+    @property
     def timed_out(self) -> bool:
         """Whether the coordinator ends a transaction as old as this one."""
         return self.transaction_age_s >= self.transaction_timeout_s

@@ -403,13 +403,22 @@ def test_a_refused_setting_is_named_with_its_value_unless_that_is_a_secret(key, 
         (KafkaError._MSG_TIMED_OUT, errors.AbortableError),
     ],
 )
-def test_a_commit_that_was_not_sent_is_named_for_why_its_output_was_not_delivered(reported, named_for):
+@pytest.mark.parametrize(
+    ("request_", "refused"),
+    [
+        (R.COMMIT, KafkaError(KafkaError._INCONSISTENT, "1 message(s) failed delivery", **ABORTABLE)),
+        (R.PRODUCE, KafkaError(KafkaError._STATE, "Unable to produce message")),
+    ],
+)
+def test_a_call_that_is_refused_for_an_undelivered_output_is_named_for_why_it_was_not_delivered(
+    request_, refused, reported, named_for
+):
     """What another transaction could not write either is not tried again."""
     message = SimpleNamespace(topic=lambda: "out", partition=lambda: 0)
-    not_sent = KafkaError(KafkaError._INCONSISTENT, "1 message(s) failed delivery", **ABORTABLE)
     with EosProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "transactional.id": "id"}) as producer:
         adapter = producer.adapter
         adapter.library.last_errors.watching_deliveries(None)(KafkaError(reported), message)
-        error = adapter.calls.failed(R.COMMIT, KafkaException(not_sent))
+        adapter.calls.begun()
+        error = adapter.calls.failed(request_, KafkaException(refused))
     assert isinstance(error, named_for)
     assert "the last undelivered output, to out[0]" in str(error)

@@ -18,7 +18,7 @@ from eos_client import errors
 from eos_client.confluent import failures
 from eos_client.confluent.handle_thread import OverdueError
 from eos_client.confluent.producer.library_producer import LibraryProducer
-from eos_client.core.error_codes import NEVER_SENT, OVERDUE, READING_FORBIDDEN, WRITING_FORBIDDEN
+from eos_client.core.error_codes import OVERDUE, READING_FORBIDDEN, WRITING_FORBIDDEN
 from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest
 from eos_client.ports import Clock
 
@@ -240,7 +240,7 @@ class BoundedCalls:
         if failure.follows_undelivered:
             self._await_undelivered()
         self._failed_before = (request, failure.code)
-        if failure.code == NEVER_SENT and (code := self.library.last_errors.undelivered_code) in WRITING_FORBIDDEN:
+        if failure.hides_the_reason and (code := self.library.last_errors.undelivered_code) in WRITING_FORBIDDEN:
             failure = replace(failure, code=code)  # no other transaction could write it either
         if failure.is_fenced:
             self.library.abandoned_inits.fenced()
