@@ -8,9 +8,10 @@ PEERS := .runs/bench-peers
 PEERS_READY := $(PEERS)/.ready
 PEERS_NEED := tests/benchmarks/contenders/peers.txt
 KAFKA_VERSION ?= 4.3.1
-# More workers than the two processors of a small machine, because tests wait a quarter of the time or more.
+# More workers than the two processors of a small machine, because tests wait: most of all for brokers.
 WORKERS ?= 3
-BROKER_WORKERS ?= 5
+BROKER_WORKERS ?= 7
+SPARK_WORKERS ?= 4
 # The only folders that have such tests, which spares each worker the collection of all others.
 BROKER_TESTS := tests/applications tests/benchmarks tests/cli tests/conformance tests/faults tests/kafka tests/recovery
 SPARK_TESTS := tests/spark
@@ -52,11 +53,11 @@ demo-spark: $(READY) ## a Spark stream that loses an executor and its driver, wi
 	@$(BIN)/eos-client demo-spark $(DEMO)
 
 test: $(READY) ## all tests, on real Kafka
-	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "not soak and not spark and not kafka" $(TESTS) \
-	    || test $$? -eq $(NO_TESTS)
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
+	    -m "not soak and not spark and not kafka" $(TESTS) || test $$? -eq $(NO_TESTS)
 	@$(BIN)/pytest --numprocesses $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder \
 	    -m "kafka and not soak and not spark" $(or $(TESTS),$(BROKER_TESTS)) || test $$? -eq $(NO_TESTS)
-	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "spark and not soak" \
+	@$(BIN)/pytest --numprocesses $(SPARK_WORKERS) --dist loadfile --no-loadscope-reorder -m "spark and not soak" \
 	    $(or $(TESTS),$(SPARK_TESTS)) || test $$? -eq $(NO_TESTS)
 
 support-matrix: $(READY) ## the wheel's tests on each Python that is claimed, with the oldest and newest dependencies

@@ -9,6 +9,7 @@ from xdist.scheduler import LoadFileScheduling
 
 # By what they share. A broker that asks who its clients are, and a cluster of three, cost as much as several others.
 _TOGETHER = {
+    "versions and offsets": ("tests/conformance/test_offsets",),
     "versions": ("tests/conformance/",),
     "proxies": (
         "tests/faults/",
@@ -16,25 +17,27 @@ _TOGETHER = {
         "tests/kafka/test_dropped_producer.py",
         "tests/kafka/test_raising_callbacks.py",
     ),
-    "credentials": (
-        "tests/cli/test_operations.py",
-        "tests/cli/test_secure_clusters.py",
-        "tests/kafka/test_permissions.py",
-        "tests/kafka/test_secure_clients.py",
-    ),
+    "credentials of commands": ("tests/cli/test_operations.py", "tests/cli/test_secure_clusters.py"),
+    "credentials": ("tests/kafka/test_permissions.py", "tests/kafka/test_secure_clients.py"),
     "deaths": (
         "tests/kafka/test_loop_recovery.py",
         "tests/recovery/test_forced_errors.py",
         "tests/recovery/test_outage.py",
     ),
-    "streams": ("tests/spark/test_local_aggregates.py", "tests/spark/test_local_stream.py"),
+    "streams": (
+        "tests/spark/test_local_aggregates.py",
+        "tests/spark/test_local_secured_cluster.py",
+        "tests/spark/test_local_stream.py",
+    ),
     "session": ("tests/spark/test_local_",),
     "cluster": ("tests/kafka/test_embedded_cluster.py", "tests/recovery/test_coordinators.py"),
 }
-# Each takes a minute or more. They start first, so that no worker is left with one of them when the others have ended.
+# Each takes half a minute or more. They start first, so that no worker is left with one of them when the others have ended.
 _START_FIRST = (
+    *_TOGETHER["versions and offsets"],
     *_TOGETHER["versions"],
     *_TOGETHER["proxies"],
+    *_TOGETHER["credentials of commands"],
     *_TOGETHER["credentials"],
     *_TOGETHER["session"],
     "tests/kafka/test_embedded_kafka.py",
@@ -42,6 +45,7 @@ _START_FIRST = (
     "tests/cli/test_demo_command.py",
     *_TOGETHER["cluster"],
     "tests/kafka/test_rebalance_commit.py",
+    "tests/packaging/test_environments.py",
 )
 
 
