@@ -150,6 +150,11 @@ class Clock(Protocol):
         ...
 
 
+def is_simulated(clock: Clock) -> bool:
+    """Whether ``clock`` is a simulation's, whose clients stand for processes of their own."""
+    return bool(getattr(clock, "is_simulated", False))
+
+
 class ClientLibrary(Protocol):
     """Makes a loop's clients and has their clock: confluent_kafka with real time, or a simulated cluster.
 

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.completion import Completion
 from eos_client.errors import ClientClosedError
-from eos_client.ports import Clock
+from eos_client.ports import Clock, is_simulated
 
 _SERVED_EVERY_S = 0.2
 
@@ -71,7 +71,7 @@ class HandleThread:
     """
 
     def __init__(self, name: str, clock: Clock = MONOTONIC_CLOCK) -> None:
-        self.is_real = not getattr(clock, "is_simulated", False)
+        self.is_real = not is_simulated(clock)
         _require_running_interpreter()
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._last: _Call | None = None

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import pytest
+from confluent_kafka import Consumer
 
 from eos_client import EosConsumer
 from eos_client.confluent.callback_guard import CallbackGuard
+from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.testing.free_ports import free_ports
 
 
@@ -31,16 +33,17 @@ def bootstrap() -> str:
     return f"127.0.0.1:{port}"
 
 
-def member(bootstrap: str, group: str = "billing", **settings: Any) -> EosConsumer:
-    consumer = EosConsumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0, **settings})
+def member(bootstrap: str, group: str = "billing", factory: Any = Consumer) -> EosConsumer:
+    consumer = EosConsumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0}, factory=factory)
     consumer.subscribe(["orders"])
     return consumer
 
 
-def test_a_dropped_consumer_is_freed_before_the_next_one_of_its_group_joins(bootstrap, collected):
-    dropped = weakref.ref(member(bootstrap))
+@pytest.mark.parametrize("factory", [Consumer, CONFLUENT_KAFKA.consumer], ids=["its own", "a loop's"])
+def test_a_dropped_consumer_is_freed_before_the_next_one_of_its_group_joins(bootstrap, collected, factory):
+    dropped = weakref.ref(member(bootstrap, factory=factory))
     assert dropped() is not None
-    successor = member(bootstrap)
+    successor = member(bootstrap, factory=factory)
     assert dropped() is None
     successor.close()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eos_client.config.secret_settings import DiscreetSettings
 from eos_client.confluent.call_stack import in_library
@@ -21,7 +21,7 @@ from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.statistics import with_statistics_heard
 from eos_client.core.model import CommittedOffset, InputPartition, Partitions
 from eos_client.errors import CommitRefusedError, EosError, FatalClientError
-from eos_client.ports import Clock, keys_of
+from eos_client.ports import Clock, is_simulated, keys_of
 
 __all__ = ["LibraryConsumer", "ResetPolicy", "TopicPartition", "to_kafka", "with_offsets"]
 
@@ -120,8 +120,8 @@ class LibraryConsumer:
 
     @property
     def is_real(self) -> bool:
-        """Whether the consumer is confluent_kafka's own; members of a simulated group stand for processes."""
-        return self._factory is Consumer
+        """Whether the consumer is a member of a real group; those of a simulated one stand for processes."""
+        return not is_simulated(self._clock)
 
     def call(self, call: Callable[[], T]) -> T:
         """Make a ``call`` that may serve callbacks; raises TransactionStateError inside another such call."""
@@ -139,8 +139,7 @@ class LibraryConsumer:
 
         A long wait is cut into slices, so that what a callback has raised need not wait for a record.
         """
-        is_simulated = getattr(self._clock, "is_simulated", False)
-        if is_simulated or not isinstance(timeout, (int, float)) or 0 <= timeout <= _SLICE_S:
+        if not self.is_real or not isinstance(timeout, (int, float)) or 0 <= timeout <= _SLICE_S:
             return self._fetch_once(count, timeout)
         deadline = math.inf if timeout < 0 else self._clock() + timeout
         batch: list[Any] = []

@@ -10,7 +10,7 @@ import weakref
 from contextlib import suppress
 
 import tenacity
-from confluent_kafka import KafkaError, KafkaException, Producer, libversion
+from confluent_kafka import KafkaError, KafkaException, libversion
 
 from eos_client import errors
 from eos_client.confluent.diagnosis import why_init_failed
@@ -110,7 +110,7 @@ class Registration:
         except (errors.RetriableError, errors.RebuildProducerError) as error:
             if self.is_past_deadline:
                 raise errors.ClusterUnavailableError(f"{error} Given up because the process is to stop.") from error
-            simulated = not isinstance(library.raw, Producer)
+            simulated = not library.thread.is_real
             raise why_init_failed(library.settings, library.last_errors, limit_s, error, simulated=simulated) from error
         _UNANSWERED.discard(weakref.ref(self))
         library.abandoned_inits.on_init_succeeded()
