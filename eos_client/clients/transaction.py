@@ -105,6 +105,11 @@ class TransactionSession:
         return self._steps.lifecycle.phase in UNFINISHED
 
     @property
+    def endings(self) -> tuple[int, int]:
+        """How many transactions were committed and aborted; the application may change its ``Counters``."""
+        return self._steps.commits, self._steps.aborts
+
+    @property
     def in_hand(self) -> bool:
         """Whether there are records or outputs of which more outputs may follow."""
         return self._steps.outputs_in_hand or self._consumer.handed.work.in_hand

@@ -103,6 +103,8 @@ class TransactionSteps:
     last: Ending = field(default=Ending(Outcome.COMMITTED, "nothing was done yet"), init=False)
     outputs_in_hand: bool = field(default=False, init=False)
     records_out: int = field(default=0, init=False)
+    commits: int = field(default=0, init=False)
+    aborts: int = field(default=0, init=False)
     _call_under_way: _OwnCall = field(default="begin_transaction", init=False)
 
     def __post_init__(self) -> None:
@@ -380,6 +382,7 @@ class TransactionSteps:
         self.clear_work()
         self.record_ending(Ending(Outcome.COMMITTED, ruling.reason, ruling.rule))
         self.lifecycle.on(TransactionEvent.RECORDED)
+        self.commits += 1
         self._counters.committed += 1
         self._counters.records_in += committed.records_in
         self._counters.records_out += committed.records_out
@@ -402,6 +405,7 @@ class TransactionSteps:
 
     def count_aborted(self, aborted: TransactionAborted) -> None:
         """Count and report an abort."""
+        self.aborts += 1
         self._counters.aborted += 1
         self._hook(aborted)
 

@@ -379,7 +379,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     # -- endings -------------------------------------------------------------------------------------------------
 
     def _apply_endings(self) -> None:
-        self._failed.apply_endings(self._member.membership.assigned)
+        self._failed.apply_endings(*self._session.endings, self._member.membership.assigned)
 
     def _record_outcome(self, ending: Ending, work: Partitions, *, is_explained: bool) -> None:
         """Record how a transaction ended; ``is_explained``: the reason of an abort is known."""

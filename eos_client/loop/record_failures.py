@@ -148,16 +148,16 @@ class FailedRecords:
         failure = handled.error if isinstance(handled, RecordDeadLettered) else None
         return TransformError(*key, refusal, letter_of=failure)
 
-    def apply_endings(self, assigned: Collection[InputPartition]) -> None:
-        """Apply `committed` or `aborted` if a transaction has ended since the last call, also in a callback."""
-        committed, aborted = endings = self._counters.committed, self._counters.aborted
-        if endings == self._endings_seen:
-            return
+    def apply_endings(self, committed: int, aborted: int, assigned: Collection[InputPartition]) -> None:
+        """Apply `committed` or `aborted` if a transaction has ended since the last call, also in a callback.
+
+        ``committed`` and ``aborted``: how many have ended so, ever.
+        """
         if aborted != self._endings_seen[1]:
             self.aborted(assigned)
         elif committed != self._endings_seen[0]:
             self.committed()
-        self._endings_seen = endings
+        self._endings_seen = committed, aborted
 
     def committed(self) -> None:
         """Report the handled records, whose transaction was committed, and forget them."""

@@ -10,7 +10,7 @@ from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
 from eos_client.core.model import InputPartition
 from eos_client.errors import ClusterUnavailableError, ConfigurationError, OutputRefusedError, TransformError
 from eos_client.loop.record_failures import FailedRecords, KnownFailureError
-from eos_client.observe import ClientReported, Counters, RecordDeadLettered, RecordSkipped
+from eos_client.observe import ClientReported, Counters, RecordDeadLettered, RecordSkipped, TransactionCommitted
 from eos_client.testing.simulator import SimulatedCluster
 from tests.loop.fakes import FakeClock, FakeRecord, config
 
@@ -178,6 +178,23 @@ def with_topics():
 def skipping_loop(cluster, transform, **options):
     settings = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", on_error="skip")
     return ExactlyOnceLoop(settings, ["orders"], transform, output_topic="invoices", clients=cluster, **options)
+
+
+def test_a_skip_is_reported_after_its_commit_though_the_application_changes_the_counters():
+    cluster = with_topics()
+    cluster.write("orders", [b"1"])
+    events: list[Any] = []
+
+    def transform(record):
+        loop.counters.committed += 1
+        loop.counters.aborted += 1
+        raise ValueError(record.value())
+
+    loop = skipping_loop(cluster, transform, hook=events.append)
+    cluster.after(10, loop.stop)
+    loop.run()
+    endings = [type(event) for event in events if isinstance(event, (RecordSkipped, TransactionCommitted))]
+    assert endings == [TransactionCommitted, RecordSkipped]
 
 
 class Unshowable:
