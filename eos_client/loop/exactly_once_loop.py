@@ -155,7 +155,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 polled_at_s=self._polled_at,
                 poll_limit_s=self.config.liveness_limit_s or max(self._poll_limit_s, self.config.longest_wait_s),
                 stop_reason=self._shutdown.reason,
-                has_ended=self._closed,
+                has_ended=self._ended.is_reached,
                 is_forked_copy=membership.is_forked_copy,
                 is_assigned=membership.is_assigned,
                 generation=membership.synced_generation,
@@ -184,7 +184,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     def _claim(self) -> None:
         with self._starting:
-            if self._closed:
+            if self._ended.is_reached:
                 raise errors.ClientClosedError(
                     f"this loop has ended ({self._shutdown.reason or 'closed'}) and its clients are closed. Build "
                     "another ExactlyOnceLoop: it goes on at the group's committed offsets."
@@ -265,7 +265,6 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     def _close_clients(self) -> None:
         if self._closed:
             return
-        self._closed = True
         self._abort_quietly()
         reason, left = self._shutdown.reason or "closed", False
         try:
@@ -273,6 +272,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         finally:
             self._producer.close()
             self._hook(LoopStopped(reason=reason if left else f"{reason}; leaving the group was not confirmed in time"))
+        self._closed = True  # not before: the next close() repeats one that an exception has broken off
 
     def __enter__(self) -> Self:
         return self

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from eos_client import Outcome
+from eos_client import EosConfig, EosConsumer, ExactlyOnceLoop, Outcome
 from eos_client.errors import AbortableError, ClientClosedError
+from eos_client.observe import LoopStopped
 from tests.interruption import BrokenOffError
 from tests.simulation.broken_off import StepStrike, StrikeError, strides, struck_runs
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
@@ -140,6 +141,22 @@ def test_wherever_a_signal_breaks_close_off_the_second_one_leaves_the_group(prot
         if not consumer._library.raw._closed:
             kept.append(strike.struck)
     assert kept == []
+
+
+def test_the_clients_of_a_loop_whose_close_a_signal_broke_off_are_closed_when_its_block_is_left(stage, monkeypatch):
+    def broken_off(consumer: Any, limit_s: float) -> bool:
+        monkeypatch.undo()
+        raise BrokenOffError
+
+    events: list[Any] = []
+    settings = EosConfig({"bootstrap.servers": "simulated"}, group_id="orders")
+    loop = ExactlyOnceLoop(settings, [SOURCE], lambda _: None, clients=stage.cluster, hook=events.append)
+    monkeypatch.setattr(EosConsumer, "close_within", broken_off)
+    stage.cluster.after(1, loop.stop)
+    with pytest.raises(BrokenOffError), loop:
+        loop.run()
+    assert loop._consumer._library.raw._closed
+    assert [event.reason for event in events if isinstance(event, LoopStopped)][-1] == "stop() was called"
 
 
 @pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])
