@@ -3,12 +3,13 @@
 A fence by another instance still does.
 """
 
+import gc
 import threading
 
 import pytest
 from confluent_kafka import Producer
 
-from eos_client import Outcome
+from eos_client import EosProducer, Outcome
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ProducerFencedError, RebuildProducerError
 from tests.interruption import BrokenOffError
@@ -98,6 +99,37 @@ def test_an_init_that_was_overdue_and_takes_effect_late_costs_one_transaction(st
     assert copy(stage, producer, consumer) is Outcome.ABORTED
     assert copy(stage, producer, consumer) is Outcome.COMMITTED
     assert sorted(stage.outputs()) == sorted(written)
+
+
+@pytest.mark.parametrize("end", ["closed", "dropped"])
+def test_an_init_that_a_closed_producer_has_left_behind_costs_its_successor_one_transaction(stage, interrupt, end):
+    inits, released = Inits(), threading.Event()
+
+    def broken_off():
+        interrupt()
+        released.wait(3 * WAIT_S)
+
+    inits.before_the_next(broken_off)
+    settings = {"bootstrap.servers": stage.bootstrap, "transactional.id": stage.group}
+    closed = EosProducer(settings, factory=inits.factory)
+    with pytest.raises(BrokenOffError):
+        closed.init_transactions()
+    if end == "closed":
+        closed.close()
+    del closed
+    gc.collect()
+    successor = stage.producer(factory=inits.factory, transactional_id=stage.group)
+    released.set()
+    assert inits.ended.wait(WAIT_S)
+    with pytest.raises(RebuildProducerError, match="init_transactions"):
+        write(stage, successor, b"no")
+    successor.init_transactions()
+    write(stage, successor, b"1")
+    newer = stage.producer(transactional_id=stage.group)
+    with pytest.raises(ProducerFencedError):
+        write(stage, successor, b"no")
+    write(stage, newer, b"2")
+    assert stage.outputs() == ["1", "2"]
 
 
 def test_a_newer_instance_loses_the_id_at_most_once_for_an_init_that_was_left_behind(stage, overdue):

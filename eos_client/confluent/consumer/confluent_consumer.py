@@ -10,9 +10,10 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, Consumer, KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException
 
 from eos_client.config.client_settings import safe_consumer_settings
+from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.consumer.fetched_records import Batch, RecordRun, last_good, without
 from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.library_consumer import ConsumerFactory, LibraryConsumer, ResetPolicy, TopicPartition
@@ -60,7 +61,7 @@ class ConfluentConsumer:
         self._report = report
         self._may_commit_by_hand = False
         self.gate = gate
-        self.library = LibraryConsumer(safe_consumer_settings(settings), factory or Consumer, clock)
+        self.library = LibraryConsumer(safe_consumer_settings(settings), factory or CONFLUENT_KAFKA.consumer, clock)
         self.settings: Mapping[str, Any] = self.library.settings
         self.parts = parts = PartitionParts(self.library, commit_starts, report, clock)
         self.handed, self.plain = parts.handed, parts.plain

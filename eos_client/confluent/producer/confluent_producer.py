@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.clock import MONOTONIC_CLOCK
+from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.failures import OUTPUT, OutputWords, closed_error, not_transactional
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.producer.bounded_calls import FLUSH_SLICE_S, BoundedCalls
@@ -81,7 +82,7 @@ class ConfluentProducer:
         self._clock = clock
         self._losses_before_offsets: int | None = None
         self.library = LibraryProducer(
-            settings, factory or Producer, clock, shortest_timeout_s, generate_id=generate_id
+            settings, factory or CONFLUENT_KAFKA.producer, clock, shortest_timeout_s, generate_id=generate_id
         )
         self.ownership = self._ownership = ThreadOwnership("EosProducer", shared=not self.library.transactional_id)
         self.calls = BoundedCalls(self.library, clock, takes_id_back=takes_id_back, words=words)
@@ -345,7 +346,7 @@ class ConfluentProducer:
                 self._flush(-1)
         finally:
             self.calls.block_calls(closed_error(library.transactional_id))
-            library.leave_behind()
+            library.release_id()
         if report := library.guard.take_report():
             self._hook(ClientReported(client="producer", error=report))
         library.guard.raise_kept()

@@ -9,10 +9,13 @@ whose connection was lost, and which the client library has sent again.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from eos_client.ports import Clock
 
+_LEFT: dict[Hashable, int] = {}
+"""How many inits the producers of this process have abandoned that are closed, by what they registered."""
 _LATE_INIT_S = 10.0
 """A commit that succeeds this long after an init shows that no request from before it is still on its way."""
 
@@ -57,6 +60,8 @@ class HandleInit:
 class AbandonedInits:
     """Whether a fence may be of our own making: an init that was abandoned without an answer explains one fence.
 
+    It may be a producer's own, or that of an earlier one of this process: closing a producer takes nothing back that is
+    on its way.
     A further fence is another instance's, and so is every fence after a commit that came `_LATE_INIT_S` after the init
     that followed. So a newer instance loses the id at most once for each abandoned init, and two instances
     never take turns.
@@ -75,6 +80,16 @@ class AbandonedInits:
     def add(self) -> None:
         """Record that a handle was abandoned before its init was answered, or has lost a connection meanwhile."""
         self._count += 1
+
+    def bequeath(self, claim: Hashable) -> None:
+        """Leave them to the next producer of this process that has the same ``claim``."""
+        if self._count:
+            _LEFT[claim] = _LEFT.get(claim, 0) + self._count
+            self._count = 0
+
+    def inherit(self, claim: Hashable) -> None:
+        """Take over what an earlier producer of this process with this ``claim`` has left."""
+        self._count += _LEFT.pop(claim, 0)
 
     def on_init_succeeded(self) -> None:
         """Note that another handle's init has succeeded."""

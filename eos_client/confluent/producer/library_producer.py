@@ -6,8 +6,9 @@ The transactional.id outlives it: a handle that failed for good, or whose call i
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
 from eos_client.config.client_settings import idempotent_producer_settings, is_on, safe_producer_settings
@@ -19,7 +20,7 @@ from eos_client.confluent.handle_thread import HandleThread
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.producer.handle_init import AbandonedInits, HandleInit
 from eos_client.confluent.statistics import with_statistics_heard
-from eos_client.ports import Clock
+from eos_client.ports import Clock, is_simulated
 
 ProducerFactory = Callable[[dict[str, Any]], Any]
 T = TypeVar("T")
@@ -143,10 +144,21 @@ class LibraryProducer:
         self.thread.abandon(lambda: destroy_producer(raw), lambda: raw.poll(0))
         self._leaving = None
 
+    @property
+    def claim(self) -> Hashable:
+        """The id, with the cluster that it is registered at and the process that does it."""
+        return os.getpid(), self.factory, self.settings.get("bootstrap.servers"), self.transactional_id
+
+    def release_id(self) -> None:
+        """Abandon the handle, whose init may still take effect, to another producer that registers the same id."""
+        self.leave_behind()
+        if not (self.id_is_generated or is_simulated(self._clock)):  # instances stand for processes in a simulation
+            self.abandoned_inits.bequeath(self.claim)
+
     def end_dropped(self) -> None:
         """End the handle of a producer that was dropped without close(); not in the thread that collects garbage."""
         # In simulated time that would be a matter of chance, and at the end of the process there is no other thread.
         if self.raw is not None and self.thread.is_real and not sys.is_finalizing():
-            self.leave_behind()
+            self.release_id()
         elif self.thread is not None:
             self.thread.end()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Hashable
 from contextlib import suppress
 
 import tenacity
@@ -104,6 +105,7 @@ class Registration:
             self._calls.block_until_registered(library.transactional_id, resumable=True)
         if library.thread.is_real:  # in a simulated cluster, instances stand for processes
             self._release_other_handles()
+            library.abandoned_inits.inherit(library.claim)
             _UNANSWERED.add(weakref.ref(self, _UNANSWERED.discard))
         try:
             self._initialise_within(limit_s)
@@ -149,10 +151,9 @@ class Registration:
         return self._clock() >= self._give_up_at
 
     @property
-    def claim(self) -> object:
-        """The id, with the cluster that it is registered at."""
-        library = self._library
-        return library.factory, library.settings.get("bootstrap.servers"), library.transactional_id
+    def claim(self) -> Hashable:
+        """What is registered, and where."""
+        return self._library.claim
 
     def _release_other_handles(self) -> None:
         for each in _UNANSWERED.copy():
@@ -170,7 +171,7 @@ class Registration:
         """
         if self._library.init.is_unanswered and not self._library.guard.is_running():
             self._calls.block_until_registered(self._library.transactional_id)
-            self._library.leave_behind()
+            self._library.release_id()
 
     def rebuild(self, limit_s: float) -> None:
         """Replace the handle and initialise the new one, which ends the old one's transaction one way or the other.
