@@ -12,6 +12,7 @@ from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config.client_settings import merged_settings
+from eos_client.config.secret_settings import DiscreetSettings
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.safe_close import close_in_time
@@ -110,8 +111,8 @@ class EosConsumer:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The librdkafka settings in force, the defaults of this package included."""
-        return self.member.settings
+        """A copy of the librdkafka settings in force, the defaults of this package included."""
+        return DiscreetSettings(self.member.settings)
 
     def _report(self, what: str) -> None:
         self._hook(ClientReported(client="consumer", error=what))

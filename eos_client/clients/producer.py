@@ -14,6 +14,7 @@ from eos_client.config.client_settings import (
     held_and_committed_s,
     merged_settings,
 )
+from eos_client.config.secret_settings import DiscreetSettings
 from eos_client.confluent.failures import closed_error, misplaced_call, not_to_be_copied
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import named_arguments
@@ -115,8 +116,8 @@ class EosProducer:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The librdkafka settings in force, the defaults of this package included."""
-        return self.adapter.library.settings
+        """A copy of the librdkafka settings in force, the defaults of this package included."""
+        return DiscreetSettings(self.adapter.library.settings)
 
     def transaction(self, consumer: EosConsumer) -> Transaction:
         """Return a ``with`` block: begin, then commit, hold or abort and rewind, as the gate rules.

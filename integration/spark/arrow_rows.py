@@ -41,7 +41,8 @@ def _problem(topic: str, partition: int | None, headers: Sequence[Mapping[str, A
         return f"its partition is {partition}; null leaves the choice to the producer"
     if any(header is None or header["key"] is None for header in headers):
         return "a header, or its key, is null"
-    return ""
+    cut = next((header["key"] for header in headers if header is not None and "\0" in header["key"]), None)
+    return "" if cut is None else f"the header name {cut!r} contains a NUL, at which it would end"
 
 
 class RecordWriter:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import Consumer
 
-from eos_client import EosConsumer
+from eos_client import EosConsumer, EosProducer
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.testing.free_ports import free_ports
@@ -93,6 +93,17 @@ def test_what_a_consumer_was_built_with_cannot_be_exchanged(bootstrap, name):
     consumer = member(bootstrap)
     with pytest.raises(AttributeError):
         setattr(consumer, name, None)
+    consumer.close()
+
+
+def test_who_changes_the_settings_that_a_client_shows_does_not_change_the_client(bootstrap):
+    consumer = member(bootstrap)
+    with EosProducer({"bootstrap.servers": bootstrap, "log_level": 0, "transactional.id": "id"}) as producer:
+        for client in (consumer, producer):
+            shown = dict(client.settings)
+            changed: Any = client.settings
+            changed.clear()
+            assert client.settings == shown
     consumer.close()
 
 

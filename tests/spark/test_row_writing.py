@@ -7,6 +7,7 @@ from concurrent.futures import Future
 import pyarrow as pa
 import pytest
 
+from eos_client.errors import OutputRefusedError
 from eos_client.integration.spark import arrow_rows
 from eos_client.integration.spark.arrow_rows import RecordWriter
 from eos_client.integration.spark.task import prefetch_until
@@ -62,3 +63,11 @@ def test_what_serving_reports_raises_is_not_taken_for_a_row_that_failed(monkeypa
     with pytest.raises(LookupError):
         RecordWriter("t", outlet.quick, outlet.thorough, broken).write(rows)
     assert outlet.written == [("t", b"1", None), ("t", b"2", None)]
+
+
+def test_a_header_whose_name_would_be_cut_short_is_refused():
+    outlet = Outlet(set())
+    rows = pa.RecordBatch.from_pydict({"value": [b"1"], "headers": [[{"key": "good\0bad", "value": b"x"}]]})
+    with pytest.raises(OutputRefusedError, match=r"'good\\x00bad' contains a NUL, at which it would end"):
+        RecordWriter("t", outlet.quick, outlet.thorough, lambda _timeout_s: None).write(rows)
+    assert outlet.written == []

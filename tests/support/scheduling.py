@@ -32,7 +32,7 @@ _TOGETHER = {
     "session": ("tests/spark/test_local_",),
     "cluster": ("tests/kafka/test_embedded_cluster.py", "tests/recovery/test_coordinators.py"),
 }
-# Each takes half a minute or more. They start first, so that no worker is left with one of them when the others have ended.
+# Each takes half a minute or more: they start first, so that no worker is left with one when the others have ended.
 _START_FIRST = (
     *_TOGETHER["versions and offsets"],
     *_TOGETHER["versions"],
