@@ -2,8 +2,8 @@
 
 Start: join as the newest driver -> announce the run -> fence every slot -> read the ledger -> initialise, resize or
 adopt it -> leave a record of the run beside the checkpoint, in case the ledger expires.
-Each batch: gate -> one Spark job -> gate -> commit the batch-complete marker under the lease. The marker's commit is
-the only fence for tasks that found their slot written.
+Each batch: gate -> one Spark job -> commit the batch-complete marker under the lease, which asks the gate. The marker's
+commit is the only fence for tasks that found their slot written.
 
 If the lease ends while the ledger's marker still names this run, no other driver has taken it: the driver takes the
 lease again as the next run, and writes the batch again as a restarted query would.
@@ -223,7 +223,7 @@ class DriverRun:
         return self._attempt(frame, batch_id, clock)
 
     def _attempt(self, frame: DataFrame, batch_id: int, clock: StepClock) -> list[SlotStatus]:
-        snapshot = self._lease.require_membership(batch_id)
+        snapshot = self._lease.require_membership()
         if self._has_failed:
             # The application went on after an error: read the ledger as a restarted query would.
             self._take_over(batch_id)
@@ -246,7 +246,6 @@ class DriverRun:
             statuses = self._written(rows, columns, task)
         clock.lap("job")
         self._announce("job_done", batch_id)
-        self._lease.require_membership(batch_id)
         marker = LedgerEntry(batch_id + 1, self._identity, content_of(statuses), run=self._run)
         self._lease.commit({MARKER_PARTITION: marker})
         self._whole = marker

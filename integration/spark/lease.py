@@ -59,17 +59,18 @@ class Lease:
         self._thread.start()
         self._call(self._join, settings.start_timeout_s + _CALL_LIMIT_S)
 
-    def require_membership(self, batch_id: int) -> MembershipSnapshot:
-        """Let the gate decide whether ``batch_id`` may be written now; returns the membership that it is written under.
+    def require_membership(self) -> MembershipSnapshot:
+        """Ask the gate whether a batch may be written now; returns the membership that it is written under.
 
         Raises RunFencedError when the lease is over.
         """
-        return self._call(lambda: self._decide(batch_id), _CALL_LIMIT_S)
+        return self._call(self._decide, _CALL_LIMIT_S)
 
     def commit(self, entries: Mapping[int, LedgerEntry]) -> None:
-        """Commit ledger entries by partition; the broker checks that the lease is still ours.
+        """Commit ledger entries by partition, if the gate lets it; the broker checks that the lease is still ours.
 
-        Retried for the length of the group's session, because the lease may be ours that long without an answer.
+        Retried for the length of the group's session, because the lease may be ours that long without an answer. Raises
+        RunFencedError when the lease is over, ClusterUnavailableError when nobody answers.
         """
         limit_s = self._session_s + self._settings.commit_timeout_s + _CALL_LIMIT_S
         self._call(lambda: self._commit(entries), limit_s)
@@ -157,12 +158,12 @@ class Lease:
         # without partitions that were added since.
         self._held = self.gate.state.assigned
 
-    def _decide(self, batch_id: int) -> MembershipSnapshot:
+    def _decide(self) -> MembershipSnapshot:
+        """Ask the gate about one piece of work on each ledger partition; a lease that it refuses is over."""
         snapshot = self._member.snapshot()
         self._serve_member()
         self._check()
-        position = InputPosition(batch_id, batch_id + 1, self.generation)
-        positions = dict.fromkeys(self._held, position)
+        positions = dict.fromkeys(self._held, InputPosition(0, 1, self.generation))  # no rule looks at offsets
         attempt = CommitAttempt(positions, snapshot.generation, callbacks_served=True, pinned=self.generation)
         ruling = self.gate.decide(attempt)
         if ruling.decision is not CommitDecision.COMMIT:
@@ -171,6 +172,7 @@ class Lease:
         return snapshot
 
     def _commit(self, entries: Mapping[int, LedgerEntry]) -> None:
+        self._decide()
         try:
             self._member.commit(entries, self._session_s)
         finally:

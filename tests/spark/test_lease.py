@@ -66,7 +66,7 @@ def make_lease(settings):
 
 
 def test_the_lease_names_a_fenced_membership_with_the_sinks_instance_id(make_lease, settings):
-    snapshot = make_lease().require_membership(0)
+    snapshot = make_lease().require_membership()
     assert snapshot.generation.is_active_member
     assert snapshot.generation.group_instance_id == settings.sink_id
     assert isinstance(snapshot.group_metadata, bytes)
@@ -77,7 +77,7 @@ def test_the_newest_driver_wins_and_the_older_one_never_comes_back(make_lease):
     older.commit(MARKER)
     began_at = time.monotonic()
     newer = make_lease()
-    newer.require_membership(0)
+    newer.require_membership()
     assert time.monotonic() - began_at < SESSION_S - 5
     with pytest.raises(RunFencedError):
         older.commit(MARKER)
@@ -85,10 +85,10 @@ def test_the_newest_driver_wins_and_the_older_one_never_comes_back(make_lease):
     assert older.is_superseded
     for _ in range(3):
         with pytest.raises(RunFencedError, match="let this query end"):
-            older.require_membership(1)
+            older.require_membership()
     newer.commit(MARKER)
     time.sleep(1.0)
-    newer.require_membership(1)
+    newer.require_membership()
     newer.commit(MARKER)
 
 
@@ -102,7 +102,7 @@ def test_a_fenced_driver_learns_it_from_its_heartbeat_too(make_lease):
 def test_the_lease_survives_a_batch_that_takes_longer_than_the_session(make_lease, session_s):
     lease = make_lease()
     time.sleep(session_s + 1.0)
-    lease.require_membership(1)
+    lease.require_membership()
     lease.commit(MARKER)
 
 
@@ -118,23 +118,26 @@ def test_a_driver_that_stood_still_for_longer_than_its_session_ends_before_any_c
         lambda: lease.ended, "the end of the lease", stand_still, timeout_s=20.0
     )
     with pytest.raises(RunFencedError):
-        lease.require_membership(0)
+        lease.require_membership()
 
 
 def test_a_released_lease_is_over(make_lease):
     lease = make_lease()
     lease.release()
     with pytest.raises(RunFencedError, match="was released"):
-        lease.require_membership(0)
+        lease.require_membership()
 
 
-def test_a_closed_gate_ends_the_lease(make_lease):
+@pytest.mark.parametrize(
+    "ask", [Lease.require_membership, lambda lease: lease.commit(MARKER)], ids=["membership", "commit"]
+)
+def test_a_closed_gate_ends_the_lease(make_lease, ask):
     lease = make_lease()
     assigned = lease.gate.state.assigned
     assert len(assigned) == 3
     lease.gate.observe(Lost(assigned, uncommitted=assigned))
     with pytest.raises(RunFencedError, match=r"commit gate is closed \(rule lost_work\)"):
-        lease.require_membership(0)
+        ask(lease)
 
 
 def test_a_membership_that_has_moved_on_ends_the_lease(make_lease):
@@ -142,7 +145,7 @@ def test_a_membership_that_has_moved_on_ends_the_lease(make_lease):
     ours = lease.generation
     lease.generation = replace(ours, generation_id=ours.generation_id + 1)
     with pytest.raises(RunFencedError, match=r"\(rule membership_moved_on\): the membership moved on from generation"):
-        lease.require_membership(0)
+        lease.require_membership()
     assert lease.gate.counters.by_rule[GateRule.MEMBERSHIP_MOVED_ON] == 1
 
 
@@ -198,7 +201,7 @@ def test_a_thawed_driver_does_not_take_the_lease_back(settings, make_lease, driv
         driver.stdin.write("go\n")
         driver.stdin.flush()
         assert driver.stdout.readline().startswith("fenced")
-        successor.require_membership(1)
+        successor.require_membership()
         successor.commit(MARKER)
         time.sleep(1.0)
         successor.commit(MARKER)
@@ -286,4 +289,4 @@ def test_a_lease_whose_member_cannot_be_built_is_over_and_says_why(monkeypatch):
     with pytest.raises(KafkaException, match="no such CA file"):
         lease.acquire()
     with pytest.raises(RunFencedError, match="no such CA file"):
-        lease.require_membership(0)
+        lease.require_membership()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from concurrent.futures import Future
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 
 import pytest
@@ -24,6 +24,7 @@ from eos_client.integration.spark.spark_query import RunningQuery
 from eos_client.observe import SparkBatchWritten, SparkLeaseRenewed, SparkRunFenced, SparkRunStarted
 from tests.interruption import BrokenOffError
 from tests.spark.local_query import each_once
+from tests.spark.rig.mutants import Mutant, take_out_of_driver
 from tests.support.waiting import wait_for
 
 
@@ -79,6 +80,46 @@ def test_a_driver_that_was_overtaken_does_not_finish_its_batch(local, driver, at
         older.write(local.numbers(20, 40), 1)
     successors[0].write(local.numbers(40, 60), 2)
     assert local.values() == each_once(0, 60)
+
+
+def started_with_the_gate_closed_at(step, local, run, monkeypatch):
+    """What the ledger holds after a start whose gate, and nothing else, learns at ``step`` that the lease is lost."""
+    as_it_is = getattr(run, step)
+
+    def learn_then_go_on(*args):
+        gate = run._lease.gate
+        gate.observe(Lost(gate.state.assigned, uncommitted=gate.state.assigned))
+        return as_it_is(*args)
+
+    monkeypatch.setattr(run, step, learn_then_go_on)
+    try:
+        start(run, local.numbers(0, 20), 0)
+    except RunFencedError as error:
+        assert "commit gate is closed (rule lost_work)" in str(error)  # noqa: PT017  # a mutant raises nothing
+    with closing(local.reader()) as reader:
+        return reader.marker(30), reader.slots(range(2), 30)
+
+
+BEFORE_A_COMMIT = pytest.mark.parametrize(
+    ("step", "is_announced"), [("_present_marker", False), ("_fence_slot", True)], ids=["announcement", "entries"]
+)
+
+
+@BEFORE_A_COMMIT
+def test_a_closed_gate_lets_no_entry_of_a_start_into_the_ledger(local, driver, monkeypatch, step, is_announced):
+    run = driver("a")
+    marker, entries = started_with_the_gate_closed_at(step, local, run, monkeypatch)
+    assert (marker is not None, entries) == (is_announced, {})
+    assert run._lease.has_ended()
+
+
+@BEFORE_A_COMMIT
+def test_without_the_gate_a_lost_lease_is_written_to(local, driver, monkeypatch, step, is_announced):
+    monkeypatch.setattr(Lease, "_decide", Lease._decide)  # put back after the test
+    take_out_of_driver(Mutant.NO_GATE)
+    marker, entries = started_with_the_gate_closed_at(step, local, driver("a"), monkeypatch)
+    assert marker is not None
+    assert len(entries) == 2
 
 
 def losing_its_lease(times):
@@ -174,7 +215,7 @@ def test_a_driver_that_was_closed_or_that_knows_of_a_newer_one_never_takes_the_l
             run.write(local.numbers(0, 20), 0)
         assert not names_of(local.events, SparkLeaseRenewed)
         if ends == "superseded":
-            newer.require_membership(0)
+            newer.require_membership()
     finally:
         newer.release()
 
@@ -184,11 +225,11 @@ def test_a_batch_whose_tasks_were_refused_under_a_lease_that_is_over_is_written_
     start(run, local.numbers(0, 20), 0)
     require_membership = run._lease.require_membership
 
-    def with_a_stale_generation(batch_id):
-        snapshot, gate = require_membership(batch_id), run._lease.gate
+    def with_a_stale_generation():
+        snapshot, gate = require_membership(), run._lease.gate
         held = gate.state.assigned
         gate.observe(Lost(held, uncommitted=held))
-        run._lease._calls.put((Future(), lambda: decide_in_its_thread(batch_id)))
+        run._lease._calls.put((Future(), decide_in_its_thread))
         metadata = snapshot.group_metadata
         known = struct.pack("=i", snapshot.generation.generation_id)
         return replace(snapshot, group_metadata=metadata.replace(known, struct.pack("=i", 999), 1))

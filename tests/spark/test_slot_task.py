@@ -74,7 +74,7 @@ class Driver:
 
     def task(self, batch_id, **changes):
         """`holder`: whom the driver names; by default the handle that this process has kept."""
-        metadata = changes.pop("group_metadata", None) or self.lease.require_membership(batch_id).group_metadata
+        metadata = changes.pop("group_metadata", None) or self.lease.require_membership().group_metadata
         holder = changes.pop("holder", None)
         if holder is None:
             holder = kept_name(self)
@@ -342,7 +342,7 @@ def test_what_an_attempt_that_died_has_left_open_is_ended_by_the_next(driver, lo
     if reached >= 3:
         entry = LedgerEntry(1, IDENTITY, SlotContent(1, 1), 1)
         at = TopicPartition(settings.ledger_topic, 1, 1, metadata=entry.encode())
-        dead.send_offsets_to_transaction([at], driver.lease.require_membership(0).group_metadata, 60)
+        dead.send_offsets_to_transaction([at], driver.lease.require_membership().group_metadata, 60)
     began_at = time.monotonic()
     assert driver.task(0).write(0, arrow(0, 10)).outcome is WRITTEN
     assert time.monotonic() - began_at < 30

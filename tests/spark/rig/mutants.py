@@ -14,6 +14,8 @@ from pyspark.sql import DataFrame
 
 from eos_client.core.batch_ledger import SlotDecision, SlotQuestion, SlotRule, decide_slot
 from eos_client.integration.spark import driver_run, task
+from eos_client.integration.spark.lease import Lease
+from eos_client.ports import MembershipSnapshot
 from tests.spark.rig.faults import Striker
 from tests.spark.rig.settings import Fault
 
@@ -22,6 +24,7 @@ class Mutant(enum.Enum):
     """What is missing."""
 
     NO_LEDGER = "no ledger: every task writes, whatever was committed"
+    NO_GATE = "no gate: a driver writes and commits under whatever membership it has"
     SPARK_PARTITION = "a row's slot is the partition that Spark happened to give it"
 
 
@@ -46,6 +49,8 @@ def take_out_of_driver(mutant: Mutant) -> None:
     """What has to be missing before the job is made."""
     if mutant is Mutant.SPARK_PARTITION:
         _put(driver_run, "repartition_by_slot", _by_sparks_partition)
+    if mutant is Mutant.NO_GATE:
+        _put(Lease, "_decide", _membership_unasked)
 
 
 def take_out_of_worker(mutant: Mutant) -> None:
@@ -53,7 +58,8 @@ def take_out_of_worker(mutant: Mutant) -> None:
     if mutant is Mutant.SPARK_PARTITION:
         _without_check_of_slots()
         return
-    _put(task, "decide_slot", _always_write)
+    if mutant is Mutant.NO_LEDGER:
+        _put(task, "decide_slot", _always_write)
 
 
 def _put(place: object, name: str, substitute: object) -> None:
@@ -65,6 +71,10 @@ def _put(place: object, name: str, substitute: object) -> None:
 def _by_sparks_partition(frame: DataFrame, slots: int, **_: object) -> DataFrame:
     slotted = frame.selectExpr("*", f"cast(pmod(spark_partition_id(), {slots}) as int) as slot")
     return slotted.repartitionById(slots, "slot").drop("slot")
+
+
+def _membership_unasked(lease: Lease) -> MembershipSnapshot:
+    return lease._member.snapshot()
 
 
 def _always_write(question: SlotQuestion, *_: object) -> SlotRule:
