@@ -87,14 +87,14 @@ class TransactionsAdmin(AbstractContextManager["TransactionsAdmin"]):
     def _described(self, transactional_ids: Collection[str]) -> dict[str, KnownTransaction]:
         return {
             name: KnownTransaction(
-                name,
-                found.coordinator_id,
-                found.producer_id,
-                found.state.value,
-                found.producer_epoch,
-                found.transaction_timeout_ms,
-                found.transaction_start_time_ms if found.transaction_start_time_ms >= 0 else None,
-                frozenset((at.topic, at.partition) for at in found.topic_partitions),
+                transactional_id=name,
+                coordinator_id=found.coordinator_id,
+                producer_id=found.producer_id,
+                state=found.state.value,
+                producer_epoch=found.producer_epoch,
+                timeout_ms=found.transaction_timeout_ms,
+                started_ms=found.transaction_start_time_ms if found.transaction_start_time_ms >= 0 else None,
+                partitions=frozenset((at.topic, at.partition) for at in found.topic_partitions),
             )
             for name, found in self._client.describe_transactions(transactional_ids).items()
         }
@@ -136,13 +136,13 @@ class TransactionsAdmin(AbstractContextManager["TransactionsAdmin"]):
         described = self._asked_again(intent, lambda: self._client.describe_producers(places))
         found = [
             OpenTransaction(
-                place.topic,
-                place.partition,
-                producer.producer_id,
-                producer.producer_epoch,
-                producer.coordinator_epoch,
-                producer.current_transaction_start_offset,
-                producer.last_timestamp,
+                topic=place.topic,
+                partition=place.partition,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.producer_epoch,
+                coordinator_epoch=producer.coordinator_epoch,
+                start_offset=producer.current_transaction_start_offset,
+                last_timestamp_ms=producer.last_timestamp,
             )
             for place, state in described.items()
             for producer in state.active_producers

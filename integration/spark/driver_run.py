@@ -233,14 +233,14 @@ class DriverRun:
             rows = self._stage.stable(rows, batch_id)
         clock.lap("rows")
         task = SlotTask(
-            self._slot_settings,
-            self._identity,
-            batch_id,
-            self._run,
-            snapshot.group_metadata,
-            self._floors,
-            self._holders,
-            self._on_step,
+            settings=self._slot_settings,
+            identity=self._identity,
+            batch_id=batch_id,
+            run=self._run,
+            group_metadata=snapshot.group_metadata,
+            floors=self._floors,
+            holders=self._holders,
+            on_step=self._on_step,
         )
         with own_job(frame, self.query, self._row_bytes):
             statuses = self._written(rows, columns, task)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from pyspark import cloudpickle
@@ -68,6 +68,7 @@ class SinkSettings:
     slots: int
     ledger_topic: str
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    _: KW_ONLY
     order_by: tuple[str, ...] = ()
     stable_input: str | None = None
     stage_dir: str | None = None

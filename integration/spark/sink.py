@@ -62,21 +62,21 @@ class EosKafkaSink:
     ) -> None:
         ordering = (order_by,) if isinstance(order_by, str) else tuple(order_by or ())
         self.settings = SinkSettings(
-            bootstrap_servers,
-            topic,
-            sink_id,
-            slots,
-            f"{sink_id}-ledger" if ledger_topic is None else ledger_topic,
-            dict(config or {}),
-            ordering,
-            stable_input,
-            stage_dir,
-            adopt_ledger,
-            accept_batch,
-            query_id,
-            start_timeout_s,
-            commit_timeout_s,
-            sibling_timeout_s,
+            bootstrap_servers=bootstrap_servers,
+            topic=topic,
+            sink_id=sink_id,
+            slots=slots,
+            ledger_topic=f"{sink_id}-ledger" if ledger_topic is None else ledger_topic,
+            config=dict(config or {}),
+            order_by=ordering,
+            stable_input=stable_input,
+            stage_dir=stage_dir,
+            adopt_ledger=adopt_ledger,
+            accept_batch=accept_batch,
+            query_id=query_id,
+            start_timeout_s=start_timeout_s,
+            commit_timeout_s=commit_timeout_s,
+            sibling_timeout_s=sibling_timeout_s,
         )
         self._hook = hook
         self._on_step = on_step

@@ -359,18 +359,18 @@ class SlotAttempt:
     def status(self, outcome: SlotOutcome, error: errors.EosError | None = None) -> SlotStatus:
         """Return the report to the driver."""
         return SlotStatus(
-            self._slot,
-            outcome,
-            self._count.content.rows,
-            "" if error is None else _public_name(error),
-            "" if error is None else str(error),
-            self._kept is not None,
-            self._clock.seconds,
-            self._holder,
-            self._count.row_bytes,
-            self._count.content.fingerprint,
-            not self._first_attempt,
-            self._resolved,
+            slot=self._slot,
+            outcome=outcome,
+            rows=self._count.content.rows,
+            error="" if error is None else _public_name(error),
+            message="" if error is None else str(error),
+            reused=self._kept is not None,
+            seconds=self._clock.seconds,
+            holder=self._holder,
+            row_bytes=self._count.row_bytes,
+            fingerprint=self._count.content.fingerprint,
+            repeated=not self._first_attempt,
+            resolved=self._resolved,
         )
 
     def _announce(self, step: str) -> None:
