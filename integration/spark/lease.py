@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.ledger.lease_member import LeaseMember
 from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitGate
 from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, InputPosition
 from eos_client.errors import ClusterUnavailableError, EosError, RunFencedError
 from eos_client.integration.spark.settings import SinkSettings
-from eos_client.ports import MembershipSnapshot
+from eos_client.ports import Clock, MembershipSnapshot
 
 _SERVE_INTERVAL_S = 0.1
 _CALL_LIMIT_S = 10.0
@@ -32,7 +32,7 @@ T = TypeVar("T")
 class Lease:
     """Held once: when it is over, every further call raises RunFencedError, and nothing rejoins."""
 
-    def __init__(self, settings: SinkSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: SinkSettings, *, clock: Clock = MONOTONIC_CLOCK) -> None:
         self._settings = settings
         self._clock = clock
         self._session_s = settings.session_timeout_s
@@ -51,7 +51,12 @@ class Lease:
         settings = self._settings
         try:
             self._member = LeaseMember(
-                settings.kafka, settings.group_id, settings.sink_id, settings.ledger_topic, self.gate
+                settings.kafka,
+                settings.group_id,
+                settings.sink_id,
+                settings.ledger_topic,
+                self.gate,
+                clock=self._clock,
             )
         except Exception as error:
             self._end(str(error))
@@ -84,7 +89,7 @@ class Lease:
         """Return whether the lease is over, waiting ``within_s`` seconds for the group to say so."""
         deadline = self._clock() + within_s
         while self.ended is None and self._clock() < deadline:
-            time.sleep(_SERVE_INTERVAL_S)
+            self._clock.sleep(_SERVE_INTERVAL_S)
         return self.ended is not None
 
     def release(self) -> None:

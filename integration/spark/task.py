@@ -9,7 +9,6 @@ An attempt that takes the slot later fences this one; the ledger then shows whet
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
 from collections.abc import Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +18,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from eos_client import errors
+from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.diagnosis import outcome_stays_unknown
 from eos_client.confluent.ledger.ledger_reader import LedgerReader
 from eos_client.confluent.ledger.slot_producer import SlotProducer, is_run_fenced
@@ -36,6 +36,7 @@ from eos_client.integration.spark.rows import FINGERPRINT
 from eos_client.integration.spark.settings import SinkSettings, StepObserver
 from eos_client.integration.spark.status import SlotOutcome, SlotStatus
 from eos_client.integration.spark.worker_clients import READERS, SLOTS, HeldSlot, cluster_key, new_reader
+from eos_client.ports import Clock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,10 +119,14 @@ def prefetch_until(batches: Iterator[pa.RecordBatch], started: Future[Any]) -> d
 
 
 class SlotAttempt:
-    """One attempt at one slot: at most one new handle, at most one transaction."""
+    """One attempt at one slot: at most one new handle, at most one transaction.
 
-    def __init__(self, task: SlotTask, slot: int, *, first_attempt: bool) -> None:
+    ``clock``: what the attempt itself measures and waits by; its clients, which it may leave to others, have their own.
+    """
+
+    def __init__(self, task: SlotTask, slot: int, *, first_attempt: bool, clock: Clock = MONOTONIC_CLOCK) -> None:
         self._task = task
+        self._clock = clock
         self._settings = task.settings
         self._slot = slot
         self._first_attempt = first_attempt
@@ -132,7 +137,7 @@ class SlotAttempt:
         self._begun_at = 0.0
         self._kept: HeldSlot | None = None
         self._holder = ""
-        self._clock = StepClock()
+        self._steps = StepClock()
         self._count = ContentCount()
         self._resolved = False
 
@@ -230,9 +235,9 @@ class SlotAttempt:
 
     def _write(self, producer: SlotProducer, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
         first = next(batches, None)  # upstream work comes before the transaction's timeout starts
-        self._clock.lap("rows")
+        self._steps.lap("rows")
         producer.begin_transaction()
-        self._open, self._begun_at = True, time.monotonic()
+        self._open, self._begun_at = True, self._clock()
         try:
             return self._fill(producer, first, batches)
         except errors.UnknownOutcomeError as error:
@@ -244,7 +249,7 @@ class SlotAttempt:
 
     @property
     def _open_for_s(self) -> float:
-        return time.monotonic() - self._begun_at
+        return self._clock() - self._begun_at
 
     def _outlived(self, open_s: float) -> errors.RetriableError:
         """Return the error of a transaction that exceeded transaction.timeout.ms, so that brokers have ended it."""
@@ -292,15 +297,15 @@ class SlotAttempt:
 
     def _await_other_attempt(self, cause: errors.ProducerFencedError) -> SlotStatus:
         """Wait for the attempt that has taken the slot to commit. Taking it back could go on for ever."""
-        deadline = time.monotonic() + self._settings.sibling_timeout_s
+        deadline = self._clock() + self._settings.sibling_timeout_s
         pause_s = _SIBLING_PAUSE_S
         while not self._is_done_elsewhere():
-            if time.monotonic() > deadline:
+            if self._clock() > deadline:
                 raise errors.RetriableError(
                     f"slot {self._slot} of batch {self._task.batch_id} was taken by another attempt, which has not "
                     f"committed it within {self._settings.sibling_timeout_s:g} s: repeat the task."
                 ) from cause
-            time.sleep(pause_s)
+            self._clock.sleep(pause_s)
             pause_s *= _SIBLING_PAUSE_GROWTH
         return self.status(SlotOutcome.SIBLING_DONE)
 
@@ -365,7 +370,7 @@ class SlotAttempt:
             error="" if error is None else _public_name(error),
             message="" if error is None else str(error),
             reused=self._kept is not None,
-            seconds=self._clock.seconds,
+            seconds=self._steps.seconds,
             holder=self._holder,
             row_bytes=self._count.row_bytes,
             fingerprint=self._count.content.fingerprint,
@@ -374,7 +379,7 @@ class SlotAttempt:
         )
 
     def _announce(self, step: str) -> None:
-        self._clock.lap(step)
+        self._steps.lap(step)
         if self._task.on_step is not None:
             self._task.on_step(step, self._slot, self._task.batch_id)
 

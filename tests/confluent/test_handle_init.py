@@ -3,21 +3,12 @@
 import pytest
 
 from eos_client.confluent.producer.handle_init import _LATE_INIT_S, AbandonedInits, HandleInit
-
-
-class Clock:
-    now_s = 0.0
-
-    def __call__(self):
-        return self.now_s
-
-    def sleep(self, seconds):
-        self.now_s += seconds
+from tests.support.manual_clock import ManualClock
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return ManualClock()
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from eos_client.integration.spark import lease as lease_module
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.settings import SinkSettings
 from tests.support.interception import Intercepted
+from tests.support.manual_clock import ManualClock
 from tests.support.stderr_file import stderr_in
 from tests.support.waiting import wait_for
 
@@ -107,11 +108,11 @@ def test_the_lease_survives_a_batch_that_takes_longer_than_the_session(make_leas
 
 
 def test_a_driver_that_stood_still_for_longer_than_its_session_ends_before_any_callback(make_lease):
-    now = [0.0]
-    lease = make_lease(clock=lambda: now[0])
+    clock = ManualClock()
+    lease = make_lease(clock=clock)
 
     def stand_still():  # more than once: the lease's thread may be about to ask what time it is after acquire()
-        now[0] += SESSION_S + 1
+        clock.now_s += SESSION_S + 1
         time.sleep(0.3)
 
     assert "was stopped for longer" in wait_for(
@@ -268,20 +269,21 @@ def test_an_assignment_that_came_too_late_is_told_before_the_librarys_close(sett
     assert held == [3]
 
 
-def test_a_commit_that_got_no_answer_is_repeated_and_then_called_unavailable(settings, monkeypatch):
-    monkeypatch.setattr("eos_client.confluent.ledger.lease_member._COMMIT_PAUSE_S", 0.01)
-    member = LeaseMember(settings.kafka, settings.group_id, settings.sink_id, settings.ledger_topic, CommitGate())
+def test_a_commit_that_got_no_answer_is_repeated_and_then_called_unavailable(settings):
+    clock, gate = ManualClock(), CommitGate()
+    member = LeaseMember(settings.kafka, settings.group_id, settings.sink_id, settings.ledger_topic, gate, clock=clock)
     member.close()
     raw: Any = RefusingConsumer(KafkaError.COORDINATOR_NOT_AVAILABLE)
     member._raw = raw
-    with pytest.raises(ClusterUnavailableError, match=r"within 0\.2 s: COORDINATOR_NOT_AVAILABLE"):
-        member.commit(MARKER, 0.2)
-    assert raw.commits > 1
+    with pytest.raises(ClusterUnavailableError, match=r"within 60 s: COORDINATOR_NOT_AVAILABLE"):
+        member.commit(MARKER, 60.0)
+    assert raw.commits > 100
+    assert 60.0 <= clock.now_s < 61.0
     assert member.ended is None
 
 
 def test_a_lease_whose_member_cannot_be_built_is_over_and_says_why(monkeypatch):
-    def refuse(*_):
+    def refuse(*_, **__):
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, "no such CA file"))
 
     monkeypatch.setattr(lease_module, "LeaseMember", refuse)

@@ -22,13 +22,14 @@ from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.rows import FINGERPRINT, slot_of
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.status import SlotOutcome
-from eos_client.integration.spark.task import SlotTask
+from eos_client.integration.spark.task import SlotAttempt, SlotTask
 from eos_client.integration.spark.worker_clients import (
     SLOTS,
     HeldSlot,
     cluster_key,
 )
 from tests.spark.local_query import each_once
+from tests.support.manual_clock import ManualClock
 from tests.support.waiting import wait_for
 
 IDENTITY = SinkIdentity("q", 1, 1, "out")
@@ -311,8 +312,8 @@ def test_a_fence_that_produce_reports_as_a_fatal_error_only_is_recognised(driver
     assert local.values() == each_once(0, 20)
 
 
-def test_an_attempt_whose_sibling_died_asks_to_be_repeated_instead_of_taking_turns(impatient_driver, local):
-    driver = impatient_driver
+def test_an_attempt_whose_sibling_died_asks_to_be_repeated_instead_of_taking_turns(driver, local):
+    clock = ManualClock()
     took: list[str] = []
 
     def take_and_die(step, *_):
@@ -320,8 +321,11 @@ def test_an_attempt_whose_sibling_died_asks_to_be_repeated_instead_of_taking_tur
             took.append(step)
             driver.end_other_handles()
 
+    attempt = SlotAttempt(driver.task(0, on_step=take_and_die), 0, first_attempt=True, clock=clock)
     with pytest.raises(RetriableError, match="taken by another attempt"):
-        driver.task(0, on_step=take_and_die).write(0, arrow(0, 10))
+        attempt.run(arrow(0, 10))
+    attempt.leave()
+    assert clock.now_s > driver.settings.sibling_timeout_s
     assert driver.task(0).write(0, arrow(0, 10)).outcome is WRITTEN
     assert local.values() == each_once(0, 10)
 

@@ -7,12 +7,12 @@ the member unsubscribes inside the callback, before librdkafka could rejoin and 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
+from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.consumer.safe_close import serve_before_close, unsubscribe_when_lost
 from eos_client.confluent.failures import is_fatal, kafka_error
 from eos_client.confluent.group_metadata import GenerationReader
@@ -22,7 +22,7 @@ from eos_client.core.commit_gate import Assigned, CommitGate, Lost, RevocationEn
 from eos_client.core.error_codes import LEASE_REFUSED, LEASE_SUPERSEDED, READING_FORBIDDEN
 from eos_client.core.model import UNJOINED
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, RunFencedError
-from eos_client.ports import MembershipSnapshot, keys_of
+from eos_client.ports import Clock, MembershipSnapshot, keys_of
 
 _JOIN_SLICE_S = 0.05
 _COMMIT_PAUSE_S = 0.1
@@ -32,8 +32,16 @@ class LeaseMember:
     """One membership, from joining to its end. Everything is called from one thread, the callbacks too."""
 
     def __init__(
-        self, settings: Mapping[str, Any], group_id: str, instance_id: str, topic: str, gate: CommitGate
+        self,
+        settings: Mapping[str, Any],
+        group_id: str,
+        instance_id: str,
+        topic: str,
+        gate: CommitGate,
+        *,
+        clock: Clock = MONOTONIC_CLOCK,
     ) -> None:
+        self._clock = clock
         self._topic = topic
         self._group_id = group_id
         self._gate = gate
@@ -60,13 +68,13 @@ class LeaseMember:
         ClusterUnfitError where this client may not read the group.
         """
         self._raw.subscribe([self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
-        deadline = time.monotonic() + limit_s
+        deadline = self._clock() + limit_s
         while not self._assigned:
             self.serve(_JOIN_SLICE_S)
             self._refuse_forbidden(self._last_error)
             if self.ended is not None:
                 raise RunFencedError(self.ended)
-            if time.monotonic() > deadline:
+            if self._clock() > deadline:
                 raise ClusterUnavailableError(
                     f"the lease on the ledger topic {self._topic!r} was not granted within {limit_s:g} s: the group's "
                     "coordinator does not answer."
@@ -98,7 +106,7 @@ class LeaseMember:
         Raises RunFencedError when it is not ours any more, ClusterUnavailableError when nobody answers in ``limit_s``
         seconds.
         """
-        deadline = time.monotonic() + limit_s
+        deadline = self._clock() + limit_s
         offsets = [TopicPartition(self._topic, p, e.next_batch, metadata=e.encode()) for p, e in entries.items()]
         while (error := self._commit_once(offsets)) is not None:
             self.is_fenced = self.is_fenced or _tells_of_a_newer_one(error)
@@ -109,12 +117,12 @@ class LeaseMember:
             self.serve()
             if self.ended is not None:
                 raise RunFencedError(self.ended)
-            if time.monotonic() >= deadline:
+            if self._clock() >= deadline:
                 raise ClusterUnavailableError(
                     f"the ledger in {self._topic!r} could not be committed within {limit_s:g} s: {error.name()}: "
                     f"{error.str()}"
                 )
-            time.sleep(_COMMIT_PAUSE_S)
+            self._clock.sleep(_COMMIT_PAUSE_S)
 
     def _commit_once(self, offsets: list[TopicPartition]) -> KafkaError | None:
         try:

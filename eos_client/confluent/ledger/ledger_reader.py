@@ -6,12 +6,12 @@ hold offsets of these partitions (KIP-447), so what is read cannot move by a tra
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config.client_settings import for_consumer
 from eos_client.confluent.callback_guard import built
 from eos_client.confluent.consumer.library_consumer import with_offsets
@@ -20,6 +20,7 @@ from eos_client.confluent.ledger.ledger_topic import MARKER_PARTITION, partition
 from eos_client.core.batch_ledger import LedgerEntry, decode_entry
 from eos_client.core.error_codes import LEDGER_READ_REFUSED
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
+from eos_client.ports import Clock
 
 _ATTEMPT_S = 5.0
 _PAUSE_S = 0.02
@@ -37,8 +38,17 @@ class LedgerReader:
     ``stable=False`` does not wait for open transactions: what it reads may be about to move.
     """
 
-    def __init__(self, settings: Mapping[str, Any], group_id: str, topic: str, *, stable: bool = True) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        group_id: str,
+        topic: str,
+        *,
+        stable: bool = True,
+        clock: Clock = MONOTONIC_CLOCK,
+    ) -> None:
         self._topic = topic
+        self._clock = clock
         own = {"group.id": group_id, "isolation.level": "read_committed" if stable else "read_uncommitted"}
         self._raw = ledger_consumer("ledger reader", settings, own)
 
@@ -60,10 +70,10 @@ class LedgerReader:
         return found.get(partition_of_slot(slot)), found.get(MARKER_PARTITION)
 
     def _read(self, partitions: list[int], timeout_s: float) -> dict[int, LedgerEntry]:
-        deadline = time.monotonic() + timeout_s
+        deadline = self._clock() + timeout_s
         while True:
             try:
-                left_s = max(0.1, min(_ATTEMPT_S, deadline - time.monotonic()))
+                left_s = max(0.1, min(_ATTEMPT_S, deadline - self._clock()))
                 answer = self._raw.committed([TopicPartition(self._topic, p) for p in partitions], left_s)
                 return {at.partition: decode_entry(at.offset, at.metadata) for at in with_offsets(answer)}
             except KafkaException as exception:
@@ -74,11 +84,11 @@ class LedgerReader:
                         f"the ledger in topic {self._topic!r} cannot be read: {told}. Let this client describe the "
                         "topic and read the group."
                     ) from exception
-                if time.monotonic() > deadline:
+                if self._clock() > deadline:
                     raise ClusterUnavailableError(
                         f"the ledger in topic {self._topic!r} could not be read within {timeout_s:g} s: {told}"
                     ) from exception
-            time.sleep(_PAUSE_S)
+            self._clock.sleep(_PAUSE_S)
 
     def close(self) -> None:
         """Give up the connections."""
