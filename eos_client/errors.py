@@ -10,10 +10,10 @@ from __future__ import annotations
 def text_of(error: BaseException, characters_max: int = 10_000) -> str:
     """Return type and message of ``error``, cut where it is too long, also where its own ``__str__`` raises."""
     try:
-        said = str(error)
+        text = str(error)
     except Exception as failed:  # noqa: BLE001  # the application's own code
-        said = f"no text, because its __str__ raised {type(failed).__name__}"
-    return f"{type(error).__name__}: {said}"[:characters_max]
+        text = f"no text, because its __str__ raised {type(failed).__name__}"
+    return f"{type(error).__name__}: {text}"[:characters_max]
 
 
 def shown(value: object) -> str:

@@ -248,16 +248,16 @@ class TransactionTracing:
 
     def _noted(self, event: Event) -> None:
         if self._open is not None:
-            self._open.span.add_event(event.name, _told_by(event))
+            self._open.span.add_event(event.name, _attributes_of(event))
 
     def _lease_changed(self, event: Event) -> None:
         if self._batch is not None:
-            self._batch.add_event(event.name, _told_by(event))
+            self._batch.add_event(event.name, _attributes_of(event))
             return
         end_ns = time.time_ns()
         span = self._tracer.start_span(
             event.name,
-            attributes={"messaging.system": "kafka", **_told_by(event)},
+            attributes={"messaging.system": "kafka", **_attributes_of(event)},
             start_time=end_ns - int(getattr(event, "duration_s", 0.0) * _NS_PER_S),
         )
         if isinstance(event, observe.SparkRunFenced):
@@ -274,11 +274,11 @@ class TransactionTracing:
             start_time=end_ns - int(event.duration_s * _NS_PER_S),
         )
         steps = {f"eos.seconds.{step}": spent_s for step, spent_s in event.seconds.items()}
-        span.set_attributes({"messaging.batch.message_count": event.rows, **_told_by(event), **steps})
+        span.set_attributes({"messaging.batch.message_count": event.rows, **_attributes_of(event), **steps})
         if self._batch is None:
             span.end(end_ns)
 
 
-def _told_by(event: Event) -> dict[str, Any]:
+def _attributes_of(event: Event) -> dict[str, Any]:
     fields = event.as_dict().items()
     return {f"eos.{name}": value for name, value in fields if value is not None and not isinstance(value, Mapping)}

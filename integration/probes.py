@@ -79,8 +79,8 @@ def _answering(health: Callable[[], LoopHealth]) -> type[BaseHTTPRequestHandler]
             found = health()
             self._answer(HTTPStatus.OK if is_good(found) else HTTPStatus.SERVICE_UNAVAILABLE, asdict(found))
 
-        def _answer(self, status: HTTPStatus, said: dict[str, object]) -> None:
-            body = json.dumps(said).encode() + b"\n"
+        def _answer(self, status: HTTPStatus, fields: dict[str, object]) -> None:
+            body = json.dumps(fields).encode() + b"\n"
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

@@ -116,7 +116,7 @@ def _program(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Say which version this is, and exit."),
     ] = False,
 ) -> None:
-    """Have the option that belongs to no command."""
+    """Take ``--version``, which belongs to no command."""
 
 
 @app.command()

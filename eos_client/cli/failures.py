@@ -122,7 +122,7 @@ def failures_reported(*, verbose: bool, as_json: bool = False) -> Iterator[None]
 
 
 def _named(error: Exception) -> Exception:
-    """Name the error of a stream that nobody reads or that is full: no file has a name in it."""
+    """Return OutputLostError for a stdout that is full or that nobody reads (no file is named then), else ``error``."""
     if isinstance(error, OSError) and error.errno in _STREAM_ERRORS and error.filename is None:
         lost = OutputLostError(f"stdout cannot be written: {error.strerror}. What the command has done is done")
         lost.__cause__ = error

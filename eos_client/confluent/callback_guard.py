@@ -72,8 +72,8 @@ class CallbackGuard:
 
         def name(failed: BaseException) -> BaseException | None:
             if isinstance(failed, KafkaException):
-                told = failed if self._no_token is None else self._without_token(failed)
-                return configuration_refused(told, client, self._settings)
+                refusal = failed if self._no_token is None else self._without_token(failed)
+                return configuration_refused(refusal, client, self._settings)
             if not isinstance(failed, SystemError):
                 return None
             kept, self.error = self.error, None

@@ -67,7 +67,7 @@ class LastErrors:
 
     @property
     def awaits_undelivered(self) -> bool:
-        """Whether a failed delivery would be told here, and was not since the transaction began."""
+        """Whether a failed delivery would be recorded here, and was not since the transaction began."""
         return self._watches and not self._undelivered
 
     def delivery_clause(self) -> str:

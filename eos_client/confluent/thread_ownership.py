@@ -173,7 +173,7 @@ class NeverBuilt:
         return self.admit(method, claims=False)
 
     def disown(self) -> None:
-        """Nobody owns it."""
+        """Do nothing: a client that was never built has no owner."""
 
 
 class _Owned(Protocol):

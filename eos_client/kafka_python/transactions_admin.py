@@ -176,5 +176,5 @@ class TransactionsAdmin(AbstractContextManager["TransactionsAdmin"]):
         except UnknownBrokerIdError as error:
             raise ClusterUnfitError(f"the cluster cannot {intent}: a partition has no leader") from error
         except KafkaError as error:
-            told = f"the brokers did not {intent} within {self._timeout_s:g} s: {error}"
-            raise ClusterUnavailableError(told) from error
+            message = f"the brokers did not {intent} within {self._timeout_s:g} s: {error}"
+            raise ClusterUnavailableError(message) from error

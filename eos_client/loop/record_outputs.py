@@ -43,11 +43,11 @@ _OBJECTS_AT_ONCE = 64
 
 
 class _InvalidOutput:
-    """What a transform gave and nobody can write; raises TransformUnfitError for what would have to be awaited."""
+    """Stands for an output of the wrong type until it is written; raises TransformUnfitError for an awaitable one."""
 
     def __init__(self, given: Any) -> None:
-        self.said = f"the transform gave {shown(given)}; it must return or yield OutputRecord objects or bytes"
-        require_no_awaitable(given, self.said)
+        self.reason = f"the transform gave {shown(given)}; it must return or yield OutputRecord objects or bytes"
+        require_no_awaitable(given, self.reason)
 
 
 def _append_copies(given: Any, outputs: list[Any]) -> None:
@@ -263,7 +263,7 @@ class RecordOutputs:
         elif type(output) is bytes:
             output = OutputRecord(value=output)
         elif type(output) is _InvalidOutput:
-            raise TypeError(output.said)
+            raise TypeError(output.reason)
         topic = self._default_topic if output.topic is None else output.topic
         if topic is None:
             raise TransformUnfitError(

@@ -24,7 +24,7 @@ def one_transform(transform: Any, transform_batch: Any, *, may_be_async: bool = 
 
 
 def why_unfit(transform: Any, *, takes_batches: bool, may_be_async: bool = False) -> str:
-    """Return why the loop cannot call ``transform``, as what follows its name in a sentence; empty where it can."""
+    """Return why the loop cannot call ``transform``, worded to follow its name; empty where it can."""
     if not callable(transform):
         return f" is a {type(transform).__name__}, not a function"
     if _is_async(transform) and not may_be_async:

@@ -13,7 +13,7 @@ SINGLE_OUTPUT_TYPES = (bytes, OutputRecord)
 """What a transform may return instead of an iterable of outputs."""
 
 NOT_OUTPUT_COLLECTIONS = (str, bytearray, memoryview)
-"""What can be iterated, and would be taken for outputs where it is empty."""
+"""Iterables that no transform may return for outputs; an empty one would pass for none."""
 
 _OF_AWAITABLES = ("__await__", "__aiter__", "add_done_callback")  # the last of futures that a thread waits for
 
@@ -30,18 +30,18 @@ def invalid_result_error(made: Any) -> TypeError | None:
     is_iterable = hasattr(made, "__iter__") and not isinstance(made, NOT_OUTPUT_COLLECTIONS)
     if isinstance(made, SINGLE_OUTPUT_TYPES) or is_iterable or made is None:
         return None
-    said = f"the transform returned {shown(made)}; it must return an output or an iterable of them"
-    require_no_awaitable(made, said)
-    return TypeError(f"{said}: return a list, or yield")
+    reason = f"the transform returned {shown(made)}; it must return an output or an iterable of them"
+    require_no_awaitable(made, reason)
+    return TypeError(f"{reason}: return a list, or yield")
 
 
-def require_no_awaitable(given: Any, said: str) -> None:
-    """Raise TransformUnfitError, which says ``said``, for what a transform has given and would have to be awaited."""
+def require_no_awaitable(given: Any, reason: str) -> None:
+    """Raise TransformUnfitError, beginning with ``reason``, where a transform's result would have to be awaited."""
     if inspect.iscoroutine(given):
         given.close()  # or Python warns that nobody awaits it
     if any(hasattr(given, name) for name in _OF_AWAITABLES):
         raise TransformUnfitError(
-            f"{said}, and is not awaited: make it a plain function or generator, or await what it makes in an async "
+            f"{reason}, and is not awaited: make it a plain function or generator, or await what it makes in an async "
             "one, which AsyncExactlyOnceLoop takes. No record was given up."
         )
 

@@ -78,10 +78,10 @@ def check_driver_and_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> tuple
             f"the driver's Python lacks {' and '.join(missing)}, which PySpark needs. Install 'eos-client[spark]'."
         )
     cluster = admin.cluster()
-    told = admin.broker_settings(next(iter(cluster.brokers)))
+    limits = admin.broker_settings(next(iter(cluster.brokers)))
     # 0: the setting cannot be read.
-    granted_ms = int(told.get("transaction.max.timeout.ms") or 0)
-    settings = wanted.within(granted_ms, int(told.get("transactional.id.expiration.ms") or 0))
+    granted_ms = int(limits.get("transaction.max.timeout.ms") or 0)
+    settings = wanted.within(granted_ms, int(limits.get("transactional.id.expiration.ms") or 0))
     wanted_ms = int(settings.transaction_timeout_s * 1000)
     if 0 < granted_ms < wanted_ms:
         raise ClusterUnfitError(

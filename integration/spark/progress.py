@@ -30,7 +30,7 @@ class StepClock:
 
 @dataclass(slots=True)
 class SinkProgress:
-    """Totals of one run of the sink, of the kinds that `SparkBatchWritten` tells of each batch; ``seconds``: by step.
+    """Totals of one run of the sink; `SparkBatchWritten` has the same of each batch. ``seconds``: by step.
 
     ``leases_renewed``: how often the driver has taken its lease again.
     """

@@ -98,8 +98,8 @@ def _fingerprint(columns: Mapping[str, str]) -> str:
 
     A missing column hashes as a column of nulls.
     """
-    said = (f"{columns[name]} is null, {columns[name]}" if name in columns else "true" for name in SINK_COLUMNS)
-    return f"xxhash64({', '.join(said)})"
+    hashed = (f"{columns[name]} is null, {columns[name]}" if name in columns else "true" for name in SINK_COLUMNS)
+    return f"xxhash64({', '.join(hashed)})"
 
 
 def _quoted(name: str) -> str:

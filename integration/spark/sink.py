@@ -99,16 +99,16 @@ class EosKafkaSink:
         run.write(frame, batch_id)
 
     def check(self) -> None:
-        """Say now what the first batch would find out: whether this driver and the cluster will do.
+        """Check what the first batch would check: whether this driver and the cluster meet the sink's needs.
 
         Worth a call before a query that reads from the same cluster is started: Spark's own source takes minutes to
-        tell of a broker that cannot be reached. Raises ConfigurationError, ClusterUnavailableError, ClusterUnfitError.
+        report a broker that cannot be reached. Raises ConfigurationError, ClusterUnavailableError, ClusterUnfitError.
         """
         with preflight.new_admin(self.settings) as admin:
             preflight.check_driver_and_cluster(self.settings, admin)
 
     def progress(self) -> SinkProgress | None:
-        """Return how this process's run of the sink fares; None before its first batch, and after ``close()``."""
+        """Return what this process's run of the sink has done; None before its first batch, and after ``close()``."""
         run = driver_run.current_run(self.settings)
         return None if run is None else run.progress
 

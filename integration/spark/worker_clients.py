@@ -96,8 +96,9 @@ class HeldSlot:
 
 
 SLOTS: IdleClients[tuple[Hashable, int], HeldSlot] = IdleClients()
-"""By what `cluster_key` returns, and the slot."""
+"""The producers of slots, by `cluster_key` and slot."""
 READERS: IdleClients[Hashable, LedgerReader] = IdleClients()
+"""The readers of ledgers, by `cluster_key`."""
 
 
 def shorten_collections() -> None:

@@ -132,10 +132,10 @@ class Display:
         print_(happened)
         if self.workers:
             print_(workers_table(self.workers))
-        told = Table("verdict", "", "read back from the cluster", box=box.SIMPLE_HEAD, pad_edge=False)
+        verdict = Table("verdict", "", "read back from the cluster", box=box.SIMPLE_HEAD, pad_edge=False)
         for claim, holds, figures in checks:
-            told.add_row(claim, Text("yes", style="green") if holds else Text("NO", style="bold red"), figures)
-        print_(told)
+            verdict.add_row(claim, Text("yes", style="green") if holds else Text("NO", style="bold red"), figures)
+        print_(verdict)
         print_(
             f"{audited[0].hidden:,} more outputs are in the log, of aborted transactions: "
             "no read_committed reader sees them.",

@@ -260,8 +260,8 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
             return ClusterUnfitError(f"the cluster would not {intent}: {error.args[0].str()}{way_out}")
         self._client.poll(0)  # serves the error callback: the reason behind "timed out"
         reason = self._errors.last
-        told = "no connection could be made" if reason is None else reason.str()
-        what = f"no broker answered at {self._bootstrap} within {self._timeout_s:g} s ({told})"
+        cause = "no connection could be made" if reason is None else reason.str()
+        what = f"no broker answered at {self._bootstrap} within {self._timeout_s:g} s ({cause})"
         if lacks_credentials(reason):
             return AuthenticationError(f"{what}. {HOW_TO_AUTHENTICATE}")
         return ClusterUnavailableError(f"{what}. {HOW_TO_REACH_BROKERS}")

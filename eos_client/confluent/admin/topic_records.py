@@ -217,7 +217,7 @@ def _reader(
 
 
 def _consumed(consumer: Consumer) -> list[Message]:
-    """Return what has come, but for the refusal of a group that this consumer never joins: librdkafka asks for it."""
+    """Return what has arrived, without refusals of the group: librdkafka looks it up, though nobody here joins it."""
     refused = KafkaError.GROUP_AUTHORIZATION_FAILED
     return [m for m in consumer.consume(1000, 0.2) if (error := m.error()) is None or error.code() != refused]
 

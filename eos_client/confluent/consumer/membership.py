@@ -268,7 +268,7 @@ class Membership:
         if self._note_member_id() and retained:
             self._treat_as_lost(retained)
         self._parts.starts.expect(keys)
-        self._tell(lambda listener: listener.on_assigned(partitions))
+        self._notify(lambda listener: listener.on_assigned(partitions))
 
     def _revoked_from_us(self, partitions: list[TopicPartition]) -> None:
         if not self.is_member_epoch:
@@ -279,7 +279,7 @@ class Membership:
                 self._treat_as_lost(retained)
             self._lost_by_us(partitions)
             return
-        self._tell(lambda listener: listener.on_revoked(partitions))
+        self._notify(lambda listener: listener.on_revoked(partitions))
         if self.rejoins:
             self._parts.chosen.keep(keys, self._parts.handed)
         self._departed(keys)
@@ -287,7 +287,7 @@ class Membership:
     def _lost_by_us(self, partitions: list[TopicPartition]) -> None:
         keys = keys_of(partitions)
         self.assigned -= keys
-        self._tell(lambda listener: listener.on_lost(partitions))
+        self._notify(lambda listener: listener.on_lost(partitions))
         self._departed(keys)
         if self.is_leaving and not self.is_closed:
             unsubscribe_when_lost(self._library.raw)
@@ -306,7 +306,7 @@ class Membership:
 
     def _treat_as_lost(self, retained: Partitions) -> None:
         """Read ``retained`` from the group's offsets, and commit nothing of what was read of them before."""
-        self._tell(lambda listener: listener.on_membership_changed(to_kafka(retained)))
+        self._notify(lambda listener: listener.on_membership_changed(to_kafka(retained)))
         self._departed(retained)
         self.assigned |= retained
         self.is_assigned = True
@@ -328,11 +328,11 @@ class Membership:
         else:
             self.synced_generation = self.snapshot().generation
 
-    def _tell(self, tell: Callable[[RebalanceListener], None]) -> None:
+    def _notify(self, call: Callable[[RebalanceListener], None]) -> None:
         if self._listener is None:
             return
         try:
-            tell(self._listener)
+            call(self._listener)
         except BaseException as error:
             if error is not self._raised_by_application:
                 raise

@@ -35,7 +35,7 @@ class ChosenPositions:
         self._in_call = {}
 
     def note(self, partitions: Sequence[TopicPartition]) -> Mapping[InputPartition, int]:
-        """Take down where ``partitions`` go on, and return it; without an offset the choice is left to the group."""
+        """Record where ``partitions`` go on, and return it; one without an offset is left to the group."""
         chosen = {InputPartition(p.topic, p.partition): p.offset for p in partitions if p.offset not in _GROUP_DECIDES}
         self._in_call.update(chosen)
         self._ever.update(chosen)
@@ -46,12 +46,12 @@ class ChosenPositions:
         return {partition: self._in_call[partition] for partition in partitions & self._in_call.keys()}
 
     def departed(self, partitions: Partitions) -> None:
-        """``partitions`` have left."""
+        """Forget what was chosen in this call for ``partitions``, which have left."""
         for partition in partitions:
             self._in_call.pop(partition, None)
 
     def keep(self, partitions: Partitions, handed: HandOver) -> None:
-        """``partitions`` leave only to come back: a seek of the application's must not be lost."""
+        """Keep the application's seeks in ``partitions``, which leave only to come back."""
         for partition in partitions & self._ever:
             position = handed.work.ours.get(partition)
             offset = handed.next_offsets.get(partition) if position is None else position.first_offset

@@ -60,7 +60,7 @@ class PlainOffsets:
         self.unfenced.update(partitions)
 
     def sent(self, partitions: Iterable[InputPartition]) -> None:
-        """Offsets of ``partitions`` are on their way, and pending until ``on_commit`` has confirmed them."""
+        """Note that offsets of ``partitions`` are on their way: they are pending until ``on_commit`` confirms them."""
         now = self._clock()
         for partition in partitions:
             self._sent_at.setdefault(partition, []).append(now)
@@ -75,18 +75,18 @@ class PlainOffsets:
             self._sent_at.pop(partition, None)
 
     def superseded(self, partitions: Iterable[InputPartition]) -> None:
-        """Offsets of ``partitions`` were sent and answered: what was pending for them is out of date."""
+        """Forget what is pending for ``partitions``: offsets that were sent and answered have put it out of date."""
         for partition in partitions:
             self.pending.pop(partition, None)
 
     def departed(self, partitions: Iterable[InputPartition]) -> None:
-        """``partitions`` have left: no late commit of ours is accepted for them, and none is sent."""
+        """Forget ``partitions``, which have left: no late commit of ours is accepted for them, and none is sent."""
         for partition in partitions:
             self.unfenced.discard(partition)
             self.pending.pop(partition, None)
 
     def committed(self, partition: InputPartition, offset: int) -> None:
-        """``offset`` was committed; another one that is pending for ``partition`` still is."""
+        """Note that ``offset`` was committed; another one that is pending for ``partition`` still is."""
         place = self.pending.get(partition)
         if place is not None and place.offset == offset:
             del self.pending[partition]

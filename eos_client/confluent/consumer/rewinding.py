@@ -40,14 +40,14 @@ class ReadPositions:
         self._read: set[InputPartition] = set()
 
     def expect_next(self, partition: InputPartition, offset: int) -> None:
-        """``partition`` was sought to ``offset``; a logical one may be anywhere."""
+        """Expect ``partition`` at ``offset``, to which it was sought; a logical one may be anywhere."""
         if offset < 0:
             self._next.pop(partition, None)
         else:
             self._next[partition] = offset
 
     def forget(self, partitions: Iterable[InputPartition]) -> None:
-        """``partitions`` have left, or start anew."""
+        """Forget ``partitions``, which have left or start anew."""
         for partition in partitions:
             self._next.pop(partition, None)
             self._read.discard(partition)
@@ -71,7 +71,7 @@ class ReadPositions:
         return attempts <= _SEEK_ATTEMPTS_MAX
 
     def read(self, run: RecordRun) -> None:
-        """``run`` was read."""
+        """Note that ``run`` was read."""
         self._next[run.partition] = run.next_offset
         self._read.add(run.partition)
         if self._attempts:

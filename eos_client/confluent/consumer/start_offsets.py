@@ -96,7 +96,7 @@ class StartOffsets:
         return frozenset(p for p, start in self._starts.items() if start.is_held or start.lacks_start)
 
     def expect(self, partitions: Iterable[InputPartition]) -> None:
-        """``partitions`` are assigned, and will start at the group's offset."""
+        """Let ``partitions``, which were assigned, start at the group's offset."""
         started = frozenset(partitions)
         for partition in started:
             start = self._start_of(partition)
@@ -121,7 +121,7 @@ class StartOffsets:
             self._resolve(uncommitted)
 
     def await_committed(self, partitions: frozenset[InputPartition]) -> None:
-        """``partitions`` were read too early: fetch nothing of them until their start is known."""
+        """Fetch nothing of ``partitions``, which were read too early, until their start is known."""
         starts = [self._start_of(partition) for partition in partitions]
         self._pause(partitions)
         for start in starts:
@@ -142,7 +142,7 @@ class StartOffsets:
             self._start_of(partition).may_miss_records = True
 
     def restart_recreated(self, partitions: frozenset[InputPartition], read: frozenset[InputPartition]) -> None:
-        """``partitions`` are of another topic now, and start at its beginning.
+        """Let ``partitions``, which are of another topic now, start at its beginning.
 
         Of those in ``read``, the old topic's records were handed over in this assignment, so no committed offset can
         be the new topic's; for the others, one that the group still has counts.
@@ -156,7 +156,7 @@ class StartOffsets:
         self.await_committed(partitions)
 
     def forget(self, partitions: Iterable[InputPartition]) -> None:
-        """``partitions`` have left, or the application has chosen where they start."""
+        """Forget ``partitions``, which have left, or for which the application has chosen a start."""
         held = self.held & frozenset(partitions)
         for partition in partitions:
             self._starts.pop(partition, None)

@@ -78,15 +78,15 @@ class LedgerReader:
                 return {at.partition: decode_entry(at.offset, at.metadata) for at in with_offsets(answer)}
             except KafkaException as exception:
                 error = kafka_error(exception)
-                told = f"{error.name()}: {error.str()}"
+                cause = f"{error.name()}: {error.str()}"
                 if error.name() in LEDGER_READ_REFUSED:
                     raise ClusterUnfitError(
-                        f"the ledger in topic {self._topic!r} cannot be read: {told}. Let this client describe the "
+                        f"the ledger in topic {self._topic!r} cannot be read: {cause}. Let this client describe the "
                         "topic and read the group."
                     ) from exception
                 if self._clock() > deadline:
                     raise ClusterUnavailableError(
-                        f"the ledger in topic {self._topic!r} could not be read within {timeout_s:g} s: {told}"
+                        f"the ledger in topic {self._topic!r} could not be read within {timeout_s:g} s: {cause}"
                     ) from exception
             self._clock.sleep(_PAUSE_S)
 

@@ -31,10 +31,10 @@ class _Identity:
 
     known: str | None = None
 
-    def hear(self, statistics: dict[str, Any]) -> None:
-        told = statistics.get("eos", {})
-        if told.get("producer_id", -1) >= 0:
-            self.known = f"{told['producer_id']}/{told['producer_epoch']}"
+    def update(self, statistics: dict[str, Any]) -> None:
+        found = statistics.get("eos", {})
+        if found.get("producer_id", -1) >= 0:
+            self.known = f"{found['producer_id']}/{found['producer_epoch']}"
 
 
 class LibraryProducer:
@@ -77,7 +77,7 @@ class LibraryProducer:
         self.guard = CallbackGuard(self.guard.error)
         self._identity = _Identity()
         self.log = ClientLog(self.settings)
-        settings = self.guard.added_to(with_statistics_heard(self._watched(), self._identity.hear))
+        settings = self.guard.added_to(with_statistics_heard(self._watched(), self._identity.update))
         with self.guard.building("producer"):
             raw = self.factory(settings)
         self.thread = HandleThread(f"eos-producer-{self.transactional_id}", self._clock)

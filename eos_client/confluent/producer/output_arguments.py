@@ -129,7 +129,7 @@ def named_arguments(  # confluent_kafka's own
 
 
 def place_of(topic: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> str:
-    """Return in words for what a call of ``produce`` was: topic, partition if one was chosen, and size."""
+    """Return topic, partition if one was chosen, and size of what ``produce`` was called with, in words."""
     given = named_arguments(*arguments, **options)
     chosen = "" if given["partition"] in (None, _ANY_PARTITION) else f", partition {given['partition']}"
     sizes = (len(each.encode() if isinstance(each, str) else each or b"") for each in (given["value"], given["key"]))
