@@ -70,7 +70,6 @@ class TransactionSession:
             self.raise_failure,
             TransactionLifecycle(is_broken=handle_in_doubt),
         )
-        self._calls_at_work = 0
         self._failure: errors.EosError | None = None
         self._given_up = False
         self.is_over = False
@@ -146,13 +145,8 @@ class TransactionSession:
         self._steps.outputs_in_hand = False
 
     def _working(self, act: Callable[[], _Result]) -> _Result:
-        # Not a context manager: an asynchronous exception during its exit would leave the count raised.
-        before = self._calls_at_work
-        try:
-            self._calls_at_work = before + 1
-            return act()
-        finally:
-            self._calls_at_work = before
+        """Do ``act``, which moves the transaction on."""
+        return act()
 
     def step_of_a_block(self, act: Callable[[], _Result]) -> _Result:
         """Do ``act``, which begins or ends a block: nothing that the application calls meanwhile may come between."""
@@ -258,7 +252,7 @@ class TransactionSession:
         abort, and the group's offsets are read again to see whether it took effect. Raises errors that a retry cannot
         fix.
         """
-        if self.is_open or self.is_in_doubt or self._calls_at_work or self._given_up:
+        if self.is_open or self.is_in_doubt or _WORKING.is_any_running(self) or self._given_up:
             return False
         try:
             with self._producer.library.callback_errors.deferred(beyond=True):
@@ -312,7 +306,6 @@ class TransactionSession:
         leaving = self.block.leaving
         if not self.handle_in_doubt and leaving is None:
             return
-        self._calls_at_work = 0
         with self._producer.library.callback_errors.deferred():
             self._resume()
             if leaving is not None and self.block.leaving is leaving:
@@ -468,7 +461,7 @@ class TransactionSession:
         self._fail_block(reason)
 
     def _fail_block(self, reason: str) -> None:
-        if self._calls_at_work:  # the end of a block, which reports the outcome of its own work
+        if _WORKING.is_any_running(self):  # the end of a block, which reports the outcome of its own work
             return
         self.block.fail(
             leave_block(
@@ -489,4 +482,5 @@ class TransactionSession:
             return None
 
 
+_WORKING = TrackedCalls(TransactionSession._working)  # noqa: SLF001  # of the class above
 _STEPS = TrackedCalls(TransactionSession.step_of_a_block, TransactionSession._working)  # noqa: SLF001  # of the class above
