@@ -167,7 +167,7 @@ class EosConsumer:
             return self._deserializers.records(self._next_in_block(session, count, timeout))
         batch = self.member.next_batch(count, timeout)
         if session is not None and session.is_unresolved:  # a commit inside the revoke callback of this very call
-            session.raise_failure()
+            session.kept.raise_kept()
         return self._deserializers.records(batch)
 
     def _tell_lag(self) -> None:
@@ -191,7 +191,7 @@ class EosConsumer:
             self._missing.require()
             while True:
                 batch = self.member.next_batch(count, timeout)
-                session.raise_failure()
+                session.kept.raise_kept()
                 session.block.check()
                 records = self._events.records(batch)
                 if records or not batch or self._clock() >= deadline:

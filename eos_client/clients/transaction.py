@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from eos_client import errors
 from eos_client.clients.block_state import BlockState
+from eos_client.clients.kept_failure import KeptFailure
 from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, WAIT_SLICE_S, Ending, TransactionSteps
 from eos_client.confluent.call_stack import TrackedCalls
 from eos_client.confluent.callback_guard import is_in_a_callback
@@ -60,17 +61,17 @@ class TransactionSession:
         self._hook = hook
         self._clock = clock
         self.block = BlockState()
+        self.kept = KeptFailure()
         self._steps = TransactionSteps(
             consumer,
             producer,
             hook,
             counters,
             clock,
-            self.block.report_outcome,
-            self.raise_failure,
+            self.block,
+            self.kept,
             TransactionLifecycle(is_broken=handle_in_doubt),
         )
-        self._failure: errors.EosError | None = None
         self._given_up = False
         self.is_over = False
 
@@ -236,7 +237,7 @@ class TransactionSession:
             if ended is not None and (ended.outcome is Outcome.ABORTED or self._steps.is_idle):
                 return ended
             self.processed()
-            self.raise_failure()
+            self.kept.raise_kept()
             if self._steps.is_idle:
                 self._steps.decisions.ended()
                 self._working(self._producer.calls.drain_events)
@@ -272,11 +273,11 @@ class TransactionSession:
         until = self._clock() + min(_ANSWER_WAIT_S, self._producer.limits.commit_timeout_s)
         while self._consumer.plain.unanswered() and self._clock() < until:
             self._consumer.fetching.wait_while_paused(WAIT_SLICE_S)
-            self.raise_failure()
+            self.kept.raise_kept()
         # Before fence_commits() leaves the group: leaving drops work that is not recorded as committed.
         self._consumer.record_manual_commits(self._producer.limits.commit_timeout_s)
         self._consumer.fence_commits()
-        self.raise_failure()
+        self.kept.raise_kept()
 
     def leave_interrupted_block(self) -> None:
         """Begin to end a block whose ``__exit__`` was interrupted."""
@@ -318,7 +319,7 @@ class TransactionSession:
         if not self.handle_in_doubt:
             return None
         ended = self._working(lambda: self._steps.resume(inside_revoke=inside_revoke))
-        self._failure = None
+        self.kept.forget()
         return ended
 
     # -- abort ---------------------------------------------------------------------------------------------------
@@ -326,7 +327,7 @@ class TransactionSession:
     def abort(self, reason: str) -> Ending:
         """Abort what is open and rewind to the first uncommitted record."""
         with self._producer.library.callback_errors.deferred():
-            self.raise_failure()
+            self.kept.raise_kept()
             return self._undo(reason, self._steps.abort)
 
     def _undo(self, reason: str, undo: Callable[[str], Ending]) -> Ending:
@@ -348,7 +349,7 @@ class TransactionSession:
 
     def end_failed(self, failure: BaseException) -> Ending:
         """Abort what is open because of ``failure``, which was raised while work was being added."""
-        self.raise_failure()
+        self.kept.raise_kept()
         if not self.handle_in_doubt and self._steps.is_idle:  # ended in a rebalance callback, and reported there
             self._steps.clear_work()
             return self._steps.record_ending(Ending(Outcome.ABORTED, str(failure)))
@@ -408,16 +409,10 @@ class TransactionSession:
             self._hook(OutcomeResolved(outcome="unknown", reason=why))
             self.block.report_outcome(None, why)
 
-    def raise_failure(self) -> None:
-        """Raise what happened inside a rebalance callback and could not be raised there."""
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-
     def recover(self, error: errors.AbortableError | errors.RebuildProducerError) -> Ending:
         """Recover as the class of ``error`` demands; it was raised while work was being added."""
         with self._producer.library.callback_errors.deferred():
-            self.raise_failure()
+            self.kept.raise_kept()
             return self._undo(str(error), lambda _: self._steps.recover(error))
 
     # -- inside the rebalance callbacks (a part of RevocationWork); nothing here raises --------------------------------
@@ -476,7 +471,7 @@ class TransactionSession:
             with self._producer.library.callback_errors.deferred(beyond=True):
                 return self._working(act)
         except errors.EosError as error:
-            self._failure = error
+            self.kept.keep(error)
             if not self.is_unresolved and not isinstance(error, errors.UnknownOutcomeError):
                 self._steps.abort_failed(None, inside_revoke=True)
             return None

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 from eos_client import errors
-from eos_client.clients.block_state import OutcomeCallback
+from eos_client.clients.block_state import BlockState
 from eos_client.clients.commit_decisions import CommitDecisions
+from eos_client.clients.kept_failure import KeptFailure
 from eos_client.clients.recovery import Recovery
 from eos_client.confluent.call_stack import TrackedCalls, comes_from
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
@@ -89,7 +90,7 @@ class _Attempt:
 class TransactionSteps:
     """The steps of the transactions of one consumer and one producer, and the state that they are in.
 
-    ``_on_outcome`` is called with each outcome; ``_raise_failure`` raises what a rebalance callback could not.
+    Each outcome is reported to ``_block_state``; ``_kept`` holds what a rebalance callback could not raise.
     """
 
     _consumer: ConfluentConsumer
@@ -97,8 +98,8 @@ class TransactionSteps:
     _hook: EventHook
     _counters: Counters
     _clock: Clock
-    _on_outcome: OutcomeCallback
-    _raise_failure: Callable[[], None]
+    _block_state: BlockState
+    _kept: KeptFailure
     lifecycle: TransactionLifecycle
     last: Ending = field(default=Ending(Outcome.COMMITTED, "nothing was done yet"), init=False)
     outputs_in_hand: bool = field(default=False, init=False)
@@ -234,17 +235,17 @@ class TransactionSteps:
             self._producer.flush_outputs(self._producer.limits.commit_timeout_s, meanwhile)
         except (errors.AbortableError, errors.RebuildProducerError) as error:
             if not attempt.inside_revoke:
-                self._raise_failure()  # a commit inside a callback that was served meanwhile may have taken effect
+                self._kept.raise_kept()  # a commit inside a callback that was served meanwhile may have taken effect
             is_finished = attempt.fail(error) is TransactionEvent.HANDLE_FINISHED
             return TransactionEvent.NOT_FLUSHED_BY_HANDLE if is_finished else TransactionEvent.NOT_FLUSHED
         if attempt.inside_revoke:
             return TransactionEvent.FLUSHED_IN_CALLBACK
-        self._raise_failure()
+        self._kept.raise_kept()
         return TransactionEvent.FLUSHED
 
     def _serve_callbacks(self, _: _Attempt) -> TransactionEvent:
         self._consumer.fetching.serve_callbacks()
-        self._raise_failure()
+        self._kept.raise_kept()
         return TransactionEvent.SERVED
 
     def _ask_gate(self, attempt: _Attempt) -> TransactionEvent:
@@ -266,7 +267,7 @@ class TransactionSteps:
         """Ask the gate, serving callbacks as it wants; a callback may end the transaction meanwhile."""
 
         def stands() -> bool:
-            self._raise_failure()
+            self._kept.raise_kept()
             return self.lifecycle.phase is Phase.DECIDING
 
         ruling, snapshot = self.decisions.decide_after_callbacks(lambda: self._consumer.positions, is_still_due=stands)
@@ -283,7 +284,7 @@ class TransactionSteps:
                 self._consumer.fetching.wait_while_paused(WAIT_SLICE_S)
             else:
                 self._consumer.fetching.serve_callbacks(drain=True)
-            self._raise_failure()
+            self._kept.raise_kept()
             ruling, snapshot = self.decisions.decide(self._consumer.positions)
         return ruling, snapshot
 
@@ -320,7 +321,7 @@ class TransactionSteps:
         except errors.UnknownOutcomeError as error:
             self.lifecycle.on(TransactionEvent.NOT_FOUND)
             self.go_back(inside_revoke=attempt.inside_revoke)
-            self._on_outcome(None, str(error))
+            self._block_state.report_outcome(None, str(error))
             raise
         if outcome is Outcome.ABORTED:
             attempt.reason, attempt.rule = str(cause), None
@@ -364,7 +365,7 @@ class TransactionSteps:
     def record_ending(self, ending: Ending) -> Ending:
         """Record how an attempt ended, and report it to the block that waits."""
         self.last = ending
-        self._on_outcome(ending.outcome, ending.reason)
+        self._block_state.report_outcome(ending.outcome, ending.reason)
         return ending
 
     def _record_committed(self, attempt: _Attempt) -> None:
