@@ -51,7 +51,7 @@ class OpenWork:
         """Resolve the outcome of the last block before more is handed over."""
         if (session := self.session) is None:
             return
-        session.refuse_within_a_step("poll() or consume()")
+        session.under_way.refuse_within_a_step("poll() or consume()")
         session.leave_interrupted_block()
         if not session.block.is_open:
             session.resolve_pending()
@@ -60,7 +60,7 @@ class OpenWork:
         """Let the session find out what it can before the consumer is closed; a block that is open fails."""
         if (session := self.session) is None:
             return
-        session.refuse_within_a_step("consumer.close()")
+        session.under_way.refuse_within_a_step("consumer.close()")
         session.consumer_closes()
         if session.block.is_open and session.in_hand:
             closed = misplaced_call("the consumer was closed inside the block: leave it first")
@@ -108,7 +108,7 @@ class OpenWork:
         if (session := self.session) is None:
             return
         if not is_in_a_callback():  # but in a signal handler
-            session.refuse_within_a_step("commit()")
+            session.under_way.refuse_within_a_step("commit()")
         session.leave_interrupted_block()
         if session.has_open_work or session.is_in_doubt:
             raise misplaced_call(f"commit() {_why_no_commit(session)}")

@@ -322,7 +322,7 @@ class EosProducer:
             return True
         session = self._session
         if session is not None:
-            session.refuse_within_a_step("producer.close()")
+            session.under_way.refuse_within_a_step("producer.close()")
             session.producer_closes()
             if session.block.is_open:
                 session.block.fail(closed_error(self.transactional_id), quietly=False)

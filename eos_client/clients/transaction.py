@@ -7,18 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from functools import partial
 
 from eos_client import errors
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.kept_failure import KeptFailure
+from eos_client.clients.steps_under_way import StepsUnderWay
 from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, WAIT_SLICE_S, Ending, TransactionSteps
-from eos_client.confluent.call_stack import TrackedCalls
-from eos_client.confluent.callback_guard import is_in_a_callback
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.failures import leave_block, misplaced_call
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
-from eos_client.confluent.thread_ownership import is_in_call
 from eos_client.core.model import InputPartition, InputPositions, Outcome, named, record_count
 from eos_client.core.transaction_lifecycle import OUTCOME_PENDING, UNFINISHED, TransactionEvent, TransactionLifecycle
 from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted
@@ -26,8 +24,6 @@ from eos_client.ports import Clock, MembershipSnapshot, OutputRecord
 
 _ANSWER_WAIT_S = 5.0
 INTERRUPTED = "an exception interrupted the end of the block"
-
-_Result = TypeVar("_Result")
 _TO_BE_REPEATED = (
     errors.AbortableError,
     errors.RebuildProducerError,
@@ -62,6 +58,7 @@ class TransactionSession:
         self._clock = clock
         self.block = BlockState()
         self.kept = KeptFailure()
+        self.under_way = StepsUnderWay(consumer, producer)
         self._steps = TransactionSteps(
             consumer,
             producer,
@@ -128,7 +125,7 @@ class TransactionSession:
         hook or a signal handler may write while that step begins, commits or undoes a transaction.
         """
         if not self._steps.lifecycle.takes_outputs:
-            self.refuse_within_a_step("an output is written")
+            self.under_way.refuse_within_a_step("an output is written")
             self._begin_anew()
         self._steps.outputs_in_hand = True
 
@@ -138,42 +135,13 @@ class TransactionSession:
         if ended is not None and ended.outcome is Outcome.ABORTED:
             raise errors.AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
         if not self.is_open:
-            self.step_of_a_block(lambda: self._working(lambda: self._steps.perform(TransactionEvent.BEGIN)))
+            begin = partial(self._steps.perform, TransactionEvent.BEGIN)
+            self.under_way.step_of_a_block(lambda: self.under_way.step_of_work(begin))
 
     def processed(self) -> None:
         """Note that everything handed over so far was processed, and that all its outputs were written."""
         self._consumer.handed.work.processed()
         self._steps.outputs_in_hand = False
-
-    def _working(self, act: Callable[[], _Result]) -> _Result:
-        """Do ``act``, which moves the transaction on."""
-        return act()
-
-    def step_of_a_block(self, act: Callable[[], _Result]) -> _Result:
-        """Do ``act``, which begins or ends a block: nothing that the application calls meanwhile may come between."""
-        return act()
-
-    def refuse_within_a_step(self, call: str) -> None:
-        """Raise TransactionStateError for a ``call`` by a callback or a signal handler inside a step of ours.
-
-        Delivery callbacks of an abort run in the thread of the handle, where no step is seen on the stack.
-        """
-        is_from_abort = self._producer.ownership.is_anothers and is_in_a_callback()
-        if is_from_abort or _STEPS.is_any_running(self):
-            raise misplaced_call(
-                f"{call} while a block begins or ends, or its transaction is ended, by a callback or a signal handler: "
-                "the outcome of its records is still open. Let the callback or handler return, or raise, and make that "
-                "call then"
-            )
-
-    def refuse_inside_a_call(self, what: str, *, is_writing: bool) -> None:
-        """Raise TransactionStateError where ``what`` happens inside a call of the clients, or while a block writes."""
-        if is_writing or is_in_call(self._consumer) or is_in_call(self._producer):
-            raise misplaced_call(
-                f"{what} inside a call of the block's clients or its own, by a callback or a signal handler: the "
-                "call that was interrupted has not returned yet. Let the callback or handler return, or raise, and do "
-                "so then"
-            )
 
     def refuse_transaction_by_hand(self) -> None:
         """Raise TransactionStateError for a block while the application has a transaction of its own open."""
@@ -191,7 +159,7 @@ class TransactionSession:
         """
         if self._steps.is_making(call, above=2):
             return True
-        self.refuse_within_a_step(call)
+        self.under_way.refuse_within_a_step(call)
         self.resolve_left_block()
         if self.has_open_work:
             if self.is_unresolved:
@@ -240,11 +208,11 @@ class TransactionSession:
             self.kept.raise_kept()
             if self._steps.is_idle:
                 self._steps.decisions.ended()
-                self._working(self._producer.calls.drain_events)
+                self.under_way.step_of_work(self._producer.calls.drain_events)
                 return self._steps.record_ending(Ending(Outcome.COMMITTED, "nothing to do"))
             if (failed := self._producer.calls.transaction_failure) is not None:
                 return self.recover(failed)
-            return self._working(lambda: self._steps.perform(TransactionEvent.END))
+            return self.under_way.step_of_work(lambda: self._steps.perform(TransactionEvent.END))
 
     def commit_starts(self, starts: InputPositions, snapshot: MembershipSnapshot) -> bool:
         """Commit where partitions start, in a transaction of its own; returns whether later owners will find it.
@@ -253,11 +221,11 @@ class TransactionSession:
         abort, and the group's offsets are read again to see whether it took effect. Raises errors that a retry cannot
         fix.
         """
-        if self.is_open or self.is_in_doubt or _WORKING.is_any_running(self) or self._given_up:
+        if self.is_open or self.is_in_doubt or self.under_way.is_working or self._given_up:
             return False
         try:
             with self._producer.library.callback_errors.deferred(beyond=True):
-                self._working(lambda: self._steps.commit_starts(starts, snapshot))
+                self.under_way.step_of_work(lambda: self._steps.commit_starts(starts, snapshot))
         except _TO_BE_REPEATED:
             return False
         return True
@@ -292,7 +260,7 @@ class TransactionSession:
 
     @property
     def _may_resolve(self) -> bool:
-        return not (_STEPS.is_any_running(self) or self._producer.ownership.is_anothers)
+        return not (self.under_way.is_any or self._producer.ownership.is_anothers)
 
     def finish_leaving(self) -> None:
         """Finish leaving the block; an outcome that is still unknown is reported to the block later."""
@@ -318,7 +286,7 @@ class TransactionSession:
         """Complete the interrupted step, if there is one."""
         if not self.handle_in_doubt:
             return None
-        ended = self._working(lambda: self._steps.resume(inside_revoke=inside_revoke))
+        ended = self.under_way.step_of_work(lambda: self._steps.resume(inside_revoke=inside_revoke))
         self.kept.forget()
         return ended
 
@@ -341,7 +309,7 @@ class TransactionSession:
     def _undone(self, reason: str, undo: Callable[[str], Ending]) -> Ending:
         """Run ``undo``. Even if it fails, nothing of the transaction is committed and its records are read again."""
         try:
-            return self._working(lambda: undo(reason))
+            return self.under_way.step_of_work(lambda: undo(reason))
         except errors.EosError as error:
             ending = Ending(Outcome.ABORTED, f"{reason}; and the abort failed: {error}")
             self._steps.abort_failed(ending, inside_revoke=False)
@@ -369,7 +337,7 @@ class TransactionSession:
         elif self.is_open:
             self._steps.clear_work()
             try:
-                self._working(self._steps.abort_for_good)
+                self.under_way.step_of_work(self._steps.abort_for_good)
             finally:
                 records_in = record_count(self._consumer.positions)
                 self._steps.count_aborted(TransactionAborted(reason=reason, rule=None, records_in=records_in))
@@ -399,7 +367,7 @@ class TransactionSession:
         elif self.is_open and not (self.block.is_open or self._given_up):
             reason = "the producer was closed while the gate held the transaction"
             try:
-                self._working(self._steps.abort_for_good)
+                self.under_way.step_of_work(self._steps.abort_for_good)
             except errors.EosError as error:
                 reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
             self._steps.count_aborted(self._steps.aborted(reason, inside_revoke=True))
@@ -456,7 +424,7 @@ class TransactionSession:
         self._fail_block(reason)
 
     def _fail_block(self, reason: str) -> None:
-        if _WORKING.is_any_running(self):  # the end of a block, which reports the outcome of its own work
+        if self.under_way.is_working:  # the end of a block, which reports the outcome of its own work
             return
         self.block.fail(
             leave_block(
@@ -469,13 +437,9 @@ class TransactionSession:
     def _keeping_failure(self, act: Callable[[], Ending | None]) -> Ending | None:
         try:
             with self._producer.library.callback_errors.deferred(beyond=True):
-                return self._working(act)
+                return self.under_way.step_of_work(act)
         except errors.EosError as error:
             self.kept.keep(error)
             if not self.is_unresolved and not isinstance(error, errors.UnknownOutcomeError):
                 self._steps.abort_failed(None, inside_revoke=True)
             return None
-
-
-_WORKING = TrackedCalls(TransactionSession._working)  # noqa: SLF001  # of the class above
-_STEPS = TrackedCalls(TransactionSession.step_of_a_block, TransactionSession._working)  # noqa: SLF001  # of the class above

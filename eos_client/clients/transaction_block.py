@@ -78,9 +78,9 @@ class Transaction:
                 "for each"
             )
         session = self._join()
-        session.refuse_within_a_step("a block is entered")
-        session.refuse_inside_a_call("a block is entered", is_writing=_is_writing(session))
-        session.step_of_a_block(lambda: self._enter(session))
+        session.under_way.refuse_within_a_step("a block is entered")
+        session.under_way.refuse_inside_a_call("a block is entered", is_writing=_is_writing(session))
+        session.under_way.step_of_a_block(lambda: self._enter(session))
         return self
 
     def _enter(self, session: TransactionSession) -> None:
@@ -161,8 +161,8 @@ class Transaction:
         session = self._session
         if session is None or self._ended:
             raise misplaced_call("this block is not open: use it by `with`")
-        session.refuse_inside_a_call("a block is ended", is_writing=_is_writing(session))
-        return session.step_of_a_block(lambda: self._leave(session, error))
+        session.under_way.refuse_inside_a_call("a block is ended", is_writing=_is_writing(session))
+        return session.under_way.step_of_a_block(lambda: self._leave(session, error))
 
     def _leave(self, session: TransactionSession, error: BaseException | None) -> bool:
         self._ended = True

@@ -1,0 +1,71 @@
+"""The steps of a session that are under way, and what callbacks and signal handlers may not call inside them.
+
+A call that is refused because of the work that is open is judged where that work is known: by the session itself and
+by ``open_work.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from eos_client.confluent.call_stack import TrackedCalls
+from eos_client.confluent.callback_guard import is_in_a_callback
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
+from eos_client.confluent.failures import misplaced_call
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
+from eos_client.confluent.thread_ownership import is_in_call
+
+_Result = TypeVar("_Result")
+
+
+class StepsUnderWay:
+    """The steps of one session, as the call stack shows them, and the calls of its two clients."""
+
+    def __init__(self, consumer: ConfluentConsumer, producer: ConfluentProducer) -> None:
+        self._consumer = consumer
+        self._producer = producer
+
+    def step_of_work(self, act: Callable[[], _Result]) -> _Result:
+        """Do ``act``, which moves the transaction on."""
+        return act()
+
+    def step_of_a_block(self, act: Callable[[], _Result]) -> _Result:
+        """Do ``act``, which begins or ends a block: nothing that the application calls meanwhile may come between."""
+        return act()
+
+    @property
+    def is_working(self) -> bool:
+        """Whether the calling thread is inside a step that moves the transaction on."""
+        return _WORK.is_any_running(self)
+
+    @property
+    def is_any(self) -> bool:
+        """Whether the calling thread is inside any of the steps."""
+        return _STEPS.is_any_running(self)
+
+    def refuse_within_a_step(self, call: str) -> None:
+        """Raise TransactionStateError for a ``call`` by a callback or a signal handler inside a step of ours.
+
+        Delivery callbacks of an abort run in the thread of the handle, where no step is seen on the stack.
+        """
+        is_from_abort = self._producer.ownership.is_anothers and is_in_a_callback()
+        if is_from_abort or self.is_any:
+            raise misplaced_call(
+                f"{call} while a block begins or ends, or its transaction is ended, by a callback or a signal handler: "
+                "the outcome of its records is still open. Let the callback or handler return, or raise, and make that "
+                "call then"
+            )
+
+    def refuse_inside_a_call(self, what: str, *, is_writing: bool) -> None:
+        """Raise TransactionStateError where ``what`` happens inside a call of the clients, or while a block writes."""
+        if is_writing or is_in_call(self._consumer) or is_in_call(self._producer):
+            raise misplaced_call(
+                f"{what} inside a call of the block's clients or its own, by a callback or a signal handler: the "
+                "call that was interrupted has not returned yet. Let the callback or handler return, or raise, and do "
+                "so then"
+            )
+
+
+_WORK = TrackedCalls(StepsUnderWay.step_of_work)
+_STEPS = TrackedCalls(StepsUnderWay.step_of_a_block, StepsUnderWay.step_of_work)
