@@ -16,7 +16,8 @@ from eos_client.config.secret_settings import DiscreetSettings
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.safe_close import close_in_time
-from eos_client.confluent.failures import consumer_errors, misplaced_call, not_to_be_copied
+from eos_client.confluent.failures.client_failures import misplaced_call, not_to_be_copied
+from eos_client.confluent.failures.consumer_failures import consumer_errors
 from eos_client.confluent.serialisation import Deserializers, raw_record
 from eos_client.confluent.thread_ownership import (
     NeverBuilt,

@@ -8,7 +8,9 @@ from typing import Any
 
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.diagnosis import unreachable
-from eos_client.confluent.failures import event_code, input_error, is_fatal, lacks_credentials
+from eos_client.confluent.failures.client_failures import lacks_credentials
+from eos_client.confluent.failures.consumer_failures import event_code, input_error
+from eos_client.confluent.failures.kafka_errors import is_fatal
 from eos_client.confluent.preflight import has_an_answer, require_topics
 from eos_client.core.error_events import ErrorEvent, EventMeaning, meaning_of
 from eos_client.core.model import Partitions, is_pattern

@@ -9,7 +9,7 @@ from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.callback_guard import is_in_a_callback
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
-from eos_client.confluent.failures import misplaced_call
+from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.core.commit_gate import CommitDecision
 from eos_client.core.model import InputPartition, InputPosition
 from eos_client.observe import EventHook

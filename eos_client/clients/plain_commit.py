@@ -13,7 +13,12 @@ from eos_client.config.client_settings import is_on
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.plain_offsets import Offsets
-from eos_client.confluent.failures import commit_refused, consumer_errors, last_commit_errors, refuse_error_event
+from eos_client.confluent.failures.consumer_failures import (
+    commit_refused,
+    consumer_errors,
+    last_commit_errors,
+    refuse_error_event,
+)
 from eos_client.core.commit_gate import CommitDecision, CommitRuling
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
 from eos_client.errors import EosError

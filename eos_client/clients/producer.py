@@ -15,7 +15,8 @@ from eos_client.config.client_settings import (
     merged_settings,
 )
 from eos_client.config.secret_settings import DiscreetSettings
-from eos_client.confluent.failures import closed_error, misplaced_call, not_to_be_copied
+from eos_client.confluent.failures.client_failures import misplaced_call, not_to_be_copied
+from eos_client.confluent.failures.producer_failures import closed_error
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import named_arguments
 from eos_client.confluent.serialisation import Serializers

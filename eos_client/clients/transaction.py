@@ -15,7 +15,8 @@ from eos_client.clients.kept_failure import KeptFailure
 from eos_client.clients.steps_under_way import StepsUnderWay
 from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, WAIT_SLICE_S, Ending, TransactionSteps
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
-from eos_client.confluent.failures import leave_block, misplaced_call
+from eos_client.confluent.failures.client_failures import misplaced_call
+from eos_client.confluent.failures.consumer_failures import leave_block
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.model import InputPartition, InputPositions, Outcome, named, record_count
 from eos_client.core.transaction_lifecycle import OUTCOME_PENDING, UNFINISHED, TransactionEvent, TransactionLifecycle

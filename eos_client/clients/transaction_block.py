@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from eos_client.clients.dead_letters import letters_for
 from eos_client.clients.transaction import INTERRUPTED, TransactionSession
 from eos_client.confluent.call_stack import TrackedCalls
-from eos_client.confluent.failures import misplaced_call
+from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.core.model import Outcome
 from eos_client.errors import EosError, OutputRefusedError, text_of
 from eos_client.ports import Headers, OutputRecord, Record

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, TypeVar
 
-from eos_client.confluent.failures import misplaced_call
+from eos_client.confluent.failures.client_failures import misplaced_call
 
 T = TypeVar("T")
 

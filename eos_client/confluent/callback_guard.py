@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.confluent.call_stack import TrackedCalls
-from eos_client.confluent.failures import ErrorTranslation, configuration_refused
+from eos_client.confluent.failures.client_failures import configuration_refused
+from eos_client.confluent.failures.kafka_errors import ErrorTranslation
 
 T = TypeVar("T")
 

@@ -12,13 +12,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
-from eos_client.confluent.failures import (
-    HOW_TO_AUTHENTICATE,
-    HOW_TO_REACH_BROKERS,
-    kafka_error,
-    lacks_credentials,
-    make_kafka_error,
-)
+from eos_client.confluent.failures.client_failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
+from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, EosError
 

@@ -20,7 +20,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from eos_client.confluent.call_stack import TrackedCalls
 from eos_client.confluent.callback_guard import is_in_a_callback
-from eos_client.confluent.failures import misplaced_call
+from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.errors import ClientClosedError, WrongThreadError
 
 

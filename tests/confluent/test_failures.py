@@ -14,23 +14,18 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import EosProducer, errors
 from eos_client.confluent.callback_guard import CallbackGuard
-from eos_client.confluent.failures import (
-    behind_the_end,
+from eos_client.confluent.failures.client_failures import configuration_refused, lacks_credentials, misplaced_call
+from eos_client.confluent.failures.consumer_failures import (
     commit_refused,
     committed_offsets_unknown,
-    configuration_refused,
     consumer_errors,
     event_code,
     given_up,
     input_error,
-    kafka_error,
-    lacks_credentials,
-    misplaced_call,
-    must_abort,
-    overdue_error,
-    producer_error,
-    with_error,
 )
+from eos_client.confluent.failures.kafka_errors import kafka_error
+from eos_client.confluent.failures.position_failures import behind_the_end
+from eos_client.confluent.failures.producer_failures import must_abort, overdue_error, producer_error, with_error
 from eos_client.core.error_codes import INSTANCE_ID_TAKEN, OVERDUE, REFUSED_BY_GROUP
 from eos_client.core.model import InputPartition
 from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest

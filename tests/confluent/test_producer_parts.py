@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import EosProducer
-from eos_client.confluent.failures import NotInitialisedError
+from eos_client.confluent.failures.producer_failures import NotInitialisedError
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
 from eos_client.confluent.producer.library_producer import LibraryProducer

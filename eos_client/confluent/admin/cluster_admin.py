@@ -27,7 +27,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
 from eos_client.confluent.callback_guard import built
-from eos_client.confluent.failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
+from eos_client.confluent.failures.client_failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.core.error_codes import COORDINATOR_OR_LEADER_MOVING, UNREACHABLE
 from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, EosError

@@ -20,13 +20,8 @@ from eos_client.confluent.consumer.library_consumer import ConsumerFactory, Libr
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.safe_close import close_in_time
-from eos_client.confluent.failures import (
-    behind_the_end,
-    consumer_closed,
-    consumer_errors,
-    forbidden_reset,
-    topic_replaced,
-)
+from eos_client.confluent.failures.consumer_failures import consumer_closed, consumer_errors
+from eos_client.confluent.failures.position_failures import behind_the_end, forbidden_reset, topic_replaced
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import InputPartition, InputPosition, InputPositions

@@ -17,7 +17,7 @@ from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.rewinding import Goals
 from eos_client.confluent.consumer.safe_close import LEAVING_ROUNDS_MAX, LEAVING_STEP_S
-from eos_client.confluent.failures import consumer_errors, given_up
+from eos_client.confluent.failures.consumer_failures import consumer_errors, given_up
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.model import InputPartition, Partitions
 from eos_client.errors import FatalClientError

@@ -16,7 +16,8 @@ from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer import safe_close
 from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.consumer.topic_identities import TopicIdentities
-from eos_client.confluent.failures import committed_offsets_unknown, consumer_errors, is_fatal, kafka_error
+from eos_client.confluent.failures.consumer_failures import committed_offsets_unknown, consumer_errors
+from eos_client.confluent.failures.kafka_errors import is_fatal, kafka_error
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.statistics import with_statistics_heard
 from eos_client.core.model import CommittedOffset, InputPartition, Partitions

@@ -17,7 +17,7 @@ from eos_client.config.client_settings import group_protocol
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer, to_kafka
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.safe_close import MEMBERS, in_background, serve_before_close, unsubscribe_when_lost
-from eos_client.confluent.failures import subscription_refused
+from eos_client.confluent.failures.consumer_failures import subscription_refused
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.model import UNJOINED, GroupGeneration, Partitions, is_pattern

@@ -18,7 +18,7 @@ from confluent_kafka import OFFSET_BEGINNING
 from eos_client.confluent.consumer.fetched_records import Batch
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer, ResetPolicy
 from eos_client.confluent.consumer.rewinding import Seeks
-from eos_client.confluent.failures import no_offset
+from eos_client.confluent.failures.position_failures import no_offset
 from eos_client.core.model import InputPartition, named
 
 _RETRY_INTERVAL_S = 0.5

@@ -14,7 +14,7 @@ from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartiti
 
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.consumer.safe_close import serve_before_close, unsubscribe_when_lost
-from eos_client.confluent.failures import is_fatal, kafka_error
+from eos_client.confluent.failures.kafka_errors import is_fatal, kafka_error
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.ledger.ledger_reader import ledger_consumer
 from eos_client.core.batch_ledger import LedgerEntry

@@ -15,7 +15,7 @@ from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config.client_settings import for_consumer
 from eos_client.confluent.callback_guard import built
 from eos_client.confluent.consumer.library_consumer import with_offsets
-from eos_client.confluent.failures import kafka_error
+from eos_client.confluent.failures.kafka_errors import kafka_error
 from eos_client.confluent.ledger.ledger_topic import MARKER_PARTITION, partition_of_slot
 from eos_client.core.batch_ledger import LedgerEntry, decode_entry
 from eos_client.core.error_codes import LEDGER_READ_REFUSED

@@ -14,7 +14,8 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config.client_settings import Default, for_producer
-from eos_client.confluent.failures import OutputWords, kafka_error
+from eos_client.confluent.failures.kafka_errors import kafka_error
+from eos_client.confluent.failures.producer_failures import OutputWords
 from eos_client.confluent.ledger.ledger_topic import partition_of_slot
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.library_producer import ProducerFactory

@@ -15,7 +15,19 @@ from typing import Any, NoReturn, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
-from eos_client.confluent import failures
+from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error
+from eos_client.confluent.failures.producer_failures import (
+    ERROR_CLASSES,
+    OUTPUT,
+    WAYS_OUT,
+    NotInitialisedError,
+    OutputWords,
+    idempotent_error,
+    must_abort,
+    overdue_error,
+    producer_error,
+    with_error,
+)
 from eos_client.confluent.handle_thread import OverdueError
 from eos_client.confluent.producer.library_producer import LibraryProducer
 from eos_client.core.error_codes import OVERDUE, READING_FORBIDDEN, WRITING_FORBIDDEN
@@ -39,7 +51,7 @@ class BoundedCalls:
         clock: Clock,
         *,
         takes_id_back: bool,
-        words: failures.OutputWords = failures.OUTPUT,
+        words: OutputWords = OUTPUT,
     ) -> None:
         self.library = library
         self.clock = clock
@@ -119,7 +131,7 @@ class BoundedCalls:
 
     def block_until_registered(self, transactional_id: str, *, resumable: bool = False) -> None:
         """Refuse transactional calls until an init has succeeded; this handle may continue its own if ``resumable``."""
-        self.blocking_error = failures.NotInitialisedError(transactional_id)
+        self.blocking_error = NotInitialisedError(transactional_id)
         if not resumable:
             self.library.init.give_up()
 
@@ -130,7 +142,7 @@ class BoundedCalls:
 
     def require_serving(self) -> None:
         """Raise the error for which the handle refuses even calls without a transaction."""
-        if self.library.raw is None or not isinstance(self.blocking_error, failures.NotInitialisedError):
+        if self.library.raw is None or not isinstance(self.blocking_error, NotInitialisedError):
             self.require_usable()
 
     def mark_interrupted(self, request: TransactionalRequest) -> None:
@@ -139,10 +151,10 @@ class BoundedCalls:
         action = RecoveryAction.RESOLVE_UNKNOWN if is_commit else RecoveryAction.REBUILD_PRODUCER
         message = (
             f"{request.value}() of transactional.id {self.library.transactional_id!r} was interrupted by an "
-            f"asynchronous exception. {failures.WAYS_OUT[action]}."
+            f"asynchronous exception. {WAYS_OUT[action]}."
         )
-        kind, code = failures.ERROR_CLASSES[action], KafkaError._INTR  # noqa: SLF001  # a public local code
-        self.blocking_error = self._interrupted_error = failures.make_kafka_error(kind, code, message)
+        kind, code = ERROR_CLASSES[action], KafkaError._INTR  # noqa: SLF001  # a public local code
+        self.blocking_error = self._interrupted_error = make_kafka_error(kind, code, message)
 
     # -- making them -------------------------------------------------------------------------------------------------
 
@@ -163,7 +175,7 @@ class BoundedCalls:
             error = self.library.thread.run(call, timeout_s + _GRACE_S)
         except OverdueError as exception:
             name = self.library.transactional_id
-            raise self.remember(failures.overdue_error(self._failure(request), timeout_s, name)) from exception
+            raise self.remember(overdue_error(self._failure(request), timeout_s, name)) from exception
         if error is not None:
             try:
                 self.raise_failure(request, error, where())
@@ -222,7 +234,7 @@ class BoundedCalls:
         if isinstance(error, KafkaException):
             if self.library.transactional_id:
                 named = self.failed(request, error, where)
-            elif named := failures.idempotent_error(request, failures.kafka_error(error), where):
+            elif named := idempotent_error(request, kafka_error(error), where):
                 self.remember(named)
         if self.blocking_error is self._interrupted_error:
             self.blocking_error = None
@@ -235,7 +247,7 @@ class BoundedCalls:
 
     def failed(self, request: TransactionalRequest, exception: KafkaException, where: str = "") -> errors.EosError:
         """Translate ``exception`` of a transactional producer by the recovery table, and record its effects."""
-        error = failures.kafka_error(exception)
+        error = kafka_error(exception)
         failure = self._failure(request, error)
         if failure.follows_undelivered:
             self._await_undelivered()
@@ -246,7 +258,7 @@ class BoundedCalls:
             self.library.abandoned_inits.fenced()
         transactional_id = self.library.transactional_id
         clause = self._why_failed(failure) + where
-        named = failures.producer_error(failure, error, transactional_id, clause, self._words)
+        named = producer_error(failure, error, transactional_id, clause, self._words)
         if request is TransactionalRequest.INIT and failure.fatal:
             self.library.init.mark_answered()
             self.blocking_error = named
@@ -282,7 +294,7 @@ class BoundedCalls:
             again=error is not None and (request, error.name()) == self._failed_before,
             may_have_been_sent_twice=request is TransactionalRequest.COMMIT and self._may_answer_second_copy(error),
         )
-        return known if error is None else failures.with_error(known, error)
+        return known if error is None else with_error(known, error)
 
     def _may_answer_second_copy(self, error: KafkaError | None) -> bool:
         """Whether a connection was lost during the last call, so that the refusal may answer a re-sent copy."""
@@ -295,7 +307,7 @@ class BoundedCalls:
 
     def must_abort(self, message: str) -> errors.EosError:
         """Return the error for a transaction that cannot be committed for a reason of our own, and remember it."""
-        return self.remember(failures.must_abort(message))
+        return self.remember(must_abort(message))
 
     def remember(self, error: errors.EosError) -> errors.EosError:
         """Return ``error``, and record its effect on later calls."""

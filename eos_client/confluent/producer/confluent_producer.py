@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
-from eos_client.confluent.failures import OUTPUT, OutputWords, closed_error, not_transactional
+from eos_client.confluent.failures.producer_failures import OUTPUT, OutputWords, closed_error, not_transactional
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.producer.bounded_calls import FLUSH_SLICE_S, BoundedCalls
 from eos_client.confluent.producer.library_producer import LibraryProducer, ProducerFactory

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, libversion
 
 from eos_client import errors
 from eos_client.confluent.diagnosis import why_init_failed
-from eos_client.confluent.failures import kafka_error, make_kafka_error
+from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.producer_recovery import TransactionalRequest

@@ -1,0 +1,57 @@
+"""Names what any client may fail with: its settings, its credentials, and calls at the wrong time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from eos_client import errors
+from eos_client.config.secret_settings import is_secret
+from eos_client.confluent.failures.kafka_errors import caused_by, kafka_error, make_kafka_error
+from eos_client.core.error_codes import NOT_AUTHENTICATED
+
+HOW_TO_REACH_BROKERS = "Check the address, the network and the security settings, and that the brokers are up"
+HOW_TO_AUTHENTICATE = (
+    "Correct the user name, the password or token, or the certificates: starting again changes nothing before"
+)
+
+_TLS_REFUSAL = re.compile(r"certificate verify failed|SSL alert number \d")
+"""librdkafka often reports a certificate that either side refuses like any other lost connection (_TRANSPORT)."""
+
+
+def lacks_credentials(error: KafkaError | None) -> bool:
+    """Whether a connection was closed because of credentials, so that waiting for the cluster does not help."""
+    if error is None:
+        return False
+    return error.name() in NOT_AUTHENTICATED or _TLS_REFUSAL.search(error.str()) is not None
+
+
+_PROPERTY = re.compile(r'property "([^"]+)"')
+
+
+def configuration_refused(
+    exception: KafkaException, client: str, settings: Mapping[str, Any]
+) -> errors.ConfigurationError:
+    """Name what the constructor of ``client`` raised for ``settings``; it is the cause."""
+    error = kafka_error(exception)
+    told = error.str()
+    found = _PROPERTY.search(told)
+    key = found[1] if found else ""
+    # librdkafka reports a number that is out of its range as another one.
+    given = f", given as {settings[key]!r}" if key in settings and not is_secret(key) else ""
+    message = f"the {client} refuses its configuration: {told}. Correct or remove the named property{given}."
+    return caused_by(exception, make_kafka_error(errors.ConfigurationError, error, message))
+
+
+def misplaced_call(message: str) -> errors.TransactionStateError:
+    """Return the error for a call at the wrong time."""
+    return make_kafka_error(errors.TransactionStateError, KafkaError._STATE, message)  # noqa: SLF001
+
+
+def not_to_be_copied(client: object) -> TypeError:
+    """Return the error for a copy of ``client``, which would end the original's connections when it is freed."""
+    kind = type(client).__name__
+    return TypeError(f"cannot copy or pickle {kind!r}: it has connections of its own. Build another one.")

@@ -1,0 +1,190 @@
+"""Names what a consumer's calls and error events fail with, and what its group refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from eos_client import errors
+from eos_client.confluent.failures.kafka_errors import (
+    ErrorTranslation,
+    caused_by,
+    is_fatal,
+    kafka_error,
+    make_kafka_error,
+)
+from eos_client.core.error_codes import INSTANCE_ID_TAKEN, OFFSETS_REFUSED, READING_FORBIDDEN, REFUSED_BY_GROUP
+from eos_client.core.model import InputPartition, named
+
+_GROUP_REMEDIES = {
+    "GROUP_MAX_SIZE_REACHED": "Run fewer members, or have the broker's group.max.size raised, or, for "
+    "group.protocol=consumer, its group.consumer.max.size",
+    "INCONSISTENT_GROUP_PROTOCOL": "Members that are in the group use another partition.assignment.strategy or "
+    "group.protocol: set the same here, or stop them all first",
+    "INVALID_SESSION_TIMEOUT": "Set a session.timeout.ms between the broker's group.min.session.timeout.ms and "
+    "group.max.session.timeout.ms",
+}
+"""What helps a consumer that its group does not admit."""
+
+_NOT_OF_THIS_PROTOCOL = "group id does not exist"
+"""How brokers refuse a KIP-848 member in a group of classic ones; librdkafka passes on the text alone (_FATAL)."""
+
+_RIVAL = "Another running consumer has its group.instance.id: give each an id of its own. "
+_SAID_OF_GROUPS = {
+    KafkaError(getattr(KafkaError, code)).str(): code for code in sorted(REFUSED_BY_GROUP | INSTANCE_ID_TAKEN)
+}
+
+
+def event_code(error: KafkaError) -> str:
+    """Return the name of an error event's code; for a refusal of the group that librdkafka calls _FATAL, the broker's.
+
+    A KIP-848 member is given up where a heartbeat is refused (librdkafka 2.16), and the event has the broker's answer
+    in its text alone.
+    """
+    if error.code() != KafkaError._FATAL:  # noqa: SLF001  # a public local code
+        return error.name()
+    return next((code for text, code in _SAID_OF_GROUPS.items() if text in error.str()), error.name())
+
+
+def input_error(error: KafkaError, *, is_fatal: bool, topic: str | None = None, group_id: str = "") -> errors.EosError:
+    """Name an error event, of ``topic`` where it is about one, that a consumer of ``group_id`` cannot get over."""
+    code = event_code(error)
+    what = f"{code}: {error.str().rstrip('.')}"
+    if is_fatal and _NOT_OF_THIS_PROTOCOL in error.str():
+        return make_kafka_error(
+            errors.ClusterUnfitError,
+            error,
+            f"group {group_id!r} does not admit this consumer: {what}. Members with group.protocol=classic are in it: "
+            "set the same here, or stop them all first (a static one, or one that was killed, stays in it until its "
+            "session.timeout.ms is over), or have the brokers' group.consumer.migration.policy let both in.",
+        )
+    if is_fatal:
+        rival = _RIVAL if code in INSTANCE_ID_TAKEN else ""
+        return make_kafka_error(
+            errors.FatalClientError, error, f"the consumer cannot go on: {what}. {rival}End the process."
+        )
+    if code in READING_FORBIDDEN:
+        return reading_refused("the input cannot be read:", error, [topic] if topic else [], group_id)
+    remedy = _GROUP_REMEDIES.get(code, "Repair it, start again")
+    return make_kafka_error(errors.ClusterUnfitError, error, f"the input cannot be read: {what}. {remedy}.")
+
+
+def given_up(error: KafkaError, group_id: str) -> errors.EosError:
+    """Name the fatal ``error`` with which librdkafka has given up a consumer of ``group_id``."""
+    return input_error(error, is_fatal=event_code(error) not in REFUSED_BY_GROUP, group_id=group_id)
+
+
+def reading_refused(what: str, error: KafkaError, topics: Iterable[str], group_id: str) -> errors.ClusterUnfitError:
+    """Return the error for READING_FORBIDDEN of one of ``topics`` or of the group; ``what`` begins its sentence.
+
+    ``topics`` are empty where nothing says which is meant, as of a heartbeat that is refused.
+    """
+    code = event_code(error)
+    forbidden = f"group {group_id!r}"
+    if code.startswith("TOPIC"):
+        names = ", ".join(map(repr, sorted(set(topics))))
+        forbidden = f"topic {names}" if names else "every topic that it subscribes to"
+    message = f"{what} {code}: {error.str().rstrip('.')}. Allow this client to read {forbidden}, then start again."
+    return make_kafka_error(errors.ClusterUnfitError, error, message)
+
+
+def committed_offsets_unknown(
+    partitions: frozenset[InputPartition], timeout_s: float, exception: KafkaException, group_id: str
+) -> errors.ClusterUnavailableError | errors.ClusterUnfitError:
+    """Return the error for committed offsets that cannot be read, so that nothing may be based on them."""
+    error = kafka_error(exception)
+    if error.name() in READING_FORBIDDEN:
+        what = f"the committed offsets of {named(partitions)} could not be read:"
+        return reading_refused(what, error, (partition.topic for partition in partitions), group_id)
+    return make_kafka_error(
+        errors.ClusterUnavailableError,
+        error,
+        f"the committed offsets of {named(partitions)} could not be read within {timeout_s:g} s ({error.name()}: "
+        f"{error.str()}). A transaction that the application has begun by itself may still be open: end it, then go "
+        "on with the same clients. Nothing was committed by this call.",
+    )
+
+
+def consumer_errors(call: str, group_id: str = "", topics: Iterable[str] = ()) -> ErrorTranslation:
+    """Name what a consumer's call raised.
+
+    Only fatal errors, failed commits and, with ``group_id``, missing permissions on it or ``topics`` get another class.
+    """
+
+    def name(exception: BaseException) -> errors.EosError | None:
+        if not isinstance(exception, KafkaException):
+            return None
+        error = kafka_error(exception)
+        told = f"with {error.name()}: {error.str()}"
+        if group_id and error.name() in READING_FORBIDDEN:
+            return caused_by(exception, reading_refused(f"{call} was refused with", error, topics, group_id))
+        if is_fatal(error):
+            message = f"the consumer cannot go on: {call} failed {told}. End the process."
+            return caused_by(exception, make_kafka_error(errors.FatalClientError, error, message))
+        if error.name() in OFFSETS_REFUSED:
+            message = (
+                f"{call} was refused {told}. The records belong to another member or generation now: drop them, the "
+                "group delivers them again."
+            )
+            return caused_by(exception, make_kafka_error(errors.CommitRefusedError, error, message))
+        return None
+
+    return ErrorTranslation(name)
+
+
+def last_commit_errors() -> ErrorTranslation:
+    """Turn whatever keeps a commit inside the revoke callback from succeeding into CommitRefusedError."""
+
+    def name(exception: BaseException) -> errors.EosError | None:
+        if isinstance(exception, errors.EosError) or not isinstance(exception, KafkaException):
+            return None
+        error = kafka_error(exception)
+        message = (
+            f"the last commit before the partitions left failed with {error.name()}: {error.str()}. The group may "
+            "deliver the records since the commit before it again."
+        )
+        return caused_by(exception, make_kafka_error(errors.CommitRefusedError, error, message))
+
+    return ErrorTranslation(name)
+
+
+def subscription_refused(exception: KafkaException, topics: Sequence[str]) -> errors.ConfigurationError | None:
+    """Name what ``subscribe`` raised for names or patterns that librdkafka does not take; None for anything else."""
+    error = kafka_error(exception)
+    if error.code() != KafkaError._INVALID_ARG:  # noqa: SLF001  # a public local code
+        return None
+    message = (
+        f"topics={list(topics)!r} cannot be subscribed: {error.str()}. Each must be the name of a topic, or, with ^ in "
+        "front, a regular expression (of librdkafka's, or of RE2 where group.protocol=consumer)."
+    )
+    return make_kafka_error(errors.ConfigurationError, error, message)
+
+
+def refuse_error_event(message: Any) -> Any:
+    """Return ``message`` if it is a record; raises what confluent_kafka raises when an offset is taken from another."""
+    if not callable(getattr(message, "error", None)):
+        raise TypeError(f"expected a Message, not {message!r}")
+    if message.error() is not None:
+        reason = f"Cannot commit offsets for message error: '{message.error().str()}'"
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, reason))  # noqa: SLF001  # a public local code
+    return message
+
+
+def commit_refused(message: str) -> errors.CommitRefusedError:
+    """Return the refusal of a commit by our own gate; code that knows rebalances knows ILLEGAL_GENERATION."""
+    return make_kafka_error(errors.CommitRefusedError, KafkaError.ILLEGAL_GENERATION, message)
+
+
+def leave_block(message: str) -> errors.LeaveBlockError:
+    """Return the error that ends a block; code that knows rebalances knows REBALANCE_IN_PROGRESS."""
+    return make_kafka_error(errors.LeaveBlockError, KafkaError.REBALANCE_IN_PROGRESS, message, txn_requires_abort=True)
+
+
+def consumer_closed() -> errors.ClientClosedError:
+    """Return the error for an output whose transaction would belong to a consumer that was closed."""
+    return errors.ClientClosedError(
+        "Consumer closed: what is written now could not be committed with its records. Build another consumer, and "
+        "write in a block of that one."
+    )

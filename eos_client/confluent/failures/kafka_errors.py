@@ -1,0 +1,86 @@
+"""Errors that are ours and confluent_kafka's at once, and how an exception becomes one.
+
+Each is named for what the caller must do, and is a ``KafkaException`` whose ``args[0]`` is the ``KafkaError``, so that
+code written for confluent_kafka keeps working.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from confluent_kafka import KafkaError, KafkaException
+
+from eos_client import errors
+
+E = TypeVar("E", bound=errors.EosError)
+
+
+class FromKafka(KafkaException, errors.EosError):
+    """Keeps the KafkaError in ``args[0]`` and says what to do in words."""
+
+    def __init__(self, error: KafkaError, message: str) -> None:
+        super().__init__(error)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        for kind, both in _CLASSES.items():
+            if both is type(self):
+                return _copy_of, (kind, self.args), self.__dict__
+        return super().__reduce__()
+
+
+_CLASSES: dict[type[errors.EosError], type[FromKafka]] = {}
+
+
+def make_kafka_error(kind: type[E], error: KafkaError | int, message: str, **flags: bool) -> E:
+    """Return an error of ``kind`` that is a KafkaException too: of ``error``, or, with ``flags``, of a code of ours."""
+    given = KafkaError(error, message, **flags) if isinstance(error, int) else error
+    return cast("E", _class_of(kind)(given, message))
+
+
+def _class_of(kind: type[errors.EosError]) -> type[FromKafka]:
+    name = f"Kafka{kind.__name__}"
+    return _CLASSES.get(kind) or _CLASSES.setdefault(kind, type(name, (FromKafka, kind), {"__doc__": kind.__doc__}))
+
+
+def _copy_of(kind: type[errors.EosError], arguments: tuple[Any, ...]) -> errors.EosError:
+    return errors.copy_of(cast("type[errors.EosError]", _class_of(kind)), arguments)
+
+
+def kafka_error(exception: KafkaException) -> KafkaError:
+    """Return the KafkaError inside ``exception``; an unknown one when there is none."""
+    first = exception.args[0] if exception.args else None
+    return first if isinstance(first, KafkaError) else KafkaError(KafkaError.UNKNOWN, str(exception))
+
+
+def is_fatal(error: KafkaError) -> bool:
+    """Whether the client failed for good. A consumer's event and its refused calls have the code without the flag."""
+    return bool(error.fatal()) or error.code() == KafkaError._FATAL  # noqa: SLF001  # a public local code
+
+
+def caused_by(exception: KafkaException, named: E) -> E:
+    """Return ``named``, which says what ``exception`` means, with it as the cause."""
+    named.__cause__ = exception
+    return named
+
+
+class ErrorTranslation:
+    """Raises what ``name`` makes of an exception that leaves the block; None leaves it as it is.
+
+    No generator: an asynchronous exception may strike before one is entered, and leave it to be closed later.
+    """
+
+    def __init__(self, name: Callable[[BaseException], BaseException | None]) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _kind: object, exception: BaseException | None, _trace: object) -> None:
+        error = None if exception is None else self._name(exception)
+        if error is not None:
+            raise error

@@ -1,0 +1,147 @@
+"""Names what a producer's calls fail with, for what its owner must do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from confluent_kafka import KafkaError
+
+from eos_client import errors
+from eos_client.confluent.failures.kafka_errors import FromKafka, make_kafka_error
+from eos_client.core.error_codes import OFFSETS_REFUSED, RECORD_REFUSED, WRITING_FORBIDDEN
+from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest, recovery_for
+
+ERROR_CLASSES: dict[RecoveryAction, type[errors.EosError]] = {
+    RecoveryAction.RETRY: errors.RetriableError,
+    RecoveryAction.ABORT_AND_CONTINUE: errors.AbortableError,
+    RecoveryAction.REBUILD_PRODUCER: errors.RebuildProducerError,
+    RecoveryAction.RESOLVE_UNKNOWN: errors.UnknownOutcomeError,
+    RecoveryAction.CORRECT_CALL: errors.TransactionStateError,
+    RecoveryAction.STOP_FENCED: errors.ProducerFencedError,
+    RecoveryAction.STOP_UNFIT: errors.ClusterUnfitError,
+    RecoveryAction.STOP_FATAL: errors.FatalClientError,
+}
+
+WAYS_OUT = {
+    RecoveryAction.RETRY: "Call it again",
+    RecoveryAction.ABORT_AND_CONTINUE: "Abort, rewind to the first uncommitted record and go on",
+    RecoveryAction.REBUILD_PRODUCER: "Call init_transactions() to build a new handle with the same id",
+    RecoveryAction.RESOLVE_UNKNOWN: "Do not abort and do not commit again: call init_transactions(), then compare the "
+    "group's committed offsets with those that were sent",
+    RecoveryAction.CORRECT_CALL: "Correct the order of the calls, of which init_transactions() is the first",
+    RecoveryAction.STOP_FENCED: "Stop this instance, or give each running instance a transactional.id of its own",
+    RecoveryAction.STOP_UNFIT: "Repair the cluster, the permissions or the name, then start again",
+    RecoveryAction.STOP_FATAL: "End the process and start it again",
+}
+
+
+def with_error(failure: ProducerFailure, error: KafkaError) -> ProducerFailure:
+    """Add to ``failure`` what the recovery table looks at in ``error``."""
+    return replace(
+        failure,
+        code=error.name(),
+        fatal=error.fatal(),
+        abortable=error.txn_requires_abort(),
+        retriable=error.retriable(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OutputWords:
+    """What a refused output is called, and what helps: for any of them, and for one that is too large."""
+
+    subject: str
+    remedy: str
+    remedy_if_large: str
+
+
+OUTPUT = OutputWords(
+    "the output",
+    "Correct it",
+    "Write less, or set message.max.bytes of this client, and max.message.bytes of the topic, higher",
+)
+
+
+def producer_error(
+    failure: ProducerFailure, error: KafkaError, transactional_id: str, clause: str = "", words: OutputWords = OUTPUT
+) -> errors.EosError:
+    """Name ``error`` for what the producer's owner must do. ``clause`` ends the sentence that says what happened."""
+    request = failure.request.value
+    is_of_one_record = failure.code in RECORD_REFUSED and not (failure.fatal or failure.abortable)
+    if failure.request is TransactionalRequest.PRODUCE and is_of_one_record:
+        return _refused_output(error, clause, words)
+    rule = recovery_for(failure)
+    what = f"{request} of transactional.id {transactional_id!r} failed with {error.name()}: {error.str().rstrip('.')}"
+    message = f"{what}{clause}.{_open_for_too_long(failure)} {WAYS_OUT[rule.action]}: {rule.reason}."
+    if rule.action is RecoveryAction.ABORT_AND_CONTINUE and failure.code in OFFSETS_REFUSED:
+        return make_kafka_error(errors.CommitRefusedError, error, message)
+    return make_kafka_error(ERROR_CLASSES[rule.action], error, message)
+
+
+def _open_for_too_long(failure: ProducerFailure) -> str:
+    if not (failure.is_fenced and failure.transaction_open and failure.timed_out):
+        return ""
+    return (
+        f" The transaction was open for {failure.transaction_age_s:.1f} s, longer than transaction.timeout.ms="
+        f"{failure.transaction_timeout_s * 1000:.0f}, after which its coordinator aborts it: end it sooner, or set "
+        "that higher."
+    )
+
+
+def idempotent_error(request: TransactionalRequest, error: KafkaError, where: str = "") -> errors.EosError | None:
+    """Name what a producer without a transactional.id raised; None where there is nothing to add to it."""
+    if error.fatal():
+        message = f"{request.value} failed with {error.name()}: {error.str()}. Build another producer."
+        return make_kafka_error(errors.FatalClientError, error, message)
+    if request is TransactionalRequest.PRODUCE and error.name() in WRITING_FORBIDDEN:
+        message = f"the output{where} cannot be written: {error.name()}: {error.str()}. Allow this client to write it."
+        return make_kafka_error(errors.ClusterUnfitError, error, message)
+    if request is TransactionalRequest.PRODUCE:
+        return _refused_output(error, where, OUTPUT) if error.name() in RECORD_REFUSED else None
+    return None if request is TransactionalRequest.FLUSH else not_transactional(request, error)
+
+
+def _refused_output(error: KafkaError, where: str, words: OutputWords) -> errors.OutputRefusedError:
+    is_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE  # librdkafka's own limit, by a broker's name
+    way_out = words.remedy_if_large if is_large else words.remedy
+    message = f"{words.subject}{where} cannot be written: {error.str()} ({error.name()}). {way_out}."
+    return make_kafka_error(errors.OutputRefusedError, error, message)
+
+
+def overdue_error(failure: ProducerFailure, budget_s: float, transactional_id: str) -> errors.EosError:
+    """Name a call that did not return in time."""
+    message = f"{failure.request.value} did not return within {budget_s:g} s"
+    error = KafkaError(KafkaError._TIMED_OUT, message)  # noqa: SLF001  # a public local code
+    return producer_error(failure, error, transactional_id)
+
+
+def must_abort(message: str) -> errors.AbortableError:
+    """Return the error for a transaction that cannot be committed for a reason of our own."""
+    return make_kafka_error(errors.AbortableError, KafkaError._STATE, message, txn_requires_abort=True)  # noqa: SLF001
+
+
+class NotInitialisedError(FromKafka, errors.RebuildProducerError):
+    """The handle serves what needs no transaction; the next init_transactions() continues or replaces it."""
+
+    def __init__(self, transactional_id: str) -> None:
+        message = (
+            f"transactional.id {transactional_id!r} is not registered: the last init_transactions() or rebuild did not "
+            "succeed, or an asynchronous exception interrupted it. Call init_transactions()."
+        )
+        conflict = KafkaError(KafkaError._CONFLICT, message, retriable=True)  # noqa: SLF001  # a public local code
+        super().__init__(conflict, message)
+
+
+def not_transactional(request: TransactionalRequest, error: KafkaError | None = None) -> errors.TransactionStateError:
+    """Return the error for a transactional call of a producer that has no transactional.id yet."""
+    message = (
+        f"{request.value}() of a producer without a transactional.id. Call init_transactions() first, which gives the "
+        "producer one, or set one."
+    )
+    return make_kafka_error(errors.TransactionStateError, error or KafkaError._NOT_CONFIGURED, message)  # noqa: SLF001
+
+
+def closed_error(transactional_id: str) -> errors.ClientClosedError:
+    """Return the error for a call of a producer that was closed."""
+    named = f" (transactional.id {transactional_id!r})" if transactional_id else ""
+    return errors.ClientClosedError(f"Producer has been closed{named}: build another one.")
