@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError
 
 REPOSITORY = Path(__file__).parents[1]
 PACKAGE = "eos_client"
@@ -26,6 +27,8 @@ LONG_FUNCTIONS_MAX = 4  # how many may exceed the preferred length; only ever lo
 BANNED_WORDS = {"utils", "util", "helpers", "helper", "manager", "impl"}
 BANNED_ALONE = {"data", "info", "handler", "process"}  # of modules, classes and functions; within a name they may do
 BANNED_PROSE = ("exactly-once delivery", "exactly once delivery")
+
+ERROR_CODES = {KafkaError(getattr(KafkaError, name)).name() for name in dir(KafkaError) if name.strip("_").isupper()}
 
 LIMIT_WORDS = {"timeout", "limit", "interval", "backoff", "delay", "budget", "max", "min"}
 UNITS = {"s", "ms", "max", "min", "bytes", "mb", "kb", "lines", "records", "rounds", "attempts"}
@@ -162,6 +165,20 @@ def test_no_name_is_an_empty_word():
 
 def test_the_gate_alone_rules_on_commits():
     assert [module.name for module in MODULES if "CommitRuling(" in module.text] == [f"{PACKAGE}.core.commit_gate"]
+
+
+def spelt_error_codes(module: Module) -> Iterator[int]:
+    """Lines with the name of an error code, or where something is compared with a constant of confluent_kafka's."""
+    for node in (node for node in ast.walk(module.tree) if isinstance(node, ast.expr)):
+        is_name = isinstance(node, ast.Constant) and node.value in ERROR_CODES
+        if is_name or (isinstance(node, ast.Compare) and re.search(r"\bKafkaError\._?[A-Z]", ast.unparse(node))):
+            yield node.lineno
+
+
+def test_one_module_spells_the_error_codes_and_says_what_each_means():
+    spelt = {module.name: [module.at(line) for line in spelt_error_codes(module)] for module in MODULES}
+    assert spelt.pop(f"{PACKAGE}.core.error_codes")
+    assert [at for name, places in spelt.items() if not name.startswith(f"{PACKAGE}.testing.") for at in places] == []
 
 
 def test_nothing_promises_exactly_once_delivery():

@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from eos_client.core.error_codes import ALL_BROKERS_DOWN, DELIVERY_REFUSED, REFUSED_WITH_ANOTHER
+from eos_client.core.error_codes import ALL_BROKERS_DOWN, DELIVERY_REFUSED, OUTPUT_TOO_LARGE, REFUSED_WITH_ANOTHER
 
 _TOO_LARGE_HINT = (
     " (where no single output is too large, its batch is: set batch.size below the topic's max.message.bytes, or raise "
@@ -53,7 +53,7 @@ class LastErrors:
         return on_delivery
 
     def _note_undelivered(self, error: KafkaError, message: Any) -> None:
-        hint = _TOO_LARGE_HINT if error.name() == "MSG_SIZE_TOO_LARGE" else ""
+        hint = _TOO_LARGE_HINT if error.name() == OUTPUT_TOO_LARGE else ""
         reason = f"{message.topic()}[{message.partition()}]: {error.name()}: {error.str()}{hint}"
         if not self._undelivered or error.name() != REFUSED_WITH_ANOTHER:
             self._undelivered, self.undelivered_code = reason, error.name()

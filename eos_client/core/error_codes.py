@@ -1,4 +1,4 @@
-"""The meaning of Kafka error codes: sets of codes, each with its reason.
+"""The meaning of Kafka error codes: codes and sets of them, each with its reason. No other module spells one.
 
 Codes are named as ``KafkaError.name()`` names them; those that begin with an underscore are librdkafka's own.
 """
@@ -7,27 +7,51 @@ from __future__ import annotations
 
 # -- the cluster -----------------------------------------------------------------------------------------------------
 
-READING_FORBIDDEN = frozenset({"TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"})
+TOPIC_FORBIDDEN = "TOPIC_AUTHORIZATION_FAILED"
+"""An access control list denies a request about the topic."""
+
+GROUP_FORBIDDEN = "GROUP_AUTHORIZATION_FAILED"
+"""An access control list denies a request about the consumer group, joining it included."""
+
+CLUSTER_FORBIDDEN = "CLUSTER_AUTHORIZATION_FAILED"
+"""An access control list denies a request about the cluster, its brokers or idempotent writing."""
+
+TRANSACTIONAL_ID_FORBIDDEN = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+"""An access control list denies transactions under the transactional.id."""
+
+READING_FORBIDDEN = frozenset({TOPIC_FORBIDDEN, GROUP_FORBIDDEN})
 """An access control list denies reading the topic or the group."""
 
-WRITING_FORBIDDEN = frozenset({"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"})
+WRITING_FORBIDDEN = frozenset({TOPIC_FORBIDDEN, CLUSTER_FORBIDDEN})
 """An access control list denies writing to the topic."""
 
-TOPIC_MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"})
+TOPIC_UNKNOWN = "UNKNOWN_TOPIC_OR_PART"
+"""The brokers know no such topic, or no such partition of it."""
+
+TOPIC_MISSING = frozenset({TOPIC_UNKNOWN, "_UNKNOWN_TOPIC"})
 """The topic does not exist, said by a broker or by librdkafka's metadata."""
+
+GROUP_FULL = "GROUP_MAX_SIZE_REACHED"
+"""The group has as many members as the brokers' ``group.max.size`` or ``group.consumer.max.size`` allows."""
+
+GROUP_PROTOCOL_DIFFERS = "INCONSISTENT_GROUP_PROTOCOL"
+"""No ``partition.assignment.strategy`` or ``group.protocol`` is common to the consumer and the group's members."""
+
+SESSION_TIMEOUT_REFUSED = "INVALID_SESSION_TIMEOUT"
+"""``session.timeout.ms`` is outside of the brokers' bounds."""
 
 GROUP_NOT_ADMITTED = frozenset(
     {
-        "GROUP_MAX_SIZE_REACHED",
-        "INCONSISTENT_GROUP_PROTOCOL",
+        GROUP_FULL,
+        GROUP_PROTOCOL_DIFFERS,
+        SESSION_TIMEOUT_REFUSED,
         "INVALID_GROUP_ID",
         "INVALID_REGULAR_EXPRESSION",
-        "INVALID_SESSION_TIMEOUT",
     }
 )
 """The group refuses the consumer as it is configured: joining again changes nothing."""
 
-REFUSED_BY_GROUP = GROUP_NOT_ADMITTED | {"GROUP_AUTHORIZATION_FAILED"}
+REFUSED_BY_GROUP = GROUP_NOT_ADMITTED | {GROUP_FORBIDDEN}
 """The group's coordinator refuses the consumer: what a KIP-848 member's refused heartbeat may say."""
 
 INSTANCE_ID_TAKEN = frozenset({"FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"})
@@ -37,16 +61,14 @@ NOT_AUTHENTICATED = frozenset({"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", 
 """A connection was closed, with its requests unanswered, because of the user's credentials or either's certificate."""
 
 WRITING_IMPOSSIBLE = (
-    READING_FORBIDDEN
-    | TOPIC_MISSING
-    | {"TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "_UNKNOWN_PARTITION"}
+    READING_FORBIDDEN | TOPIC_MISSING | {TRANSACTIONAL_ID_FORBIDDEN, CLUSTER_FORBIDDEN, "_UNKNOWN_PARTITION"}
 )
 """A transactional request needs a permission, a topic or a partition that the cluster does not have."""
 
 BROKER_TOO_OLD = frozenset({"_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"})
 """The brokers do not know a request, or the version of it, that fenced offsets need (KIP-447)."""
 
-LEDGER_READ_REFUSED = READING_FORBIDDEN | {"UNKNOWN_TOPIC_OR_PART"}
+LEDGER_READ_REFUSED = READING_FORBIDDEN | {TOPIC_UNKNOWN}
 """Reading the committed offsets of a Spark sink's ledger again would fail again."""
 
 UNREACHABLE = frozenset({"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"})
@@ -66,6 +88,9 @@ COORDINATOR_OR_LEADER_MOVING = frozenset(
 )
 """A coordinator or leader is being elected or moved: the same request is answered a moment later."""
 
+PARTITION_END = "_PARTITION_EOF"
+"""No failure: a partition was read to its end, which ``enable.partition.eof`` has librdkafka say."""
+
 # -- the group -------------------------------------------------------------------------------------------------------
 
 GENERATION_REFUSED = frozenset({"ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH"})
@@ -83,7 +108,10 @@ LEASE_SUPERSEDED = "FENCED_INSTANCE_ID"
 LEASE_REFUSED = GENERATION_REFUSED | {MEMBER_UNKNOWN, "_FENCED"}
 """The group refuses the driver's own commit: its membership is over, for whatever reason."""
 
-RUN_FENCED = GENERATION_REFUSED | {LEASE_SUPERSEDED, "GROUP_ID_NOT_FOUND"}
+GROUP_UNKNOWN = "GROUP_ID_NOT_FOUND"
+"""The coordinator knows no such group."""
+
+RUN_FENCED = GENERATION_REFUSED | {LEASE_SUPERSEDED, GROUP_UNKNOWN}
 """The group refuses a task's offsets under the driver's membership: the driver's run is over."""
 
 # -- the producer ----------------------------------------------------------------------------------------------------
@@ -93,6 +121,15 @@ PRODUCER_FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPO
 
 PRODUCER_FORGOTTEN = "INVALID_PRODUCER_ID_MAPPING"
 """The coordinator has no record of the transactional.id any more: it has expired."""
+
+TRANSACTION_TIMEOUT_REFUSED = "INVALID_TRANSACTION_TIMEOUT"
+"""``transaction.timeout.ms`` is above the brokers' limit. They look at the permission for the id first."""
+
+OFFSET_METADATA_TOO_LARGE = "OFFSET_METADATA_TOO_LARGE"
+"""The text beside an offset is longer than the brokers' ``offset.metadata.max.bytes``."""
+
+WRONG_STATE = "_STATE"
+"""librdkafka does not take the call now; of an output, also because an earlier one was not delivered."""
 
 OUTCOME_AMBIGUOUS = NOT_AUTHENTICATED | {"REQUEST_TIMED_OUT", "UNKNOWN"}
 """Answers that do not say whether the request took effect, though librdkafka calls them abortable."""
@@ -111,7 +148,13 @@ FATAL_UNNAMED = "_FATAL"
 
 # -- one output ------------------------------------------------------------------------------------------------------
 
-RECORD_REFUSED = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_MSG", "_INVALID_ARG", "_UNKNOWN_PARTITION"})
+OUTPUT_TOO_LARGE = "MSG_SIZE_TOO_LARGE"
+"""The output, or its batch, is above the topic's limit. librdkafka says the same of its own limit for an output."""
+
+ARGUMENT_REFUSED = "_INVALID_ARG"
+"""librdkafka does not take an argument of the call, which need not be ``produce()``."""
+
+RECORD_REFUSED = frozenset({OUTPUT_TOO_LARGE, ARGUMENT_REFUSED, "INVALID_MSG", "_UNKNOWN_PARTITION"})
 """``produce()`` raises these for the record it was given; the transaction is unharmed."""
 
 DELIVERY_REFUSED = frozenset(
@@ -119,7 +162,7 @@ DELIVERY_REFUSED = frozenset(
         "INVALID_MSG",
         "INVALID_RECORD",
         "INVALID_TIMESTAMP",
-        "MSG_SIZE_TOO_LARGE",
+        OUTPUT_TOO_LARGE,
         "POLICY_VIOLATION",
         "RECORD_LIST_TOO_LARGE",
         "TOPIC_EXCEPTION",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from eos_client.core.error_codes import GROUP_NOT_ADMITTED, READING_FORBIDDEN, TOPIC_MISSING
+from eos_client.core.error_codes import GROUP_NOT_ADMITTED, PARTITION_END, READING_FORBIDDEN, TOPIC_MISSING
 
 
 class EventMeaning(Enum):
@@ -43,7 +43,7 @@ class EventRule:
 
 
 EVENT_RULES: tuple[EventRule, ...] = (
-    EventRule(lambda e: e.code == "_PARTITION_EOF", EventMeaning.IGNORE, "a partition was read to its end"),
+    EventRule(lambda e: e.code == PARTITION_END, EventMeaning.IGNORE, "a partition was read to its end"),
     # Before the fatal ones: a new consumer would meet the same again, until somebody repairs the cluster.
     EventRule(lambda e: e.code in READING_FORBIDDEN, EventMeaning.STOP_UNFIT, "reading is not permitted"),
     EventRule(lambda e: e.code in GROUP_NOT_ADMITTED, EventMeaning.STOP_UNFIT, "the group does not admit the consumer"),

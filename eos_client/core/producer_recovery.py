@@ -13,12 +13,15 @@ from enum import Enum
 from eos_client.core.error_codes import (
     BROKER_TOO_OLD,
     NEVER_SENT,
+    OFFSET_METADATA_TOO_LARGE,
     OUTCOME_AMBIGUOUS,
     OVERDUE,
     PRODUCER_FENCED,
     PRODUCER_FORGOTTEN,
+    TRANSACTION_TIMEOUT_REFUSED,
     UNANSWERED,
     WRITING_IMPOSSIBLE,
+    WRONG_STATE,
 )
 
 
@@ -96,9 +99,14 @@ class ProducerFailure:
         return self.is_fenced and not (self.generated_id or self.timed_out or self.init_abandoned)
 
     @property
+    def refused_by_state(self) -> bool:
+        """Whether librdkafka does not take the call in the state that the producer is in."""
+        return self.code == WRONG_STATE
+
+    @property
     def follows_undelivered(self) -> bool:
         """Whether an output is refused because an earlier one of its transaction was not delivered."""
-        return self.code == "_STATE" and self.request is TransactionalRequest.PRODUCE and self.transaction_open
+        return self.refused_by_state and self.request is TransactionalRequest.PRODUCE and self.transaction_open
 
     @property
     def hides_the_reason(self) -> bool:
@@ -122,7 +130,7 @@ class RecoveryRule:
 
 RECOVERY_RULES: tuple[RecoveryRule, ...] = (
     RecoveryRule(
-        lambda f: f.code == "INVALID_TRANSACTION_TIMEOUT",
+        lambda f: f.code == TRANSACTION_TIMEOUT_REFUSED,
         RecoveryAction.STOP_UNFIT,
         "transaction.timeout.ms is above the brokers' transaction.max.timeout.ms: set it lower, and with it the limits "
         "that it has to cover, or have the brokers' raised",
@@ -138,7 +146,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "the brokers are too old, or speak too old a version: fenced offsets need Kafka 2.5 or newer (KIP-447)",
     ),
     RecoveryRule(
-        lambda f: f.code == "OFFSET_METADATA_TOO_LARGE",
+        lambda f: f.code == OFFSET_METADATA_TOO_LARGE,
         RecoveryAction.STOP_UNFIT,
         "the text that goes with each offset is too long for the brokers: a token of less than 64 bytes proves what "
         "became of a commit. Raise their offset.metadata.max.bytes (4096 unless it was changed)",
@@ -160,7 +168,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "an earlier output of this transaction was not delivered: librdkafka takes no more, and says only that",
     ),
     RecoveryRule(
-        lambda f: f.code == "_STATE" and not f.fatal,
+        lambda f: f.refused_by_state and not f.fatal,
         RecoveryAction.CORRECT_CALL,
         "the transactional calls came in an impossible order",
     ),

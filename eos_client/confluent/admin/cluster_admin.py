@@ -29,12 +29,20 @@ from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
 from eos_client.confluent.callback_guard import built
 from eos_client.confluent.failures.client_failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
 from eos_client.confluent.last_errors import LastErrors
-from eos_client.core.error_codes import COORDINATOR_OR_LEADER_MOVING, UNREACHABLE
+from eos_client.core.error_codes import (
+    CLUSTER_FORBIDDEN,
+    COORDINATOR_OR_LEADER_MOVING,
+    GROUP_FORBIDDEN,
+    GROUP_UNKNOWN,
+    TOPIC_FORBIDDEN,
+    TOPIC_UNKNOWN,
+    UNREACHABLE,
+)
 from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, EosError
 
 _T = TypeVar("_T")
 
-_NOT_THERE = frozenset({"UNKNOWN_TOPIC_OR_PART", "GROUP_ID_NOT_FOUND"})
+_NOT_THERE = frozenset({TOPIC_UNKNOWN, GROUP_UNKNOWN})
 _RETRY_INTERVAL_S = 0.05
 
 
@@ -116,7 +124,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
     def _topic(self, name: str, future: Future[Any]) -> TopicDescription | None:
-        described = self._answer(future, f"describe topic {name!r}", tolerated="UNKNOWN_TOPIC_OR_PART")
+        described = self._answer(future, f"describe topic {name!r}", tolerated=TOPIC_UNKNOWN)
         if described is None:
             return None
         partitions = described.partitions
@@ -130,13 +138,15 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
 
     def topic_operations(self, name: str) -> frozenset[str] | None:
         """Return what this client may do with a topic, by Kafka's names (``READ``); None where no broker says."""
-        return self._operations("topic", name, self._client.describe_topics, TopicCollection([name]))
+        return self._operations("topic", TOPIC_FORBIDDEN, name, self._client.describe_topics, TopicCollection([name]))
 
     def group_operations(self, group_id: str) -> frozenset[str] | None:
         """Return what this client may do with a consumer group, by Kafka's names; None where no broker says."""
-        return self._operations("group", group_id, self._client.describe_consumer_groups, [group_id])
+        return self._operations("group", GROUP_FORBIDDEN, group_id, self._client.describe_consumer_groups, [group_id])
 
-    def _operations(self, kind: str, name: str, ask: Callable[..., Any], asked: Any) -> frozenset[str] | None:
+    def _operations(
+        self, kind: str, forbidden: str, name: str, ask: Callable[..., Any], asked: Any
+    ) -> frozenset[str] | None:
         def answer() -> Any:
             futures = ask(asked, include_authorized_operations=True, request_timeout=self._timeout_s)
             return self._answer(futures[name], f"tell what is permitted on {kind} {name!r}")
@@ -145,7 +155,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
             described = self._asked_again(answer)
         except ClusterUnfitError as error:
             code = _code_behind(error)
-            if code == f"{kind.upper()}_AUTHORIZATION_FAILED":  # whoever may do anything may describe it, too
+            if code == forbidden:  # whoever may do anything may describe it, too
                 return frozenset()
             if code in _NOT_THERE:
                 return None
@@ -154,14 +164,14 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
 
     def topic_settings(self, name: str) -> dict[str, str]:
         """Return the effective settings of a topic, defaults included; none where this client may not read them."""
-        return self._settings(ResourceType.TOPIC, name, "TOPIC_AUTHORIZATION_FAILED")
+        return self._settings(ResourceType.TOPIC, name, TOPIC_FORBIDDEN)
 
     def broker_settings(self, broker_id: int) -> dict[str, str]:
         """Return the effective settings of a broker, defaults included; secret ones read as ``""``.
 
         None where this client may not read them (DescribeConfigs), as on many managed clusters.
         """
-        return self._settings(ResourceType.BROKER, str(broker_id), "CLUSTER_AUTHORIZATION_FAILED")
+        return self._settings(ResourceType.BROKER, str(broker_id), CLUSTER_FORBIDDEN)
 
     def _settings(self, kind: ResourceType, name: str, forbidden: str) -> dict[str, str]:
         resource = ConfigResource(kind, name)
@@ -209,7 +219,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics; one that is gone already is no error."""
         for name, future in self._client.delete_topics(list(names), request_timeout=self._timeout_s).items():
-            self._answer(future, f"delete topic {name!r}", tolerated="UNKNOWN_TOPIC_OR_PART")
+            self._answer(future, f"delete topic {name!r}", tolerated=TOPIC_UNKNOWN)
 
     def end_offsets(self, topic: str, partition_count: int, *, committed_only: bool = False) -> dict[int, int]:
         """Return the next offset of each partition; the question is repeated while a leader moves.
@@ -235,7 +245,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
 
         def describe() -> GroupDescription | None:
             future = self._client.describe_consumer_groups([group_id], request_timeout=self._timeout_s)[group_id]
-            group = self._answer(future, f"describe group {group_id!r}", tolerated="GROUP_ID_NOT_FOUND")
+            group = self._answer(future, f"describe group {group_id!r}", tolerated=GROUP_UNKNOWN)
             if group is None or group.state.name == "DEAD":  # before KIP-1043 an unknown group was described as dead
                 return None
             return GroupDescription(group.state.name.lower(), group.type.name.lower(), len(group.members))

@@ -20,6 +20,7 @@ from confluent_kafka import (
 )
 
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
+from eos_client.core.error_codes import GROUP_FORBIDDEN, PARTITION_END
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 
 _FLUSH_TIMEOUT_S = 60.0
@@ -165,7 +166,7 @@ def tail_topic(
                 error = message.error()
                 if error is None:
                     yield message
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  librdkafka's public name
+                elif error.name() == PARTITION_END:
                     unread.discard(cast("int", message.partition()))
                 elif not error.retriable():
                     raise ClusterUnfitError(f"{topic} cannot be read: {error.str()}")
@@ -218,15 +219,14 @@ def _reader(
 
 def _consumed(consumer: Consumer) -> list[Message]:
     """Return what has arrived, without refusals of the group: librdkafka looks it up, though nobody here joins it."""
-    refused = KafkaError.GROUP_AUTHORIZATION_FAILED
-    return [m for m in consumer.consume(1000, 0.2) if (error := m.error()) is None or error.code() != refused]
+    return [m for m in consumer.consume(1000, 0.2) if (error := m.error()) is None or error.name() != GROUP_FORBIDDEN]
 
 
 def _stored(message: Message, unfinished: set[int], end_offsets: Mapping[int, int]) -> StoredRecord | None:
     error, partition, offset = message.error(), message.partition(), message.offset()
     if partition is None or offset is None:
         raise ClusterUnfitError(f"a reader got an error: {error}")
-    if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  librdkafka's public name
+    if error is not None and error.name() != PARTITION_END:
         raise ClusterUnfitError(f"partition {partition} cannot be read: {error.str()}")
     # read_committed reports an end at each open transaction as well: only the one that was asked for counts.
     following = offset + 1 if error is None else offset

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException, Producer
 
 from eos_client.confluent.callback_guard import built
 from eos_client.confluent.client_library import destroy_producer
+from eos_client.core.error_codes import TRANSACTION_TIMEOUT_REFUSED, TRANSACTIONAL_ID_FORBIDDEN
 from eos_client.errors import ClusterUnfitError
 
 LONGEST_TIMEOUT_MS = 2**31 - 1_000
@@ -44,8 +45,8 @@ def may_use_transactional_id(
         producer.init_transactions(timeout_s)
     except KafkaException as error:
         code: str = error.args[0].name()
-        if code in {"INVALID_TRANSACTION_TIMEOUT", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"}:
-            return code == "INVALID_TRANSACTION_TIMEOUT"
+        if code in {TRANSACTION_TIMEOUT_REFUSED, TRANSACTIONAL_ID_FORBIDDEN}:
+            return code == TRANSACTION_TIMEOUT_REFUSED
         what = f"whether transactional id {transactional_id!r} may be used is not known"
         raise ClusterUnfitError(f"{what}: {error.args[0].str()}") from error
     finally:

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError
-
+from eos_client.core.error_codes import PARTITION_END
 from eos_client.core.model import InputPartition, Partitions
 
 
@@ -175,7 +174,7 @@ def leaves_with_partition(message: Any) -> bool:
     topic that was deleted as an event of its partition 0.
     """
     error = message.error()
-    return error is None or error.code() == KafkaError._PARTITION_EOF  # noqa: SLF001  # a public local code
+    return error is None or error.name() == PARTITION_END
 
 
 def without(partitions: Partitions, messages: Iterable[Any]) -> list[Any]:

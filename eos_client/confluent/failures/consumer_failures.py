@@ -15,15 +15,26 @@ from eos_client.confluent.failures.kafka_errors import (
     kafka_error,
     make_kafka_error,
 )
-from eos_client.core.error_codes import INSTANCE_ID_TAKEN, OFFSETS_REFUSED, READING_FORBIDDEN, REFUSED_BY_GROUP
+from eos_client.core.error_codes import (
+    ARGUMENT_REFUSED,
+    FATAL_UNNAMED,
+    GROUP_FULL,
+    GROUP_PROTOCOL_DIFFERS,
+    INSTANCE_ID_TAKEN,
+    OFFSETS_REFUSED,
+    READING_FORBIDDEN,
+    REFUSED_BY_GROUP,
+    SESSION_TIMEOUT_REFUSED,
+    TOPIC_FORBIDDEN,
+)
 from eos_client.core.model import InputPartition, named
 
 _GROUP_REMEDIES = {
-    "GROUP_MAX_SIZE_REACHED": "Run fewer members, or have the broker's group.max.size raised, or, for "
+    GROUP_FULL: "Run fewer members, or have the broker's group.max.size raised, or, for "
     "group.protocol=consumer, its group.consumer.max.size",
-    "INCONSISTENT_GROUP_PROTOCOL": "Members that are in the group use another partition.assignment.strategy or "
+    GROUP_PROTOCOL_DIFFERS: "Members that are in the group use another partition.assignment.strategy or "
     "group.protocol: set the same here, or stop them all first",
-    "INVALID_SESSION_TIMEOUT": "Set a session.timeout.ms between the broker's group.min.session.timeout.ms and "
+    SESSION_TIMEOUT_REFUSED: "Set a session.timeout.ms between the broker's group.min.session.timeout.ms and "
     "group.max.session.timeout.ms",
 }
 """What helps a consumer that its group does not admit."""
@@ -43,7 +54,7 @@ def event_code(error: KafkaError) -> str:
     A KIP-848 member is given up where a heartbeat is refused (librdkafka 2.16), and the event has the broker's answer
     in its text alone.
     """
-    if error.code() != KafkaError._FATAL:  # noqa: SLF001  # a public local code
+    if error.name() != FATAL_UNNAMED:
         return error.name()
     return next((code for text, code in _SAID_OF_GROUPS.items() if text in error.str()), error.name())
 
@@ -83,7 +94,7 @@ def reading_refused(what: str, error: KafkaError, topics: Iterable[str], group_i
     """
     code = event_code(error)
     forbidden = f"group {group_id!r}"
-    if code.startswith("TOPIC"):
+    if code == TOPIC_FORBIDDEN:
         names = ", ".join(map(repr, sorted(set(topics))))
         forbidden = f"topic {names}" if names else "every topic that it subscribes to"
     message = f"{what} {code}: {error.str().rstrip('.')}. Allow this client to read {forbidden}, then start again."
@@ -153,7 +164,7 @@ def last_commit_errors() -> ErrorTranslation:
 def subscription_refused(exception: KafkaException, topics: Sequence[str]) -> errors.ConfigurationError | None:
     """Name what ``subscribe`` raised for names or patterns that librdkafka does not take; None for anything else."""
     error = kafka_error(exception)
-    if error.code() != KafkaError._INVALID_ARG:  # noqa: SLF001  # a public local code
+    if error.name() != ARGUMENT_REFUSED:
         return None
     message = (
         f"topics={list(topics)!r} cannot be subscribed: {error.str()}. Each must be the name of a topic, or, with ^ in "

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
+from eos_client.core.error_codes import FATAL_UNNAMED
 
 E = TypeVar("E", bound=errors.EosError)
 
@@ -59,7 +60,7 @@ def kafka_error(exception: KafkaException) -> KafkaError:
 
 def is_fatal(error: KafkaError) -> bool:
     """Whether the client failed for good. A consumer's event and its refused calls have the code without the flag."""
-    return bool(error.fatal()) or error.code() == KafkaError._FATAL  # noqa: SLF001  # a public local code
+    return bool(error.fatal()) or error.name() == FATAL_UNNAMED
 
 
 def caused_by(exception: KafkaException, named: E) -> E:

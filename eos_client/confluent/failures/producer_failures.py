@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError
 
 from eos_client import errors
 from eos_client.confluent.failures.kafka_errors import FromKafka, make_kafka_error
-from eos_client.core.error_codes import OFFSETS_REFUSED, RECORD_REFUSED, WRITING_FORBIDDEN
+from eos_client.core.error_codes import OFFSETS_REFUSED, OUTPUT_TOO_LARGE, RECORD_REFUSED, WRITING_FORBIDDEN
 from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest, recovery_for
 
 ERROR_CLASSES: dict[RecoveryAction, type[errors.EosError]] = {
@@ -102,7 +102,7 @@ def idempotent_error(request: TransactionalRequest, error: KafkaError, where: st
 
 
 def _refused_output(error: KafkaError, where: str, words: OutputWords) -> errors.OutputRefusedError:
-    is_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE  # librdkafka's own limit, by a broker's name
+    is_large = error.name() == OUTPUT_TOO_LARGE
     way_out = words.remedy_if_large if is_large else words.remedy
     message = f"{words.subject}{where} cannot be written: {error.str()} ({error.name()}). {way_out}."
     return make_kafka_error(errors.OutputRefusedError, error, message)

@@ -276,7 +276,7 @@ class BoundedCalls:
     def _why_failed(self, failure: ProducerFailure) -> str:
         log = self.library.log
         why = log.partition_refusal if failure.code in READING_FORBIDDEN else ""
-        if failure.code == "_STATE":
+        if failure.refused_by_state:
             why = log.failed
         return self.library.last_errors.delivery_clause() or (f"; {why}" if why else "")
 
