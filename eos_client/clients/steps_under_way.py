@@ -12,7 +12,7 @@ from typing import TypeVar
 from eos_client.confluent.call_stack import TrackedCalls
 from eos_client.confluent.callback_guard import is_in_a_callback
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
-from eos_client.confluent.failures import misplaced_call
+from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import is_in_call
 
