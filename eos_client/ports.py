@@ -69,6 +69,9 @@ AsyncOutputs = Awaitable[Outputs] | AsyncIterable[Output]
 AsyncTransform = Callable[[Record[K_co, V_co]], AsyncOutputs]
 AsyncBatchTransform = Callable[[list[Record[K_co, V_co]]], AsyncOutputs]
 
+DeliveryCallback = Callable[[Any, Any], None]
+"""Gets the report of one output: a KafkaError, or None where it was delivered, and the message."""
+
 Deserializer = Callable[[bytes | None, Any], V_co]
 """Makes an object of a key's or value's bytes; the second argument is confluent_kafka's ``SerializationContext``."""
 Serializer = Callable[[Any, Any], "str | bytes | None"]

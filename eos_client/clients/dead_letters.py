@@ -12,6 +12,14 @@ _ERROR_CHARACTERS_SHORT = 100
 DEAD_LETTERS = 4
 """Number of dead letters that are tried for one record."""
 
+RecordKey = tuple[str, int, int]
+"""Topic, partition and offset."""
+
+
+def key_of(record: Record) -> RecordKey:
+    """Return where ``record`` stands."""
+    return record.topic(), record.partition(), record.offset()
+
 
 def letters_for(topic: str, record: Record, error: str, attempts: int) -> list[OutputRecord]:
     """Return four letters: the whole record; with a short error; without its value; with its origin only.

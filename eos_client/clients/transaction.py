@@ -12,6 +12,7 @@ from functools import partial
 from eos_client import errors
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.kept_failure import KeptFailure
+from eos_client.clients.refused_letters import RefusedLetters
 from eos_client.clients.steps_under_way import StepsUnderWay
 from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, WAIT_SLICE_S, Ending, TransactionSteps
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
@@ -21,7 +22,7 @@ from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.model import InputPartition, InputPositions, Outcome, named, record_count
 from eos_client.core.transaction_lifecycle import OUTCOME_PENDING, UNFINISHED, TransactionEvent, TransactionLifecycle
 from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted
-from eos_client.ports import Clock, MembershipSnapshot, OutputRecord
+from eos_client.ports import Clock, DeliveryCallback, MembershipSnapshot, OutputRecord
 
 _ANSWER_WAIT_S = 5.0
 INTERRUPTED = "an exception interrupted the end of the block"
@@ -60,6 +61,7 @@ class TransactionSession:
         self.block = BlockState()
         self.kept = KeptFailure()
         self.under_way = StepsUnderWay(consumer, producer)
+        self.letters = RefusedLetters()
         self._steps = TransactionSteps(
             consumer,
             producer,
@@ -188,10 +190,13 @@ class TransactionSession:
         if self.is_open:
             self._producer.flush_outputs(self._producer.limits.commit_timeout_s)
 
-    def enqueue(self, topic: str, record: OutputRecord) -> None:
-        """Write one output of any kind; inside a block the producer counts it, elsewhere ``count_outputs`` does."""
+    def enqueue(self, topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None = None) -> None:
+        """Write one output of any kind; inside a block the producer counts it, elsewhere ``count_outputs`` does.
+
+        ``on_delivery`` gets its report, before the callback that the application may have set for all.
+        """
         self.begin()
-        self._producer.enqueue(topic, record)
+        self._producer.enqueue(topic, record, on_delivery)
 
     # -- the end -------------------------------------------------------------------------------------------------
 
@@ -266,6 +271,10 @@ class TransactionSession:
     def finish_leaving(self) -> None:
         """Finish leaving the block; an outcome that is still unknown is reported to the block later."""
         self.block.finish_leaving(self._steps.last.outcome, self._steps.last.reason)
+
+    def end_letters(self, outcome: Outcome | None) -> None:
+        """Note how the block ended whose dead letters were written."""
+        self.letters.ended(outcome, self._consumer.membership.assigned)
 
     def resolve_pending(self) -> None:
         """Resolve the outcome of a commit, or of the end of a block, that is still unknown.

@@ -8,12 +8,12 @@ from contextlib import suppress
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
-from eos_client.clients.dead_letters import letters_for
+from eos_client.clients.dead_letters import RecordKey, key_of, letters_for
 from eos_client.clients.transaction import INTERRUPTED, TransactionSession
 from eos_client.confluent.call_stack import TrackedCalls
 from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.core.model import Outcome
-from eos_client.errors import EosError, OutputRefusedError, text_of
+from eos_client.errors import AbortableError, EosError, OutputRefusedError, text_of
 from eos_client.ports import Headers, OutputRecord, Record
 
 if TYPE_CHECKING:
@@ -137,24 +137,62 @@ class Transaction:
         """
         if not hasattr(message, "offset"):
             raise TypeError(f"dead_letter() takes a record that was consumed, not {type(message).__name__}")
-        *letters, smallest = letters_for(topic, message, text_of(error), attempts)
-        for letter in letters:
+        letters = letters_for(topic, message, text_of(error), attempts)
+        record = key_of(message)
+        refused = None if self._session is None else self._session.letters.refused(record)
+        if refused is None:
+            self._write_first(letters, record)
+        else:
+            self._write_alone(letters[refused:], record)
+
+    def _write_first(self, letters: list[OutputRecord], record: RecordKey) -> None:
+        """Write the first of ``letters`` that the producer accepts."""
+        *larger, smallest = letters
+        for letter in larger:
             with suppress(OutputRefusedError):
-                self._write(topic, letter)
+                self._write_letter(letter, record)
                 return
-        self._write(topic, smallest)
+        self._write_letter(smallest, record)
+
+    def _write_alone(self, letters: list[OutputRecord], record: RecordKey) -> None:
+        """Write the first of ``letters`` and wait, so that what a broker refuses is known to be that letter."""
+        session = self._open_session("a dead letter is written")
+        if not letters:
+            raise OutputRefusedError(
+                f"no dead letter of {record[0]}[{record[1]}]@{record[2]} fits into its topic, not even the one that "
+                "holds only where the record stood. Raise the topic's max.message.bytes, or go without the letter."
+            )
+        with session.block.writing:
+            session.await_deliveries()
+            if session.letters.has_reports:
+                raise AbortableError("a dead letter was refused, perhaps for another one in its batch")
+        self._write_first(letters, record)
+        with session.block.writing:
+            session.await_deliveries()
+            if refusal := session.letters.take_refusal(record):
+                raise AbortableError(f"the dead letter to {refusal}. The next one of its record is smaller")
+
+    def _write_letter(self, letter: OutputRecord, record: RecordKey) -> None:
+        session = self._open_session(f"a dead letter for {letter.topic!r}")
+        with session.block.writing:
+            session.enqueue(str(letter.topic), letter, session.letters.writing(record))
 
     def _write(self, topic: str, output: OutputRecord) -> None:
+        session = self._open_session(f"a write to {topic!r}")
+        with session.block.writing:
+            session.enqueue(topic, output)
+
+    def _open_session(self, what: str) -> TransactionSession:
+        """Return the block's session; raises TransactionStateError where ``what`` comes outside the block."""
         session = self._session
         if session is None or self._is_left():
             raise misplaced_call(
-                f"a write to {topic!r} {'before' if session is None else 'after'} the block of its transaction: its "
-                "outputs could not be committed with their records. Write inside the `with`"
+                f"{what} {'before' if session is None else 'after'} the block of its transaction: its outputs could "
+                "not be committed with their records. Write inside the `with`"
             )
         if session.block.number != self._number or not session.block.is_open:
             raise _given_up()
-        with session.block.writing:
-            session.enqueue(topic, output)
+        return session
 
     @_TrackedExit
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
@@ -192,6 +230,7 @@ class Transaction:
             raise
         finally:  # also when a callback of the application has raised
             session.finish_leaving()
+            session.end_letters(self.outcome)
         return error is not None and error is failure and ends_quietly
 
 

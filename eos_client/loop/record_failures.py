@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 
 import tenacity
 
-from eos_client.clients.dead_letters import DEAD_LETTERS, letters_for
+from eos_client.clients.dead_letters import DEAD_LETTERS, RecordKey, key_of, letters_for
 from eos_client.config import EosConfig, OnError
 from eos_client.core.model import InputPartition
 from eos_client.errors import AbortableError, ConfigurationError, TransformError, text_of
@@ -20,7 +20,6 @@ from eos_client.observe import ClientReported, Counters, Event, EventHook, Recor
 from eos_client.ports import Clock, Output, OutputRecord, Record, Transform
 from eos_client.transform_retry import bounded
 
-RecordKey = tuple[str, int, int]
 Collected = Callable[[Any], list[Output]]
 _SLEEP_SLICE_S = 0.1
 _TOLD_CHARACTERS_MAX = 1000
@@ -115,7 +114,7 @@ class FailedRecords:
         """
         if self._stops:
             raise _transform_error(record, error) from error
-        topic, partition, offset = key = _key_of(record)
+        topic, partition, offset = key = key_of(record)
         where: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
         said = str(error) if isinstance(error, KnownFailureError) else text_of(error, _TOLD_CHARACTERS_MAX)
         if self._dead_letter_topic is None:
@@ -133,7 +132,7 @@ class FailedRecords:
         """
         if self._stops:
             raise _transform_error(record, error) from error
-        key = _key_of(record)
+        key = key_of(record)
         if key not in self._handled:
             self._known[key] = text_of(error, _TOLD_CHARACTERS_MAX)
             return
@@ -143,7 +142,7 @@ class FailedRecords:
 
     def letter_refused(self, record: Record, refusal: BaseException) -> TransformError:
         """Return the error for ``record``, which was handled, where not even its smallest dead letter was taken."""
-        key = _key_of(record)
+        key = key_of(record)
         handled = self._handled[key]
         failure = handled.error if isinstance(handled, RecordDeadLettered) else None
         return TransformError(*key, refusal, letter_of=failure)
@@ -206,7 +205,7 @@ class FailedRecords:
         def guarded(record: Any) -> list[Output]:
             if known:
                 self.originals.restore(record)  # it may have been transformed ahead
-                if (said := known.get(_key_of(record))) is not None:
+                if (said := known.get(key_of(record))) is not None:
                     self._attempts = 1
                     raise KnownFailureError(said)
             self._attempts = 0
@@ -216,7 +215,7 @@ class FailedRecords:
 
     def knows_any_of(self, records: Sequence[Record]) -> bool:
         """Whether one of ``records`` is known to fail."""
-        return bool(self._known) and not self._known.keys().isdisjoint(map(_key_of, records))
+        return bool(self._known) and not self._known.keys().isdisjoint(map(key_of, records))
 
     def report_batch(self, records: Sequence[Record], error: Exception) -> None:
         """Report a batch that failed as a whole: if it failed for its size, no record reports it."""
@@ -273,12 +272,8 @@ class FailedRecords:
             self._clock.sleep(min(left_s, _SLEEP_SLICE_S))
 
 
-def _key_of(record: Record) -> RecordKey:
-    return record.topic(), record.partition(), record.offset()
-
-
 def _transform_error(record: Record, error: BaseException) -> TransformError:
-    return TransformError(*_key_of(record), error)
+    return TransformError(*key_of(record), error)
 
 
 def is_failure(error: BaseException, records: Sequence[Record | None]) -> TypeGuard[Exception]:
@@ -290,7 +285,7 @@ def is_failure(error: BaseException, records: Sequence[Record | None]) -> TypeGu
     if isinstance(error, Exception):
         return not isinstance(error, LOOP_LEVEL_ERRORS)
     if (first := records[0]) is not None:
-        topic, partition, offset = _key_of(first)
+        topic, partition, offset = key_of(first)
         others = f" or one of {len(records) - 1} more" if len(records) > 1 else ""
         place = f"while the transform was at the record {topic}[{partition}]@{offset}{others}"
         vars(error).setdefault("__notes__", []).append(place)

@@ -37,6 +37,8 @@ def _problem(topic: str, partition: int | None, headers: Sequence[Mapping[str, A
     """Return a defect that Spark's own sink refuses and librdkafka would misinterpret; "" for none."""
     if not topic:
         return "its topic is an empty string; null stands for the sink's topic"
+    if "\0" in topic:
+        return "its topic contains a NUL"
     if partition is not None and partition < 0:
         return f"its partition is {partition}; null leaves the choice to the producer"
     if any(header is None or header["key"] is None for header in headers):

@@ -1,5 +1,6 @@
 """Records that the transform or the producer does not take: stop, skip or dead letter, never half of a record."""
 
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -153,6 +154,55 @@ def test_a_block_deserialises_dead_letters_and_serialises(kafka_broker):
             wait_for(lambda: job.committed() == 3, "all inputs committed", one_block)
         assert sorted(message.value() for message in job.messages()) == [bytes(4), b"\0\0\0\1"]
         assert [message.value() for message in job.messages(dead)] == [b"\xff"]
+
+
+LONG_ERROR = ValueError("no price" * 100)
+
+
+@contextmanager
+def blocks_of_letters(broker, limit_bytes):
+    """A job of three records, the second of 3,000 bytes, and a function that writes a letter of each in a block."""
+    with Job(broker, partitions=1) as job:
+        dead = job.more_topics("dead", **{"max.message.bytes": str(limit_bytes)})
+        job.load(1)
+        job.load_value(b"x" * 3000)
+        job.load(1)
+        shared = {"bootstrap.servers": job.bootstrap, "log_level": 0}
+        with (
+            EosConsumer(shared | {"group.id": job.group}) as consumer,
+            EosProducer(shared | {"linger.ms": 100}, generate_id=True) as producer,
+        ):
+            producer.init_transactions(WAIT_S)
+            consumer.subscribe([job.source])
+
+            def one_block():
+                with producer.transaction(consumer) as txn:
+                    for message in consumer.consume(3, 0.5):
+                        txn.dead_letter(message, LONG_ERROR, topic=dead)
+
+            yield job, dead, one_block
+
+
+@pytest.mark.parametrize(("limit_bytes", "error_characters"), [(1500, 812), (700, 100)])
+def test_a_letter_of_a_block_that_the_broker_finds_too_large_is_smaller_in_a_later_block(
+    kafka_broker, limit_bytes, error_characters
+):
+    """What the broker has refused only because it was in the same batch is written whole."""
+    with blocks_of_letters(kafka_broker, limit_bytes) as (job, dead, one_block):
+        wait_for(lambda: job.committed() == 3, "all inputs committed", one_block)
+        first, large, last = job.messages(dead)
+    assert [each.value() for each in (first, large, last)] == [b"0", b"", b"2"]
+    headers = [dict(each.headers()) for each in (first, large, last)]
+    assert [each.get("eos.omitted") for each in headers] == [None, b"value", None]
+    assert [len(each["eos.error"]) for each in headers] == [error_characters, 100, error_characters]
+
+
+def test_a_letter_of_a_block_that_fits_in_no_form_is_refused_by_name(kafka_broker):
+    with (
+        blocks_of_letters(kafka_broker, 200) as (job, _, one_block),
+        pytest.raises(OutputRefusedError, match=r"no dead letter of .*\[0\]@0 fits into its topic"),
+    ):
+        wait_for(lambda: job.committed() == 3, "all inputs committed", one_block)
 
 
 def test_a_dead_letter_is_in_the_same_transaction_as_everything_else(kafka_broker):

@@ -95,3 +95,16 @@ def test_what_is_no_consumed_record_is_refused_by_name(stage, taken):
         txn.dead_letter(first, CAUSE, topic=DEAD)
     assert txn.outcome is Outcome.COMMITTED
     assert stage.cluster.values(DEAD) == [first.value()]
+
+
+def test_the_callback_that_an_application_has_set_for_all_outputs_gets_the_reports_of_letters(stage):
+    reported = []
+    theirs = {"on_delivery": lambda error, message: reported.append((error, message.topic()))}
+    producer = stage.producer(callbacks=theirs)
+    consumer = stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        first, second = stage.collect(consumer, 2)
+        txn.dead_letter(first, CAUSE, topic=DEAD)
+        txn.produce(SINK, second.value())
+    assert txn.outcome is Outcome.COMMITTED
+    assert sorted(topic for error, topic in reported if error is None) == sorted([DEAD, SINK])

@@ -65,9 +65,16 @@ def test_what_serving_reports_raises_is_not_taken_for_a_row_that_failed(monkeypa
     assert outlet.written == [("t", b"1", None), ("t", b"2", None)]
 
 
-def test_a_header_whose_name_would_be_cut_short_is_refused():
+@pytest.mark.parametrize(
+    ("column", "problem"),
+    [
+        ({"headers": [[{"key": "good\0bad", "value": b"x"}]]}, r"'good\\x00bad' contains a NUL, at which it would end"),
+        ({"topic": ["good\0bad"]}, r"a row for topic 'good\\x00bad' cannot be written: its topic contains a NUL"),
+    ],
+)
+def test_a_name_with_a_nul_is_refused(column, problem):
     outlet = Outlet(set())
-    rows = pa.RecordBatch.from_pydict({"value": [b"1"], "headers": [[{"key": "good\0bad", "value": b"x"}]]})
-    with pytest.raises(OutputRefusedError, match=r"'good\\x00bad' contains a NUL, at which it would end"):
+    rows = pa.RecordBatch.from_pydict({"value": [b"1"], **column})
+    with pytest.raises(OutputRefusedError, match=problem):
         RecordWriter("t", outlet.quick, outlet.thorough, lambda _timeout_s: None).write(rows)
     assert outlet.written == []

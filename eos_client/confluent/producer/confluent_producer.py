@@ -30,7 +30,7 @@ from eos_client.core.model import InputPositions, ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.errors import EosError, OutputRefusedError, text_of
 from eos_client.observe import ClientReported, Counters, EventHook, log_event, safe_hook
-from eos_client.ports import Clock, OutputRecord
+from eos_client.ports import Clock, DeliveryCallback, OutputRecord
 
 _WORKING_SLICE_S = 0.02
 _QUEUE_WAIT_S = 0.05
@@ -225,13 +225,15 @@ class ConfluentProducer:
         unnamed: Callable[..., None] = self.library.raw.produce
         return unnamed
 
-    def enqueue(self, topic: str, record: OutputRecord) -> None:
-        """Queue one output, waiting for room in the local queue.
+    def enqueue(self, topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None = None) -> None:
+        """Queue one output, waiting for room in the local queue; ``on_delivery`` gets its report.
 
         Raises OutputRefusedError for what is no output, AbortableError when there is no room in time.
         """
-        if not self._queued(topic, record):
-            self.wait_for_room(lambda: self._queued(topic, record), self.limits.commit_timeout_s, self._stayed_full)
+        if not self._queued(topic, record, on_delivery):
+            self.wait_for_room(
+                lambda: self._queued(topic, record, on_delivery), self.limits.commit_timeout_s, self._stayed_full
+            )
 
     def wait_for_room(self, queued: Callable[[], bool], limit_s: float, error: Callable[[str], EosError]) -> None:
         """Serve the client library until ``queued`` has put its output into the local queue.
@@ -247,9 +249,11 @@ class ConfluentProducer:
     def _stayed_full(self, what: str) -> EosError:
         return self.calls.must_abort(f"{what}. Abort, rewind and go on.")
 
-    def _queued(self, topic: str, record: OutputRecord) -> bool:
+    def _queued(self, topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None) -> bool:
         try:
             options = produce_options(topic, record, checks_headers=False)
+            if on_delivery is not None:
+                options["on_delivery"] = self.library.before_theirs(on_delivery)
             self.facade.produce(topic, record.value, record.key, **options)
         except BufferError:
             return False

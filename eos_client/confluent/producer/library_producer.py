@@ -20,7 +20,7 @@ from eos_client.confluent.handle_thread import HandleThread
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.producer.handle_init import AbandonedInits, HandleInit
 from eos_client.confluent.statistics import with_statistics_heard
-from eos_client.ports import Clock, is_simulated
+from eos_client.ports import Clock, DeliveryCallback, is_simulated
 
 ProducerFactory = Callable[[dict[str, Any]], Any]
 T = TypeVar("T")
@@ -90,11 +90,27 @@ class LibraryProducer:
         if not self.transactional_id:
             return settings
         settings["error_cb"] = self.last_errors.error_cb
-        only_errors = is_on(settings, "delivery.report.only.error", default=False)
-        theirs = settings.get("on_delivery")
-        if callable(theirs) or (only_errors and theirs is None):
-            settings["on_delivery"] = self.last_errors.watching_deliveries(theirs)
+        if (on_delivery := self._delivery_callback()) is not None:
+            settings["on_delivery"] = on_delivery
         return self.log.added_to(settings)
+
+    def _delivery_callback(self) -> Any:
+        only_errors = is_on(self.settings, "delivery.report.only.error", default=False)
+        theirs = self.settings.get("on_delivery")
+        is_watched = callable(theirs) or (only_errors and theirs is None)
+        return self.last_errors.watching_deliveries(theirs) if is_watched else theirs
+
+    def before_theirs(self, on_delivery: DeliveryCallback) -> DeliveryCallback:
+        """Return ``on_delivery`` for one output, followed by the callback that is set for all, which it replaces."""
+        theirs = self._delivery_callback()
+        if not callable(theirs):
+            return on_delivery
+
+        def both(error: Any, message: Any) -> None:
+            on_delivery(error, message)
+            theirs(error, message)
+
+        return both
 
     @property
     def transactional_id(self) -> str:

@@ -21,6 +21,7 @@ from eos_client.ports import OutputRecord
 
 _ANY_PARTITION = -1  # the producer's partitioner chooses, as with None
 _PARTITION_MAX = 2**31 - 1
+_TIMESTAMP_MAX = 2**63 - 1
 _HEADERS = 6  # of the unnamed arguments of produce(), after the topic; they are the last
 _SHOWN_MAX = 200
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -79,6 +80,8 @@ def _timestamp(timestamp_ms: Any) -> Any:
             f"timestamp_ms={timestamp_ms!r} is not after the epoch: librdkafka takes 0 for the current time, and Kafka "
             "knows no time before the epoch; None stamps the current time"
         )
+    if timestamp_ms > _TIMESTAMP_MAX:
+        raise ValueError(f"timestamp_ms={timestamp_ms!r} is beyond the 63 bits of a time in Kafka, in milliseconds")
     return timestamp_ms
 
 

@@ -1,0 +1,64 @@
+"""Which dead letters of a session's blocks a broker has refused, so that the next one of their records is smaller.
+
+A broker refuses a batch as a whole, and its reports say the same of every record in it. So a letter that was refused is
+only a suspect: its record gets its next letter in a batch of its own, and only what is refused there is left out of the
+letter after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from eos_client.clients.dead_letters import RecordKey
+from eos_client.core.error_codes import DELIVERY_REFUSED
+from eos_client.core.model import InputPartition, Outcome
+from eos_client.ports import DeliveryCallback
+
+
+class RefusedLetters:
+    """Remembers by record how many of its letters were refused."""
+
+    def __init__(self) -> None:
+        self._written: set[RecordKey] = set()
+        self._reported: dict[RecordKey, str] = {}
+        self._refused: dict[RecordKey, int] = {}
+
+    def refused(self, record: RecordKey) -> int | None:
+        """Return how many letters of ``record`` were refused; None where none is suspected."""
+        return self._refused.get(record)
+
+    def writing(self, record: RecordKey) -> DeliveryCallback:
+        """Note that the open transaction holds a letter of ``record``; returns the callback for its delivery."""
+        self._written.add(record)
+
+        def on_delivery(error: Any, message: Any) -> None:
+            if error is not None and error.name() in DELIVERY_REFUSED:
+                self._reported[record] = f"{message.topic()}[{message.partition()}]: {error.name()}: {error.str()}"
+
+        return on_delivery
+
+    @property
+    def has_reports(self) -> bool:
+        """Whether a letter of the open transaction was refused."""
+        return bool(self._reported)
+
+    def take_refusal(self, record: RecordKey) -> str:
+        """Return why the letter of ``record``, which was alone in its batch, was refused; empty if it was not."""
+        reason = self._reported.pop(record, "")
+        if reason:
+            self._refused[record] = self._refused.get(record, 0) + 1
+        return reason
+
+    def ended(self, outcome: Outcome | None, assigned: Collection[InputPartition]) -> None:
+        """Note how the transaction ended, and forget the records of partitions that are not in ``assigned``."""
+        if outcome is Outcome.SKIPPED:
+            return
+        written, reported = self._written, self._reported
+        self._written, self._reported = set(), {}
+        if outcome is Outcome.COMMITTED:
+            for record in written:
+                self._refused.pop(record, None)
+            return
+        refused = dict.fromkeys(reported, 0) | self._refused
+        self._refused = {record: count for record, count in refused.items() if record[:2] in assigned}
