@@ -77,16 +77,18 @@ UNREACHABLE = frozenset({"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"})
 ALL_BROKERS_DOWN = "_ALL_BROKERS_DOWN"
 """Follows the errors of the single connections, which say why."""
 
-COORDINATOR_OR_LEADER_MOVING = frozenset(
+COORDINATOR_MOVING = frozenset(
     {
         "NOT_COORDINATOR",
         "COORDINATOR_NOT_AVAILABLE",
         "COORDINATOR_LOAD_IN_PROGRESS",
-        "NOT_LEADER_FOR_PARTITION",
-        "LEADER_NOT_AVAILABLE",
     }
 )
-"""A coordinator or leader is being elected or moved: the same request is answered a moment later."""
+"""A coordinator is being elected or moved: the same request is answered a moment later."""
+
+END_UNKNOWN = frozenset({"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE", "_NOENT"})
+"""No leader could say where its partition ends: it is being elected or moved, or is new and does not know it yet
+(KIP-207). ``_NOENT`` is librdkafka's "No leaders found", which it says of any topic after a lost connection."""
 
 PARTITION_END = "_PARTITION_EOF"
 """No failure: a partition was read to its end, which ``enable.partition.eof`` has librdkafka say."""

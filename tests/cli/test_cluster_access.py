@@ -8,12 +8,20 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    ConsumerGroupState,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin, GroupDescription, TopicDescription
 from eos_client.confluent.admin.topic_records import GroupOffsets, TopicLoader, read_topic
-from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, ConfigurationError
+from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, ConfigurationError
 from tests.interruption import BrokenOffError
 from tests.support.waiting import wait_for
 
@@ -216,6 +224,73 @@ def test_a_leader_that_moves_is_waited_for(name: str) -> None:
     new = _NewCluster(getattr(KafkaError, name))
     assert new.admin.end_offsets("orders", 2) == {0: 7, 1: 7}
     assert new.asked == 3
+
+
+class _SilentLeader:
+    """The client of a cluster where partition 1 answers as the admin client does whose leader is gone, a few times."""
+
+    def __init__(self, answer: int | KafkaError, *, times: int = 10**9, reason: KafkaError | None = None) -> None:
+        self.answer, self.times, self.reason, self.asked = answer, times, reason, 0
+        self.admin = ClusterAdmin("127.0.0.1:1", timeout_s=0.3)
+        self.admin._client = cast("AdminClient", self)
+
+    def poll(self, _timeout_s: float) -> None:
+        if self.reason is not None:
+            self.admin._errors(self.reason)
+
+    def list_offsets(self, places: Any, **_: Any) -> dict[Any, Any]:
+        self.asked += 1
+        return {place: self._future(place.partition) for place in places}
+
+    def _future(self, partition: int) -> Future[Any]:
+        future = Future[Any]()
+        answer = self.answer if partition == 1 and self.asked <= self.times else 7
+        if isinstance(answer, KafkaError):
+            future.set_exception(KafkaException(answer))
+        else:
+            future.set_result(SimpleNamespace(offset=answer))
+        return future
+
+
+# confluent_kafka gives OFFSET_INVALID without an error for a leader whose connection was lost, and then _NOENT, "No
+# leaders found", until it is connected again.
+_UNKNOWN_ENDS = [
+    pytest.param(OFFSET_INVALID, id="no error"),
+    pytest.param(KafkaError(KafkaError._NOENT), id="no leaders found"),
+    pytest.param(KafkaError(KafkaError.LEADER_NOT_AVAILABLE), id="no leader"),
+    pytest.param(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE), id="new leader"),
+]
+
+
+@pytest.mark.parametrize("answer", _UNKNOWN_ENDS)
+def test_an_end_that_is_not_known_is_asked_for_again(answer: int | KafkaError) -> None:
+    passing = _SilentLeader(answer, times=2)
+    assert passing.admin.end_offsets("orders", 3) == {0: 7, 1: 7, 2: 7}
+    assert passing.asked == 3
+
+
+@pytest.mark.parametrize("answer", _UNKNOWN_ENDS)
+def test_an_end_that_stays_unknown_is_never_taken_for_an_offset(answer: int | KafkaError) -> None:
+    lasting = _SilentLeader(answer)
+    with pytest.raises(
+        ClusterUnavailableError,
+        match=r"no leader told where partitions \[1\] of orders end within 0\.3 s \(a broker is silent",
+    ):
+        lasting.admin.end_offsets("orders", 3)
+    assert lasting.asked > 2
+
+
+def test_an_end_that_is_unknown_because_of_the_credentials_says_so() -> None:
+    refused = _SilentLeader(OFFSET_INVALID, reason=KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
+    with pytest.raises(AuthenticationError, match=r"partitions \[1\] of orders end .*wrong password"):
+        refused.admin.end_offsets("orders", 3)
+
+
+def test_a_topic_whose_end_may_not_be_read_is_refused_at_once() -> None:
+    forbidden = _SilentLeader(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(ClusterUnfitError, match="would not read the end of orders"):
+        forbidden.admin.end_offsets("orders", 3)
+    assert forbidden.asked == 1
 
 
 @pytest.mark.parametrize("name", ["NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"])

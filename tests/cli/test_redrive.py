@@ -8,8 +8,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in __all__
 
-from tests.cli.conftest import START_LIMIT_S
+from tests.cli.conftest import START_LIMIT_S, Cluster
 from tests.support.waiting import wait_for
+from tests.verification.wire import Api
 
 pytestmark = pytest.mark.kafka
 
@@ -123,6 +124,26 @@ def test_letters_behind_an_open_transaction_are_told_with_a_status_of_its_own(
     again = typed("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--to", target, "--match", "none")
     assert again.wait() == 0
     assert again.out == f"2 kept in {dead}: the error does not hold 'none'\n"
+
+
+@pytest.mark.parametrize("answered", [0, 1])
+def test_a_connection_that_is_lost_while_the_end_is_read_neither_hides_a_letter_nor_invents_one(
+    proxied_broker: Any, eos_client: Any, answered: int
+) -> None:
+    cluster = Cluster(proxied_broker.bootstrap)
+    with cluster.admin:
+        source, dead = cluster.topic("source"), cluster.topic("dead")
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        producer.produce(dead, b"one", headers={"eos.topic": source, "eos.partition": b"0", "eos.offset": b"7"})
+        producer.flush(60)
+        requests = [proxied_broker.proxy.hold_next(Api.LIST_OFFSETS) for _ in range(answered + 1)]
+        command = eos_client("redrive", dead, "--bootstrap", cluster.bootstrap_servers)
+        for request in requests[:-1]:
+            request.deliver()
+        requests[-1].discard()
+        assert command.wait() == 0, command.err
+        assert command.out == f"1 sent to {source}\n"
+        assert cluster.values(source) == [b"one"]
 
 
 def test_a_run_that_is_stopped_while_it_waits_says_so(cluster: Any, eos_client: Any, letters: tuple[str, str]) -> None:

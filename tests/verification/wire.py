@@ -18,6 +18,7 @@ class Api(enum.IntEnum):
     """The API keys whose requests are decoded; every other frame is only counted through."""
 
     PRODUCE = 0
+    LIST_OFFSETS = 2
     OFFSET_COMMIT = 8
     JOIN_GROUP = 11
     HEARTBEAT = 12
@@ -32,6 +33,7 @@ class Api(enum.IntEnum):
 
 FIRST_FLEXIBLE_VERSION = {
     Api.PRODUCE: 9,
+    Api.LIST_OFFSETS: 6,
     Api.OFFSET_COMMIT: 8,
     Api.JOIN_GROUP: 6,
     Api.HEARTBEAT: 4,
@@ -281,6 +283,7 @@ def _consumer_heartbeat_response(cursor: _Cursor, version: int) -> ResponseField
 
 _REQUESTS: dict[Api, Callable[[_Cursor, int, str], RequestFields]] = {
     Api.PRODUCE: _transactional_id_request,
+    Api.LIST_OFFSETS: lambda _cursor, _version, client_id: RequestFields(client_id),
     Api.OFFSET_COMMIT: _offset_commit_request,
     Api.JOIN_GROUP: _join_group_request,
     Api.HEARTBEAT: _generation_then_member_request,
@@ -294,6 +297,7 @@ _REQUESTS: dict[Api, Callable[[_Cursor, int, str], RequestFields]] = {
 }
 _RESPONSES: dict[Api, Callable[[_Cursor, int], ResponseFields]] = {
     Api.PRODUCE: _produce_response,
+    Api.LIST_OFFSETS: lambda _cursor, _version: ResponseFields(),
     Api.OFFSET_COMMIT: lambda cursor, version: _per_partition_response(cursor, version, 3),
     Api.JOIN_GROUP: _join_group_response,
     Api.HEARTBEAT: lambda cursor, version: _single_error_response(cursor, version, 1),

@@ -8,13 +8,13 @@ threads.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by its documentation, not by __all__
     AdminClient,
     ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by i
     OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
     ResourceType,  # pyright: ignore[reportPrivateImportUsage]
 )
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_delay, wait_fixed
 
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
 from eos_client.confluent.callback_guard import built
@@ -31,7 +31,8 @@ from eos_client.confluent.failures.client_failures import HOW_TO_AUTHENTICATE, H
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.core.error_codes import (
     CLUSTER_FORBIDDEN,
-    COORDINATOR_OR_LEADER_MOVING,
+    COORDINATOR_MOVING,
+    END_UNKNOWN,
     GROUP_FORBIDDEN,
     GROUP_UNKNOWN,
     TOPIC_FORBIDDEN,
@@ -124,7 +125,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
     def _topic(self, name: str, future: Future[Any]) -> TopicDescription | None:
-        described = self._answer(future, f"describe topic {name!r}", tolerated=TOPIC_UNKNOWN)
+        described = self._answer(future, f"describe topic {name!r}", tolerated={TOPIC_UNKNOWN})
         if described is None:
             return None
         partitions = described.partitions
@@ -177,7 +178,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         resource = ConfigResource(kind, name)
         futures = self._client.describe_configs([resource], request_timeout=self._timeout_s)
         intent = f"read the settings of {kind.name.lower()} {name}"
-        entries = self._answer(futures[resource], intent, tolerated=forbidden)
+        entries = self._answer(futures[resource], intent, tolerated={forbidden})
         return {key: entry.value or "" for key, entry in (entries or {}).items()}
 
     def create_topics(self, partitions: Mapping[str, int]) -> None:
@@ -219,12 +220,13 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics; one that is gone already is no error."""
         for name, future in self._client.delete_topics(list(names), request_timeout=self._timeout_s).items():
-            self._answer(future, f"delete topic {name!r}", tolerated=TOPIC_UNKNOWN)
+            self._answer(future, f"delete topic {name!r}", tolerated={TOPIC_UNKNOWN})
 
     def end_offsets(self, topic: str, partition_count: int, *, committed_only: bool = False) -> dict[int, int]:
-        """Return the next offset of each partition; the question is repeated while a leader moves.
+        """Return the next offset of each partition; the question is repeated while a leader does not know it.
 
         :param committed_only: the last stable offset instead of the high watermark.
+        :raises ClusterUnavailableError: not every leader told it within the time limit.
         """
         latest = cast("OffsetSpec", OffsetSpec.latest())  # type: ignore[no-untyped-call]
         isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
@@ -233,9 +235,17 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
 
         def ends() -> dict[int, int]:
             futures = self._client.list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout_s)
-            return {at.partition: self._answer(future, intent).offset for at, future in futures.items()}
+            found = {
+                at.partition: self._answer(future, intent, tolerated=END_UNKNOWN) for at, future in futures.items()
+            }
+            return {partition: OFFSET_INVALID if told is None else told.offset for partition, told in found.items()}
 
-        return self._asked_again(ends)
+        told = self._asked_again(ends, is_unanswered=_unknown)
+        if unknown := _unknown(told):
+            raise self._unavailable(
+                f"no leader told where partitions {unknown} of {topic} end", "a broker is silent or down"
+            )
+        return told
 
     def group(self, group_id: str) -> GroupDescription | None:
         """Describe a consumer group; ``None`` when the cluster has never seen it.
@@ -245,22 +255,28 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
 
         def describe() -> GroupDescription | None:
             future = self._client.describe_consumer_groups([group_id], request_timeout=self._timeout_s)[group_id]
-            group = self._answer(future, f"describe group {group_id!r}", tolerated=GROUP_UNKNOWN)
+            group = self._answer(future, f"describe group {group_id!r}", tolerated={GROUP_UNKNOWN})
             if group is None or group.state.name == "DEAD":  # before KIP-1043 an unknown group was described as dead
                 return None
             return GroupDescription(group.state.name.lower(), group.type.name.lower(), len(group.members))
 
         return self._asked_again(describe)
 
-    def _asked_again(self, ask: Callable[[], _T]) -> _T:
-        stop, wait = stop_after_delay(self._timeout_s), wait_fixed(_RETRY_INTERVAL_S)
-        return Retrying(retry=retry_if_exception(_is_moving), stop=stop, wait=wait, reraise=True)(ask)
+    def _asked_again(self, ask: Callable[[], _T], *, is_unanswered: Callable[[_T], object] = lambda _: False) -> _T:
+        """Ask until there is an answer or the time limit is over; then the last answer or error counts."""
+        retrying = Retrying(
+            retry=retry_if_exception(_is_moving) | retry_if_result(lambda answer: bool(is_unanswered(answer))),
+            stop=stop_after_delay(self._timeout_s),
+            wait=wait_fixed(_RETRY_INTERVAL_S),
+            retry_error_callback=lambda state: cast("Future[_T]", state.outcome).result(),
+        )
+        return retrying(ask)
 
-    def _answer(self, future: Future[Any], intent: str, *, tolerated: str = "") -> Any:
+    def _answer(self, future: Future[Any], intent: str, *, tolerated: Collection[str] = ()) -> Any:
         try:
             return future.result(timeout=self._timeout_s + 5.0)
         except KafkaException as error:
-            if error.args[0].name() == tolerated:
+            if error.args[0].name() in tolerated:
                 return None
             raise self._refusal(error, intent) from error
 
@@ -268,17 +284,28 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         if error.args[0].name() not in UNREACHABLE:
             way_out = ". Allow it to this client" if error.args[0].name().endswith("AUTHORIZATION_FAILED") else ""
             return ClusterUnfitError(f"the cluster would not {intent}: {error.args[0].str()}{way_out}")
+        return self._unavailable(f"no broker answered at {self._bootstrap}", "no connection could be made")
+
+    def _unavailable(self, what: str, unexplained: str) -> EosError:
         self._client.poll(0)  # serves the error callback: the reason behind "timed out"
         reason = self._errors.last
-        cause = "no connection could be made" if reason is None else reason.str()
-        what = f"no broker answered at {self._bootstrap} within {self._timeout_s:g} s ({cause})"
+        cause = unexplained if reason is None else reason.str()
+        what = f"{what} within {self._timeout_s:g} s ({cause})"
         if lacks_credentials(reason):
             return AuthenticationError(f"{what}. {HOW_TO_AUTHENTICATE}")
         return ClusterUnavailableError(f"{what}. {HOW_TO_REACH_BROKERS}")
 
 
 def _is_moving(error: BaseException) -> bool:
-    return isinstance(error, ClusterUnfitError) and _code_behind(error) in COORDINATOR_OR_LEADER_MOVING
+    return isinstance(error, ClusterUnfitError) and _code_behind(error) in COORDINATOR_MOVING
+
+
+def _unknown(ends: Mapping[int, int]) -> list[int]:
+    """Return the partitions whose end is not known.
+
+    librdkafka answers OFFSET_INVALID, without an error, for a leader whose connection was lost or that was silent.
+    """
+    return sorted(partition for partition, end in ends.items() if end < 0)
 
 
 def _code_behind(error: ClusterUnfitError) -> str | None:
