@@ -69,6 +69,7 @@ def redrive(options: RedriveOptions) -> None:
 
     :raises LettersRefusedError: some cannot be sent.
     :raises LettersWaitError: some could not be read yet.
+    :raises ClusterUnavailableError: a broker did not answer, so that not every letter that waits is known.
     :raises ClusterUnfitError: a topic is not there, or may not be used.
     :raises CommandLineError: a topic name is invalid, or that of an internal topic.
     """
