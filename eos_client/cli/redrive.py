@@ -251,7 +251,7 @@ class Redrive:
 
         A broker refuses a whole batch. So its letters come again one by one, each in a transaction of its own.
         """
-        reason = self._producer.adapter.library.last_errors.take_refused_delivery()
+        reason = self._producer.adapter.take_refused_delivery()
         if reason and len(self._places) > 1:
             self._one_by_one_left = len(self._places)
         elif reason and self._pending.sent:

@@ -88,6 +88,7 @@ class EosProducer:
             factory=factory,
             clock=clock,
             facade=self,
+            may_ask=self._works_for_session,
         )
         self._ownership = self.adapter.ownership
         self.adapter.library.start()
@@ -211,6 +212,9 @@ class EosProducer:
         """Abort. Raises RebuildProducerError when unconfirmed in time, TransactionStateError beside a block's."""
         self._refuse_beside_block("abort_transaction()")
         self.adapter.abort_transaction(timeout)
+
+    def _works_for_session(self) -> bool:
+        return self._session is not None and self._session.is_open
 
     # -- records -------------------------------------------------------------------------------------------------
 

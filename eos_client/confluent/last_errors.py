@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError
 
@@ -13,6 +13,15 @@ _TOO_LARGE_HINT = (
     " (where no single output is too large, its batch is: set batch.size below the topic's max.message.bytes, or raise "
     "that)"
 )
+
+
+class RefusedDelivery(NamedTuple):
+    """An output that its delivery report says will never be written. ``reason``: to where, and why not."""
+
+    topic: str
+    partition: int
+    code: str
+    reason: str
 
 
 class LastErrors:
@@ -27,11 +36,13 @@ class LastErrors:
         self.error_cb: Any = self if theirs is None or callable(theirs) else theirs
         self.last: KafkaError | None = None
         self._watches = False
-        self._undelivered = self._refused = self.undelivered_code = ""
+        self._undelivered = self.undelivered_code = ""
+        self._refused: RefusedDelivery | None = None
 
     def begin_transaction(self) -> None:
         """Forget the failed deliveries of the last transaction."""
-        self._undelivered = self._refused = self.undelivered_code = ""
+        self._undelivered = self.undelivered_code = ""
+        self._refused = None
 
     def __call__(self, error: KafkaError) -> None:
         """Take note of ``error`` and hand it on."""
@@ -58,12 +69,12 @@ class LastErrors:
         if not self._undelivered or error.name() != REFUSED_WITH_ANOTHER:
             self._undelivered, self.undelivered_code = reason, error.name()
         if error.name() in DELIVERY_REFUSED:
-            self._refused = self._refused or reason
+            self._refused = self._refused or RefusedDelivery(message.topic(), message.partition(), error.name(), reason)
 
-    def take_refused_delivery(self) -> str:
-        """Return to where and why an output of the last transaction was refused for good, once; empty if none was."""
-        reason, self._refused = self._refused, ""
-        return reason
+    def take_refused_delivery(self) -> RefusedDelivery | None:
+        """Return the first output of the last transaction that was refused for good, once; None if none was."""
+        refused, self._refused = self._refused, None
+        return refused
 
     @property
     def awaits_undelivered(self) -> bool:

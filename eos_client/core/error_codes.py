@@ -31,6 +31,9 @@ TOPIC_UNKNOWN = "UNKNOWN_TOPIC_OR_PART"
 TOPIC_MISSING = frozenset({TOPIC_UNKNOWN, "_UNKNOWN_TOPIC"})
 """The topic does not exist, said by a broker or by librdkafka's metadata."""
 
+PARTITION_UNKNOWN = "_UNKNOWN_PARTITION"
+"""The topic has no such partition, said by librdkafka's metadata, which may be some minutes old."""
+
 GROUP_FULL = "GROUP_MAX_SIZE_REACHED"
 """The group has as many members as the brokers' ``group.max.size`` or ``group.consumer.max.size`` allows."""
 
@@ -61,7 +64,7 @@ NOT_AUTHENTICATED = frozenset({"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", 
 """A connection was closed, with its requests unanswered, because of the user's credentials or either's certificate."""
 
 WRITING_IMPOSSIBLE = (
-    READING_FORBIDDEN | TOPIC_MISSING | {TRANSACTIONAL_ID_FORBIDDEN, CLUSTER_FORBIDDEN, "_UNKNOWN_PARTITION"}
+    READING_FORBIDDEN | TOPIC_MISSING | {TRANSACTIONAL_ID_FORBIDDEN, CLUSTER_FORBIDDEN, PARTITION_UNKNOWN}
 )
 """A transactional request needs a permission, a topic or a partition that the cluster does not have."""
 
@@ -156,7 +159,7 @@ OUTPUT_TOO_LARGE = "MSG_SIZE_TOO_LARGE"
 ARGUMENT_REFUSED = "_INVALID_ARG"
 """librdkafka does not take an argument of the call, which need not be ``produce()``."""
 
-RECORD_REFUSED = frozenset({OUTPUT_TOO_LARGE, ARGUMENT_REFUSED, "INVALID_MSG", "_UNKNOWN_PARTITION"})
+RECORD_REFUSED = frozenset({OUTPUT_TOO_LARGE, ARGUMENT_REFUSED, "INVALID_MSG", PARTITION_UNKNOWN})
 """``produce()`` raises these for the record it was given; the transaction is unharmed."""
 
 DELIVERY_REFUSED = frozenset(
@@ -168,7 +171,7 @@ DELIVERY_REFUSED = frozenset(
         "POLICY_VIOLATION",
         "RECORD_LIST_TOO_LARGE",
         "TOPIC_EXCEPTION",
-        "_UNKNOWN_PARTITION",
+        PARTITION_UNKNOWN,
     }
 )
 """A delivery report says these of an output that will never be written; of others of its batch it may say the same."""

@@ -158,7 +158,7 @@ class RecordOutputs:
             self._blame_undelivered(record, None)
 
     def _blame_undelivered(self, record: Any, error: AbortableError | None) -> None:
-        reason = self._producer.library.last_errors.take_refused_delivery()
+        reason = self._producer.take_refused_delivery()
         if reason:
             refusal = OutputRefusedError(f"the output to {reason}")
             refusal.__cause__ = error

@@ -28,7 +28,6 @@ from eos_client.confluent.consumer.fetched_records import FetchedRecords
 from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.start_offsets import StartOffsets
-from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.library_producer import LibraryProducer
@@ -151,7 +150,7 @@ def _one_refused_output_is_found_at_a_time() -> Patch:
 
 
 def _refusals_by_brokers_are_nobodys() -> Patch:
-    return mock.patch.object(LastErrors, "take_refused_delivery", return_value="")
+    return mock.patch.object(ConfluentProducer, "take_refused_delivery", return_value="")
 
 
 def _late_transactions_stay_large() -> Patch:

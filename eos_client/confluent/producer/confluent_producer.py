@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
+from eos_client.confluent.failures.kafka_errors import kafka_error
 from eos_client.confluent.failures.producer_failures import OUTPUT, OutputWords, closed_error, not_transactional
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.producer.bounded_calls import FLUSH_SLICE_S, BoundedCalls
@@ -20,20 +21,23 @@ from eos_client.confluent.producer.library_producer import LibraryProducer, Prod
 from eos_client.confluent.producer.output_arguments import (
     guard_call,
     guard_messages,
+    named_arguments,
     place_of,
     produce_options,
     unfit,
 )
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
+from eos_client.core.error_codes import PARTITION_UNKNOWN
 from eos_client.core.model import InputPositions, ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
-from eos_client.errors import EosError, OutputRefusedError, text_of
+from eos_client.errors import EosError, OutputRefusedError, TransactionStateError, text_of
 from eos_client.observe import ClientReported, Counters, EventHook, log_event, safe_hook
 from eos_client.ports import Clock, DeliveryCallback, OutputRecord
 
 _WORKING_SLICE_S = 0.02
 _QUEUE_WAIT_S = 0.05
+_REPEAT = "Abort, rewind and go on."
 _BEFORE_CALLBACK = 3  # of the unnamed arguments of produce(), after the topic: value, key and partition
 
 
@@ -57,7 +61,8 @@ class ConfluentProducer:
     methods; the work of its blocks calls those, too. ``init_attempt_s``: how long one attempt of ``init_transactions``
     takes at most before it is repeated. ``takes_id_back``: whether to recover from a fence that
     our own abandoned init may have caused, and to replace a handle that may have sent a request twice. If False, every
-    fence counts as another instance's. ``words``: the texts for the refusal of an output.
+    fence counts as another instance's. ``words``: the texts for the refusal of an output. ``may_ask``: whether one may
+    wait for an answer of the cluster before it is refused, as in the transactions of sessions and slots.
     """
 
     def __init__(  # noqa: PLR0913  # all have names
@@ -75,11 +80,13 @@ class ConfluentProducer:
         init_attempt_s: float = 1.0,
         takes_id_back: bool = True,
         words: OutputWords = OUTPUT,
+        may_ask: Callable[[], bool] = lambda: True,
     ) -> None:
         self.limits = limits or ProducerLimits()
         self.facade = self if facade is None else facade
         self._hook = safe_hook(hook)
         self._clock = clock
+        self._may_ask = may_ask
         self._losses_before_offsets: int | None = None
         self.library = LibraryProducer(
             settings, factory or CONFLUENT_KAFKA.producer, clock, shortest_timeout_s, generate_id=generate_id
@@ -207,7 +214,10 @@ class ConfluentProducer:
 
     @owned(claims=True)
     def produce(self, topic: str, *args: Any, **kwargs: Any) -> None:
-        """Queue a record. Raises OutputRefusedError, AbortableError, BufferError when the local queue is full."""
+        """Queue a record. Raises OutputRefusedError, AbortableError, BufferError when the local queue is full.
+
+        Where ``may_ask`` says so, a partition that librdkafka does not know is looked for in the cluster first.
+        """
         if self.calls.blocking_error is not None:
             raise self.calls.blocking_error
         library = self.library
@@ -216,7 +226,58 @@ class ConfluentProducer:
         try:
             library.raw.produce(topic, *args, **kwargs)
         except KafkaException as exception:
-            self.calls.raise_failure(TransactionalRequest.PRODUCE, exception, place_of(topic, args, kwargs))
+            place, is_unknown = place_of(topic, args, kwargs), kafka_error(exception).name() == PARTITION_UNKNOWN
+            if not (is_unknown and self._queued_after_asking(topic, args, kwargs, place)):
+                self.calls.raise_failure(TransactionalRequest.PRODUCE, exception, place)
+
+    def _queued_after_asking(self, topic: str, args: tuple[Any, ...], kwargs: dict[str, Any], place: str) -> bool:
+        """Queue an output whose partition librdkafka does not know, if the cluster has that; returns whether it is."""
+        try:
+            if not self._may_ask() or self._lacks_partition(topic, named_arguments(*args, **kwargs)["partition"]):
+                return False
+        except TransactionStateError:  # inside a callback of the client library, where nothing can be asked
+            return False
+        try:
+            self.library.raw.produce(topic, *args, **kwargs)
+        except KafkaException as exception:
+            if kafka_error(exception).name() == PARTITION_UNKNOWN:
+                why = f"the output{place} was not queued: the client does not know its partition yet"
+                raise self.calls.must_abort(f"{why}. {_REPEAT}") from exception
+            self.calls.raise_failure(TransactionalRequest.PRODUCE, exception, place)
+        return True
+
+    def _lacks_partition(self, topic: str, partition: int) -> bool:
+        """Whether the cluster has ``topic`` without ``partition``, by its answer, which librdkafka then knows, too.
+
+        librdkafka asks only every ``topic.metadata.refresh.interval.ms``, 5 minutes unless it was changed. Raises
+        AbortableError when no broker answers, TransactionStateError inside a callback of the client library.
+        """
+        limit_s = self.limits.commit_timeout_s
+        try:
+            known = self.list_topics(topic, limit_s).topics.get(topic)
+        except KafkaException as silence:
+            if isinstance(silence, EosError):
+                raise
+            raise self.calls.must_abort(
+                f"the client does not know partition {partition} of topic {topic!r}, and no broker has said within "
+                f"{limit_s:g} s whether there is one: {kafka_error(silence).str().rstrip('.')}. {_REPEAT}"
+            ) from silence
+        return known is not None and known.error is None and partition not in known.partitions
+
+    def take_refused_delivery(self) -> str:
+        """Return to where and why an output of the last transaction was refused for good, once; empty if none was.
+
+        An output to a partition that the cluster has, or about which it does not answer, can be written another time.
+        """
+        refused = self.library.last_errors.take_refused_delivery()
+        if refused is None:
+            return ""
+        if refused.code != PARTITION_UNKNOWN:
+            return refused.reason
+        try:
+            return refused.reason if self._lacks_partition(refused.topic, refused.partition) else ""
+        except EosError:
+            return ""
 
     @property
     def raw_produce(self) -> Callable[..., None]:
@@ -247,7 +308,7 @@ class ConfluentProducer:
             self.facade.poll(_QUEUE_WAIT_S)
 
     def _stayed_full(self, what: str) -> EosError:
-        return self.calls.must_abort(f"{what}. Abort, rewind and go on.")
+        return self.calls.must_abort(f"{what}. {_REPEAT}")
 
     def _queued(self, topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None) -> bool:
         try:
