@@ -78,7 +78,7 @@ class DriverRun:
         self._stage = Stage(settings, query) if settings.stable_input else None
         self._run = 0
         self._room = 0
-        self._is_closed = False
+        self.is_closed = False
         self._has_failed = False
         """The last batch ended with an error, so some of its slots may have committed it."""
         self._records: RunRecords | None = None
@@ -112,27 +112,30 @@ class DriverRun:
         self._plan(topic.room(), batch_id, self._last_record(), stable=False)
         return topic
 
-    def start(self, topic: LedgerTopic, batch_id: int) -> None:
+    def start(self, topic: LedgerTopic, batch_id: int) -> SparkRunStarted:
         """Take the sink over from any other driver, for a query whose first batch is ``batch_id``.
 
-        Raises ClusterUnfitError, ClusterUnavailableError, BatchLedgerError, RunFencedError.
+        Returns what `tell_start` tells. Raises ClusterUnfitError, ClusterUnavailableError, BatchLedgerError,
+        RunFencedError.
         """
         began_at = time.perf_counter()
         settings = self.settings
         self._room = topic.ensure(settings.slots)
         self._lease.acquire()
         plan = self._take_over(batch_id)
-        self._hook(
-            SparkRunStarted(
-                sink_id=settings.sink_id,
-                query_id=self.query.query_id,
-                run=self._run,
-                slots=settings.slots,
-                ledger=plan.decision.value,
-                generation=self._lease.generation,
-                duration_s=round(time.perf_counter() - began_at, 3),
-            )
+        return SparkRunStarted(
+            sink_id=settings.sink_id,
+            query_id=self.query.query_id,
+            run=self._run,
+            slots=settings.slots,
+            ledger=plan.decision.value,
+            generation=self._lease.generation,
+            duration_s=round(time.perf_counter() - began_at, 3),
         )
+
+    def tell_start(self, started: SparkRunStarted, batch_id: int) -> None:
+        """Tell the hook that the run has started. A hook that closes the sink ends ``batch_id`` before it begins."""
+        self._hook(started)
         self._announce("lease_held", batch_id)
 
     def _plan(self, room: int, batch_id: int, record: RunRecord | None, *, stable: bool) -> StartPlan:
@@ -216,7 +219,7 @@ class DriverRun:
                 return self._attempt(frame, batch_id, clock)
             except Exception as error:  # noqa: PERF203  # a whole Spark job each
                 within_s = _HEARD_WITHIN_S if _REFUSED in str(error) else 0.0
-                if self._is_closed or not self._lease.has_ended(within_s=within_s) or self._lease.is_superseded:
+                if self.is_closed or not self._lease.has_ended(within_s=within_s) or self._lease.is_superseded:
                     raise
                 self._renew_lease(batch_id, error)
                 clock.lap("renewal")
@@ -259,6 +262,8 @@ class DriverRun:
         reason = self._lease.ended or str(error)
         self._lease.release()
         self._lease = Lease(self.settings)
+        if self.is_closed:  # close() may have released no more than the lease before
+            self._lease.release()
         self._lease.acquire()
         if not self._is_announced():
             raise error
@@ -309,13 +314,16 @@ class DriverRun:
 
     def close(self) -> None:
         """Release the lease for good."""
-        self._is_closed = True
+        self.is_closed = True
         self._lease.release()
 
 
 _RUNS: dict[tuple[str, str], DriverRun] = {}
+_STARTING: dict[tuple[str, str], DriverRun] = {}
+"""The run that the thread which has the lock is starting."""
 _SUPERSEDED: deque[RunningQuery] = deque(maxlen=1000)
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()
+"""Runs start and end one at a time. No hook is called under it; a signal handler may be, and may close the sink."""
 
 
 def _key_of(settings: SinkSettings) -> tuple[str, str]:
@@ -329,37 +337,55 @@ def current_run(settings: SinkSettings) -> DriverRun | None:
 
 def enter_run(run: DriverRun, frame: DataFrame, batch_id: int) -> None:
     """Start ``run`` as this process's run of its sink. Unless it is refused, the one before it is closed."""
-    key = _key_of(run.settings)
     with _LOCK:
-        before = _RUNS.get(key)
-        if before is not None and before.query == run.query:
-            used = before.settings
-            raise ConfigurationError(
-                f"sink_id {used.sink_id!r} is in use by another sink of this query (topic={used.topic!r}, "
-                f"slots={used.slots}): one ledger cannot count both. Give each sink an id of its own, or close() the "
-                "other sink to change its settings."
-            )
-        if run.query in _SUPERSEDED:
-            raise RunFencedError(
-                f"another query of this process has taken sink {run.settings.sink_id!r} over: let this query end."
-            )
-        with preflight.new_admin(run.settings) as admin:
+        started = _start(run, frame, batch_id)
+    run.tell_start(started, batch_id)
+
+
+def _start(run: DriverRun, frame: DataFrame, batch_id: int) -> SparkRunStarted:
+    key = _key_of(run.settings)
+    before = _RUNS.get(key)
+    if before is not None and before.query == run.query:
+        used = before.settings
+        raise ConfigurationError(
+            f"sink_id {used.sink_id!r} is in use by another sink of this query (topic={used.topic!r}, "
+            f"slots={used.slots}): one ledger cannot count both. Give each sink an id of its own, or close() the "
+            "other sink to change its settings."
+        )
+    if run.query in _SUPERSEDED:
+        raise RunFencedError(
+            f"another query of this process has taken sink {run.settings.sink_id!r} over: let this query end."
+        )
+    with preflight.new_admin(run.settings) as admin:
+        _STARTING[key] = run
+        try:
             topic = run.prepare(admin, frame, batch_id)
             if before is not None:
-                del _RUNS[key]
+                _RUNS.pop(key, None)
                 before.close()
                 _SUPERSEDED.append(before.query)
-            try:
-                run.start(topic, batch_id)
-            except BaseException:
-                run.close()
-                raise
+            started = run.start(topic, batch_id)
             _RUNS[key] = run
+            if run.is_closed:
+                _RUNS.pop(key, None)
+        except BaseException:
+            run.close()
+            raise
+        finally:
+            del _STARTING[key]
+    return started
 
 
 def leave_run(settings: SinkSettings) -> None:
-    """Close this process's run of the sink, if there is one."""
+    """Close this process's run of the sink, if there is one.
+
+    Inside the sink's own call this does not wait for that call, which ends with RunFencedError unless its batch is
+    whole.
+    """
+    key = _key_of(settings)
     with _LOCK:
-        run = _RUNS.pop(_key_of(settings), None)
+        run, starting = _RUNS.pop(key, None), _STARTING.get(key)
+    if starting is not None:
+        starting.close()
     if run is not None:
         run.finish()

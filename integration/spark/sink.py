@@ -113,5 +113,9 @@ class EosKafkaSink:
         return None if run is None else run.progress
 
     def close(self) -> None:
-        """Release the lease, once the query has stopped. A query that starts again takes it over anyway."""
+        """Release the lease, once the query has stopped. A query that starts again takes it over anyway.
+
+        Inside the sink's own call, in a hook or a signal handler, it does not wait: that call raises RunFencedError
+        unless its batch is whole.
+        """
         driver_run.leave_run(self.settings)
