@@ -57,10 +57,10 @@ class Library:
 
 
 class Work:
-    """A loop that copies ten orders, the last five to partition `target`, which is new when the first of them comes."""
+    """A loop that copies ten orders, the last five to partition `target`, where `added` is done first."""
 
-    def __init__(self, cluster, *, is_late=False, target=3, **options):
-        self.cluster, self.target = cluster, target
+    def __init__(self, cluster, *, is_late=False, target=3, added=lambda: None, **options):
+        self.cluster, self.target, self.added = cluster, target, added
         self.library = Library(cluster, is_late=is_late)
         self.events = []
         self.is_added = False
@@ -76,9 +76,6 @@ class Work:
             self.is_added, self.library.metadata.is_fresh, self.library.questions = True, False, 0
             self.added()
         return [OutputRecord(value=record.value(), partition=self.target)]
-
-    def added(self):
-        """What the test does as soon as the partitions are there."""
 
     def _heard(self, event):
         self.events.append(event)
@@ -126,8 +123,7 @@ def test_a_partition_that_the_cluster_does_not_have_is_refused_as_it_always_was(
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy["on_error"])
 def test_a_cluster_that_does_not_answer_is_no_failure_of_the_record(simulated_cluster, policy):
-    work = Work(simulated_cluster, **policy)
-    work.added = lambda: simulated_cluster.lose_request("Metadata")
+    work = Work(simulated_cluster, added=lambda: simulated_cluster.lose_request("Metadata"), **policy)
     assert work.run() == ALL
     assert work.of(RecordSkipped, RecordDeadLettered) == []
     (aborted,) = work.of(TransactionAborted)
