@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import Future
 
 import pytest
+from pyspark import InheritableThread
 
 from eos_client.core.commit_gate import Lost
 from eos_client.errors import RunFencedError
@@ -30,7 +31,7 @@ def in_a_thread(function, *arguments):
         except BaseException as error:  # noqa: BLE001  # it is raised where the future is asked
             ended.set_exception(error)
 
-    threading.Thread(target=run, daemon=True).start()
+    InheritableThread(run, daemon=True).start()
     return ended
 
 
@@ -170,6 +171,7 @@ def test_other_sinks_begin_and_are_closed_while_a_hook_runs(local):
 
 
 def test_a_query_whose_hook_closes_the_sink_ends_with_the_error(local, closing_at):
-    failed = local.stream(closing_at(SparkRunStarted), 1)
+    sink = closing_at(SparkRunStarted)
+    failed = local.stream(lambda rows, batch_id: outcome(sink, rows, batch_id), 1)
     assert "RunFencedError" in str(failed)
     assert local.values() == {}
