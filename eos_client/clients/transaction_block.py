@@ -14,7 +14,7 @@ from eos_client.confluent.call_stack import TrackedCalls
 from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.core.model import Outcome
 from eos_client.errors import AbortableError, EosError, OutputRefusedError, text_of
-from eos_client.ports import Headers, OutputRecord, Record
+from eos_client.ports import DeliveryCallback, Headers, OutputRecord, Record
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -137,26 +137,26 @@ class Transaction:
         """
         if not hasattr(message, "offset"):
             raise TypeError(f"dead_letter() takes a record that was consumed, not {type(message).__name__}")
-        letters = letters_for(topic, message, text_of(error), attempts)
-        record = key_of(message)
-        refused = None if self._session is None else self._session.letters.refused(record)
+        letters, record = letters_for(topic, message, text_of(error), attempts), key_of(message)
+        session = self._open_session(topic)
+        refused = session.letters.refused(record)
         if refused is None:
-            self._write_first(letters, record)
+            self._write_first(topic, letters, session.letters.writing(record))
         else:
-            self._write_alone(letters[refused:], record)
+            self._write_alone(topic, letters[refused:], record)
 
-    def _write_first(self, letters: list[OutputRecord], record: RecordKey) -> None:
+    def _write_first(self, topic: str, letters: list[OutputRecord], on_delivery: DeliveryCallback) -> None:
         """Write the first of ``letters`` that the producer accepts."""
         *larger, smallest = letters
         for letter in larger:
             with suppress(OutputRefusedError):
-                self._write_letter(letter, record)
+                self._write(topic, letter, on_delivery)
                 return
-        self._write_letter(smallest, record)
+        self._write(topic, smallest, on_delivery)
 
-    def _write_alone(self, letters: list[OutputRecord], record: RecordKey) -> None:
+    def _write_alone(self, topic: str, letters: list[OutputRecord], record: RecordKey) -> None:
         """Write the first of ``letters`` and wait, so that what a broker refuses is known to be that letter."""
-        session = self._open_session("a dead letter is written")
+        session = self._open_session(topic)
         if not letters:
             raise OutputRefusedError(
                 f"no dead letter of {record[0]}[{record[1]}]@{record[2]} fits into its topic, not even the one that "
@@ -166,29 +166,24 @@ class Transaction:
             session.await_deliveries()
             if session.letters.has_reports:
                 raise AbortableError("a dead letter was refused, perhaps for another one in its batch")
-        self._write_first(letters, record)
+        self._write_first(topic, letters, session.letters.writing(record))
         with session.block.writing:
             session.await_deliveries()
             if refusal := session.letters.take_refusal(record):
                 raise AbortableError(f"the dead letter to {refusal}. The next one of its record is smaller")
 
-    def _write_letter(self, letter: OutputRecord, record: RecordKey) -> None:
-        session = self._open_session(f"a dead letter for {letter.topic!r}")
+    def _write(self, topic: str, output: OutputRecord, on_delivery: DeliveryCallback | None = None) -> None:
+        session = self._open_session(topic)
         with session.block.writing:
-            session.enqueue(str(letter.topic), letter, session.letters.writing(record))
+            session.enqueue(topic, output, on_delivery)
 
-    def _write(self, topic: str, output: OutputRecord) -> None:
-        session = self._open_session(f"a write to {topic!r}")
-        with session.block.writing:
-            session.enqueue(topic, output)
-
-    def _open_session(self, what: str) -> TransactionSession:
-        """Return the block's session; raises TransactionStateError where ``what`` comes outside the block."""
+    def _open_session(self, topic: str) -> TransactionSession:
+        """Return the block's session; raises TransactionStateError where ``topic`` is written to outside the block."""
         session = self._session
         if session is None or self._is_left():
             raise misplaced_call(
-                f"{what} {'before' if session is None else 'after'} the block of its transaction: its outputs could "
-                "not be committed with their records. Write inside the `with`"
+                f"a write to {topic!r} {'before' if session is None else 'after'} the block of its transaction: its "
+                "outputs could not be committed with their records. Write inside the `with`"
             )
         if session.block.number != self._number or not session.block.is_open:
             raise _given_up()

@@ -4,6 +4,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
+from eos_client.clients.transaction import TransactionSession
 from eos_client.errors import TransactionStateError
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 
@@ -95,6 +96,27 @@ def test_what_is_no_consumed_record_is_refused_by_name(stage, taken):
         txn.dead_letter(first, CAUSE, topic=DEAD)
     assert txn.outcome is Outcome.COMMITTED
     assert stage.cluster.values(DEAD) == [first.value()]
+
+
+@pytest.mark.parametrize("writes", ["an output", "a letter"])
+def test_a_block_is_not_ended_inside_a_write_of_its_own(stage, monkeypatch, writes):
+    producer, consumer = stage.producer(), stage.subscribed()
+    enqueue = TransactionSession.enqueue
+
+    def ended_meanwhile(*arguments):
+        with pytest.raises(TransactionStateError, match="inside a call of the block's clients or its own"):
+            txn.__exit__(None, None, None)
+        enqueue(*arguments)
+
+    monkeypatch.setattr(TransactionSession, "enqueue", ended_meanwhile)
+    with producer.transaction(consumer) as txn:
+        first, _second = stage.collect(consumer, 2)
+        if writes == "a letter":
+            txn.dead_letter(first, CAUSE, topic=DEAD)
+        else:
+            txn.produce(SINK, first.value())
+    assert txn.outcome is Outcome.COMMITTED
+    assert stage.cluster.values(DEAD if writes == "a letter" else SINK) == [first.value()]
 
 
 def test_the_callback_that_an_application_has_set_for_all_outputs_gets_the_reports_of_letters(stage):
