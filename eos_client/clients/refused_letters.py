@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import Any
 
 from eos_client.clients.dead_letters import RecordKey
+from eos_client.confluent.last_errors import undelivered
 from eos_client.core.error_codes import DELIVERY_REFUSED
 from eos_client.core.model import InputPartition, Outcome
 from eos_client.ports import DeliveryCallback
@@ -34,7 +35,7 @@ class RefusedLetters:
 
         def on_delivery(error: Any, message: Any) -> None:
             if error is not None and error.name() in DELIVERY_REFUSED:
-                self._reported[record] = f"{message.topic()}[{message.partition()}]: {error.name()}: {error.str()}"
+                self._reported[record] = undelivered(error, message)
 
         return on_delivery
 

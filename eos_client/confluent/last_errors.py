@@ -15,6 +15,11 @@ _TOO_LARGE_HINT = (
 )
 
 
+def undelivered(error: KafkaError, message: Any) -> str:
+    """Return to where and why ``message`` was not delivered."""
+    return f"{message.topic()}[{message.partition()}]: {error.name()}: {error.str()}"
+
+
 class RefusedDelivery(NamedTuple):
     """An output that its delivery report says will never be written. ``reason``: to where, and why not."""
 
@@ -65,7 +70,7 @@ class LastErrors:
 
     def _note_undelivered(self, error: KafkaError, message: Any) -> None:
         hint = _TOO_LARGE_HINT if error.name() == OUTPUT_TOO_LARGE else ""
-        reason = f"{message.topic()}[{message.partition()}]: {error.name()}: {error.str()}{hint}"
+        reason = undelivered(error, message) + hint
         if not self._undelivered or error.name() != REFUSED_WITH_ANOTHER:
             self._undelivered, self.undelivered_code = reason, error.name()
         if error.name() in DELIVERY_REFUSED:

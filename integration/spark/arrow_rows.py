@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from eos_client.confluent.producer.output_arguments import check_header_name
 from eos_client.errors import BatchContentError, OutputRefusedError
 from eos_client.integration.spark.rows import HEADERS, KEY, PARTITION, TOPIC, VALUE, slot_of
 
@@ -41,10 +42,14 @@ def _problem(topic: str, partition: int | None, headers: Sequence[Mapping[str, A
         return "its topic contains a NUL"
     if partition is not None and partition < 0:
         return f"its partition is {partition}; null leaves the choice to the producer"
-    if any(header is None or header["key"] is None for header in headers):
-        return "a header, or its key, is null"
-    cut = next((header["key"] for header in headers if header is not None and "\0" in header["key"]), None)
-    return "" if cut is None else f"the header name {cut!r} contains a NUL, at which it would end"
+    for header in headers:
+        if header is None or header["key"] is None:
+            return "a header, or its key, is null"
+        try:
+            check_header_name(header["key"])
+        except ValueError as error:
+            return str(error)
+    return ""
 
 
 class RecordWriter:

@@ -115,7 +115,7 @@ class DriverRun:
     def start(self, topic: LedgerTopic, batch_id: int) -> SparkRunStarted:
         """Take the sink over from any other driver, for a query whose first batch is ``batch_id``.
 
-        Returns what `tell_start` tells. Raises ClusterUnfitError, ClusterUnavailableError, BatchLedgerError,
+        Returns the event for `emit_started`. Raises ClusterUnfitError, ClusterUnavailableError, BatchLedgerError,
         RunFencedError.
         """
         began_at = time.perf_counter()
@@ -133,8 +133,8 @@ class DriverRun:
             duration_s=round(time.perf_counter() - began_at, 3),
         )
 
-    def tell_start(self, started: SparkRunStarted, batch_id: int) -> None:
-        """Tell the hook that the run has started. A hook that closes the sink ends ``batch_id`` before it begins."""
+    def emit_started(self, started: SparkRunStarted, batch_id: int) -> None:
+        """Emit that the run has started. A hook that closes the sink ends ``batch_id`` before it begins."""
         self._hook(started)
         self._announce("lease_held", batch_id)
 
@@ -339,7 +339,7 @@ def enter_run(run: DriverRun, frame: DataFrame, batch_id: int) -> None:
     """Start ``run`` as this process's run of its sink. Unless it is refused, the one before it is closed."""
     with _LOCK:
         started = _start(run, frame, batch_id)
-    run.tell_start(started, batch_id)
+    run.emit_started(started, batch_id)
 
 
 def _start(run: DriverRun, frame: DataFrame, batch_id: int) -> SparkRunStarted:

@@ -51,7 +51,7 @@ def driver(local):
 
 def start(run, frame, batch_id):
     with preflight.new_admin(run.settings) as admin:
-        run.tell_start(run.start(run.prepare(admin, frame, batch_id), batch_id), batch_id)
+        run.emit_started(run.start(run.prepare(admin, frame, batch_id), batch_id), batch_id)
 
 
 def names_of(events, kind):

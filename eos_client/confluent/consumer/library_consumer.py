@@ -77,7 +77,8 @@ class LibraryConsumer:
 
     ``settings`` are the librdkafka settings in force, the defaults of this package included. ``fatal`` is the error for
     which librdkafka has given the consumer up, once that is known. ``may_keep_a_record``: the library may keep a record
-    that was not handed over, and its ``close()`` wait for it for ever. ``paused_by_application``: without what this
+    that was not handed over, and its ``close()`` wait for it for ever. ``is_real``: whether it is a member of a real
+    group; those of a simulated one stand for processes. ``paused_by_application``: without what this
     package pauses for a while. A pause of the library outlives a revocation; the application's ends with it, as in the
     Java client.
     """
@@ -93,6 +94,7 @@ class LibraryConsumer:
         self._awaits_fatal_event = False
         self._factory = factory
         self._clock = clock
+        self.is_real = not is_simulated(clock)
         self.may_keep_a_record = False
         self._close_begun = threading.Lock()  # taken for good when the library's close() begins
         self.guard = CallbackGuard()
@@ -118,11 +120,6 @@ class LibraryConsumer:
         """
         new, self._stable_ends = self._stable_ends, None
         return new
-
-    @property
-    def is_real(self) -> bool:
-        """Whether the consumer is a member of a real group; those of a simulated one stand for processes."""
-        return not is_simulated(self._clock)
 
     def call(self, call: Callable[[], T]) -> T:
         """Make a ``call`` that may serve callbacks; raises TransactionStateError inside another such call."""

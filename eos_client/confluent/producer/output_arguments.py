@@ -102,14 +102,15 @@ def _headers(headers: Any) -> list[Any]:
             name, value = parts
         except ValueError:
             raise TypeError(f"headers must be tuples of a name and a value, not {pair!r}") from None
-        _check_name(name)
+        check_header_name(name)
         if isinstance(value, str) and "\0" in value:
             has_nul = True
     return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs] if has_nul else pairs
 
 
 @lru_cache(maxsize=1024)
-def _check_name(name: Any) -> None:
+def check_header_name(name: Any) -> None:
+    """Raise TypeError or ValueError for a header's name that would be written as another one."""
     if not isinstance(name, str):
         raise TypeError(f"headers must be (name, value) pairs whose name is str, not {type(name).__name__}")
     if "\0" in name:
