@@ -1,0 +1,74 @@
+"""Which records' letters count as refused, and for how long."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from eos_client import Outcome
+from eos_client.clients.refused_letters import RefusedLetters
+from eos_client.core.model import InputPartition
+
+RECORD, OTHER = ("orders", 0, 7), ("orders", 0, 8)
+ASSIGNED = frozenset({InputPartition("orders", 0)})
+LETTER: Any = SimpleNamespace(topic=lambda: "dead", partition=lambda: 0)
+TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+
+
+@pytest.fixture
+def letters() -> RefusedLetters:
+    """The letters of two records were written, and one of them was refused."""
+    made = RefusedLetters()
+    made.writing(OTHER)(None, LETTER)
+    made.writing(RECORD)(TOO_LARGE, LETTER)
+    return made
+
+
+def test_a_refused_letter_makes_its_record_a_suspect_and_no_other(letters: RefusedLetters) -> None:
+    assert letters.has_reports
+    letters.ended(Outcome.ABORTED, ASSIGNED)
+    assert not letters.has_reports
+    assert (letters.refused(RECORD), letters.refused(OTHER)) == (0, None)
+
+
+@pytest.mark.parametrize("code", [KafkaError._PURGE_QUEUE, KafkaError._MSG_TIMED_OUT])
+def test_what_says_nothing_of_the_letter_makes_no_suspect(code: int) -> None:
+    letters = RefusedLetters()
+    letters.writing(RECORD)(KafkaError(code), LETTER)
+    letters.ended(Outcome.ABORTED, ASSIGNED)
+    assert letters.refused(RECORD) is None
+
+
+def test_each_refusal_of_a_letter_that_was_alone_counts_once(letters: RefusedLetters) -> None:
+    letters.ended(Outcome.ABORTED, ASSIGNED)
+    for count in (1, 2):
+        letters.writing(RECORD)(TOO_LARGE, LETTER)
+        assert letters.take_refusal(RECORD).startswith("dead[0]: MSG_SIZE_TOO_LARGE: ")
+        assert letters.take_refusal(RECORD) == ""
+        letters.ended(Outcome.ABORTED, ASSIGNED)
+        assert letters.refused(RECORD) == count
+
+
+def test_a_record_whose_letter_was_committed_is_forgotten(letters: RefusedLetters) -> None:
+    letters.ended(Outcome.ABORTED, ASSIGNED)
+    letters.writing(OTHER)
+    letters.ended(Outcome.COMMITTED, ASSIGNED)
+    assert letters.refused(RECORD) == 0
+    letters.writing(RECORD)
+    letters.ended(Outcome.COMMITTED, ASSIGNED)
+    assert letters.refused(RECORD) is None
+
+
+def test_the_records_of_partitions_that_have_left_are_forgotten(letters: RefusedLetters) -> None:
+    letters.ended(Outcome.ABORTED, frozenset())
+    assert letters.refused(RECORD) is None
+
+
+def test_a_transaction_that_is_held_goes_on_in_the_next_block(letters: RefusedLetters) -> None:
+    letters.ended(Outcome.SKIPPED, ASSIGNED)
+    assert letters.has_reports
+    letters.ended(None, ASSIGNED)
+    assert letters.refused(RECORD) == 0
