@@ -138,6 +138,17 @@ class RevocationWork(Protocol):
         ...
 
 
+class OverridableProducer(Protocol):
+    """The producer as the application holds it: a subclass may override what a transaction session calls on it."""
+
+    def begin_transaction(self) -> None: ...  # noqa: D102
+    def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float, /) -> None: ...  # noqa: D102
+    def commit_transaction(self, timeout: float) -> None: ...  # noqa: D102
+    def abort_transaction(self, timeout: float) -> None: ...  # noqa: D102
+    def produce(self, topic: str, *args: Any, **kwargs: Any) -> None: ...  # noqa: D102
+    def poll(self, timeout: float) -> int: ...  # noqa: D102
+
+
 class Clock(Protocol):
     """A source of time to measure and to wait: real or simulated.
 

@@ -87,7 +87,6 @@ class EosProducer:
             hook=self._hook,
             factory=factory,
             clock=clock,
-            facade=self,
             may_ask=self._works_for_session,
         )
         self._ownership = self.adapter.ownership
@@ -159,16 +158,16 @@ class EosProducer:
                 )
             in_doubt = session is not None and session.handle_in_doubt
             session = TransactionSession(
-                member, self.adapter, self._hook, self.counters, self._clock, handle_in_doubt=in_doubt
+                member, self.adapter, self, self._hook, self.counters, self._clock, handle_in_doubt=in_doubt
             )
         self._session = consumer.open_work.join(session)
         return self._session
 
     # -- transactions by hand ------------------------------------------------------------------------------------
 
-    def _refuse_beside_block(self, call: str) -> bool:
-        """Refuse ``call`` by the application beside a block; returns whether it is the session that makes it."""
-        return self._session is not None and self._session.refuse_beside(call)
+    def _recognised_or_refused(self, call: str) -> bool:
+        """Return whether the session recognises ``call`` as its own; refuses one by the application beside a block."""
+        return self._session is not None and self._session.recognises_or_refuses(call)
 
     def init_transactions(self, timeout: float = -1) -> None:
         """Register the id, fencing every older instance with it; builds a new handle when this one is finished.
@@ -182,19 +181,19 @@ class EosProducer:
         does nothing.
         """
         if self._session is not None and self.adapter.calls.blocking_error is None:
-            self._refuse_beside_block("init_transactions()")
+            self._recognised_or_refused("init_transactions()")
         self.adapter.init_transactions(timeout)
 
     @counts_as_call
     def begin_transaction(self) -> None:
         """Begin a transaction; sends nothing. Raises TransactionStateError beside the transaction of a block."""
-        self._refuse_beside_block("begin_transaction()")
+        self._recognised_or_refused("begin_transaction()")
         self.adapter.begin_transaction()
 
     @counts_as_call
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = -1, /) -> None:
         """Add input offsets, fenced by the group (KIP-447). Raises TransactionStateError beside those of a block."""
-        is_judged = self._refuse_beside_block("send_offsets_to_transaction()")
+        is_judged = self._recognised_or_refused("send_offsets_to_transaction()")
         self.adapter.send_offsets_to_transaction(positions, group_metadata, timeout, is_judged=is_judged)
 
     @counts_as_call
@@ -204,13 +203,13 @@ class EosProducer:
         Once a call has raised AbortableError in this transaction, that error is raised again and nothing is sent.
         Raises TransactionStateError beside the transaction of a block.
         """
-        self._refuse_beside_block("commit_transaction()")
+        self._recognised_or_refused("commit_transaction()")
         self.adapter.commit_transaction(timeout)
 
     @counts_as_call
     def abort_transaction(self, timeout: float = -1) -> None:
         """Abort. Raises RebuildProducerError when unconfirmed in time, TransactionStateError beside a block's."""
-        self._refuse_beside_block("abort_transaction()")
+        self._recognised_or_refused("abort_transaction()")
         self.adapter.abort_transaction(timeout)
 
     def _works_for_session(self) -> bool:

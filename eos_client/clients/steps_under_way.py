@@ -7,24 +7,31 @@ by ``open_work.py``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
-from eos_client.confluent.call_stack import TrackedCalls
+from eos_client.confluent.call_stack import TrackedCalls, comes_from
 from eos_client.confluent.callback_guard import is_in_a_callback
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
-from eos_client.confluent.thread_ownership import is_in_call
+from eos_client.confluent.thread_ownership import OWNED_CALLS, is_in_call
+from eos_client.ports import OverridableProducer
 
 _Result = TypeVar("_Result")
+_OwnCall = Literal["begin_transaction", "send_offsets_to_transaction", "commit_transaction", "abort_transaction"]
 
 
 class StepsUnderWay:
-    """The steps of one session, as the call stack shows them, and the calls of its two clients."""
+    """The steps of one session and its transactional calls, as the call stack shows them.
 
-    def __init__(self, consumer: ConfluentConsumer, producer: ConfluentProducer) -> None:
+    ``facade``: the producer as the application holds it.
+    """
+
+    def __init__(self, consumer: ConfluentConsumer, producer: ConfluentProducer, facade: OverridableProducer) -> None:
         self._consumer = consumer
         self._producer = producer
+        self._facade = facade
+        self._own_call: _OwnCall = "begin_transaction"
 
     def step_of_work(self, act: Callable[[], _Result]) -> _Result:
         """Do ``act``, which moves the transaction on."""
@@ -33,6 +40,16 @@ class StepsUnderWay:
     def step_of_a_block(self, act: Callable[[], _Result]) -> _Result:
         """Do ``act``, which begins or ends a block: nothing that the application calls meanwhile may come between."""
         return act()
+
+    def own_call(self, name: _OwnCall, *arguments: Any) -> None:
+        """Make the producer's transactional call ``name``; other callers are refused meanwhile."""
+        self._own_call = name
+        getattr(self._facade, name)(*arguments)
+
+    def is_making(self, call: str, *, above: int) -> bool:
+        """Whether it is the session that makes the producer's ``call``; ``above``: as in `comes_from`."""
+        is_named = call.startswith(self._own_call)
+        return is_named and comes_from(_OWN_CALLS, self, OWNED_CALLS, self._producer, above=above + 1)
 
     @property
     def is_working(self) -> bool:
@@ -67,5 +84,6 @@ class StepsUnderWay:
             )
 
 
+_OWN_CALLS = TrackedCalls(StepsUnderWay.own_call)
 _WORK = TrackedCalls(StepsUnderWay.step_of_work)
 _STEPS = TrackedCalls(StepsUnderWay.step_of_a_block, StepsUnderWay.step_of_work)

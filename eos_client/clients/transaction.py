@@ -19,10 +19,11 @@ from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.confluent.failures.consumer_failures import leave_block
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
+from eos_client.confluent.producer.output_arguments import write_by
 from eos_client.core.model import InputPartition, InputPositions, Outcome, named, record_count
 from eos_client.core.transaction_lifecycle import OUTCOME_PENDING, UNFINISHED, TransactionEvent, TransactionLifecycle
 from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted
-from eos_client.ports import Clock, DeliveryCallback, MembershipSnapshot, OutputRecord
+from eos_client.ports import Clock, DeliveryCallback, MembershipSnapshot, OutputRecord, OverridableProducer
 
 _ANSWER_WAIT_S = 5.0
 INTERRUPTED = "an exception interrupted the end of the block"
@@ -47,6 +48,7 @@ class TransactionSession:
         self,
         consumer: ConfluentConsumer,
         producer: ConfluentProducer,
+        facade: OverridableProducer,
         hook: EventHook,
         counters: Counters,
         clock: Clock,
@@ -56,11 +58,12 @@ class TransactionSession:
         """``handle_in_doubt``: as the session said that has used the producer so far."""
         self._consumer = consumer
         self._producer = producer
+        self._facade = facade
         self._hook = hook
         self._clock = clock
         self.block = BlockState()
         self.kept = KeptFailure()
-        self.under_way = StepsUnderWay(consumer, producer)
+        self.under_way = StepsUnderWay(consumer, producer, facade)
         self.letters = RefusedLetters()
         self._steps = TransactionSteps(
             consumer,
@@ -70,6 +73,7 @@ class TransactionSession:
             clock,
             self.block,
             self.kept,
+            self.under_way,
             TransactionLifecycle(is_broken=handle_in_doubt),
         )
         self._given_up = False
@@ -155,12 +159,12 @@ class TransactionSession:
                 "commit_transaction() or abort_transaction() first"
             )
 
-    def refuse_beside(self, call: str) -> bool:
-        """Raise TransactionStateError for a transactional ``call`` of the application while our work is open.
+    def recognises_or_refuses(self, call: str) -> bool:
+        """Return whether the transactional ``call`` is our own, which the gate has judged then.
 
-        Returns whether it is we who make the call, which the gate has judged then.
+        Raises TransactionStateError for a call of the application while our work is open.
         """
-        if self._steps.is_making(call, above=2):
+        if self.under_way.is_making(call, above=2):
             return True
         self.under_way.refuse_within_a_step(call)
         self.resolve_left_block()
@@ -193,10 +197,20 @@ class TransactionSession:
     def enqueue(self, topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None = None) -> None:
         """Write one output of any kind; inside a block the producer counts it, elsewhere ``count_outputs`` does.
 
-        ``on_delivery`` gets its report, before the callback that the application may have set for all.
+        ``on_delivery`` gets its report, before the callback that the application may have set for all. Waits for room
+        in the local queue. Raises OutputRefusedError for what is no output, AbortableError without room in time.
         """
         self.begin()
-        self._producer.enqueue(topic, record, on_delivery)
+        producer, facade = self._producer, self._facade
+        if on_delivery is not None:
+            on_delivery = producer.library.before_theirs(on_delivery)
+        try:
+            write_by(facade.produce, topic, record, on_delivery)
+        except BufferError:
+            write = partial(write_by, facade.produce, topic, record, on_delivery)
+        else:
+            return
+        producer.await_room(write, facade.poll, producer.limits.commit_timeout_s, producer.stayed_full)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

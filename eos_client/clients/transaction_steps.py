@@ -9,17 +9,16 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar
+from typing import TypeVar
 
 from eos_client import errors
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.commit_decisions import CommitDecisions
 from eos_client.clients.kept_failure import KeptFailure
 from eos_client.clients.recovery import Recovery
-from eos_client.confluent.call_stack import TrackedCalls, comes_from
+from eos_client.clients.steps_under_way import StepsUnderWay
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
-from eos_client.confluent.thread_ownership import OWNED_CALLS
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, GateRule, WorkSettled
 from eos_client.core.model import InputPositions, Outcome, record_count
 from eos_client.core.outcome_resolution import AttemptToken
@@ -28,8 +27,6 @@ from eos_client.observe import Counters, EventHook, TransactionAborted, Transact
 from eos_client.ports import Clock, MembershipSnapshot
 
 WAIT_SLICE_S = 0.02
-
-_OwnCall = Literal["begin_transaction", "send_offsets_to_transaction", "commit_transaction", "abort_transaction"]
 
 NOTHING_WAS_SENT = (errors.TransactionStateError, errors.ClientClosedError, errors.WrongThreadError)
 """Errors of ``commit_transaction`` that have no recovery action, after which certainly nothing was sent."""
@@ -100,13 +97,13 @@ class TransactionSteps:
     _clock: Clock
     _block_state: BlockState
     _kept: KeptFailure
+    _under_way: StepsUnderWay
     lifecycle: TransactionLifecycle
     last: Ending = field(default=Ending(Outcome.COMMITTED, "nothing was done yet"), init=False)
     outputs_in_hand: bool = field(default=False, init=False)
     records_out: int = field(default=0, init=False)
     commits: int = field(default=0, init=False)
     aborts: int = field(default=0, init=False)
-    _call_under_way: _OwnCall = field(default="begin_transaction", init=False)
 
     def __post_init__(self) -> None:
         self.decisions = CommitDecisions(self._consumer, self._hook, self._clock, self._consumer.plain)
@@ -174,7 +171,7 @@ class TransactionSteps:
     def abort_for_good(self) -> None:
         """Abort because a client is being closed; raises what the abort raised."""
         self.give_up()
-        self.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
+        self._under_way.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
 
     def leave_unknown(self, reason: str) -> str:
         """Return why the outcome of the commit stays unknown; empty where that was asked before."""
@@ -197,28 +194,16 @@ class TransactionSteps:
             return str(attempt.unanswered)
         return f"{_INTERRUPTED_STEPS.get(self.lifecycle.phase, 'a commit')} has no known outcome."
 
-    # -- the producer's transactional calls --------------------------------------------------------------------------
-
-    def own_call(self, name: _OwnCall, *arguments: Any) -> None:
-        """Make the producer's transactional call ``name``; other callers are refused meanwhile."""
-        self._call_under_way = name
-        getattr(self._producer.facade, name)(*arguments)
-
     def _send_offsets(self, positions: InputPositions, snapshot: MembershipSnapshot, token: AttemptToken) -> None:
         offsets, timeout_s = offsets_to_send(positions, str(token)), self._producer.limits.commit_timeout_s
-        self.own_call("send_offsets_to_transaction", offsets, snapshot.group_metadata, timeout_s)
-
-    def is_making(self, call: str, *, above: int) -> bool:
-        """Whether it is this object that makes the producer's ``call``; ``above``: as in `comes_from`."""
-        is_named = call.startswith(self._call_under_way)
-        return is_named and comes_from(_OWN_CALLS, self, OWNED_CALLS, self._producer, above=above + 1)
+        self._under_way.own_call("send_offsets_to_transaction", offsets, snapshot.group_metadata, timeout_s)
 
     # -- the acts: each performs one step and returns what came of it ------------------------------------------------
 
     def _begin(self, _: _Attempt) -> TransactionEvent:
         try:
             self._consumer.require_open()
-            self.own_call("begin_transaction")
+            self._under_way.own_call("begin_transaction")
         except errors.EosError as error:
             # If a signal handler called begin_transaction() first, the client library refuses this call.
             if not self._producer.calls.has_open_transaction:
@@ -295,7 +280,7 @@ class TransactionSteps:
             if positions:
                 self._send_offsets(positions, _given(attempt.snapshot), _given(attempt.token))
             is_sent = True
-            self.own_call("commit_transaction", timeout_s)
+            self._under_way.own_call("commit_transaction", timeout_s)
         except errors.UnknownOutcomeError as error:
             attempt.unanswered = error
             return TransactionEvent.UNANSWERED
@@ -331,16 +316,16 @@ class TransactionSteps:
     def _commit_starts(self, attempt: _Attempt) -> TransactionEvent:
         timeout_s = self._producer.limits.commit_timeout_s
         self._token = self._token.next()
-        self.own_call("begin_transaction")
+        self._under_way.own_call("begin_transaction")
         self._send_offsets(_given(attempt.positions), _given(attempt.snapshot), self._token)
-        self.own_call("commit_transaction", timeout_s)
+        self._under_way.own_call("commit_transaction", timeout_s)
         return TransactionEvent.STARTS_COMMITTED
 
     def _abort(self, attempt: _Attempt) -> TransactionEvent:
         self._trace_failure(attempt)
         try:
             if self.lifecycle.has_begun:
-                self.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
+                self._under_way.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
         except errors.RebuildProducerError as error:
             return attempt.fail(error)
         return TransactionEvent.ABORT_CONFIRMED
@@ -443,6 +428,3 @@ def _given(value: T | None) -> T:
     if value is None:
         raise LookupError("an earlier step of the transaction did not set a value that this step needs")
     return value
-
-
-_OWN_CALLS = TrackedCalls(TransactionSteps.own_call)

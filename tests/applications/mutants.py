@@ -158,11 +158,10 @@ def _late_transactions_stay_large() -> Patch:
 
 
 def _huge_numbers_break_through() -> Patch:
-    def queued(self: Any, topic: str, record: Any) -> bool:
-        self.facade.produce(topic, record.value, record.key, **produce_options(topic, record))
-        return True
+    def write(produce: Any, topic: str, record: Any, _: Any) -> None:
+        produce(topic, record.value, record.key, **produce_options(topic, record))
 
-    return mock.patch.object(ConfluentProducer, "_queued", queued)
+    return mock.patch("eos_client.clients.transaction.write_by", write)
 
 
 def _letters_only_whole() -> Patch:

@@ -77,7 +77,7 @@ def row(bootstrap: str, partitions: int) -> tuple[list[object], bool]:
     settings = {"bootstrap.servers": bootstrap, "group.id": topic, "group.protocol": "consumer"}
     consumer = EosConsumer(settings, hook=quiet)
     producer = EosProducer({"bootstrap.servers": bootstrap, "transactional.id": topic})
-    session = TransactionSession(consumer.member, producer.adapter, quiet, Counters(), MONOTONIC_CLOCK)
+    session = TransactionSession(consumer.member, producer.adapter, producer, quiet, Counters(), MONOTONIC_CLOCK)
     consumer.subscribe([topic])
     consume_all(consumer, partitions)
     ruling, snapshot = session._steps.decide()

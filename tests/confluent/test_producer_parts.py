@@ -13,6 +13,7 @@ from eos_client.confluent.failures.producer_failures import NotInitialisedError
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
 from eos_client.confluent.producer.library_producer import LibraryProducer
+from eos_client.confluent.producer.output_arguments import write_by
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.model import UNJOINED, InputPartition, InputPosition, ProducerLimits
@@ -103,10 +104,10 @@ class ProducerParts:
         self.raws.append(Raw(settings, self.failing))
         return self.raws[-1]
 
-    def producer(self, facade: Any = None) -> ConfluentProducer:
+    def producer(self) -> ConfluentProducer:
         settings = {"bootstrap.servers": "nowhere", "transactional.id": "t"}
         made = ConfluentProducer(
-            settings, limits=LIMITS, hook=self.events.append, clock=self.clock, factory=self._build, facade=facade
+            settings, limits=LIMITS, hook=self.events.append, clock=self.clock, factory=self._build
         )
         made.library.start()
         return made
@@ -240,11 +241,11 @@ def producer(stage: ProducerParts) -> Iterator[ConfluentProducer]:
     made.close()
 
 
-def test_a_producer_without_a_face_calls_its_own_methods(producer, stage):
+def test_a_transaction_is_open_until_its_commit_is_answered(producer, stage):
     producer.init_transactions()
-    producer.facade.begin_transaction()
+    producer.begin_transaction()
     assert producer.calls.has_open_transaction
-    producer.facade.commit_transaction(1.0)
+    producer.commit_transaction(1.0)
     assert producer.calls.may_have_ended
     assert stage.raws[0].asked[:3] == ["init_transactions", "begin_transaction", "commit_transaction"]
 
@@ -273,24 +274,7 @@ def test_a_transaction_that_can_only_be_aborted_is_not_committed_and_says_why(pr
 
 def test_what_is_no_output_is_refused_and_nothing_is_queued(producer, stage):
     with pytest.raises(OutputRefusedError, match="no topic"):
-        producer.enqueue("no topic", OutputRecord(value=b"v"))
-    assert stage.raws[0].values == []
-
-
-def test_an_output_goes_through_what_the_application_has_put_around_produce(stage):
-    class Face:
-        queued: list[Any] = []  # noqa: RUF012  # of this test
-
-        def produce(self, topic: str, *args: Any, **_: Any) -> None:
-            self.queued.append((topic, *args))
-
-        def poll(self, _timeout_s: float) -> int:
-            return 0
-
-    producer = stage.producer(Face())
-    producer.enqueue("bills", OutputRecord(value=b"v"))
-    producer.close()
-    assert Face.queued == [("bills", b"v", None)]
+        write_by(producer.produce, "no topic", OutputRecord(value=b"v"), None)
     assert stage.raws[0].values == []
 
 

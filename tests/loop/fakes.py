@@ -165,7 +165,7 @@ class ScriptedSession(TransactionSession):
     """Ends as `script` says, then always with a commit; remembers when it was asked and what is held."""
 
     def __init__(self, consumer, producer, *, clock):
-        super().__init__(consumer, producer, lambda event: None, Counters(), clock)
+        super().__init__(consumer, producer, producer, lambda event: None, Counters(), clock)
         self._fakes: Any = (consumer, clock)
         self.script: list[Outcome] = []
         self.ended_at: list[float] = []
@@ -203,7 +203,7 @@ class FakeProducer:
         self.ownership = SimpleNamespace(is_anothers=False)
         self.written = []
         self.limits = ProducerLimits()
-        self.adapter = self.library = self.calls = self.registration = self.facade = self.last_errors = self
+        self.adapter = self.library = self.calls = self.registration = self.last_errors = self
         self.is_closed = False
         self._clock = clock
 

@@ -163,8 +163,10 @@ def test_a_full_local_queue_is_waited_for_on_the_given_clock(clock, passed):
         return 0
 
     producer = make_producer(clock, Handle(produce=full, poll=serve), limits=ProducerLimits(commit_timeout_s=LONG_S))
+    session = producer.session(make_consumer(clock, Handle(**MEMBERSHIP)))
+    session.begin()
     with pytest.raises(KafkaException, match="queue stayed full"):
-        producer.adapter.enqueue("bills", OutputRecord("bills", value=b""))
+        session.enqueue("bills", OutputRecord("bills", value=b""))
     assert LONG_S <= passed() < LONG_S + 1
 
 

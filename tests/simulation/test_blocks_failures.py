@@ -1,11 +1,12 @@
 """Once a call inside a block has failed, nothing of the block is committed, whatever the application does with it."""
 
 import contextlib
+from functools import partial
 from typing import Any
 
 import pytest
 
-from eos_client import Outcome, OutputRecord
+from eos_client import Outcome
 from eos_client.errors import (
     AbortableError,
     ClusterUnfitError,
@@ -80,8 +81,9 @@ def test_a_failed_transaction_is_not_committed_by_plain_calls_either(stage):
     producer.begin_transaction()
     producer.produce(SINK, b"first")
     stage.cluster.delay("Produce", 3.0)
+    adapter = producer.adapter
     with pytest.raises(AbortableError, match="queue stayed full") as full:
-        producer.adapter.enqueue(SINK, OutputRecord(value=b"second"))
+        adapter.await_room(partial(producer.produce, SINK, b"second"), producer.poll, 1.0, adapter.stayed_full)
     with pytest.raises(AbortableError) as refused:
         producer.commit_transaction(5.0)
     assert refused.value is full.value

@@ -51,8 +51,8 @@ class OwnCallStrike(HandlerStrike):
         "send_offsets",
         "send_offsets_to_transaction",
         "commit_transaction",
-        "refuse_beside",
-        "_refuse_beside_block",
+        "recognises_or_refuses",
+        "_recognised_or_refused",
         "comes_from",
     }
 

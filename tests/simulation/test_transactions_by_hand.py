@@ -249,6 +249,34 @@ class TracedProducer(EosProducer):
         super().abort_transaction(timeout)
 
 
+class CountingProducer(EosProducer):
+    """Stands around the two calls of a write."""
+
+    written: list[Any]
+    polls: int
+
+    def produce(self, topic: str, *arguments: Any, **options: Any) -> None:
+        super().produce(topic, *arguments, **options)
+        self.written.append(arguments[0])
+
+    def poll(self, timeout: float = -1) -> int:
+        self.polls += 1
+        return super().poll(timeout)
+
+
+def test_a_subclass_may_override_what_a_write_of_a_block_calls_also_where_the_queue_is_full() -> None:
+    stage = SimulatedStage(partitions=1)
+    with mock.patch("tests.simulation.simulated_stage.EosProducer", CountingProducer):
+        producer = stage.producer(queue_buffering_max_messages=1)
+    assert isinstance(producer, CountingProducer)
+    producer.written, producer.polls, consumer = [], 0, stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        for message in stage.collect(consumer, len(stage.inputs)):
+            txn.produce(SINK, message.value())
+    assert producer.written == stage.outputs == stage.inputs
+    assert producer.polls > 0
+
+
 def test_a_subclass_may_override_the_producer_calls_of_a_block() -> None:
     stage = SimulatedStage(partitions=1)
     with mock.patch("tests.simulation.simulated_stage.EosProducer", TracedProducer):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -100,16 +101,8 @@ class SlotProducer(ConfluentProducer):
         Raises OutputRefusedError for a row that cannot be written, RetriableError when there is no room in time, else
         an error named for what to do.
         """
-
-        def queued() -> bool:
-            try:
-                self.produce(topic, value, key, **options)
-            except BufferError:
-                return False
-            return True
-
         try:
-            self.wait_for_room(queued, limit_s, RetriableError)
+            self.await_room(partial(self.produce, topic, value, key, **options), self.poll, limit_s, RetriableError)
         except AbortableError as error:
             if isinstance(error, KafkaException) and kafka_error(error).name() == FATAL_UNNAMED:
                 self.abort_transaction(self.limits.commit_timeout_s)  # which says what it was, such as a fence

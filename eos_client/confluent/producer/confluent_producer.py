@@ -23,17 +23,15 @@ from eos_client.confluent.producer.output_arguments import (
     guard_messages,
     named_arguments,
     place_of,
-    produce_options,
-    unfit,
 )
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.error_codes import PARTITION_UNKNOWN
 from eos_client.core.model import InputPositions, ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
-from eos_client.errors import EosError, OutputRefusedError, TransactionStateError, text_of
+from eos_client.errors import EosError, TransactionStateError
 from eos_client.observe import ClientReported, Counters, EventHook, log_event, safe_hook
-from eos_client.ports import Clock, DeliveryCallback, OutputRecord
+from eos_client.ports import Clock
 
 _WORKING_SLICE_S = 0.02
 _QUEUE_WAIT_S = 0.05
@@ -57,9 +55,8 @@ def _of_group(group_metadata: Any) -> str:
 class ConfluentProducer:
     """Begins and ends transactions and queues their records, on the handle that its parts build, bound and replace.
 
-    Built without a handle: ``library.start()`` comes next. ``facade``: the application's producer, which may override
-    methods; the work of its blocks calls those, too. ``init_attempt_s``: how long one attempt of ``init_transactions``
-    takes at most before it is repeated. ``takes_id_back``: whether to recover from a fence that
+    Built without a handle: ``library.start()`` comes next. ``init_attempt_s``: how long one attempt of
+    ``init_transactions`` takes at most before it is repeated. ``takes_id_back``: whether to recover from a fence that
     our own abandoned init may have caused, and to replace a handle that may have sent a request twice. If False, every
     fence counts as another instance's. ``words``: the texts for the refusal of an output. ``may_ask``: whether one may
     wait for an answer of the cluster before it is refused, as in the transactions of sessions and slots.
@@ -76,14 +73,12 @@ class ConfluentProducer:
         hook: EventHook = log_event,
         factory: ProducerFactory | None = None,
         clock: Clock = MONOTONIC_CLOCK,
-        facade: Any = None,
         init_attempt_s: float = 1.0,
         takes_id_back: bool = True,
         words: OutputWords = OUTPUT,
         may_ask: Callable[[], bool] = lambda: True,
     ) -> None:
         self.limits = limits or ProducerLimits()
-        self.facade = self if facade is None else facade
         self._hook = safe_hook(hook)
         self._clock = clock
         self._may_ask = may_ask
@@ -281,50 +276,35 @@ class ConfluentProducer:
 
     @property
     def raw_produce(self) -> Callable[..., None]:
-        """The client library's own ``produce``, for the hot loop; what it raises is named by ``enqueue``."""
+        """The client library's own ``produce``, for the hot loop; what it raises is named by ``produce``."""
         self.calls.require_usable()
         unnamed: Callable[..., None] = self.library.raw.produce
         return unnamed
 
-    def enqueue(self, topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None = None) -> None:
-        """Queue one output, waiting for room in the local queue; ``on_delivery`` gets its report.
-
-        Raises OutputRefusedError for what is no output, AbortableError when there is no room in time.
-        """
-        if not self._queued(topic, record, on_delivery):
-            self.wait_for_room(
-                lambda: self._queued(topic, record, on_delivery), self.limits.commit_timeout_s, self._stayed_full
-            )
-
-    def wait_for_room(self, queued: Callable[[], bool], limit_s: float, error: Callable[[str], EosError]) -> None:
-        """Serve the client library until ``queued`` has put its output into the local queue.
+    def await_room(
+        self,
+        write: Callable[[], None],
+        poll: Callable[[float], object],
+        limit_s: float,
+        error: Callable[[str], EosError],
+    ) -> None:
+        """Call ``write`` until the local queue has room for its output; ``poll`` makes some.
 
         Raises what ``error`` makes of the sentence that there was no room for ``limit_s``.
         """
         deadline = self._clock() + limit_s
-        while not queued():
-            if self._clock() > deadline:
+        while True:
+            try:
+                return write()
+            except BufferError:
+                is_late = self._clock() > deadline
+            if is_late:
                 raise error(f"the local queue stayed full for {limit_s:g} s{self.library.last_errors.clause()}")
-            self.facade.poll(_QUEUE_WAIT_S)
+            poll(_QUEUE_WAIT_S)
 
-    def _stayed_full(self, what: str) -> EosError:
+    def stayed_full(self, what: str) -> EosError:
+        """Return the AbortableError of a transaction that lacks an output for which there was no room."""
         return self.calls.must_abort(f"{what}. {_REPEAT}")
-
-    def _queued(self, topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None) -> bool:
-        try:
-            options = produce_options(topic, record, checks_headers=False)
-            if on_delivery is not None:
-                options["on_delivery"] = self.library.before_theirs(on_delivery)
-            self.facade.produce(topic, record.value, record.key, **options)
-        except BufferError:
-            return False
-        except (TypeError, ValueError, OverflowError) as error:
-            if isinstance(error, EosError):
-                raise
-            raise OutputRefusedError(
-                f"the output for topic {topic!r} cannot be written: {text_of(error)}{unfit(record)}. Correct it."
-            ) from error
-        return True
 
     @owned()
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from eos_client.confluent.callback_guard import CallbackGuard
-from eos_client.errors import shown
-from eos_client.ports import OutputRecord
+from eos_client.errors import EosError, OutputRefusedError, shown, text_of
+from eos_client.ports import DeliveryCallback, OutputRecord
 
 _ANY_PARTITION = -1  # the producer's partitioner chooses, as with None
 _PARTITION_MAX = 2**31 - 1
@@ -41,6 +41,23 @@ def produce_options(topic: str, record: OutputRecord, *, checks_headers: bool = 
     if record.timestamp_ms is not None:
         options["timestamp"] = _timestamp(record.timestamp_ms)
     return options
+
+
+def write_by(
+    produce: Callable[..., None], topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None
+) -> None:
+    """Write ``record`` by ``produce``, which checks its headers; raises OutputRefusedError for what is no output."""
+    try:
+        options = produce_options(topic, record, checks_headers=False)
+        if on_delivery is not None:
+            options["on_delivery"] = on_delivery
+        produce(topic, record.value, record.key, **options)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, EosError):
+            raise
+        raise OutputRefusedError(
+            f"the output for topic {topic!r} cannot be written: {text_of(error)}{_unfit(record)}. Correct it."
+        ) from error
 
 
 def is_topic_name(topic: str) -> bool:
@@ -140,7 +157,7 @@ def place_of(topic: str, arguments: tuple[Any, ...], options: dict[str, Any]) ->
     return f" (topic {topic!r}{chosen}, {sum(sizes)} bytes)"
 
 
-def unfit(record: OutputRecord) -> str:
+def _unfit(record: OutputRecord) -> str:
     """Return which of value and key ``produce`` does not take, as " (key=5)"; empty where it takes both."""
     for name, given in (("value", record.value), ("key", record.key)):
         try:
