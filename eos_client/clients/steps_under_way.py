@@ -1,4 +1,4 @@
-"""The steps of a session that are under way, and what callbacks and signal handlers may not call inside them.
+"""The steps and transactional calls of a session, and what callbacks and signal handlers may not call inside them.
 
 A call that is refused because of the work that is open is judged where that work is known: by the session itself and
 by ``open_work.py``.
@@ -31,7 +31,7 @@ class StepsUnderWay:
         self._consumer = consumer
         self._producer = producer
         self._facade = facade
-        self._own_call: _OwnCall = "begin_transaction"
+        self._call_under_way: _OwnCall = "begin_transaction"
 
     def step_of_work(self, act: Callable[[], _Result]) -> _Result:
         """Do ``act``, which moves the transaction on."""
@@ -43,12 +43,12 @@ class StepsUnderWay:
 
     def own_call(self, name: _OwnCall, *arguments: Any) -> None:
         """Make the producer's transactional call ``name``; other callers are refused meanwhile."""
-        self._own_call = name
+        self._call_under_way = name
         getattr(self._facade, name)(*arguments)
 
     def is_making(self, call: str, *, above: int) -> bool:
         """Whether it is the session that makes the producer's ``call``; ``above``: as in `comes_from`."""
-        is_named = call.startswith(self._own_call)
+        is_named = call.startswith(self._call_under_way)
         return is_named and comes_from(_OWN_CALLS, self, OWNED_CALLS, self._producer, above=above + 1)
 
     @property

@@ -210,7 +210,7 @@ class TransactionSession:
             write = partial(write_by, facade.produce, topic, record, on_delivery)
         else:
             return
-        producer.await_room(write, facade.poll, producer.limits.commit_timeout_s, producer.stayed_full)
+        producer.await_room(write, facade.poll, producer.limits.commit_timeout_s)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

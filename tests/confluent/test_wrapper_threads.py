@@ -16,7 +16,6 @@ from confluent_kafka import TopicPartition
 
 from eos_client import EosConsumer, EosProducer
 from eos_client.errors import WrongThreadError
-from eos_client.ports import OutputRecord
 from tests.confluent.threads import PATIENCE_S, elsewhere
 
 REPOSITORY = Path(__file__).parents[2]
@@ -85,10 +84,10 @@ ADAPTER_CALLS: dict[str, tuple[Any, ...]] = {
     "begin_transaction": (),
     "close": (),
     "commit_transaction": (0.01,),
-    "enqueue": ("orders", OutputRecord(value=b"v")),
     "flush_outputs": (0.01,),
     "init_transactions": (0.01,),
     "poll": (0.01,),
+    "produce": ("orders", b"v"),
 }
 
 

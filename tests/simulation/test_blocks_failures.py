@@ -81,9 +81,8 @@ def test_a_failed_transaction_is_not_committed_by_plain_calls_either(stage):
     producer.begin_transaction()
     producer.produce(SINK, b"first")
     stage.cluster.delay("Produce", 3.0)
-    adapter = producer.adapter
     with pytest.raises(AbortableError, match="queue stayed full") as full:
-        adapter.await_room(partial(producer.produce, SINK, b"second"), producer.poll, 1.0, adapter.stayed_full)
+        producer.adapter.await_room(partial(producer.produce, SINK, b"second"), producer.poll, 1.0)
     with pytest.raises(AbortableError) as refused:
         producer.commit_transaction(5.0)
     assert refused.value is full.value

@@ -102,11 +102,14 @@ class SlotProducer(ConfluentProducer):
         an error named for what to do.
         """
         try:
-            self.await_room(partial(self.produce, topic, value, key, **options), self.poll, limit_s, RetriableError)
+            self.await_room(partial(self.produce, topic, value, key, **options), self.poll, limit_s)
         except AbortableError as error:
             if isinstance(error, KafkaException) and kafka_error(error).name() == FATAL_UNNAMED:
                 self.abort_transaction(self.limits.commit_timeout_s)  # which says what it was, such as a fence
             raise
+
+    def _stayed_full(self, what: str) -> EosError:
+        return RetriableError(what)
 
     def send_entry(self, topic: str, slot: int, entry: LedgerEntry, group_metadata: bytes, timeout_s: float) -> None:
         """Add the slot's new ledger entry to the transaction, fenced by the driver's lease (KIP-447)."""

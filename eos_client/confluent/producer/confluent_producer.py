@@ -281,16 +281,10 @@ class ConfluentProducer:
         unnamed: Callable[..., None] = self.library.raw.produce
         return unnamed
 
-    def await_room(
-        self,
-        write: Callable[[], None],
-        poll: Callable[[float], object],
-        limit_s: float,
-        error: Callable[[str], EosError],
-    ) -> None:
+    def await_room(self, write: Callable[[], None], poll: Callable[[float], object], limit_s: float) -> None:
         """Call ``write`` until the local queue has room for its output; ``poll`` makes some.
 
-        Raises what ``error`` makes of the sentence that there was no room for ``limit_s``.
+        Raises AbortableError where there was none for ``limit_s``; the transaction lacks that output.
         """
         deadline = self._clock() + limit_s
         while True:
@@ -299,11 +293,12 @@ class ConfluentProducer:
             except BufferError:
                 is_late = self._clock() > deadline
             if is_late:
-                raise error(f"the local queue stayed full for {limit_s:g} s{self.library.last_errors.clause()}")
+                raise self._stayed_full(
+                    f"the local queue stayed full for {limit_s:g} s{self.library.last_errors.clause()}"
+                )
             poll(_QUEUE_WAIT_S)
 
-    def stayed_full(self, what: str) -> EosError:
-        """Return the AbortableError of a transaction that lacks an output for which there was no room."""
+    def _stayed_full(self, what: str) -> EosError:
         return self.calls.must_abort(f"{what}. {_REPEAT}")
 
     @owned()
