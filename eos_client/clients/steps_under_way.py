@@ -22,10 +22,7 @@ _OwnCall = Literal["begin_transaction", "send_offsets_to_transaction", "commit_t
 
 
 class StepsUnderWay:
-    """The steps of one session and its transactional calls, as the call stack shows them.
-
-    ``facade``: the producer as the application holds it.
-    """
+    """The steps of one session and its transactional calls, as the call stack shows them."""
 
     def __init__(self, consumer: ConfluentConsumer, producer: ConfluentProducer, facade: OverridableProducer) -> None:
         self._consumer = consumer

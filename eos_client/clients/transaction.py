@@ -55,7 +55,7 @@ class TransactionSession:
         *,
         handle_in_doubt: bool = False,
     ) -> None:
-        """``handle_in_doubt``: as the session said that has used the producer so far."""
+        """``facade``: what the application holds. ``handle_in_doubt``: as the producer's last session said."""
         self._consumer = consumer
         self._producer = producer
         self._facade = facade
@@ -65,16 +65,9 @@ class TransactionSession:
         self.kept = KeptFailure()
         self.under_way = StepsUnderWay(consumer, producer, facade)
         self.letters = RefusedLetters()
+        lifecycle = TransactionLifecycle(is_broken=handle_in_doubt)
         self._steps = TransactionSteps(
-            consumer,
-            producer,
-            hook,
-            counters,
-            clock,
-            self.block,
-            self.kept,
-            self.under_way,
-            TransactionLifecycle(is_broken=handle_in_doubt),
+            consumer, producer, hook, counters, clock, self.block, self.kept, self.under_way, lifecycle
         )
         self._given_up = False
         self.is_over = False
@@ -208,9 +201,7 @@ class TransactionSession:
             write_by(facade.produce, topic, record, on_delivery)
         except BufferError:
             write = partial(write_by, facade.produce, topic, record, on_delivery)
-        else:
-            return
-        producer.await_room(write, facade.poll, producer.limits.commit_timeout_s)
+            producer.await_room(write, facade.poll, producer.limits.commit_timeout_s)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

@@ -290,12 +290,10 @@ class ConfluentProducer:
         while True:
             try:
                 return write()
-            except BufferError:
-                is_late = self._clock() > deadline
-            if is_late:
-                raise self._stayed_full(
-                    f"the local queue stayed full for {limit_s:g} s{self.library.last_errors.clause()}"
-                )
+            except BufferError as full:
+                if self._clock() > deadline:
+                    what = f"the local queue stayed full for {limit_s:g} s{self.library.last_errors.clause()}"
+                    raise self._stayed_full(what) from full
             poll(_QUEUE_WAIT_S)
 
     def _stayed_full(self, what: str) -> EosError:
