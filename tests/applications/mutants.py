@@ -31,7 +31,6 @@ from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.library_producer import LibraryProducer
-from eos_client.confluent.producer.output_arguments import produce_options
 from eos_client.confluent.producer.registration import Registration
 from eos_client.core import commit_gate
 from eos_client.core.commit_gate import CommitGate, GateEvent, HoldEnded
@@ -159,7 +158,9 @@ def _late_transactions_stay_large() -> Patch:
 
 def _huge_numbers_break_through() -> Patch:
     def write(produce: Any, topic: str, record: Any, _: Any) -> None:
-        produce(topic, record.value, record.key, **produce_options(topic, record))
+        numbers = {"partition": record.partition, "timestamp": record.timestamp_ms}
+        given = {name: number for name, number in numbers.items() if number is not None}
+        produce(topic, record.value, record.key, headers=record.headers, **given)
 
     return mock.patch("eos_client.clients.transaction.write_by", write)
 
