@@ -1,0 +1,94 @@
+"""A loop on a simulated cluster, with what its tests load, move and look at."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import Message
+
+from eos_client import EosConfig, ExactlyOnceLoop
+from eos_client.observe import Event
+from eos_client.ports import ClientLibrary
+from eos_client.testing.simulator import PartitionKey, SimulatedCluster
+
+BROKERS = {"bootstrap.servers": "simulated"}
+LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
+ENDS_AFTER_S = 10_000.0
+
+
+def config(**options: Any) -> EosConfig:
+    return EosConfig(BROKERS, group_id="billing", **options)
+
+
+def numbers(*numbers: int) -> list[bytes]:
+    """The values of records or outputs."""
+    return [b"%d" % number for number in numbers]
+
+
+def consumed(offset: int = 0, value: bytes = b"body", headers: Sequence[tuple[str, bytes]] | None = None) -> Message:
+    """A record of partition 2 of `orders` as a consumer hands it over."""
+    named = None if headers is None else list(headers)
+    return Message("orders", 2, offset, key=b"key", value=value, headers=named, timestamp=(1, 0))
+
+
+class Bench:
+    """A loop from `orders` to `invoices`, with a topic `letters`, and every event that it told, beside its moment.
+
+    ``hears`` gets each event.
+    """
+
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        transform: Any = None,
+        *,
+        transform_batch: Any = None,
+        partitions: int = 1,
+        clients: ClientLibrary | None = None,
+        **options: Any,
+    ) -> None:
+        self.cluster, self.clock = cluster, cluster.clock
+        cluster.create_topic("orders", partitions)
+        for topic in ("invoices", "letters"):
+            cluster.create_topic(topic)
+        self.told: list[tuple[float, Any]] = []
+        self.hears: Callable[[Any], object] = lambda event: None
+        given: dict[str, Any] = {"transform": transform, "transform_batch": transform_batch}
+        self.loop: ExactlyOnceLoop = ExactlyOnceLoop(
+            config(**options),
+            ["orders"],
+            **given,
+            output_topic="invoices",
+            hook=self._heard,
+            clients=clients or cluster,
+        )
+
+    def _heard(self, event: Event) -> None:
+        self.told.append((self.clock(), event))
+        self.hears(event)
+
+    def load(self, count: int, partition: int = 0) -> None:
+        """Write the numbers from 0 on as records."""
+        self.cluster.write("orders", numbers(*range(count)), partition=partition)
+
+    def run(self) -> None:
+        """Run the loop, which something in it stops."""
+        self.cluster.after(ENDS_AFTER_S, lambda: self.loop.stop("the loop does not end"))
+        self.loop.run()
+        assert self.loop._shutdown.reason != "the loop does not end"
+
+    def events(self, *kinds: type[Event]) -> list[Any]:
+        return [event for _, event in self.told if isinstance(event, kinds)]
+
+    def moments(self, *kinds: type[Event]) -> list[float]:
+        """When events of these kinds were told."""
+        return [moment for moment, event in self.told if isinstance(event, kinds)]
+
+    @property
+    def written(self) -> list[Any]:
+        """The outputs that a read_committed reader sees."""
+        return self.cluster.values("invoices")
+
+    @property
+    def committed(self) -> int:
+        """The group's offset of partition 0, which is how many of its records are committed."""
+        return self.cluster.committed("billing").get(PartitionKey("orders", 0), 0)
