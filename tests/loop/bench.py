@@ -1,6 +1,6 @@
 """A loop on a simulated cluster, with what its tests load, move and look at."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Message
@@ -24,10 +24,9 @@ def numbers(*numbers: int) -> list[bytes]:
     return [b"%d" % number for number in numbers]
 
 
-def consumed(offset: int = 0, value: bytes = b"body", headers: Sequence[tuple[str, bytes]] | None = None) -> Message:
+def consumed(offset: int = 0, value: bytes = b"body", *headers: tuple[str, str | bytes | None]) -> Message:
     """A record of partition 2 of `orders` as a consumer hands it over."""
-    named = None if headers is None else list(headers)
-    return Message("orders", 2, offset, key=b"key", value=value, headers=named, timestamp=(1, 0))
+    return Message("orders", 2, offset, key=b"key", value=value, headers=list(headers) or None, timestamp=(1, 0))
 
 
 class Bench:
@@ -92,3 +91,9 @@ class Bench:
     def committed(self) -> int:
         """The group's offset of partition 0, which is how many of its records are committed."""
         return self.cluster.committed("billing").get(PartitionKey("orders", 0), 0)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the loop's clients are closed."""
+        clients: list[Any] = [*self.cluster._consumers, *self.cluster._producers]
+        return all(client._closed for client in clients)
