@@ -1,7 +1,7 @@
 """Whatever waits, and whatever measures, goes by the clock that it was given: on a simulated one nothing takes time."""
 
+import itertools
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,228 +11,196 @@ from eos_client import EosConsumer, EosProducer, ExactlyOnceLoop
 from eos_client.confluent import diagnosis
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.preflight import require_output_topics, require_topics
-from eos_client.core.commit_gate import CommitDecision, CommitRuling, GateRule
-from eos_client.core.model import UNJOINED, InputPartition, InputPosition, ProducerLimits
-from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, FatalClientError
-from eos_client.loop.record_failures import FailedRecords
-from eos_client.observe import Counters, TransactionCommitted
+from eos_client.core.commit_gate import GateSettings
+from eos_client.core.model import ProducerLimits
+from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
+from eos_client.observe import CommitSkipped, TransactionCommitted
 from eos_client.ports import OutputRecord
-from tests.loop.fakes import Bench, FakeClock, FakeLibrary, FakeRecord, config
+from eos_client.testing.simulator import SimulatedCluster
+from tests.loop.bench import BROKERS, config
+from tests.support.interception import close_the_gate, intercepting
+from tests.support.waiting import wait_for
 
 LONG_S = 600.0
 REALLY_S = 30.0
 KAFKA = {"bootstrap.servers": "127.0.0.1:1"}
-PLACE = InputPartition("orders", 2)
-MEMBERSHIP: dict[str, Any] = {
-    "consumer_group_metadata": lambda: None,
-    "memberid": str,
-    "consume": lambda count, timeout: [],
-    "poll": lambda timeout: None,
-}
-
-
-def timed_out():
-    return KafkaException(KafkaError(KafkaError._TIMED_OUT, "as scripted", False, True, False))
-
-
-class Handle:
-    """A raw client that does everything at once; `scripted` names what happens instead."""
-
-    def __init__(self, **scripted):
-        self._scripted = scripted
-        self.calls = []
-
-    def __getattr__(self, name):
-        def call(*arguments, **options):
-            self.calls.append(name)
-            return self._scripted[name](*arguments, **options) if name in self._scripted else 0
-
-        return call
-
-    def __len__(self):
-        return 0
-
-
-def failing(*_, **__):
-    raise timed_out()
 
 
 @pytest.fixture
-def clock():
+def cluster():
     """Fails the test when it took real time."""
     began_at = time.monotonic()
-    yield FakeClock()
+    yield SimulatedCluster(seed=1, request_timeout_s=1.0)
     assert time.monotonic() - began_at < REALLY_S
 
 
+class Clients:
+    """A producer and a consumer of a cluster, and what they told."""
+
+    def __init__(self, cluster, *, producer=None, consumer=None, gate=None, **options):
+        self.cluster = cluster
+        self.events: list[Any] = []
+        for topic in ("orders", "invoices"):
+            cluster.create_topic(topic)
+        parts: dict[str, Any] = {"clock": cluster.clock, "hook": self.events.append}
+        self.producer = EosProducer(
+            {**BROKERS, **options.pop("settings", {})},
+            generate_id=True,
+            factory=producer or cluster.producer,
+            limits=ProducerLimits(**options),
+            **parts,
+        )
+        self.consumer = EosConsumer(
+            {**BROKERS, "group.id": "billing", "auto.offset.reset": "earliest"},
+            factory=consumer or cluster.consumer,
+            gate=gate,
+            **parts,
+        )
+
+    def read_one(self):
+        self.cluster.write("orders", [b"1"])
+        self.consumer.subscribe(["orders"])
+        wait_for(lambda: self.consumer.poll(1.0), "the record", timeout_s=60.0, clock=self.cluster.clock)
+
+
 @pytest.fixture
-def passed(clock):
-    began_at = clock()
-    return lambda: clock() - began_at
+def passed(cluster):
+    """The simulated seconds since this was last asked."""
+    asked_at = [0.0]
+
+    def passed():
+        asked_at.append(cluster.clock())
+        return asked_at[-1] - asked_at[-2]
+
+    return passed
 
 
-def make_producer(clock, raw, **options):
-    return EosProducer(
-        KAFKA, generate_id=True, factory=lambda _: raw, clock=clock, **{"hook": lambda event: None, **options}
-    )
+def lose_all(cluster, *requests):
+    for _ in range(int(LONG_S) * 2):
+        for request in requests:
+            cluster.lose_request(request)
 
 
-def make_consumer(clock, raw, hook=lambda event: None) -> Any:
-    return EosConsumer({**KAFKA, "group.id": "billing"}, factory=lambda _: raw, clock=clock, hook=hook)
-
-
-def test_init_transactions_is_repeated_for_its_limit_on_the_given_clock(clock, passed, monkeypatch):
+def test_init_transactions_is_repeated_for_its_limit_on_the_given_clock(cluster, passed, monkeypatch):
     """And no real cluster is asked why it failed."""
     monkeypatch.setattr(diagnosis, "ClusterAdmin", lambda *_, **__: pytest.fail("a real cluster was asked"))
-    producer = make_producer(clock, raw := Handle(init_transactions=failing))
-    with pytest.raises(ClusterUnavailableError, match="as scripted"):
+    producer = Clients(cluster).producer
+    lose_all(cluster, "InitProducerId")
+    with pytest.raises(ClusterUnavailableError):
         producer.init_transactions(LONG_S)
     assert LONG_S <= passed() < LONG_S + 2
-    assert raw.calls.count("init_transactions") > LONG_S / 2
 
 
-def test_a_seek_is_repeated_on_the_given_clock(clock, passed):
-    consumer = make_consumer(clock, Handle(seek=failing))
-    with pytest.raises(FatalClientError, match="could not be rewound"):
-        consumer.member.parts.seeks.seek(PLACE, 7)
-    assert 5 <= passed() < 6
-
-
-def ruling(decision):
-    return lambda attempt: CommitRuling(decision, GateRule.OUTPUTS_ONLY, "as scripted")
-
-
-def test_committed_offsets_are_read_again_on_the_given_clock(clock, passed):
+def test_committed_offsets_are_read_again_on_the_given_clock(cluster, passed):
     """What an unanswered commit comes to: the producer is rebuilt and the log is asked."""
-    raw = Handle(commit_transaction=failing)
-    producer = make_producer(clock, raw, limits=ProducerLimits(recovery_timeout_s=LONG_S))
-    consumer = make_consumer(clock, Handle(**MEMBERSHIP, committed=failing))
-    consumer._handed.work.handed_over(PLACE, InputPosition(0, 5, UNJOINED))
-    consumer.gate.decide = ruling(CommitDecision.COMMIT)
+    clients = Clients(cluster, recovery_timeout_s=LONG_S)
+    clients.producer.init_transactions()
+    clients.read_one()
+    session = clients.producer.session(clients.consumer)
+    session.begin()
+    lose_all(cluster, "EndTxn", "OffsetFetch")
+    passed()
     with pytest.raises(ClusterUnavailableError, match="could not be read within 600 s"):
-        producer.session(consumer).end()
-    assert LONG_S <= passed() < LONG_S + 3
+        session.end()
+    assert LONG_S <= passed() < LONG_S + 30
 
 
-def test_how_long_a_plain_commit_is_held_is_measured_on_the_given_clock(clock):
-    events: list[Any] = []
-    consumer = make_consumer(clock, Handle(**MEMBERSHIP), hook=events.append)
-    consumer.subscribe(["orders"])
-    consumer.gate.decide = ruling(CommitDecision.SKIP)
+def test_how_long_a_plain_commit_is_held_is_measured_on_the_given_clock(cluster):
+    clients = Clients(cluster, gate=GateSettings(hold_limit_s=LONG_S))
+    clients.read_one()
+    close_the_gate(clients.consumer)
     for _ in range(2):
-        consumer.commit(offsets=[TopicPartition(*PLACE, 7)])
-        clock.sleep(11)
-    assert [event.held_for_s for event in events] == [0, 11]
+        clients.consumer.commit(offsets=[TopicPartition("orders", 0, 1)])
+        cluster.clock.sleep(11)
+    skipped = [event.held_for_s for event in clients.events if isinstance(event, CommitSkipped)]
+    assert skipped == pytest.approx([0, 11], abs=0.1)
 
 
-def test_a_pending_start_offset_is_asked_for_again_on_the_given_clock(clock):
-    arriving = iter([FakeRecord()])
-    raw = Handle(**{**MEMBERSHIP, "poll": lambda timeout: next(arriving, None)}, committed=failing)
-    consumer = make_consumer(clock, raw)
-    consumer._membership._on_assign(None, [TopicPartition(*PLACE)])
-    asked = []
-    for pause_s in (0.0, 0.1, 0.1, 0.5, 0.1):
-        clock.sleep(pause_s)
-        assert consumer.poll(0) is None
-        asked.append(raw.calls.count("committed"))
-    assert asked == [1, 1, 1, 2, 2]
+def test_a_pending_start_offset_is_asked_for_again_on_the_given_clock(cluster):
+    asked_at = []
+
+    def committed(*_, **__):
+        asked_at.append(cluster.clock())
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "as scripted"))
+
+    clients = Clients(cluster, consumer=intercepting(cluster.consumer, committed=committed))
+    clients.consumer.subscribe(["orders"])
+    cluster.write("orders", [b"1"])
+    for _ in range(20):
+        assert clients.consumer.poll(0.1) is None
+    gaps = [after - before for before, after in itertools.pairwise(asked_at)]
+    assert len(gaps) >= 2
+    assert all(0.5 <= gap < 0.7 for gap in gaps)
 
 
 @pytest.mark.parametrize(("require", "limit_s"), [(require_topics, 2), (require_output_topics, 5)])
-def test_a_missing_topic_is_asked_for_again_on_the_given_clock(require, limit_s, clock, passed):
-    nothing: Any = SimpleNamespace(list_topics=lambda *_, **__: SimpleNamespace(topics={}))
+def test_a_missing_topic_is_asked_for_again_on_the_given_clock(require, limit_s, cluster, passed):
     with pytest.raises(ClusterUnfitError, match="'orders' does not exist"):
-        require(nothing, ["orders"], LONG_S, clock)
+        require(cluster.consumer(BROKERS | {"group.id": "billing"}), ["orders"], LONG_S, cluster.clock)
     assert limit_s <= passed() < limit_s + 1
 
 
-def test_a_transform_is_tried_again_after_its_back_off_on_the_given_clock(clock, passed):
-    patient = config(transform_attempts_max=3, transform_backoff_s=100)
-    records = FailedRecords(patient, lambda event: None, Counters(), clock)
-    with pytest.raises(ZeroDivisionError):
-        records.guard(lambda record: [b"%d" % (1 // 0)])(FakeRecord())
-    assert passed() == 2 * 100
-
-
-def test_a_full_local_queue_is_waited_for_on_the_given_clock(clock, passed):
-    def full(*_, **__):
-        raise BufferError
-
-    def serve(timeout):
-        clock.sleep(timeout)
-        return 0
-
-    producer = make_producer(clock, Handle(produce=full, poll=serve), limits=ProducerLimits(commit_timeout_s=LONG_S))
-    session = producer.session(make_consumer(clock, Handle(**MEMBERSHIP)))
+def test_a_full_local_queue_is_waited_for_on_the_given_clock(cluster, passed):
+    clients = Clients(cluster, commit_timeout_s=200.0, settings={"queue.buffering.max.messages": 1})
+    clients.producer.init_transactions()
+    session = clients.producer.session(clients.consumer)
     session.begin()
-    with pytest.raises(KafkaException, match="queue stayed full"):
-        session.enqueue("bills", OutputRecord("bills", value=b""))
-    assert LONG_S <= passed() < LONG_S + 1
+    lose_all(cluster, "Produce")
+    session.enqueue("invoices", OutputRecord(value=b"1"))
+    passed()
+    with pytest.raises(KafkaException, match="queue stayed full for 200 s"):
+        session.enqueue("invoices", OutputRecord(value=b"2"))
+    assert 200 <= passed() < 201
 
 
-def test_a_session_measures_its_transactions_on_the_clock_of_its_producer(clock):
-    events: list[Any] = []
-    raw = Handle(commit_transaction=lambda timeout: clock.sleep(7))
-    producer = make_producer(clock, raw, hook=events.append)
-    consumer = make_consumer(clock, Handle(**MEMBERSHIP))
-    session = producer.session(consumer)
+def test_a_session_measures_its_transactions_on_the_clock_of_its_producer(cluster):
+    clients = Clients(cluster)
+    clients.producer.init_transactions()
+    session = clients.producer.session(clients.consumer)
     session.begin()
+    clients.producer.produce("invoices", b"1")
+    cluster.delay("EndTxn", 0.7)
     session.end()
-    assert [event.duration_s for event in events if isinstance(event, TransactionCommitted)] == [7]
+    (event,) = [event for event in clients.events if isinstance(event, TransactionCommitted)]
+    assert event.duration_s == pytest.approx(0.7, abs=0.05)
 
 
 def slowly(*_, **__):
     time.sleep(0.8)
 
 
-def test_a_call_that_takes_no_simulated_time_is_in_time_however_slow_the_machine_is(clock, passed):
-    producer = make_producer(clock, Handle(commit_transaction=slowly))
-    producer.commit_transaction(0.0)
-    consumer = make_consumer(clock, Handle(**MEMBERSHIP, close=slowly))
-    assert consumer.close_within(0.01)
-    assert passed() == 0
+def test_a_call_that_takes_no_simulated_time_is_in_time_however_slow_the_machine_is(cluster, passed):
+    clients = Clients(
+        cluster,
+        producer=intercepting(cluster.producer, commit_transaction=slowly),
+        consumer=intercepting(cluster.consumer, close=slowly),
+    )
+    clients.producer.init_transactions()
+    clients.producer.begin_transaction()
+    passed()
+    clients.producer.commit_transaction(0.0)
+    assert clients.consumer.close_within(0.01)
+    assert passed() < 0.01
 
 
-def knowing(*topics):
-    """A client whose cluster has only `topics`."""
-    known = {topic: SimpleNamespace(error=None) for topic in topics}
-    return Handle(list_topics=lambda *_, **__: SimpleNamespace(topics=known))
+def make_loop(cluster, **options):
+    return ExactlyOnceLoop(config(), ["orders"], lambda record: [], clients=cluster, hook=lambda event: None, **options)
 
 
-def make_loop(library, **options):
-    return ExactlyOnceLoop(config(), ["orders"], lambda record: [], clients=library, hook=lambda event: None, **options)
-
-
-def test_a_loop_takes_its_clients_and_its_time_from_its_library(clock, passed):
-    consumer = knowing()
-    library = FakeLibrary(clock, consumer=consumer, producer=Handle())
-    loop = make_loop(library)
-    assert library.built["consumer"]["group.id"] == "billing"
-    assert library.built["producer"]["transactional.id"] == loop._producer.transactional_id
+def test_a_loop_takes_its_clients_and_its_time_from_its_library(cluster, passed):
+    loop = make_loop(cluster)
     with pytest.raises(ClusterUnfitError, match="input topic 'orders'"):
         loop.run()
+    assert loop._consumer._clock is loop._producer.adapter.calls.clock is cluster.clock
     assert 2 <= passed() < 3
-    assert consumer.calls[-1] == "close"
+    assert all(client._closed for client in (*cluster._consumers, *cluster._producers))
 
 
-def test_a_loop_waits_for_its_output_topics_on_its_librarys_clock(clock, passed):
-    library = FakeLibrary(clock, consumer=knowing("orders"), producer=knowing("orders"))
-    with pytest.raises(ClusterUnfitError, match="output topic 'bills'"):
-        make_loop(library, output_topic="bills").run()
+def test_a_loop_waits_for_its_output_topics_on_its_librarys_clock(cluster, passed):
+    cluster.create_topic("orders")
+    with pytest.raises(ClusterUnfitError, match="output topic 'invoices'"):
+        make_loop(cluster, output_topic="invoices").run()
     assert 5 <= passed() < 6
-
-
-def test_a_loop_tries_a_transform_again_on_its_librarys_clock(monkeypatch):
-    def fails_once(record):
-        tried.append(bench.clock())
-        return [] if len(tried) > 1 else 1 // 0
-
-    tried: list[float] = []
-    bench = Bench(monkeypatch, fails_once, transform_attempts_max=2, transform_backoff_s=100)
-    bench.load(1)
-    monkeypatch.setattr(bench.producer, "poll", lambda _: bench.loop.stop())
-    bench.loop.run()
-    assert tried[1] - tried[0] == 100
 
 
 def test_the_default_library_is_confluent_kafka_in_real_time():
