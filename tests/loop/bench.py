@@ -1,5 +1,6 @@
 """A loop on a simulated cluster, with what its tests load, move and look at."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,9 +20,14 @@ def config(**options: Any) -> EosConfig:
     return EosConfig(BROKERS, group_id="billing", **options)
 
 
-def numbers(*numbers: int) -> list[bytes]:
-    """The values of records or outputs."""
+def values(*numbers: int) -> list[bytes]:
+    """The values of records or outputs that are called by ``numbers``."""
     return [b"%d" % number for number in numbers]
+
+
+def numbers(count: int) -> list[bytes]:
+    """The values from 0 on."""
+    return values(*range(count))
 
 
 def consumed(offset: int = 0, value: bytes = b"body", *headers: tuple[str, str | bytes | None]) -> Message:
@@ -50,6 +56,7 @@ class Bench:
         for topic in ("invoices", "letters"):
             cluster.create_topic(topic)
         self.told: list[tuple[float, Any]] = []
+        self._stops_at = math.inf
         self.hears: Callable[[Any], object] = lambda event: None
         given: dict[str, Any] = {"transform": transform, "transform_batch": transform_batch}
         self.loop: ExactlyOnceLoop = ExactlyOnceLoop(
@@ -63,17 +70,27 @@ class Bench:
 
     def _heard(self, event: Event) -> None:
         self.told.append((self.clock(), event))
+        if self.committed >= self._stops_at:
+            self.loop.stop()
         self.hears(event)
 
     def load(self, count: int, partition: int = 0) -> None:
         """Write the numbers from 0 on as records."""
-        self.cluster.write("orders", numbers(*range(count)), partition=partition)
+        self.cluster.write("orders", numbers(count), partition=partition)
 
     def run(self) -> None:
         """Run the loop, which something in it stops."""
         self.cluster.after(ENDS_AFTER_S, lambda: self.loop.stop("the loop does not end"))
         self.loop.run()
         assert self.loop._shutdown.reason != "the loop does not end"
+
+    def run_all(self, records: list[bytes]) -> list[Any]:
+        """Write ``records``, run until they are committed, and return the outputs that a reader sees."""
+        self.cluster.write("orders", records)
+        self._stops_at = len(records)
+        self.run()
+        assert self.committed >= self._stops_at, self.told[-3:]
+        return self.written
 
     def events(self, *kinds: type[Event]) -> list[Any]:
         return [event for _, event in self.told if isinstance(event, kinds)]

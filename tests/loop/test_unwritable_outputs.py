@@ -1,69 +1,40 @@
 """Outputs that can never be written, and transforms that outlive a transaction: the loop always gets on."""
 
+import re
 from types import MappingProxyType
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 
-from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, OutputRecord
-from eos_client.errors import FatalClientError, OutputRefusedError, TransformError, UnknownOutcomeError
-from eos_client.observe import RecordDeadLettered, RecordSkipped, TransactionAborted, TransactionCommitted
+from eos_client import EosConsumer, EosProducer, OutputRecord
+from eos_client.errors import FatalClientError, OutputRefusedError, TransformError
+from eos_client.observe import (
+    ClientReported,
+    ProducerRebuilt,
+    RecordDeadLettered,
+    RecordSkipped,
+    TransactionAborted,
+    TransactionCommitted,
+)
 from eos_client.testing.simulator.brokers.settings import BrokerSettings
-from tests.loop.fakes import Bench
+from tests.loop.bench import BROKERS, LETTERS, Bench, numbers
 from tests.support.protocols import BY_COORDINATOR
 
-BROKERS = {"bootstrap.servers": "simulated"}
 LIMIT_BYTES = 2_000
-ENDS_AFTER_S = 3_600.0
 
 
-class Work:
-    """A loop on a simulated cluster that runs until every record of `orders` is committed."""
-
-    def __init__(self, cluster, transform, hook=lambda event: None, **options):
-        self.cluster = cluster
-        self.events: list[Any] = []
-        self.hook = hook
-        for topic in ("orders", "invoices", "letters"):
-            cluster.create_topic(topic)
-        config = EosConfig(BROKERS, group_id="billing", **options)
-        self.loop = ExactlyOnceLoop(
-            config, ["orders"], transform, output_topic="invoices", clients=cluster, hook=self._heard
-        )
-
-    def _heard(self, event):
-        self.events.append(event)
-        if self.done:
-            self.loop.stop()
-        self.hook(event)
-
-    @property
-    def done(self):
-        return self.cluster.committed("billing").get(("orders", 0), 0) >= self.written
-
-    def run(self, values):
-        self.written = len(values)
-        self.cluster.write("orders", values)
-        self.cluster.after(ENDS_AFTER_S, self.loop.stop)
-        self.loop.run()
-        assert self.done, self.events[-3:]
-        return self.cluster.values("invoices")
-
-    def failed(self):
-        """The records that were passed over, each of which was told once, and is counted."""
-        told = [event.offset for event in self.events if isinstance(event, (RecordSkipped, RecordDeadLettered))]
-        assert len(told) == len(set(told)) == self.loop.counters.records_failed, told
-        return set(told)
-
-    def aborts(self):
-        return [event for event in self.events if isinstance(event, TransactionAborted)]
+def failed(work):
+    """The records that were passed over, each of which was told once, and is counted."""
+    told = [event.offset for event in work.events(RecordSkipped, RecordDeadLettered)]
+    assert len(told) == len(set(told)) == work.loop.counters.records_failed, told
+    return set(told)
 
 
-def numbers(count):
-    return [b"%d" % n for n in range(count)]
+def aborts(work):
+    return work.events(TransactionAborted)
 
 
-LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
 POLICIES = [{"on_error": "skip"}, LETTERS]
 
 
@@ -74,17 +45,17 @@ def to_nowhere(record):
 
 @pytest.mark.parametrize("policy", POLICIES, ids=["skip", "dead letter"])
 def test_hundreds_of_outputs_refused_in_a_row_cost_a_few_aborts_and_no_time(simulated_cluster, policy):
-    work = Work(simulated_cluster, to_nowhere, recovery_timeout_s=0.001, **policy)
-    assert sorted(work.run(numbers(400)), key=int) == numbers(400)[::2]
-    assert work.failed() == set(range(1, 400, 2))
-    assert len(work.aborts()) < 10
+    work = Bench(simulated_cluster, to_nowhere, recovery_timeout_s=0.001, **policy)
+    assert sorted(work.run_all(numbers(400)), key=int) == numbers(400)[::2]
+    assert failed(work) == set(range(1, 400, 2))
+    assert len(aborts(work)) < 10
     assert simulated_cluster.clock.now_s < 30
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=["skip", "dead letter"])
 def test_nothing_is_remembered_of_failures_that_are_committed(simulated_cluster, policy):
-    work = Work(simulated_cluster, to_nowhere, **policy)
-    work.run(numbers(400))
+    work = Bench(simulated_cluster, to_nowhere, **policy)
+    work.run_all(numbers(400))
     assert len(work.loop._failed) == 0
 
 
@@ -96,29 +67,29 @@ def refuses_odd_numbers(record):
 
 @pytest.mark.parametrize("policy", POLICIES, ids=["skip", "dead letter"])
 def test_a_failure_is_told_once_however_often_its_transaction_was_aborted(simulated_cluster, policy):
-    work = Work(simulated_cluster, refuses_odd_numbers, max_records=10, **policy)
+    work = Bench(simulated_cluster, refuses_odd_numbers, max_records=10, **policy)
     for _ in range(3):
         simulated_cluster.refuse("TxnOffsetCommit", "UNKNOWN_MEMBER_ID")
-    work.run(numbers(40))
-    assert len(work.aborts()) == 3
-    assert work.failed() == set(range(1, 40, 2))
+    work.run_all(numbers(40))
+    assert len(aborts(work)) == 3
+    assert failed(work) == set(range(1, 40, 2))
     assert work.loop.counters.records_failed == 20
 
 
 def test_a_failure_that_is_committed_as_the_loop_stops_is_told(simulated_cluster):
-    work = Work(simulated_cluster, refuses_odd_numbers, on_error="skip", commit_interval_s=60.0)
+    work = Bench(simulated_cluster, refuses_odd_numbers, on_error="skip", commit_interval_s=60.0)
     simulated_cluster.after(1.0, work.loop.stop)
-    work.run(numbers(10))
-    assert work.failed() == {1, 3, 5, 7, 9}
+    work.run_all(numbers(10))
+    assert failed(work) == {1, 3, 5, 7, 9}
 
 
 def test_a_failure_that_a_revocation_commits_is_told_and_counted_there(simulated_cluster):
-    work = Work(simulated_cluster, refuses_odd_numbers, on_error="skip", commit_interval_s=60.0)
+    work = Bench(simulated_cluster, refuses_odd_numbers, on_error="skip", commit_interval_s=60.0)
     simulated_cluster.after(1.0, lambda: simulated_cluster.revoke(("orders", 0)))
-    work.run(numbers(10))
-    (committed,) = [event for event in work.events if isinstance(event, TransactionCommitted)]
+    work.run_all(numbers(10))
+    (committed,) = work.events(TransactionCommitted)
     assert committed.inside_revoke
-    assert work.failed() == {1, 3, 5, 7, 9}
+    assert failed(work) == {1, 3, 5, 7, 9}
 
 
 def test_a_failure_of_a_transaction_that_is_never_committed_is_not_told(simulated_cluster):
@@ -127,32 +98,30 @@ def test_a_failure_of_a_transaction_that_is_never_committed_is_not_told(simulate
             raise SystemExit
         return refuses_odd_numbers(record)
 
-    work = Work(simulated_cluster, ends, on_error="skip", commit_interval_s=60.0)
+    work = Bench(simulated_cluster, ends, on_error="skip", commit_interval_s=60.0)
     with pytest.raises(SystemExit):
-        work.run(numbers(10))
-    assert work.failed() == set()
+        work.run_all(numbers(10))
+    assert failed(work) == set()
 
 
-def test_a_failure_of_which_nobody_knows_whether_it_was_committed_is_not_told(monkeypatch):
-    bench = Bench(monkeypatch, refuses_odd_numbers, on_error="skip", commit_interval_s=1.0)
-    ended = bench.session.end
+def test_a_failure_of_which_nobody_knows_whether_it_was_committed_is_not_told(simulated_cluster):
+    def transform(record):
+        if record.value() == b"3":
+            simulated_cluster.lose_reply("EndTxn")
+        return refuses_odd_numbers(record)
 
-    def end():
-        bench.session.end = ended
-        bench.consumer.taken.clear()  # they are another member's by now
-        raise UnknownOutcomeError
+    def go_on_elsewhere(event):
+        if isinstance(event, ProducerRebuilt):
+            simulated_cluster.lose()
+            other = simulated_cluster.consumer({"group.id": "billing"})
+            other.commit(offsets=[TopicPartition("orders", 0, 4)], asynchronous=False)
 
-    bench.load(4)
-    bench.session.end = end
-    while bench.session.end != ended:
-        bench.loop._turn()
-    bench.load(1)
-    bench.loop.counters.committed += 1
-    bench.loop._turn()
-    assert (
-        [event for event in bench.events if isinstance(event, RecordSkipped)],
-        bench.loop.counters.records_failed,
-    ) == ([], 0)
+    work = Bench(simulated_cluster, transform, on_error="skip", max_records=4)
+    work.hears = go_on_elsewhere
+    work.run_all(numbers(6))
+    assert failed(work) == {5}
+    reports = [event.error for event in work.events(ClientReported) if "may be committed" in event.error]
+    assert [re.findall(r"offset=(\d)", text) for text in reports] == [["1"], ["3"]]
 
 
 def test_a_hook_that_raises_changes_no_failure(simulated_cluster):
@@ -160,10 +129,11 @@ def test_a_hook_that_raises_changes_no_failure(simulated_cluster):
         if event.name == "record_skipped":
             raise RuntimeError
 
-    work = Work(simulated_cluster, refuses_odd_numbers, hook=raises, on_error="skip")
-    assert work.run(numbers(10)) == numbers(10)[::2]
+    work = Bench(simulated_cluster, refuses_odd_numbers, on_error="skip")
+    work.hears = raises
+    assert work.run_all(numbers(10)) == numbers(10)[::2]
     assert work.loop.counters.records_failed == 5
-    assert work.aborts() == []
+    assert aborts(work) == []
 
 
 @pytest.mark.parametrize("protocol", BY_COORDINATOR)
@@ -177,14 +147,14 @@ def test_a_record_that_takes_longer_than_the_group_waits_for_a_poll_gets_through
 
     settings = {"max.poll.interval.ms": 6_000, "group.protocol": protocol}
     settings |= {"session.timeout.ms": 6_000} if protocol == "classic" else {}
-    work = Work(simulated_cluster, slow, consumer=settings)
+    work = Bench(simulated_cluster, slow, consumer=settings)
     if protocol == "consumer":
-        assert work.run(numbers(5)) == numbers(5)
+        assert work.run_all(numbers(5)) == numbers(5)
         return
     with pytest.raises(FatalClientError, match=r"max\.poll\.interval\.ms=6000"):
-        work.run(numbers(5))
+        work.run_all(numbers(5))
     assert simulated_cluster.values("invoices") == numbers(3)
-    assert len(work.aborts()) <= 5
+    assert len(aborts(work)) <= 5
 
 
 IMPOSSIBLE: Any = {
@@ -224,23 +194,23 @@ def test_an_impossible_output_is_its_own_records_failure(simulated_cluster, impo
         options = IMPOSSIBLE[impossible] if record.value() in {b"5", b"6"} else {}
         return [OutputRecord(**{"value": record.value(), **options})]
 
-    work = Work(simulated_cluster, transform, on_error="skip")
-    assert work.run(numbers(10)) == [b"0", b"1", b"2", b"3", b"4", b"7", b"8", b"9"]
-    assert work.failed() == {5, 6}
+    work = Bench(simulated_cluster, transform, on_error="skip")
+    assert work.run_all(numbers(10)) == [b"0", b"1", b"2", b"3", b"4", b"7", b"8", b"9"]
+    assert failed(work) == {5, 6}
 
 
 @pytest.mark.parametrize("topic", ["", "no such name!", "a b\0"])
 def test_a_name_that_no_topic_can_have_is_told_with_its_record(simulated_cluster, topic):
-    work = Work(simulated_cluster, lambda record: [OutputRecord(topic, value=record.value())], on_error="skip")
-    work.run(numbers(1))
-    (skipped,) = [event for event in work.events if isinstance(event, RecordSkipped)]
+    work = Bench(simulated_cluster, lambda record: [OutputRecord(topic, value=record.value())], on_error="skip")
+    work.run_all(numbers(1))
+    (skipped,) = work.events(RecordSkipped)
     assert f"topic={topic!r}: the name of a topic has 1 to 249 of the characters" in skipped.error
 
 
 @pytest.mark.parametrize("headers", [(("a", b"1"),), MappingProxyType({"a": b"1"}), {"a": b"1"}, [("a", b"1")]])
 def test_headers_may_be_any_sequence_of_pairs_or_any_mapping(simulated_cluster, headers):
-    work = Work(simulated_cluster, lambda record: [OutputRecord(value=b"", headers=headers)])
-    work.run(numbers(1))
+    work = Bench(simulated_cluster, lambda record: [OutputRecord(value=b"", headers=headers)])
+    work.run_all(numbers(1))
     (written,) = simulated_cluster.read("invoices")
     assert written.headers == (("a", b"1"),)
 
@@ -249,12 +219,11 @@ def test_headers_may_be_any_sequence_of_pairs_or_any_mapping(simulated_cluster, 
 def test_an_impossible_output_of_a_block_is_refused_by_name_and_leaves_the_transaction_usable(
     simulated_cluster, impossible
 ):
-    brokers = {"bootstrap.servers": "simulated"}
     simulated_cluster.create_topic("invoices")
     simulated_cluster.create_topic("orders")
     clock = simulated_cluster.clock
-    consumer = EosConsumer({**brokers, "group.id": "billing"}, factory=simulated_cluster.consumer, clock=clock)
-    producer = EosProducer(brokers, factory=simulated_cluster.producer, clock=clock)
+    consumer = EosConsumer({**BROKERS, "group.id": "billing"}, factory=simulated_cluster.consumer, clock=clock)
+    producer = EosProducer(BROKERS, factory=simulated_cluster.producer, clock=clock)
     consumer.subscribe(["orders"])
     producer.init_transactions()
     options = {"topic": "invoices", "value": b"bad", **IMPOSSIBLE[impossible]}
@@ -278,27 +247,27 @@ def small_records(make_simulated_cluster):
 
 @pytest.mark.parametrize("policy", POLICIES, ids=["skip", "dead letter"])
 def test_outputs_that_only_the_broker_refuses_are_found_and_settled_like_others(small_records, policy):
-    work = Work(small_records, too_large_for_the_broker, **policy, producer={"batch.size": 1_000})
+    work = Bench(small_records, too_large_for_the_broker, **policy, producer={"batch.size": 1_000})
     expected = [v for n, v in enumerate(numbers(400)) if n not in {3, 4, 250, 399}]
-    assert work.run(numbers(400)) == expected
-    assert work.failed() == {3, 4, 250, 399}
-    said = {e.error for e in work.events if isinstance(e, (RecordSkipped, RecordDeadLettered))}
+    assert work.run_all(numbers(400)) == expected
+    assert failed(work) == {3, 4, 250, 399}
+    said = {e.error for e in work.events(RecordSkipped, RecordDeadLettered)}
     assert all("MSG_SIZE_TOO_LARGE" in each for each in said), said
 
 
 def test_stop_names_the_record_whose_output_the_broker_refused(small_records):
-    work = Work(small_records, too_large_for_the_broker, producer={"batch.size": 1_000})
+    work = Bench(small_records, too_large_for_the_broker, producer={"batch.size": 1_000})
     with pytest.raises(TransformError) as caught:
-        work.run(numbers(400))
+        work.run_all(numbers(400))
     assert caught.value.offset == 3
     assert "MSG_SIZE_TOO_LARGE" in str(caught.value)
     assert "set batch.size below the topic's max.message.bytes" in str(caught.value)
 
 
 def test_batches_that_only_together_exceed_the_brokers_limit_get_through_and_blame_nobody(small_records):
-    work = Work(small_records, lambda record: [record.value() * 100], on_error="skip")
-    work.run([b"1"] * 200)
-    assert work.failed() == set()
+    work = Bench(small_records, lambda record: [record.value() * 100], on_error="skip")
+    work.run_all([b"1"] * 200)
+    assert failed(work) == set()
     assert len(work.cluster.values("invoices")) == 200
 
 
@@ -309,9 +278,9 @@ def test_a_transform_that_outlives_the_transaction_timeout_gets_through_wherever
             simulated_cluster.clock.sleep(waits_s)
         return [record.value()]
 
-    work = Work(simulated_cluster, slow)
-    assert work.run(numbers(60)) == numbers(60)
-    assert len(work.aborts()) <= 4
+    work = Bench(simulated_cluster, slow)
+    assert work.run_all(numbers(60)) == numbers(60)
+    assert len(aborts(work)) <= 4
 
 
 SENTINEL = 4
@@ -334,9 +303,8 @@ def test_a_loop_that_its_transform_stops_just_before_a_refused_output_ends_with_
             work.loop.stop("the sentinel was read")
         return [refused if number > SENTINEL else record.value()]
 
-    work = Work(small_records, transform, **policy)
-    work.written = 2 * SENTINEL
-    small_records.write("orders", numbers(work.written))
-    work.loop.run()
-    assert small_records.committed("billing")["orders", 0] > SENTINEL
-    assert small_records.values("invoices") == numbers(SENTINEL + 1)
+    work = Bench(small_records, transform, **policy)
+    work.load(2 * SENTINEL)
+    work.run()
+    assert work.committed > SENTINEL
+    assert work.written == numbers(SENTINEL + 1)
