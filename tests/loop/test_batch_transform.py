@@ -8,8 +8,9 @@ from eos_client import ExactlyOnceLoop, OutputRecord
 from eos_client.errors import AbortableError, ConfigurationError, TransformError
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
-from eos_client.observe import ClientReported, Counters
-from tests.loop.fakes import Bench, FakeClock, FakeRecord, config
+from eos_client.observe import ClientReported, Counters, TransactionCommitted
+from tests.loop.bench import Bench, numbers
+from tests.loop.fakes import FakeClock, FakeRecord, config
 from tests.loop.test_record_outputs import LETTERS, NO_VALUE, Ambiguous, Pen, values
 
 SKIP = {"on_error": "skip"}
@@ -199,29 +200,27 @@ def test_a_loop_needs_one_of_the_two(given):
 
 
 @pytest.fixture
-def on_bench(monkeypatch):
+def on_bench(simulated_cluster):
     def start(transform_batch, **options):
-        return Bench(monkeypatch, transform_batch=transform_batch, **options)
+        return Bench(simulated_cluster, transform_batch=transform_batch, **options)
 
     return start
 
 
 def test_a_slow_transform_gets_whole_batches_from_the_first_record_on(on_bench):
-    sizes = []
+    sizes, began_at = [], []
 
     def slow(records):
         sizes.append(len(records))
-        bench.clock.spend(2.0)
-        if sum(sizes) == 100:
-            bench.loop.stop()
+        began_at.append(bench.clock())
+        bench.clock.sleep(2.0)
         return copied(records)
 
     bench = on_bench(slow, batch_size=40, commit_interval_s=1.0)
-    bench.load(100)
-    bench.loop.run()
+    assert bench.run_all(numbers(100)) == numbers(100)
     assert sizes == [40, 40, 20]
-    assert bench.producer.written == values(*range(100))
-    assert bench.session.ended_at[:3] == [102.0, 104.0, 106.0], "each is committed when its transform returns"
+    took_s = [after - before for before, after in zip(began_at, bench.moments(TransactionCommitted), strict=True)]
+    assert took_s == pytest.approx([2.0] * 3, abs=0.02), "each is committed when its transform returns"
 
 
 def test_a_batch_holds_no_more_records_than_its_transaction_has_room_for(on_bench):
@@ -229,13 +228,10 @@ def test_a_batch_holds_no_more_records_than_its_transaction_has_room_for(on_benc
 
     def noting(records):
         sizes.append(len(records))
-        if sum(sizes) == 250:
-            bench.loop.stop()
         return copied(records)
 
     bench = on_bench(noting, batch_size=60, max_records=100)
-    bench.load(250)
-    bench.loop.run()
+    bench.run_all(numbers(250))
     assert sizes == [60, 40, 60, 40, 50]
 
 
@@ -246,7 +242,7 @@ def test_a_stop_inside_a_batch_commits_that_batch_and_leaves_the_rest(on_bench):
 
     bench = on_bench(stopping, batch_size=40)
     bench.load(100)
-    bench.loop.run()
-    assert bench.producer.written == values(*range(40))
-    assert len(bench.consumer.waiting) == 60
-    assert len(bench.session.ended_at) == 1
+    bench.run()
+    assert bench.written == numbers(40)
+    assert bench.committed == 40
+    assert len(bench.events(TransactionCommitted)) == 1
