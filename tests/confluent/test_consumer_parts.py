@@ -25,8 +25,8 @@ from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.hand_over import HandOver
 from eos_client.core.model import UNJOINED, InputPartition, InputPosition
 from eos_client.errors import FatalClientError
+from eos_client.testing.simulator import SimulatedClock
 from tests.confluent.test_record_runs import ONE, ZERO, Message, places
-from tests.loop.fakes import FakeClock
 from tests.simulation.broken_off import StepStrike, StrikeError
 
 
@@ -103,7 +103,7 @@ def library() -> Any:
 
 @pytest.fixture
 def pausing() -> Any:
-    return LibraryConsumer({"auto.offset.reset": "earliest"}, lambda _: Raw(), FakeClock())
+    return LibraryConsumer({"auto.offset.reset": "earliest"}, lambda _: Raw(), SimulatedClock())
 
 
 def test_a_pause_of_ours_leaves_the_applications_alone(pausing):
@@ -132,7 +132,7 @@ def test_what_waits_for_its_start_is_resumed_in_name_only(pausing):
 
 
 def seeks_of(library: Any, handed: HandOver | None = None) -> Seeks:
-    return Seeks(library, handed or HandOver(), ReadPositions(), FakeClock())
+    return Seeks(library, handed or HandOver(), ReadPositions(), SimulatedClock())
 
 
 def position(first: int, following: int) -> InputPosition:
@@ -234,7 +234,7 @@ def test_where_the_application_has_sought_it_goes_on_after_a_rejoin_at_its_first
 
 
 def test_a_commit_is_unfenced_from_before_it_is_sent_until_its_partition_leaves():
-    clock = FakeClock()
+    clock = SimulatedClock()
     offsets = PlainOffsets(clock)
     offsets.sends([ZERO])
     offsets.sent([ZERO])
@@ -247,7 +247,7 @@ def test_a_commit_is_unfenced_from_before_it_is_sent_until_its_partition_leaves(
 
 
 def test_what_was_stored_beyond_what_was_sent_is_still_to_be_committed():
-    offsets = PlainOffsets(FakeClock())
+    offsets = PlainOffsets(SimulatedClock())
     offsets.store([TopicPartition("orders", 0, 5), TopicPartition("orders", 1, 5)])
     offsets.drop_stored({ZERO: 5, ONE: 4})
     assert set(offsets.stored) == {ONE}

@@ -7,7 +7,7 @@ import pytest
 
 from eos_client.confluent.preflight import require_topics
 from eos_client.errors import ClusterUnfitError
-from tests.loop.fakes import FakeClock
+from eos_client.testing.simulator import SimulatedClock
 
 
 class Consumer:
@@ -25,11 +25,11 @@ class Consumer:
 
 def test_a_topic_that_is_not_known_yet_is_asked_for_again():
     consumer: Any = Consumer("orders", "bills")
-    require_topics(consumer, ["orders", "bills", "^any.*"], 10.0, FakeClock())
+    require_topics(consumer, ["orders", "bills", "^any.*"], 10.0, SimulatedClock())
     assert consumer.asked == 3
 
 
 def test_a_topic_that_stays_unknown_is_named():
     consumer: Any = Consumer("orders", "bills")
     with pytest.raises(ClusterUnfitError, match=r"'bils' does not exist .* did you mean 'bills'"):
-        require_topics(consumer, ["orders", "bils"], 0.5, FakeClock())
+        require_topics(consumer, ["orders", "bils"], 0.5, SimulatedClock())

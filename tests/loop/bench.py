@@ -30,9 +30,10 @@ def numbers(count: int) -> list[bytes]:
     return values(*range(count))
 
 
-def consumed(offset: int = 0, value: bytes = b"body", *headers: tuple[str, str | bytes | None]) -> Message:
+def consumed(offset: int = 0, value: bytes = b"body", *headers: tuple[str, str | bytes | None]) -> Any:
     """A record of partition 2 of `orders` as a consumer hands it over."""
-    return Message("orders", 2, offset, key=b"key", value=value, headers=list(headers) or None, timestamp=(1, 0))
+    place: dict[str, Any] = {"topic": "orders", "partition": 2, "offset": offset, "timestamp": (1, 0)}
+    return Message(**place, key=b"key", value=value, headers=list(headers) or None)
 
 
 class Bench:

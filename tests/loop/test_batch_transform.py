@@ -9,8 +9,8 @@ from eos_client.errors import AbortableError, ConfigurationError, TransformError
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
 from eos_client.observe import ClientReported, Counters, TransactionCommitted
-from tests.loop.bench import Bench, numbers
-from tests.loop.fakes import FakeClock, FakeRecord, config
+from eos_client.testing.simulator import SimulatedClock
+from tests.loop.bench import Bench, config, consumed, numbers
 from tests.loop.test_record_outputs import LETTERS, NO_VALUE, Ambiguous, Pen, values
 
 SKIP = {"on_error": "skip"}
@@ -24,7 +24,7 @@ class Batches:
         self.session = cast("Any", Pen())
         self.calls: list[list[int]] = []
         self.events: list[Any] = []
-        self.clock = FakeClock()
+        self.clock = SimulatedClock()
 
         def noting(records):
             self.calls.append([record.offset() for record in records])
@@ -36,7 +36,7 @@ class Batches:
         )
 
     def write(self, count):
-        self.outputs.write([FakeRecord(n, b"%d" % n) for n in range(count)])
+        self.outputs.write([consumed(n, b"%d" % n) for n in range(count)])
         return self.session.written
 
     def again(self, count):
@@ -126,10 +126,10 @@ def test_nothing_of_an_attempt_that_fails_half_way_is_written():
 
 def test_only_the_record_alone_is_tried_again_and_waited_for():
     batches = Batches(raising_on(2), **SKIP, **RETRIED)
-    began_at = batches.clock.now
+    began_at = batches.clock.now_s
     assert batches.write(4) == values(0, 1, 3)
     assert batches.calls == [[0, 1, 2, 3], [0, 1], [2, 3], [2], [2], [2], [3]]
-    assert batches.clock.now - began_at == 2 * 0.5
+    assert batches.clock.now_s - began_at == 2 * 0.5
 
 
 def test_a_batch_that_fails_for_its_size_alone_is_reported_once():
@@ -178,7 +178,7 @@ def test_one_by_one_the_record_is_known_whose_output_the_broker_refuses():
     batches = Batches(copied, **SKIP)
     batches.session.undeliverable = {b"2"}
     with pytest.raises(RefusedRecordsError, match=r"orders\[2\]@2 was refused: .*as the broker says it"):
-        batches.outputs.write_one_by_one([FakeRecord(n, b"%d" % n) for n in range(5)])
+        batches.outputs.write_one_by_one([consumed(n, b"%d" % n) for n in range(5)])
     assert batches.calls == [[0], [1], [2]]
 
 

@@ -11,8 +11,8 @@ from eos_client.core.model import InputPartition
 from eos_client.errors import ClusterUnavailableError, ConfigurationError, OutputRefusedError, TransformError
 from eos_client.loop.record_failures import FailedRecords, KnownFailureError
 from eos_client.observe import ClientReported, Counters, RecordDeadLettered, RecordSkipped, TransactionCommitted
-from eos_client.testing.simulator import SimulatedCluster
-from tests.loop.fakes import FakeClock, FakeRecord, config
+from eos_client.testing.simulator import SimulatedClock, SimulatedCluster
+from tests.loop.bench import config, consumed
 
 LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
 SHORT_S = 0.001
@@ -25,7 +25,7 @@ class Failures:
     def __init__(self, **options):
         self.events: list[Any] = []
         self.counters = Counters()
-        self.clock = FakeClock()
+        self.clock = SimulatedClock()
         self.records = FailedRecords(config(**options), self.events.append, self.counters, self.clock)
 
     def settled(self, record, error) -> Any:
@@ -48,7 +48,7 @@ def fails_until(attempts, *, then):
 def test_stop_raises_with_the_place_and_keeps_the_cause():
     failures, cause = Failures(), KeyError("customer")
     with pytest.raises(TransformError) as caught:
-        failures.records.substitutes_for(FakeRecord(7), cause)
+        failures.records.substitutes_for(consumed(7), cause)
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("orders", 2, 7)
     assert caught.value.__cause__ is cause
     assert (failures.events, failures.counters.records_failed) == ([], 0)
@@ -56,7 +56,7 @@ def test_stop_raises_with_the_place_and_keeps_the_cause():
 
 def test_skip_writes_nothing_and_says_which_record_and_why():
     failures = Failures(on_error="skip")
-    assert failures.records.substitutes_for(FakeRecord(7), ValueError("bad")) == []
+    assert failures.records.substitutes_for(consumed(7), ValueError("bad")) == []
     failures.records.committed()
     assert failures.events == [RecordSkipped(topic="orders", partition=2, offset=7, error="ValueError: bad")]
     assert failures.counters.records_failed == 1
@@ -64,7 +64,7 @@ def test_skip_writes_nothing_and_says_which_record_and_why():
 
 def test_a_dead_letter_is_the_record_with_its_own_headers_first_then_error_and_origin():
     failures = Failures(**LETTERS)
-    letter, *_ = failures.settled(FakeRecord(7, b"body", (("trace", b"1"),)), ValueError("bad"))
+    letter, *_ = failures.settled(consumed(7, b"body", ("trace", b"1")), ValueError("bad"))
     assert (letter.topic, letter.key, letter.value) == ("letters", b"key", b"body")
     assert list(letter.headers) == [
         ("trace", b"1"),
@@ -85,7 +85,7 @@ def test_a_dead_letter_is_the_record_with_its_own_headers_first_then_error_and_o
 def test_a_dead_letter_shortens_an_error_of_any_length_but_not_the_record():
     failures = Failures(**LETTERS)
     body = b"b" * 5000
-    letter, *_ = failures.settled(FakeRecord(body=body), ValueError("ü" * 2_000_000))
+    letter, *_ = failures.settled(consumed(value=body), ValueError("ü" * 2_000_000))
     error = dict(letter.headers)["eos.error"]
     assert error.decode() == "ValueError: " + "ü" * 988
     assert letter.value == body
@@ -105,14 +105,14 @@ def test_elsewhere_a_transform_that_fails_half_way_gives_nothing(options):
     transform, tried = fails_until(9, then=b"whole")
     guarded = Failures(**options).records.guard(transform)
     with pytest.raises(ValueError, match="attempt"):
-        guarded(FakeRecord())
+        guarded(consumed())
     assert len(tried) == options.get("transform_attempts_max", 1)
 
 
 def test_a_transform_is_tried_again_and_only_the_last_attempt_s_outputs_count():
     transform, tried = fails_until(3, then=b"whole")
     guarded = Failures(transform_attempts_max=3, transform_backoff_s=SHORT_S).records.guard(transform)
-    assert guarded(FakeRecord()) == [b"half", b"whole"]
+    assert guarded(consumed()) == [b"half", b"whole"]
     assert len(tried) == 3
 
 
@@ -124,16 +124,16 @@ def test_what_is_no_failure_of_the_record_is_not_tried_again():
         raise SystemExit
 
     with pytest.raises(SystemExit):
-        Failures(transform_attempts_max=3, transform_backoff_s=SHORT_S).records.guard(transform)(FakeRecord())
+        Failures(transform_attempts_max=3, transform_backoff_s=SHORT_S).records.guard(transform)(consumed())
     assert len(tried) == 1
 
 
 def test_a_transform_that_gives_none_gives_no_outputs():
-    assert Failures(on_error="skip").records.guard(lambda record: None)(FakeRecord()) == []
+    assert Failures(on_error="skip").records.guard(lambda record: None)(consumed()) == []
 
 
 def test_each_dead_letter_is_smaller_than_the_one_before_and_all_have_their_origin():
-    record = FakeRecord(7, b"b" * 5000, (("trace", b"t" * 300),))
+    record = consumed(7, b"b" * 5000, ("trace", b"t" * 300))
     letters = Failures(**LETTERS).settled(record, ValueError("e" * 5000))
     assert [(len(each.value), each.key, len(each.headers)) for each in letters] == [
         (5000, b"key", 7),
@@ -151,7 +151,7 @@ def test_each_dead_letter_is_smaller_than_the_one_before_and_all_have_their_orig
 
 
 def test_an_error_whose_text_is_no_unicode_does_not_keep_its_record_from_being_dead_lettered():
-    letter, *_ = Failures(**LETTERS).settled(FakeRecord(7), ValueError("name \ud800"))
+    letter, *_ = Failures(**LETTERS).settled(consumed(7), ValueError("name \ud800"))
     assert dict(letter.headers)["eos.error"] == b"ValueError: name \\ud800"
 
 
@@ -162,10 +162,10 @@ class UntellableError(Exception):
 
 def test_an_error_whose_text_cannot_be_had_is_a_failure_like_any_other():
     said = "UntellableError: no text, because its __str__ raised RuntimeError"
-    letter, *_ = Failures(**LETTERS).settled(FakeRecord(), UntellableError())
+    letter, *_ = Failures(**LETTERS).settled(consumed(), UntellableError())
     assert dict(letter.headers)["eos.error"] == said.encode()
     with pytest.raises(TransformError, match=said):
-        Failures().settled(FakeRecord(), UntellableError())
+        Failures().settled(consumed(), UntellableError())
 
 
 def with_topics():
@@ -234,11 +234,11 @@ def test_a_skip_in_a_commit_of_unknown_outcome_is_told_although_the_loop_ends():
 def test_a_remembered_record_fails_at_once_when_it_comes_again_and_no_other_does():
     failures = Failures(on_error="skip")
     guarded = failures.records.guard(lambda record: [record.value()])
-    failures.records.remember(FakeRecord(7), ValueError("too large"))
+    failures.records.remember(consumed(7), ValueError("too large"))
     for _ in range(2):
         with pytest.raises(KnownFailureError, match="ValueError: too large"):
-            guarded(FakeRecord(7))
-    assert guarded(FakeRecord(8)) == [b"body"]
+            guarded(consumed(7))
+    assert guarded(consumed(8)) == [b"body"]
     failures.records.committed()
     assert failures.counters.records_failed == 0, "it counts when it is settled"
 
@@ -255,7 +255,7 @@ def test_what_is_remembered_keeps_no_frame_alive():
 
     with pytest.raises(ValueError, match="too large") as caught:
         transform(large)
-    failures.records.remember(FakeRecord(7), caught.value)
+    failures.records.remember(consumed(7), caught.value)
     del large, caught
     gc.collect()
     assert alive() is None
@@ -263,12 +263,12 @@ def test_what_is_remembered_keeps_no_frame_alive():
 
 def test_a_failure_is_forgotten_once_it_is_committed_and_kept_when_its_transaction_is_aborted():
     failures = Failures(on_error="skip")
-    failures.records.remember(FakeRecord(7), ValueError("too large"))
-    failures.records.remember(FakeRecord(9), ValueError("too large"))
-    failures.records.substitutes_for(FakeRecord(7), KnownFailureError("ValueError: too large"))
+    failures.records.remember(consumed(7), ValueError("too large"))
+    failures.records.remember(consumed(9), ValueError("too large"))
+    failures.records.substitutes_for(consumed(7), KnownFailureError("ValueError: too large"))
     failures.records.aborted({InputPartition("orders", 2)})
     assert len(failures.records) == 2
-    failures.records.substitutes_for(FakeRecord(7), KnownFailureError("ValueError: too large"))
+    failures.records.substitutes_for(consumed(7), KnownFailureError("ValueError: too large"))
     failures.records.committed()
     assert len(failures.records) == 1, "9 has not come again yet"
     failures.records.aborted({InputPartition("orders", 1)})
@@ -277,7 +277,7 @@ def test_a_failure_is_forgotten_once_it_is_committed_and_kept_when_its_transacti
 
 def test_a_known_failure_is_told_as_it_was_found():
     failures = Failures(on_error="skip")
-    failures.settled(FakeRecord(7), KnownFailureError("ValueError: too large"))
+    failures.settled(consumed(7), KnownFailureError("ValueError: too large"))
     failures.records.committed()
     assert failures.events[0].error == "ValueError: too large"
 
@@ -286,12 +286,12 @@ def test_a_known_failure_is_told_as_it_was_found():
 def test_what_was_done_with_a_record_is_told_once_when_it_is_committed(options):
     failures, ours = Failures(**options), {InputPartition("orders", 2)}
     for _ in range(3):
-        failures.settled(FakeRecord(7), ValueError("bad"))
+        failures.settled(consumed(7), ValueError("bad"))
         failures.records.aborted(ours)
         failures.records.committed()
     assert (failures.events, failures.counters.records_failed) == ([], 0)
     for place in (7, 8):
-        failures.settled(FakeRecord(place), ValueError("bad"))
+        failures.settled(consumed(place), ValueError("bad"))
     for _ in range(2):
         failures.records.committed()
     assert [event.offset for event in failures.events] == [7, 8]
@@ -299,7 +299,7 @@ def test_what_was_done_with_a_record_is_told_once_when_it_is_committed(options):
 
 
 def test_a_dead_letter_that_was_refused_is_followed_by_a_smaller_one_and_the_last_by_an_error():
-    failures, record = Failures(**LETTERS), FakeRecord(7)
+    failures, record = Failures(**LETTERS), consumed(7)
     for left in (4, 3, 2, 1):
         assert len(failures.settled(record, ValueError("bad"))) == left
         if left == 1:
@@ -312,7 +312,7 @@ def test_a_dead_letter_that_was_refused_is_followed_by_a_smaller_one_and_the_las
 
 def test_stop_remembers_nothing_and_raises():
     with pytest.raises(TransformError):
-        Failures().records.remember(FakeRecord(), ValueError("too large"))
+        Failures().records.remember(consumed(), ValueError("too large"))
 
 
 @pytest.mark.parametrize("topics", [["orders.dead"], ["orders", "orders.dead"], ["^orders.*"], ["^(orders|x)"]])

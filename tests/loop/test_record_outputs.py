@@ -11,8 +11,8 @@ from eos_client.errors import AbortableError, ConfigurationError, OutputRefusedE
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
 from eos_client.observe import Counters, Event, RecordSkipped
-from eos_client.testing.simulator import SimulatedCluster
-from tests.loop.fakes import FakeClock, FakeRecord, config
+from eos_client.testing.simulator import SimulatedClock, SimulatedCluster
+from tests.loop.bench import config, consumed
 
 LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
 
@@ -77,11 +77,11 @@ class Writing:
             self.calls.append(record.offset())
             return transform(record)
 
-        self._failed = FailedRecords(config(**options), lambda event: None, Counters(), FakeClock())
+        self._failed = FailedRecords(config(**options), lambda event: None, Counters(), SimulatedClock())
         self._outputs = RecordOutputs(noting, self._failed, self.session, self.session, default_topic)
 
     def write_one_by_one(self, count):
-        self._outputs.write_one_by_one([FakeRecord(n, b"%d" % n) for n in range(count)])
+        self._outputs.write_one_by_one([consumed(n, b"%d" % n) for n in range(count)])
         return self.session.written
 
     def aborted(self):
@@ -89,7 +89,7 @@ class Writing:
         self._failed.aborted({InputPartition("orders", 2)})
 
     def write(self, count):
-        self._outputs.write([FakeRecord(n, b"%d" % n) for n in range(count)])
+        self._outputs.write([consumed(n, b"%d" % n) for n in range(count)])
         return self.session.written
 
 

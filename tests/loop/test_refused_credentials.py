@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from eos_client.clients.input_events import RefusedCredentials
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.errors import AuthenticationError
-from tests.loop.fakes import FakeClock
+from eos_client.testing.simulator import SimulatedClock
 
 LIMIT_S = 60.0
 REFUSED = KafkaError(KafkaError._AUTHENTICATION, "Invalid username or password")
@@ -33,24 +33,24 @@ class Consumer:
             raise KafkaException(LOST)
 
 
-def waits(consumer: Any, clock: FakeClock, for_s: float) -> None:
+def waits(consumer: Any, clock: SimulatedClock, for_s: float) -> None:
     credentials = RefusedCredentials(consumer, LIMIT_S, clock)
-    until = clock.now + for_s
-    while clock.now < until:
+    until = clock.now_s + for_s
+    while clock.now_s < until:
         credentials.require_none()
-        clock.now += 1.0
+        clock.now_s += 1.0
 
 
 def test_a_loop_whose_credentials_nobody_takes_ends_when_its_limit_is_over():
-    clock = FakeClock()
-    began_at = clock.now
+    clock = SimulatedClock()
+    began_at = clock.now_s
     with pytest.raises(AuthenticationError, match=r"broker:9092.*Invalid username or password"):
         waits(Consumer(REFUSED, DOWN), clock, 1000.0)
-    assert LIMIT_S <= clock.now - began_at <= LIMIT_S + 10.0
+    assert LIMIT_S <= clock.now_s - began_at <= LIMIT_S + 10.0
 
 
 def test_a_broker_that_takes_them_is_enough_and_nobody_is_asked_again():
-    consumer, clock = Consumer(REFUSED), FakeClock()
+    consumer, clock = Consumer(REFUSED), SimulatedClock()
     consumer.answers = True
     waits(consumer, clock, 1000.0)
     assert consumer.asked == 1
@@ -58,6 +58,6 @@ def test_a_broker_that_takes_them_is_enough_and_nobody_is_asked_again():
 
 @pytest.mark.parametrize("reported", [(), (DOWN,), (REFUSED, LOST)])
 def test_an_outage_is_waited_out(reported):
-    consumer, clock = Consumer(*reported), FakeClock()
+    consumer, clock = Consumer(*reported), SimulatedClock()
     waits(consumer, clock, 1000.0)
     assert consumer.asked == 0

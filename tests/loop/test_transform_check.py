@@ -12,7 +12,7 @@ import tenacity
 from eos_client import AsyncExactlyOnceLoop, ExactlyOnceLoop, OutputRecord
 from eos_client.errors import ConfigurationError
 from eos_client.testing.simulator import SimulatedCluster
-from tests.loop.fakes import config
+from tests.loop.bench import config
 
 
 def plain(record):

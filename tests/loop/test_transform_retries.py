@@ -9,8 +9,8 @@ from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
 from eos_client.errors import ConfigurationError
 from eos_client.loop.record_failures import FailedRecords, RetryPolicyError, StoppedMeanwhileError
 from eos_client.observe import Counters, RecordDeadLettered, TransactionAborted
-from eos_client.testing.simulator import SimulatedCluster
-from tests.loop.fakes import FakeClock, FakeRecord, config
+from eos_client.testing.simulator import SimulatedClock, SimulatedCluster
+from tests.loop.bench import config, consumed
 
 LETTERS: dict[str, Any] = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
 THRICE = tenacity.stop_after_attempt(3)
@@ -33,20 +33,20 @@ class Attempts:
     """A guarded transform that fails as it is told, and when it was called."""
 
     def __init__(self, *errors, **options):
-        self.clock = FakeClock()
+        self.clock = SimulatedClock()
         self.at: list[float] = []
         self._errors = list(errors)
         self.records = FailedRecords(config(**LETTERS, **options), lambda event: None, Counters(), self.clock)
         self._guarded = self.records.guard(self._transform)
 
     def _transform(self, record):
-        self.at.append(self.clock.now)
+        self.at.append(self.clock.now_s)
         if self._errors:
             raise self._errors.pop(0)
         return [b"done"]
 
     def run(self):
-        return self._guarded(FakeRecord())
+        return self._guarded(consumed())
 
     @property
     def waits(self):
@@ -54,7 +54,7 @@ class Attempts:
 
     def told_attempts(self):
         """What a dead letter says of the number of attempts."""
-        letter, *_ = self.records.substitutes_for(FakeRecord(), ValueError("bad"))
+        letter, *_ = self.records.substitutes_for(consumed(), ValueError("bad"))
         headers: Any = letter.headers
         return int(dict(headers)["eos.attempts"])
 
@@ -264,12 +264,12 @@ def test_the_limit_counts_the_time_of_the_attempts_too():
     attempts = Attempts(transform_retry=tenacity.Retrying(wait=tenacity.wait_fixed(0.1)), transform_retry_limit_s=2)
 
     def slow(_record):
-        attempts.at.append(attempts.clock.now)
+        attempts.at.append(attempts.clock.now_s)
         attempts.clock.sleep(0.5)
         raise ValueError("bad")
 
     with pytest.raises(ValueError, match="bad"):
-        attempts.records.guard(slow)(FakeRecord())
+        attempts.records.guard(slow)(consumed())
     assert len(attempts.at) == 4
     assert attempts.at[-1] - attempts.at[0] <= 2
 

@@ -22,7 +22,7 @@ from eos_client.errors import RunFencedError, TransformError
 from eos_client.integration.otel import TransactionTracing
 from eos_client.testing import SimulatedCluster
 from tests.core.test_observe import EXAMPLES
-from tests.loop.fakes import FakeRecord
+from tests.loop.bench import consumed
 from tests.recovery.mock_cluster import mock_cluster
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 
@@ -241,7 +241,7 @@ def test_an_async_transform_has_its_spans_inside_and_its_outputs_carry_the_conte
 
 @pytest.mark.parametrize("made", [None, [], b"one", OutputRecord(value=b"one"), [b"one", b"two"], 17, {"no": "output"}])
 def test_what_the_loop_takes_or_refuses_is_left_to_the_loop(made):
-    passed = Traced(pass_on=False).tracing.transform(lambda _record: made)(FakeRecord())
+    passed = Traced(pass_on=False).tracing.transform(lambda _record: made)(consumed())
     if isinstance(made, (bytes, OutputRecord)):
         assert passed == [made]
     elif isinstance(made, dict):
@@ -255,7 +255,7 @@ def test_what_the_loop_takes_or_refuses_is_left_to_the_loop(made):
     [None, [("traceparent", None)], [("traceparent", b"\xff no trace")], [("other", b"x")], [("traceparent", b"")]],
 )
 def test_headers_that_hold_no_context_are_no_link(traced, headers):
-    with traced.tracing.processing(FakeRecord(named=None if headers is None else tuple(headers))):
+    with traced.tracing.processing(consumed(0, b"body", *headers or ())):
         pass
     traced.tracing.hook(lambda _event: None)(observe.LoopStopped(reason="test"))
     assert links_of(traced.spans[0]) == []
@@ -264,7 +264,7 @@ def test_headers_that_hold_no_context_are_no_link(traced, headers):
 def test_links_are_as_many_as_an_sdk_keeps_and_each_context_is_linked_once(traced):
     for number in range(300):
         header = ("traceparent", f"00-{TRACE_ID}-{1 + number // 2:016x}-01".encode())
-        with traced.tracing.processing(FakeRecord(number, named=(header,))):
+        with traced.tracing.processing(consumed(number, b"body", header)):
             pass
     traced.tracing.hook(lambda _event: None)(observe.LoopStopped(reason="test"))
     (span,) = traced.spans
@@ -274,7 +274,7 @@ def test_links_are_as_many_as_an_sdk_keeps_and_each_context_is_linked_once(trace
 
 def test_a_held_transaction_is_one_span_that_tells_when_it_was_held(traced):
     hook = traced.tracing.hook(lambda _event: None)
-    with traced.tracing.processing(FakeRecord()):
+    with traced.tracing.processing(consumed()):
         pass
     hook(observe.CommitSkipped(generation=G5, revocation_generation=G5, held_for_s=0.0, reason="closed"))
     hook(observe.TransactionAborted(reason="held too long", rule=GateRule.HELD_TOO_LONG, records_in=1))
@@ -285,18 +285,16 @@ def test_a_held_transaction_is_one_span_that_tells_when_it_was_held(traced):
 
 @pytest.mark.parametrize(("outcome", "ended"), [("committed", []), ("aborted", []), ("unknown", ["unknown"])])
 def test_a_span_ends_when_its_outcome_is_known_or_nobody_can_know_it(traced, outcome, ended):
-    with traced.tracing.processing(FakeRecord()):
+    with traced.tracing.processing(consumed()):
         pass
     traced.tracing.hook(lambda _event: None)(observe.OutcomeResolved(outcome=outcome, reason="no answer"))
     assert traced.outcomes() == ended
 
 
 def test_a_transaction_across_topics_names_none(traced):
-    class Other(FakeRecord):
-        def topic(self):
-            return "refunds"
-
-    for record in (FakeRecord(), Other()):
+    other = consumed()
+    other.set_topic("refunds")
+    for record in (consumed(), other):
         with traced.tracing.processing(record):
             pass
     traced.tracing.hook(lambda _event: None)(observe.LoopStopped(reason="test"))
