@@ -12,7 +12,7 @@ from eos_client.ports import ClientLibrary
 from eos_client.testing.simulator import PartitionKey, SimulatedCluster
 
 BROKERS = {"bootstrap.servers": "simulated"}
-LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
+LETTERS: dict[str, Any] = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
 ENDS_AFTER_S = 10_000.0
 
 

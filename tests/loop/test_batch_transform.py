@@ -1,52 +1,29 @@
 """A transform of batches: its outputs in order, the record that fails in it found, and the others written once."""
 
-from typing import Any, cast
-
 import pytest
 
 from eos_client import ExactlyOnceLoop, OutputRecord
 from eos_client.errors import AbortableError, ConfigurationError, TransformError
-from eos_client.loop.record_failures import FailedRecords
-from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
-from eos_client.observe import ClientReported, Counters, TransactionCommitted
-from eos_client.testing.simulator import SimulatedClock
-from tests.loop.bench import Bench, config, consumed, numbers
-from tests.loop.test_record_outputs import LETTERS, NO_VALUE, Ambiguous, Pen, values
+from eos_client.loop.record_outputs import RefusedRecordsError
+from eos_client.observe import ClientReported, TransactionCommitted
+from tests.loop.bench import LETTERS, Bench, config, numbers, values
+from tests.loop.test_record_outputs import Ambiguous
+from tests.loop.writing import NO_VALUE, REFUSED, UNDELIVERABLE, Writing, enlarged
 
 SKIP = {"on_error": "skip"}
 RETRIED = {"transform_attempts_max": 3, "transform_backoff_s": 0.5}
 
 
-class Batches:
-    """RecordOutputs with a transform of batches on a pen; `calls` are the offsets of each batch that it was given."""
-
-    def __init__(self, transform_batch, default_topic="bills", **options):
-        self.session = cast("Any", Pen())
-        self.calls: list[list[int]] = []
-        self.events: list[Any] = []
-        self.clock = SimulatedClock()
-
-        def noting(records):
-            self.calls.append([record.offset() for record in records])
-            return transform_batch(records)
-
-        self._failed = FailedRecords(config(**options), self.events.append, Counters(), self.clock)
-        self.outputs = RecordOutputs(
-            noting, self._failed, self.session, self.session, default_topic, takes_batches=True
-        )
-
-    def write(self, count):
-        self.outputs.write([consumed(n, b"%d" % n) for n in range(count)])
-        return self.session.written
-
-    def again(self, count):
-        """What is written after the abort of what was written before."""
-        self.session.written.clear()
-        return self.write(count)
+def batches_of(transform_batch, **options):
+    return Writing(transform_batch, takes_batches=True, **options)
 
 
 def copied(records):
     return [record.value() for record in records]
+
+
+def enlarged_batches(*offsets, by=REFUSED):
+    return lambda records: [*map(enlarged(lambda record: record.value(), by, *offsets), records)]
 
 
 def raising_on(*offsets):
@@ -71,16 +48,16 @@ FORMS = {
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_outputs_is_written_in_order_after_one_call(form, count, on_error):
-    batches = Batches(FORMS[form], on_error=on_error)
+    batches = batches_of(FORMS[form], on_error=on_error)
     assert batches.write(count) == values(*range(count))
     assert batches.calls == [list(range(count))]
-    assert batches.session.counted == count
+    assert batches.counters.records_out == count
 
 
 def test_a_batch_may_have_no_outputs_or_one_or_many():
-    assert Batches(lambda records: None).write(3) == []
-    assert Batches(lambda records: b"%d" % len(records)).write(3) == [b"3"]
-    assert Batches(lambda records: copied(records) * 2).write(2) == values(0, 1, 0, 1)
+    assert batches_of(lambda records: None).write(3) == []
+    assert batches_of(lambda records: b"%d" % len(records)).write(3) == [b"3"]
+    assert batches_of(lambda records: copied(records) * 2).write(2) == values(0, 1, 0, 1)
 
 
 def test_a_transform_that_empties_its_list_takes_no_record_from_the_loop():
@@ -91,25 +68,25 @@ def test_a_transform_that_empties_its_list_takes_no_record_from_the_loop():
             raise ValueError("too many at once")
         return outputs
 
-    assert Batches(emptying).write(3) == values(0, 1, 2)
+    assert batches_of(emptying).write(3) == values(0, 1, 2)
 
 
 @pytest.mark.parametrize("at", range(7))
 def test_the_record_that_fails_is_found_by_halves_and_the_others_are_written_once_in_order(at):
-    batches = Batches(raising_on(at), **LETTERS)
-    assert batches.write(7) == [("letters", b"%d" % n) if n == at else b"%d" % n for n in range(7)]
+    batches = batches_of(raising_on(at), **LETTERS)
+    assert batches.write(7) == [*(each for each in numbers(7) if int(each) != at), ("letters", b"%d" % at)]
     assert len(batches.calls) <= 7
     assert batches.calls.count([at]) == 1
 
 
 def test_several_records_that_fail_are_all_found():
-    batches = Batches(raising_on(1, 2, 6), **SKIP)
+    batches = batches_of(raising_on(1, 2, 6), **SKIP)
     assert batches.write(8) == values(0, 3, 4, 5, 7)
 
 
 def test_stop_names_the_record_that_fails_and_keeps_the_cause():
     with pytest.raises(TransformError, match="bad record 5") as caught:
-        Batches(raising_on(5, 6)).write(8)
+        batches_of(raising_on(5, 6)).write(8)
     assert caught.value.offset == 5
     assert isinstance(caught.value.__cause__, ValueError)
 
@@ -121,15 +98,14 @@ def test_nothing_of_an_attempt_that_fails_half_way_is_written():
             if record.offset() == 2:
                 raise ValueError("bad")
 
-    assert Batches(half_way, **SKIP).write(4) == values(0, 1, 3)
+    assert batches_of(half_way, **SKIP).write(4) == values(0, 1, 3)
 
 
 def test_only_the_record_alone_is_tried_again_and_waited_for():
-    batches = Batches(raising_on(2), **SKIP, **RETRIED)
-    began_at = batches.clock.now_s
+    batches = batches_of(raising_on(2), **SKIP, **RETRIED)
     assert batches.write(4) == values(0, 1, 3)
     assert batches.calls == [[0, 1, 2, 3], [0, 1], [2, 3], [2], [2], [2], [3]]
-    assert batches.clock.now_s - began_at == 2 * 0.5
+    assert batches.cluster.clock() == pytest.approx(2 * 0.5, abs=0.05)
 
 
 def test_a_batch_that_fails_for_its_size_alone_is_reported_once():
@@ -138,7 +114,7 @@ def test_a_batch_that_fails_for_its_size_alone_is_reported_once():
             raise MemoryError("batch too large")
         return copied(records)
 
-    batches = Batches(small_batches_only)
+    batches = batches_of(small_batches_only)
     assert batches.write(8) == values(*range(8))
     (report,) = batches.events
     assert isinstance(report, ClientReported)
@@ -147,50 +123,43 @@ def test_a_batch_that_fails_for_its_size_alone_is_reported_once():
 
 
 def test_a_refused_output_is_blamed_on_its_own_record_which_is_settled_when_it_comes_again():
-    batches = Batches(copied, **LETTERS)
-    batches.session.refused = {b"5", b"6"}
+    batches = batches_of(enlarged_batches(5, 6), **LETTERS)
     with pytest.raises(RefusedRecordsError, match=r"orders\[2\]@5 and outputs of 1 more records was refused"):
         batches.write(8)
-    batches.session.refused = {}
     batches.calls.clear()
-    assert batches.again(8) == [*values(0, 1, 2, 3, 4), ("letters", b"5"), ("letters", b"6"), b"7"]
+    assert batches.write(8) == [*values(0, 1, 2, 3, 4, 7), ("letters", b"5"), ("letters", b"6")]
     assert not any({5, 6} & set(call) for call in batches.calls), "what is known to fail is not transformed"
     assert batches.events == []
 
 
 def test_a_refused_output_beside_a_record_that_fails_is_blamed_on_the_right_one():
-    batches = Batches(raising_on(1), **SKIP)
-    batches.session.refused = {b"2"}
+    batches = batches_of(lambda records: raising_on(1)(records) and enlarged_batches(2)(records), **SKIP)
     with pytest.raises(RefusedRecordsError, match=r"orders\[2\]@2 was refused"):
         batches.write(4)
-    assert batches.again(4) == values(0, 3)
+    assert batches.write(4) == values(0, 3)
 
 
 def test_an_output_that_only_the_whole_batch_has_blames_no_record():
-    batches = Batches(lambda records: [b"+".join(copied(records))], **SKIP)
-    batches.session.refused = {b"0+1+2"}
+    batches = batches_of(lambda records: [b"+".join(copied(records)) + REFUSED * (len(records) == 3)], **SKIP)
     with pytest.raises(AbortableError, match="not when it was written again") as caught:
         batches.write(3)
     assert not isinstance(caught.value, RefusedRecordsError)
 
 
 def test_one_by_one_the_record_is_known_whose_output_the_broker_refuses():
-    batches = Batches(copied, **SKIP)
-    batches.session.undeliverable = {b"2"}
-    with pytest.raises(RefusedRecordsError, match=r"orders\[2\]@2 was refused: .*as the broker says it"):
-        batches.outputs.write_one_by_one([consumed(n, b"%d" % n) for n in range(5)])
+    batches = batches_of(enlarged_batches(2, by=UNDELIVERABLE), **SKIP)
+    with pytest.raises(RefusedRecordsError, match=r"orders\[2\]@2 was refused: .*MSG_SIZE_TOO_LARGE"):
+        batches.write(5, one_by_one=True)
     assert batches.calls == [[0], [1], [2]]
 
 
 def test_a_letter_of_a_batch_that_is_too_large_is_followed_by_a_smaller_one():
-    batches = Batches(raising_on(1), **LETTERS)
-    batches.session.refused = {b"1"}
-    assert batches.write(3) == [b"0", ("letters", NO_VALUE), b"2"]
+    assert batches_of(raising_on(1), **LETTERS).write(3, 1) == [b"0", b"2", ("letters", NO_VALUE)]
 
 
 def test_what_is_no_outputs_at_all_is_named():
     with pytest.raises(TransformError, match="returned 42"):
-        Batches(lambda records: 42).write(2)
+        batches_of(lambda records: 42).write(2)
 
 
 @pytest.mark.parametrize("given", [{}, {"transform": copied, "transform_batch": copied}])

@@ -12,9 +12,8 @@ from eos_client.errors import ClusterUnavailableError, ConfigurationError, Outpu
 from eos_client.loop.record_failures import FailedRecords, KnownFailureError
 from eos_client.observe import ClientReported, Counters, RecordDeadLettered, RecordSkipped, TransactionCommitted
 from eos_client.testing.simulator import SimulatedClock, SimulatedCluster
-from tests.loop.bench import config, consumed
+from tests.loop.bench import LETTERS, config, consumed
 
-LETTERS = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
 SHORT_S = 0.001
 TWICE = {"transform_attempts_max": 2, "transform_backoff_s": SHORT_S}
 

@@ -10,9 +10,8 @@ from eos_client.errors import ConfigurationError
 from eos_client.loop.record_failures import FailedRecords, RetryPolicyError, StoppedMeanwhileError
 from eos_client.observe import Counters, RecordDeadLettered, TransactionAborted
 from eos_client.testing.simulator import SimulatedClock, SimulatedCluster
-from tests.loop.bench import config, consumed
+from tests.loop.bench import LETTERS, config, consumed
 
-LETTERS: dict[str, Any] = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
 THRICE = tenacity.stop_after_attempt(3)
 
 
