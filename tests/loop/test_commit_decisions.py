@@ -1,91 +1,91 @@
 """Asking the gate when its answer keeps being "serve callbacks first"."""
 
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 
+from eos_client import EosConsumer
 from eos_client.clients.commit_decisions import CommitDecisions
-from eos_client.core.commit_gate import (
-    Assigned,
-    CommitDecision,
-    CommitGate,
-    CommitRuling,
-    GateRule,
-    GateSettings,
-    RevocationEnded,
-)
-from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, InputPosition
-from eos_client.ports import MembershipSnapshot
+from eos_client.core.commit_gate import CommitDecision, CommitRuling, GateRule, GateSettings, RevocationEnded
+from eos_client.testing.simulator import BrokerSettings
+from tests.loop.bench import BROKERS
+from tests.support.interception import intercepting
+from tests.support.waiting import wait_for
 
-ORDERS = InputPartition("orders", 0)
 LIMIT_S = 5.0
+HEARTBEAT_S = 0.01
 
 
-class RestlessConsumer:
-    """A member whose generation has moved again at each look."""
+class Restless:
+    """A KIP-848 member with one record read, whose epoch moves again whenever somebody looks at it."""
 
-    def __init__(self):
-        self.gate = CommitGate(GateSettings(hold_limit_s=LIMIT_S))
-        self.gate.observe(Assigned(frozenset({ORDERS})))
-        self.membership = SimpleNamespace(synced_generation=UNJOINED)
-        self.fetching = self
-        self.generation_id = 1
-        self.served = 0
+    def __init__(self, make_cluster):
+        self.cluster = make_cluster(settings=BrokerSettings(group_consumer_heartbeat_interval_s=HEARTBEAT_S))
+        self.cluster.create_topic("orders")
+        self.cluster.write("orders", [b"1"])
+        consumer = EosConsumer(
+            {**BROKERS, "group.id": "billing", "group.protocol": "consumer", "auto.offset.reset": "earliest"},
+            gate=GateSettings(hold_limit_s=LIMIT_S),
+            factory=intercepting(self.cluster.consumer, consumer_group_metadata=self._moved),
+            clock=self.cluster.clock,
+        )
+        consumer.subscribe(["orders"])
+        wait_for(lambda: consumer.poll(1.0), "the record", timeout_s=60.0, clock=self.cluster.clock)
+        self.member, self.gate = consumer.member, consumer.gate
+        self.positions = self.member.positions
+        self.decisions = CommitDecisions(self.member, lambda _: None, self.cluster.clock)
 
-    def snapshot(self):
-        self.generation_id += 1
-        return MembershipSnapshot(b"", GroupGeneration(self.generation_id, "m"))
+    def _moved(self, raw: Any) -> Any:
+        if raw.memberid():
+            self.cluster.rebalance()
+            self.cluster.advance(3 * HEARTBEAT_S)
+        return raw.consumer_group_metadata()
 
-    def serve_callbacks(self, *, drain):
-        assert drain
-        self.served += 1
+    def decide(self, **options: Any) -> Any:
+        return self.decisions.decide_after_callbacks(lambda: self.positions, **options)
 
 
-def test_a_generation_that_keeps_moving_is_a_skip_and_ends_at_the_hold_limit():
-    consumer: Any = RestlessConsumer()
-    now = SimpleNamespace(s=0.0)
-    decisions = CommitDecisions(consumer, lambda _: None, lambda: now.s)
-    positions = {ORDERS: InputPosition(0, 1, GroupGeneration(1, "m"))}
+@pytest.fixture
+def restless(make_simulated_cluster):
+    return Restless(make_simulated_cluster)
 
-    ruling, snapshot = decisions.decide_after_callbacks(lambda: positions)
+
+def test_a_generation_that_keeps_moving_is_a_skip_and_ends_at_the_hold_limit(restless, monkeypatch):
+    serve = Mock(wraps=restless.member.fetching.serve_callbacks)
+    monkeypatch.setattr(restless.member.fetching, "serve_callbacks", serve)
+    ruling, snapshot = restless.decide()
     assert ruling.decision is CommitDecision.SERVE_CALLBACKS
-    assert consumer.served > 0
-    decisions.skipped(ruling, snapshot)
+    assert serve.call_args_list == [call(drain=True)] * 3
+    restless.decisions.skipped(ruling, snapshot)
 
-    now.s = LIMIT_S + 0.1
-    ruling, _ = decisions.decide_after_callbacks(lambda: positions)
+    restless.cluster.advance(LIMIT_S)
+    ruling, _ = restless.decide()
     assert (ruling.decision, ruling.rule) == (CommitDecision.ABORT, GateRule.GENERATION_KEEPS_MOVING)
-    counters = consumer.gate.counters
-    assert (counters.aborts, counters.held_s) == (1, now.s)
+    counters = restless.gate.counters
+    assert (counters.aborts, counters.held_s) == (1, pytest.approx(LIMIT_S, abs=0.5))
     assert counters.by_rule[GateRule.GENERATION_KEEPS_MOVING] == 1
 
 
 @pytest.mark.parametrize("ends_at_once", [False, True])
-def test_the_end_of_such_a_hold_is_the_end_of_the_last_revocation(ends_at_once):
-    consumer: Any = RestlessConsumer()
-    closed_at = GroupGeneration(1, "m", is_member_epoch=True)
-    consumer.gate.observe(RevocationEnded(frozenset(), closed_at))
-    now = SimpleNamespace(s=0.0)
-    decisions = CommitDecisions(consumer, lambda _: None, lambda: now.s)
-    positions = {ORDERS: InputPosition(0, 1, closed_at)}
-    decisions.record(*decisions.decide_after_callbacks(lambda: positions))
-    now.s = LIMIT_S + 0.1
-    decisions.decide_after_callbacks(lambda: positions, is_still_due=lambda: not ends_at_once)
-    assert (consumer.gate.state.revocation is None) is not ends_at_once
+def test_the_end_of_such_a_hold_is_the_end_of_the_last_revocation(restless, ends_at_once):
+    restless.gate.observe(RevocationEnded(frozenset(), restless.member.snapshot().generation))
+    restless.decisions.record(*restless.decide())
+    restless.cluster.advance(LIMIT_S)
+    restless.decide(is_still_due=lambda: not ends_at_once)
+    assert (restless.gate.state.revocation is None) is not ends_at_once
 
 
 @pytest.mark.parametrize("end", [CommitDecision.COMMIT, CommitDecision.ABORT])
 @pytest.mark.parametrize("hold", [CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS])
-def test_work_is_held_from_its_first_skip_to_its_end_and_the_next_work_anew(hold, end):
-    now = SimpleNamespace(s=10.0)
-    consumer: Any = RestlessConsumer()
-    decisions = CommitDecisions(consumer, lambda _: None, lambda: now.s)
+def test_work_is_held_from_its_first_skip_to_its_end_and_the_next_work_anew(restless, hold, end):
+    decisions, snapshot = restless.decisions, restless.member.snapshot()
+    held = CommitRuling(hold, GateRule.REVOCATION_GENERATION, "held")
     for expected_s in (0.0, 1.0, 2.0):
-        decisions.record(CommitRuling(hold, GateRule.REVOCATION_GENERATION, "held"), consumer.snapshot())
-        assert (decisions.is_held, decisions.held_for_s) == (True, expected_s)
-        now.s += 1.0
-    decisions.record(CommitRuling(end, GateRule.ALWAYS_OURS, "over"), consumer.snapshot())
+        decisions.record(held, snapshot)
+        assert (decisions.is_held, decisions.held_for_s) == (True, pytest.approx(expected_s))
+        restless.cluster.advance(1.0)
+    decisions.record(CommitRuling(end, GateRule.ALWAYS_OURS, "over"), snapshot)
     assert (decisions.is_held, decisions.held_for_s) == (False, 0.0)
-    decisions.record(CommitRuling(hold, GateRule.REVOCATION_GENERATION, "held"), consumer.snapshot())
+    decisions.record(held, snapshot)
     assert decisions.held_for_s == 0.0

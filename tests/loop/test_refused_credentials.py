@@ -1,63 +1,55 @@
 """A loop without work whose credentials are not taken any more: it asks, and ends when nobody has taken them."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
-from eos_client.clients.input_events import RefusedCredentials
-from eos_client.confluent.last_errors import LastErrors
 from eos_client.errors import AuthenticationError
-from eos_client.testing.simulator import SimulatedClock
+from eos_client.testing.simulator import SimulatedCluster
+from tests.loop.bench import Bench
 
 LIMIT_S = 60.0
-REFUSED = KafkaError(KafkaError._AUTHENTICATION, "Invalid username or password")
-LOST = KafkaError(KafkaError._TRANSPORT, "Connection refused")
-DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
+REPORTED_AT_S = 5.0
+QUESTIONS_MAX = 1_000
 
 
-class Consumer:
-    """Answers while `answers`; counts how often it was asked."""
+class Idle:
+    """A loop without work whose consumer hears of errors, while the cluster answers or does not."""
 
-    def __init__(self, *reported):
-        self.settings = {"bootstrap.servers": "broker:9092"}
-        self.library = SimpleNamespace(last_errors=LastErrors(None))
-        self.asked, self.answers = 0, False
-        for error in reported:
-            self.library.last_errors(error)
+    def __init__(self, *reported, answers=False):
+        self.cluster = SimulatedCluster(seed=1)
+        self.bench = Bench(self.cluster, lambda record: [], recovery_timeout_s=LIMIT_S)
+        self._reported, self._answers = reported, answers
+        self.cluster.after(REPORTED_AT_S, self._report)
+        self.cluster.after(3 * LIMIT_S, self.bench.loop.stop)
 
-    def list_topics(self, timeout):
-        self.asked += 1
-        if not self.answers:
-            raise KafkaException(LOST)
+    def _report(self):
+        for code in self._reported:
+            self.cluster.report_error(code, "consumer-1")
+        for _ in range(0 if self._answers else QUESTIONS_MAX):
+            self.cluster.lose_request("Metadata")
 
-
-def waits(consumer: Any, clock: SimulatedClock, for_s: float) -> None:
-    credentials = RefusedCredentials(consumer, LIMIT_S, clock)
-    until = clock.now_s + for_s
-    while clock.now_s < until:
-        credentials.require_none()
-        clock.now_s += 1.0
+    @property
+    def asked(self):
+        """How often the cluster was asked since then."""
+        answered = [each for each in self.cluster.history if each.request == "Metadata" and each.at_s > REPORTED_AT_S]
+        return len(answered) if self._answers else QUESTIONS_MAX - len(self.cluster.faults.waiting)
 
 
 def test_a_loop_whose_credentials_nobody_takes_ends_when_its_limit_is_over():
-    clock = SimulatedClock()
-    began_at = clock.now_s
-    with pytest.raises(AuthenticationError, match=r"broker:9092.*Invalid username or password"):
-        waits(Consumer(REFUSED, DOWN), clock, 1000.0)
-    assert LIMIT_S <= clock.now_s - began_at <= LIMIT_S + 10.0
+    idle = Idle("_AUTHENTICATION", "_ALL_BROKERS_DOWN")
+    with pytest.raises(AuthenticationError, match=r"simulated.*_AUTHENTICATION"):
+        idle.bench.run()
+    assert LIMIT_S <= idle.cluster.clock() - REPORTED_AT_S <= LIMIT_S + 20.0
+    assert idle.asked > 1
 
 
 def test_a_broker_that_takes_them_is_enough_and_nobody_is_asked_again():
-    consumer, clock = Consumer(REFUSED), SimulatedClock()
-    consumer.answers = True
-    waits(consumer, clock, 1000.0)
-    assert consumer.asked == 1
+    idle = Idle("_AUTHENTICATION", answers=True)
+    idle.bench.run()
+    assert idle.asked == 1
 
 
-@pytest.mark.parametrize("reported", [(), (DOWN,), (REFUSED, LOST)])
+@pytest.mark.parametrize("reported", [(), ("_ALL_BROKERS_DOWN",), ("_AUTHENTICATION", "_TRANSPORT")])
 def test_an_outage_is_waited_out(reported):
-    consumer, clock = Consumer(*reported), SimulatedClock()
-    waits(consumer, clock, 1000.0)
-    assert consumer.asked == 0
+    idle = Idle(*reported)
+    idle.bench.run()
+    assert idle.asked == 0
