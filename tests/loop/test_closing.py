@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from eos_client.errors import ClientClosedError, WrongThreadError
+from eos_client.loop import exactly_once_loop
 from eos_client.observe import ClientReported, LoopStopped
 from tests.loop.bench import Bench, numbers
 from tests.support.waiting import WAIT_S, wait_for
@@ -52,7 +53,8 @@ def test_leaving_the_block_in_another_thread_waits_until_the_running_one_has_fin
     assert running.bench.written == numbers(1)
 
 
-def test_leaving_the_block_in_another_thread_says_what_is_left_when_its_time_is_up(simulated_cluster):
+def test_leaving_the_block_in_another_thread_says_what_is_left_when_its_time_is_up(simulated_cluster, monkeypatch):
+    monkeypatch.setattr(exactly_once_loop, "_CLOSE_MIN_S", 0.0)
     running = Running(simulated_cluster, shutdown_timeout_s=0.1)
     running.loop.close()
     assert not running.bench.is_closed, "its clients belong to the thread that still runs"

@@ -11,6 +11,7 @@ from eos_client import EosConsumer, EosProducer, ExactlyOnceLoop
 from eos_client.confluent import diagnosis
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.preflight import require_output_topics, require_topics
+from eos_client.confluent.producer import bounded_calls
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
@@ -166,10 +167,11 @@ def test_a_session_measures_its_transactions_on_the_clock_of_its_producer(cluste
 
 
 def slowly(*_, **__):
-    time.sleep(0.8)
+    time.sleep(0.2)
 
 
-def test_a_call_that_takes_no_simulated_time_is_in_time_however_slow_the_machine_is(cluster, passed):
+def test_a_call_that_takes_no_simulated_time_is_in_time_however_slow_the_machine_is(cluster, passed, monkeypatch):
+    monkeypatch.setattr(bounded_calls, "_GRACE_S", 0.05)
     clients = Clients(
         cluster,
         producer=intercepting(cluster.producer, commit_transaction=slowly),

@@ -16,7 +16,7 @@ class Idle:
 
     def __init__(self, *reported, answers=False):
         self.cluster = SimulatedCluster(seed=1)
-        self.bench = Bench(self.cluster, lambda record: [], recovery_timeout_s=LIMIT_S)
+        self.bench = Bench(self.cluster, lambda record: [], recovery_timeout_s=LIMIT_S, poll_timeout_s=1.0)
         self._reported, self._answers = reported, answers
         self.cluster.after(REPORTED_AT_S, self._report)
         self.cluster.after(3 * LIMIT_S, self.bench.loop.stop)

@@ -118,7 +118,7 @@ def test_a_fast_transform_is_not_slowed_down_by_looking_at_the_clock(simulated_c
 def test_a_transform_that_becomes_slow_is_noticed_within_a_few_strides(on_bench):
     worker, bench = on_bench(batch_size=3_000)
     # After 1 000 quick records 512 are worked on in one go; then each takes a quarter of the interval.
-    worker.cost_s, worker.stop_at = lambda number: 0.0 if number < 1000 else INTERVAL_S / 4, 2000
+    worker.cost_s, worker.stop_at = lambda number: 0.0 if number < 1000 else INTERVAL_S / 4, 1700
     bench.load(3_000)
     bench.run()
     late = between(bench.moments(TransactionCommitted))
