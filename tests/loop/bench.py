@@ -49,13 +49,14 @@ class Bench:
         *,
         transform_batch: Any = None,
         partitions: int = 1,
+        output_partitions: int = 1,
         clients: ClientLibrary | None = None,
         **options: Any,
     ) -> None:
         self.cluster, self.clock = cluster, cluster.clock
         cluster.create_topic("orders", partitions)
-        for topic in ("invoices", "letters"):
-            cluster.create_topic(topic)
+        cluster.create_topic("invoices", output_partitions)
+        cluster.create_topic("letters")
         self.told: list[tuple[float, Any]] = []
         self._stops_at = math.inf
         self.hears: Callable[[Any], object] = lambda event: None

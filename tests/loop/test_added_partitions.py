@@ -4,15 +4,14 @@ from itertools import cycle
 
 import pytest
 
-from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, OutputRecord
+from eos_client import EosConsumer, EosProducer, OutputRecord
 from eos_client.core.model import Outcome
 from eos_client.errors import AbortableError, OutputRefusedError
 from eos_client.observe import RecordDeadLettered, RecordSkipped, TransactionAborted
+from tests.loop.bench import BROKERS, LETTERS, Bench, numbers
 
-BROKERS = {"bootstrap.servers": "simulated"}
 ADDED_AT = 5
-ENDS_AFTER_S = 600.0
-POLICIES = [{"on_error": "stop"}, {"on_error": "skip"}, {"on_error": "dead_letter", "dead_letter_topic": "letters"}]
+POLICIES = [{"on_error": "stop"}, {"on_error": "skip"}, LETTERS]
 
 
 class Metadata:
@@ -34,9 +33,6 @@ class Library:
     """The clients of a simulated cluster, with a producer whose metadata age when the test says so."""
 
     def __init__(self, cluster, *, is_late=False):
-        for topic in ("orders", "letters"):
-            cluster.create_topic(topic)
-        cluster.create_topic("invoices", 4)
         self.clock, self.consumer, self._cluster = cluster.clock, cluster.consumer, cluster
         self._is_late = is_late
         self.questions = 0
@@ -56,18 +52,13 @@ class Library:
         return made
 
 
-class Work:
+class Work(Bench):
     """A loop that copies ten orders, the last five to partition `target`, where `added` is done first."""
 
     def __init__(self, cluster, *, is_late=False, target=3, added=lambda: None, **options):
-        self.cluster, self.target, self.added = cluster, target, added
         self.library = Library(cluster, is_late=is_late)
-        self.events = []
-        self.is_added = False
-        config = EosConfig(BROKERS, group_id="billing", **options)
-        self.loop = ExactlyOnceLoop(
-            config, ["orders"], self.transform, output_topic="invoices", clients=self.library, hook=self._heard
-        )
+        super().__init__(cluster, self.transform, output_partitions=4, clients=self.library, **options)
+        self.target, self.added, self.is_added = target, added, False
 
     def transform(self, record):
         if int(record.value()) < ADDED_AT:
@@ -77,29 +68,15 @@ class Work:
             self.added()
         return [OutputRecord(value=record.value(), partition=self.target)]
 
-    def _heard(self, event):
-        self.events.append(event)
-        if self.cluster.committed("billing").get(("orders", 0), 0) == 2 * ADDED_AT:
-            self.loop.stop()
 
-    def run(self):
-        self.cluster.write("orders", [b"%d" % number for number in range(2 * ADDED_AT)])
-        self.cluster.after(ENDS_AFTER_S, self.loop.stop)
-        self.loop.run()
-        return [record.value for record in self.cluster.read("invoices")]
-
-    def of(self, *kinds):
-        return [event for event in self.events if isinstance(event, kinds)]
-
-
-ALL = [b"%d" % number for number in range(2 * ADDED_AT)]
+ALL = numbers(2 * ADDED_AT)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy["on_error"])
 def test_an_output_for_a_new_partition_is_written_whatever_on_error_says(simulated_cluster, policy):
     work = Work(simulated_cluster, **policy)
-    assert work.run() == ALL
-    assert work.of(RecordSkipped, RecordDeadLettered, TransactionAborted) == []
+    assert work.run_all(ALL) == ALL
+    assert work.events(RecordSkipped, RecordDeadLettered, TransactionAborted) == []
     assert work.library.questions == 1
     assert simulated_cluster.values("letters") == []
 
@@ -107,26 +84,26 @@ def test_an_output_for_a_new_partition_is_written_whatever_on_error_says(simulat
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy["on_error"])
 def test_a_delivery_report_that_knows_no_such_partition_only_repeats_the_transaction(simulated_cluster, policy):
     work = Work(simulated_cluster, is_late=True, **policy)
-    assert work.run() == ALL
-    assert work.of(RecordSkipped, RecordDeadLettered) == []
-    assert 1 <= len(work.of(TransactionAborted)) <= 3
+    assert work.run_all(ALL) == ALL
+    assert work.events(RecordSkipped, RecordDeadLettered) == []
+    assert 1 <= len(work.events(TransactionAborted)) <= 3
     assert simulated_cluster.values("letters") == []
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["by the call", "by its report"])
 def test_a_partition_that_the_cluster_does_not_have_is_refused_as_it_always_was(simulated_cluster, is_late):
     work = Work(simulated_cluster, is_late=is_late, target=9, on_error="skip")
-    assert work.run() == ALL[:ADDED_AT]
-    assert {event.offset for event in work.of(RecordSkipped)} == set(range(ADDED_AT, 2 * ADDED_AT))
-    assert all("Unknown partition" in event.error for event in work.of(RecordSkipped))
+    assert work.run_all(ALL) == ALL[:ADDED_AT]
+    assert {event.offset for event in work.events(RecordSkipped)} == set(range(ADDED_AT, 2 * ADDED_AT))
+    assert all("Unknown partition" in event.error for event in work.events(RecordSkipped))
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy["on_error"])
 def test_a_cluster_that_does_not_answer_is_no_failure_of_the_record(simulated_cluster, policy):
     work = Work(simulated_cluster, added=lambda: simulated_cluster.lose_request("Metadata"), **policy)
-    assert work.run() == ALL
-    assert work.of(RecordSkipped, RecordDeadLettered) == []
-    (aborted,) = work.of(TransactionAborted)
+    assert work.run_all(ALL) == ALL
+    assert work.events(RecordSkipped, RecordDeadLettered) == []
+    (aborted,) = work.events(TransactionAborted)
     assert "the client does not know partition 3 of topic 'invoices', and no broker has said" in aborted.reason
 
 
@@ -135,6 +112,8 @@ class Clients:
 
     def __init__(self, cluster):
         self.library = Library(cluster)
+        cluster.create_topic("orders")
+        cluster.create_topic("invoices", 4)
         self.consumer = EosConsumer(
             {**BROKERS, "group.id": "billing"}, factory=self.library.consumer, clock=cluster.clock
         )

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
+from eos_client import ExactlyOnceLoop, OutputRecord
 from eos_client.core.model import InputPartition
 from eos_client.errors import ClusterUnavailableError, ConfigurationError, OutputRefusedError, TransformError
 from eos_client.loop.record_failures import FailedRecords, KnownFailureError
 from eos_client.observe import ClientReported, Counters, RecordDeadLettered, RecordSkipped, TransactionCommitted
 from eos_client.testing.simulator import SimulatedClock, SimulatedCluster
-from tests.loop.bench import LETTERS, config, consumed
+from tests.loop.bench import LETTERS, Bench, config, consumed, numbers
 
 SHORT_S = 0.001
 TWICE = {"transform_attempts_max": 2, "transform_backoff_s": SHORT_S}
@@ -167,33 +167,15 @@ def test_an_error_whose_text_cannot_be_had_is_a_failure_like_any_other():
         Failures().settled(consumed(), UntellableError())
 
 
-def with_topics():
-    cluster = SimulatedCluster(seed=1)
-    for topic in ("orders", "invoices"):
-        cluster.create_topic(topic)
-    return cluster
-
-
-def skipping_loop(cluster, transform, **options):
-    settings = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", on_error="skip")
-    return ExactlyOnceLoop(settings, ["orders"], transform, output_topic="invoices", clients=cluster, **options)
-
-
-def test_a_skip_is_reported_after_its_commit_though_the_application_changes_the_counters():
-    cluster = with_topics()
-    cluster.write("orders", [b"1"])
-    events: list[Any] = []
-
+def test_a_skip_is_reported_after_its_commit_though_the_application_changes_the_counters(simulated_cluster):
     def transform(record):
-        loop.counters.committed += 1
-        loop.counters.aborted += 1
+        bench.loop.counters.committed += 1
+        bench.loop.counters.aborted += 1
         raise ValueError(record.value())
 
-    loop = skipping_loop(cluster, transform, hook=events.append)
-    cluster.after(10, loop.stop)
-    loop.run()
-    endings = [type(event) for event in events if isinstance(event, (RecordSkipped, TransactionCommitted))]
-    assert endings == [TransactionCommitted, RecordSkipped]
+    bench = Bench(simulated_cluster, transform, on_error="skip")
+    bench.run_all(numbers(1))
+    assert [*map(type, bench.events(RecordSkipped, TransactionCommitted))] == [TransactionCommitted, RecordSkipped]
 
 
 class Unshowable:
@@ -202,31 +184,25 @@ class Unshowable:
 
 
 @pytest.mark.parametrize("made", [Unshowable(), [Unshowable()], [OutputRecord(value=Unshowable())]])
-def test_a_result_that_cannot_be_shown_is_a_failure_like_any_other(made):
-    cluster = with_topics()
-    cluster.write("orders", [b"1"])
-    loop = skipping_loop(cluster, lambda record: made)
-    cluster.after(10, loop.stop)
-    loop.run()
-    assert loop.counters.records_failed == 1
+def test_a_result_that_cannot_be_shown_is_a_failure_like_any_other(simulated_cluster, made):
+    bench = Bench(simulated_cluster, lambda record: made, on_error="skip")
+    bench.run_all(numbers(1))
+    assert bench.loop.counters.records_failed == 1
 
 
-def test_a_skip_in_a_commit_of_unknown_outcome_is_told_although_the_loop_ends():
-    cluster = with_topics()
-    told: list[Any] = []
-
+def test_a_skip_in_a_commit_of_unknown_outcome_is_told_although_the_loop_ends(simulated_cluster):
     def transform(record):
+        simulated_cluster.lose_reply("EndTxn")
+        simulated_cluster.delay("InitProducerId", 40)
+        bench.loop.stop()
         raise ValueError("bad")
 
-    loop = skipping_loop(cluster, transform, hook=told.append)
-    cluster.after(5, lambda: cluster.lose_reply("EndTxn"))
-    cluster.after(5.5, lambda: cluster.delay("InitProducerId", 40))
-    cluster.after(6, lambda: cluster.write("orders", [b"1"]))
-    cluster.after(7, loop.stop)
+    bench = Bench(simulated_cluster, transform, on_error="skip")
+    bench.load(1)
     with pytest.raises(ClusterUnavailableError):
-        loop.run()
-    assert cluster.committed("billing"), "the commit took effect"
-    reports = [event.error for event in told if isinstance(event, ClientReported)]
+        bench.run()
+    assert bench.committed == 1, "the commit took effect"
+    reports = [event.error for event in bench.events(ClientReported)]
     assert [text for text in reports if "offset=0, error='ValueError: bad'" in text]
 
 
@@ -316,15 +292,11 @@ def test_stop_remembers_nothing_and_raises():
 
 @pytest.mark.parametrize("topics", [["orders.dead"], ["orders", "orders.dead"], ["^orders.*"], ["^(orders|x)"]])
 def test_a_loop_does_not_read_its_own_letters(topics):
-    settings = EosConfig(
-        {"bootstrap.servers": "simulated"}, group_id="b", on_error="dead_letter", dead_letter_topic="orders.dead"
-    )
+    settings = config(on_error="dead_letter", dead_letter_topic="orders.dead")
     with pytest.raises(ConfigurationError, match=r"'orders.dead' is among the topics that the loop reads"):
         ExactlyOnceLoop(settings, topics, lambda _: None, clients=SimulatedCluster(seed=1))
 
 
 def test_a_pattern_that_leaves_the_letters_out_may_be_read():
-    settings = EosConfig(
-        {"bootstrap.servers": "simulated"}, group_id="b", on_error="dead_letter", dead_letter_topic="dead"
-    )
+    settings = config(on_error="dead_letter", dead_letter_topic="dead")
     ExactlyOnceLoop(settings, ["^orders.*", "^[bad"], lambda _: None, clients=SimulatedCluster(seed=1)).close()

@@ -3,12 +3,11 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord
+from eos_client import OutputRecord
 from eos_client.errors import AbortableError, ConfigurationError, TransformError
 from eos_client.loop.record_outputs import RefusedRecordsError
-from eos_client.observe import Event, RecordSkipped
-from eos_client.testing.simulator import SimulatedCluster
-from tests.loop.bench import LETTERS, numbers, values
+from eos_client.observe import RecordSkipped
+from tests.loop.bench import LETTERS, Bench, numbers, values
 from tests.loop.writing import NO_VALUE, REFUSED, UNDELIVERABLE, Writing, enlarged
 
 
@@ -272,18 +271,12 @@ def test_values_without_a_topic_say_which_of_two_things_to_set():
 
 @pytest.mark.parametrize("made", [0, False, 0.0, "", bytearray()], ids=repr)
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
-def test_what_is_no_output_is_the_records_failure_also_where_it_counts_as_false(made, on_error):
-    cluster = SimulatedCluster(seed=1)
-    cluster.create_topic("orders")
-    cluster.write("orders", [b"1"])
-    told: list[Event] = []
-    settings = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", on_error=on_error)
-    loop = ExactlyOnceLoop(settings, ["orders"], lambda _: made, hook=told.append, clients=cluster)
-    cluster.after(30, loop.stop)
+def test_what_is_no_output_is_the_records_failure_also_where_it_counts_as_false(simulated_cluster, made, on_error):
+    bench = Bench(simulated_cluster, lambda _: made, on_error=on_error)
     if on_error == "stop":
         with pytest.raises(TransformError, match="must return an output or an iterable of them"):
-            loop.run()
-        assert cluster.committed() == {}
+            bench.run_all(numbers(1))
+        assert bench.committed == 0
     else:
-        loop.run()
-        assert [type(event) for event in told].count(RecordSkipped) == 1
+        bench.run_all(numbers(1))
+        assert len(bench.events(RecordSkipped)) == 1

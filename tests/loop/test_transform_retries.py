@@ -10,7 +10,7 @@ from eos_client.errors import ConfigurationError
 from eos_client.loop.record_failures import FailedRecords, RetryPolicyError, StoppedMeanwhileError
 from eos_client.observe import Counters, RecordDeadLettered, TransactionAborted
 from eos_client.testing.simulator import SimulatedClock, SimulatedCluster
-from tests.loop.bench import LETTERS, config, consumed
+from tests.loop.bench import LETTERS, Bench, config, consumed, numbers
 
 THRICE = tenacity.stop_after_attempt(3)
 
@@ -217,36 +217,32 @@ def test_a_loop_that_is_stopped_while_a_record_waits_ends_at_once_and_leaves_the
 
 
 @pytest.mark.parametrize(("takes_batches", "stop_at_s"), [(False, 10), (True, 10), (True, 20)])
-def test_a_stop_between_attempts_repeats_nothing_of_a_batch_that_was_aborted_before(takes_batches, stop_at_s):
-    cluster = SimulatedCluster(seed=1)
-    for topic in ("orders", "invoices", "letters"):
-        cluster.create_topic(topic)
-    cluster.write("orders", [b"too large", b"never"])
+def test_a_stop_between_attempts_repeats_nothing_of_a_batch_that_was_aborted_before(
+    simulated_cluster, takes_batches, stop_at_s
+):
     calls: list[bytes] = []
+    calls_at_stop: list[int] = []
 
     def price(record):
         calls.append(record.value())
         if record.value() == b"too large":
-            return OutputRecord("invoices", value=b"x" * 2_000_000)  # which aborts the batch
+            return OutputRecord(value=b"x" * 2_000_000)  # which aborts the batch
         raise ConnectionError("the service is away")
 
     def price_all(records):
         return [price(record) for record in records]
 
-    patient = config(transform_attempts_max=5, transform_backoff_s=4, **LETTERS)
-    transform: Any = {"transform_batch": price_all} if takes_batches else {"transform": price}
-    loop = ExactlyOnceLoop(patient, ["orders"], **transform, clients=cluster)
-    calls_at_stop: list[int] = []
-
     def stop():
         calls_at_stop.append(len(calls))
-        loop.stop()
+        bench.loop.stop()
 
-    cluster.after(stop_at_s, stop)
-    loop.run()
-    assert calls_at_stop
-    assert len(calls) == calls_at_stop[0]
-    assert cluster.values("letters") == []
+    transform: Any = {"transform_batch": price_all} if takes_batches else {"transform": price}
+    bench = Bench(simulated_cluster, **transform, transform_attempts_max=5, transform_backoff_s=4, **LETTERS)
+    simulated_cluster.write("orders", [b"too large", b"never"])
+    simulated_cluster.after(stop_at_s, stop)
+    bench.run()
+    assert calls_at_stop == [len(calls)]
+    assert simulated_cluster.values("letters") == []
 
 
 def test_a_stop_is_heard_between_attempts_that_do_not_wait():
@@ -318,23 +314,13 @@ def test_a_policy_that_raises_is_at_fault_and_not_the_record(part):
     assert isinstance(raised.value, ConfigurationError)
 
 
-def test_a_loop_ends_with_the_error_of_its_policy_and_no_record_is_given_up():
+def test_a_loop_ends_with_the_error_of_its_policy_and_no_record_is_given_up(simulated_cluster):
     def broken(_state):
         raise KeyError("of the policy")
 
-    cluster = SimulatedCluster(seed=1)
-    for topic in ("orders", "letters"):
-        cluster.create_topic(topic)
-    cluster.write("orders", [b"1", b"2"])
-    settings = EosConfig(
-        {"bootstrap.servers": "simulated"},
-        group_id="billing",
-        **LETTERS,
-        transform_retry=tenacity.Retrying(before=broken, stop=THRICE),
-    )
-    loop = ExactlyOnceLoop(settings, ["orders"], lambda _: None, clients=cluster)
-    cluster.after(30, loop.stop)
+    policy = tenacity.Retrying(before=broken, stop=THRICE)
+    bench = Bench(simulated_cluster, lambda _: None, **LETTERS, transform_retry=policy)
     with pytest.raises(RetryPolicyError):
-        loop.run()
-    assert cluster.values("letters") == []
-    assert cluster.committed() == {}
+        bench.run_all(numbers(2))
+    assert simulated_cluster.values("letters") == []
+    assert bench.committed == 0
