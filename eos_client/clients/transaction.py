@@ -83,8 +83,8 @@ class TransactionSession:
 
     @property
     def has_open_work(self) -> bool:
-        """Whether a block is open, or a transaction, or the outcome of the last one is unknown."""
-        return self.block.is_open or self.is_open or self.is_unresolved
+        """Whether a block with its producer is open, or a transaction, or the outcome of the last one is unknown."""
+        return (self.block.is_open and not self.is_over) or self.is_open or self.is_unresolved
 
     @property
     def is_unresolved(self) -> bool:
@@ -333,12 +333,17 @@ class TransactionSession:
     def end_failed(self, failure: BaseException) -> Ending:
         """Abort what is open because of ``failure``, which was raised while work was being added."""
         self.kept.raise_kept()
+        met = f"the block met {errors.text_of(failure)}"
         if not self.handle_in_doubt and self._steps.is_idle:  # ended in a rebalance callback, and reported there
             self._steps.clear_work()
-            return self._steps.record_ending(Ending(Outcome.ABORTED, str(failure)))
+            reason = str(failure) if isinstance(failure, errors.EosError) else met
+            ending = self._steps.record_ending(Ending(Outcome.ABORTED, reason))
+            if isinstance(failure, errors.ClientClosedError):
+                raise failure
+            return ending
         if isinstance(failure, (errors.AbortableError, errors.RebuildProducerError)):
             return self.recover(failure)
-        return self.abort(f"the block met {type(failure).__name__}: {failure}")
+        return self.abort(met)
 
     def give_up(self, reason: str) -> None:
         """Abort on the way out: nothing is rebuilt and nothing rewound, because nothing will be read any more.
@@ -379,10 +384,11 @@ class TransactionSession:
             self._steps.go_back(inside_revoke=True)
             self._steps.record_ending(Ending(Outcome.ABORTED, f"{INTERRUPTED}, and the producer was closed"))
             self.finish_leaving()
-        elif self.is_open and not (self.block.is_open or self._given_up):
-            reason = "the producer was closed while the gate held the transaction"
+        elif (self.block.is_open or self.is_open) and not (self._given_up or self._steps.is_idle):
+            where = "inside its block" if self.block.is_open else "while the gate held the transaction"
+            reason = f"the producer was closed {where}"
             try:
-                self.under_way.step_of_work(self._steps.abort_for_good)
+                self.under_way.step_of_work(self._steps.abort_for_good if self.is_open else self._steps.give_up)
             except errors.EosError as error:
                 reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
             self._steps.count_aborted(self._steps.aborted(reason, inside_revoke=True))

@@ -269,3 +269,15 @@ def test_a_pattern_that_matches_nothing_yet_is_waited_for():
         for _ in range(20):
             assert consumer.consume(10, 0.5) == []
     assert txn.outcome is Outcome.COMMITTED
+
+
+def test_a_block_whose_callback_raises_without_a_message_names_the_exception(stage):
+    def failing(*_):
+        raise AssertionError
+
+    producer, consumer = stage.producer(), stage.consumer()
+    consumer.subscribe([SOURCE], on_assign=failing)
+    with pytest.raises(AssertionError), producer.transaction(consumer) as txn:
+        stage.collect(consumer, 4)
+    assert txn.outcome is Outcome.ABORTED
+    assert txn.reason.startswith("the block met AssertionError")

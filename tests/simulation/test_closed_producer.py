@@ -1,0 +1,70 @@
+"""A producer that is closed takes its block's work with it, and the consumer goes on without that producer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eos_client import Outcome
+from eos_client.errors import ClientClosedError
+from tests.simulation.simulated_stage import GROUP, SINK, SimulatedStage
+
+
+@pytest.fixture
+def stage() -> SimulatedStage:
+    return SimulatedStage()
+
+
+@pytest.mark.parametrize("writes", [True, False], ids=["with outputs", "nothing written"])
+def test_the_block_ends_as_aborted_and_the_records_come_again(stage: Any, writes: bool) -> None:
+    producer, consumer = stage.producer(), stage.subscribed()
+    txn = producer.transaction(consumer)
+    taken = []
+
+    def block() -> None:
+        with txn:
+            taken.extend(record.value() for record in stage.collect(consumer, 4))
+            if writes:
+                txn.produce(SINK, taken[0])
+            producer.close()
+
+    with pytest.raises(ClientClosedError):
+        block()
+    assert txn.outcome is Outcome.ABORTED
+    assert "closed" in txn.reason
+    assert [event.records_in for event in stage.named("transaction_aborted")] == [4]
+    assert [record.value() for record in stage.collect(consumer, 4)] == taken
+    consumer.commit(asynchronous=False)
+    assert sum(stage.cluster.committed(GROUP).values()) == len(taken)
+    stage.copy_the_rest(stage.producer(), consumer)
+    assert stage.outputs == sorted(set(stage.inputs) - set(taken))
+
+
+def test_a_with_that_closes_the_producer_first_leaves_the_consumer_usable(stage: Any) -> None:
+    producer, consumer = stage.producer(), stage.subscribed()
+    with pytest.raises(ClientClosedError), producer.transaction(consumer) as txn, producer:
+        txn.produce(SINK, stage.collect(consumer, 4)[0].value())
+    assert txn.outcome is Outcome.ABORTED
+    stage.copy_the_rest(stage.producer(), consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_another_producer_takes_over_from_a_block_that_nobody_left(stage: Any) -> None:
+    producer, consumer = stage.producer(), stage.subscribed()
+    txn = producer.transaction(consumer)
+    txn.__enter__()
+    txn.produce(SINK, stage.collect(consumer, 4)[0].value())
+    producer.close()
+    stage.copy_the_rest(stage.producer(), consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_an_empty_block_whose_producer_is_closed_counts_no_abort(stage: Any) -> None:
+    producer, consumer = stage.producer(), stage.subscribed()
+    with pytest.raises(ClientClosedError), producer.transaction(consumer) as txn:
+        producer.close()
+    assert txn.outcome is Outcome.ABORTED
+    assert stage.named("transaction_aborted") == []
+    stage.copy_the_rest(stage.producer(), consumer)
+    assert stage.outputs == stage.inputs
