@@ -6,6 +6,7 @@ that a plain install answers with one line instead of a traceback.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -49,6 +50,8 @@ def _streams_that_may_be_closed_or_full() -> Iterator[None]:
         while os.open(os.devnull, os.O_RDWR) < _STDERR:  # or else a connection gets this number, and librdkafka's lines
             pass
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  until the process ends
+    if isinstance(sys.stdout, io.TextIOWrapper):  # an encoding such as ASCII cannot hold every name and record
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         yield
     finally:

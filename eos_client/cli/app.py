@@ -46,6 +46,7 @@ app.add_typer(txn_app, name="txn")
 _CONSOLE_PROGRESS_S = 10.0
 _JSON_PROGRESS_S = 1.0
 _PIPE_WIDTH = 120
+_PAUSE_HOURS_MAX = 1_000_000
 
 
 def _address(given: str | None) -> str | None:
@@ -398,7 +399,13 @@ def doctor(  # noqa: PLR0913, PLR0917  each parameter is an option
     transactional_id: Annotated[str | None, _name("--transactional-id", "ID", "The job's, where it is pinned.")] = None,
     longest_pause_h: Annotated[
         float,
-        typer.Option("--longest-pause", metavar="H", help="Hours that pass at most without a record or job.", min=0),
+        typer.Option(
+            "--longest-pause",
+            metavar="H",
+            help="Hours that pass at most without a record or job.",
+            min=0,
+            max=_PAUSE_HOURS_MAX,
+        ),
     ] = 72.0,
     as_json: Json = False,
     config: Config = None,

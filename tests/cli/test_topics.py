@@ -67,6 +67,15 @@ def test_tail_prints_committed_records_with_key_value_and_headers(cluster: Any, 
     assert command.out.splitlines() == list(EVERY_LINE)
 
 
+def test_tail_escapes_what_the_encoding_of_the_output_cannot_hold(
+    cluster: Any, eos_client: Any, written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    command = eos_client("tail", written, "--bootstrap", cluster.bootstrap_servers, "--no-follow")
+    assert command.wait() == 0
+    assert command.out.splitlines() == [line.replace("ü", r"\xfc") for line in EVERY_LINE]
+
+
 def test_tail_as_json_shows_also_what_was_aborted_where_asked(cluster: Any, typed: Any, written: str) -> None:
     asked = ("--no-follow", "--json", "--uncommitted")
     command = typed("tail", written, "--bootstrap", cluster.bootstrap_servers, *asked)
