@@ -154,7 +154,7 @@ class TransactionSteps:
         attempt = self._attempt
         attempt.inside_revoke = inside_revoke
         if self.lifecycle.phase in NEEDS_REBUILD:
-            attempt.failure, attempt.reason, attempt.rule = None, self._why(attempt), None
+            attempt.failure, attempt.reason = None, attempt.reason or self._why(attempt)
         return self._run(TransactionEvent.RESUME, attempt)
 
     def abort_failed(self, ending: Ending | None, *, inside_revoke: bool) -> None:

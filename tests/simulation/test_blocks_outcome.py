@@ -1,10 +1,12 @@
 """Every block is told the true outcome of its transaction, also when an exception has broken off its end."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from eos_client import Outcome
 from eos_client.clients.block_state import BlockState
-from eos_client.errors import ClientClosedError, OutputRefusedError
+from eos_client.errors import ClientClosedError, OutputRefusedError, WrongThreadError
 from tests.simulation.broken_off import ActingStrike, strides, struck_calls, struck_runs
 from tests.simulation.simulated_stage import SINK, SimulatedStage
 from tests.simulation.test_broken_off_calls import EVERY_STEP, Copying, OwnError
@@ -178,3 +180,22 @@ def test_a_call_that_an_exception_has_kept_from_beginning_leaves_no_failure_in_i
     begun.__enter__()
     del begun  # the exception came before the body, so nobody ends the call
     block.check()
+
+
+def test_a_block_that_was_left_in_another_thread_ends_for_the_reason_that_was_given(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    txn = producer.transaction(consumer)
+
+    def records():
+        with txn:
+            for message in stage.collect(consumer, 4):
+                txn.produce(SINK, message.value())
+                yield message
+
+    reading = records()
+    next(reading)
+    with ThreadPoolExecutor(1) as pool, pytest.raises(WrongThreadError):
+        pool.submit(reading.close).result()
+    stage.copy_the_rest(producer, consumer)
+    assert (txn.outcome, txn.reason) == (Outcome.ABORTED, "the block raised GeneratorExit: ")
+    assert stage.outputs == stage.inputs
