@@ -10,22 +10,13 @@ from dataclasses import asdict, dataclass, replace
 from rich.console import Console
 from rich.text import Text
 
-from eos_client.cli.doctor_checks import (
-    OFFSETS_LOG,
-    TRANSACTION_LOG,
-    Facts,
-    Finding,
-    Level,
-    TopicFacts,
-    examine,
-    is_open_to_all,
-)
+from eos_client.cli.doctor_checks import Facts, Finding, Level, TopicFacts, examine, is_open_to_all
 from eos_client.cli.printable import printable
 from eos_client.cli.settings import ClusterAccess
 from eos_client.cli.transactions import cluster_admin, survey, transactions_admin
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import for_producer
-from eos_client.confluent.admin.cluster_admin import ClusterAdmin
+from eos_client.confluent.admin.cluster_admin import OFFSETS_LOG, TRANSACTION_LOG, ClusterAdmin
 from eos_client.confluent.admin.transactional_ids import LONGEST_TIMEOUT_MS, may_use_transactional_id
 from eos_client.errors import ClusterUnfitError, EosError
 

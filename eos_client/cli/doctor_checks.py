@@ -12,11 +12,14 @@ from enum import Enum
 
 from eos_client.cli.transactions import Survey, abort_command, shown_age
 from eos_client.config.client_settings import group_protocol
-from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDescription, TopicDescription
+from eos_client.confluent.admin.cluster_admin import (
+    OFFSETS_LOG,
+    TRANSACTION_LOG,
+    ClusterDescription,
+    GroupDescription,
+    TopicDescription,
+)
 from eos_client.core.hanging_transactions import Standing
-
-TRANSACTION_LOG = "__transaction_state"
-OFFSETS_LOG = "__consumer_offsets"
 
 
 class Level(str, Enum):
@@ -57,7 +60,8 @@ class Facts:
     """Everything that the checks look at. ``config``: the client settings in force, ours and the user's.
 
     ``may_use_id`` says whether transactions may be run under ``transactional_id``; where it is ``None``, ``id_unknown``
-    says why. ``survey`` is of the open transactions; without one, ``no_survey`` says why. ``longest_pause_s``: how many
+    says why. ``internal_topics`` lacks those that this user may not see.
+    ``survey`` is of the open transactions; without one, ``no_survey`` says why. ``longest_pause_s``: how many
     seconds a job may be without a record, or be stopped.
     """
 
@@ -137,11 +141,12 @@ def check_internal_logs(facts: Facts) -> Iterator[Finding]:
         existing = facts.internal_topics.get(topic)
         factor = existing.replicas_min if existing else _integer(facts.broker, f"{prefix}.replication.factor")
         alive = existing.insync_replicas_min if existing else len(facts.cluster.brokers)
-        yield _internal_log(topic, prefix, factor, alive, _integer(facts.broker, min_isr_key), exists=bool(existing))
+        exists = bool(existing) if topic in facts.internal_topics else None
+        yield _internal_log(topic, prefix, factor, alive, _integer(facts.broker, min_isr_key), exists=exists)
 
 
 def _internal_log(
-    topic: str, prefix: str, factor: int | None, alive: int, min_isr: int | None, *, exists: bool
+    topic: str, prefix: str, factor: int | None, alive: int, min_isr: int | None, *, exists: bool | None
 ) -> Finding:
     if factor is None or min_isr is None:
         way_out = "allow DescribeConfigs on the cluster to this user"
@@ -149,7 +154,10 @@ def _internal_log(
     replicas = f"{alive} in sync" if exists else f"{alive} brokers"
     figures = f"replication factor {factor}, min in-sync replicas {min_isr}, {replicas}"
     usable = min(alive, factor)
-    if not exists and factor > alive:
+    if exists is None and factor > alive >= min_isr:
+        text = f"{figures}: it could not be created now, and whether it exists is not known"
+        return Finding(Level.WARN, topic, text, "allow Describe on it to this user")
+    if exists is False and factor > alive:
         text = f"{figures}: it cannot be created, so init_transactions ends in a time-out"
         way_out = f"set {prefix}.replication.factor={alive} on the brokers, or add brokers"
         return Finding(Level.FAIL, topic, text, way_out)

@@ -11,13 +11,14 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from eos_client.confluent.admin.cluster_admin import ClusterAdmin
+from eos_client.confluent.admin.cluster_admin import OFFSETS_LOG, TRANSACTION_LOG, ClusterAdmin, TopicDescription
 from eos_client.confluent.failures.client_failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
 from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, EosError
 
 _PROBE_S = 3.0
+_MIN_ISR = "transaction.state.log.min.isr"
 _NOTHING_WAS_COMMITTED = "this call has committed nothing."
 _THE_GROUP_DECIDES = (
     "the group's committed offsets decide: the next call of the same clients asks for them, and new clients of the "
@@ -37,6 +38,8 @@ def why_init_failed(
         unfit = _unfit_transaction_log(settings)
     except AuthenticationError:
         return unreachable(settings, limit_s, last, "", cause, refused=True)
+    except ClusterUnfitError:
+        pass  # brokers answer: they do not tell this client
     except EosError as error:
         clause = "; asked directly: " + str(error).removesuffix(f". {HOW_TO_REACH_BROKERS}")
     else:
@@ -86,21 +89,37 @@ def outcome_stays_unknown(error: ClusterUnavailableError, way_out: str = _THE_GR
 
 
 def _unfit_transaction_log(settings: Mapping[str, Any]) -> str:
-    """Return why the cluster cannot host the transaction log; empty when it can. Raises EosError when unreachable."""
+    """Return why the cluster cannot make the transaction log or the group offsets; empty when it can, or has them.
+
+    The number of brokers says nothing of a log that exists: one of them may be down.
+    Raises ClusterUnavailableError when the cluster is unreachable, or the transaction log takes no writes now, and
+    ClusterUnfitError when it does not tell.
+    """
     own = {k: v for k, v in settings.items() if k.startswith(_SECURITY)}
     with ClusterAdmin(str(settings.get("bootstrap.servers", "")), own, timeout_s=_PROBE_S) as admin:
         cluster = admin.cluster()
         broker_config = admin.broker_settings(next(iter(cluster.brokers)))
+        logs = admin.topics([TRANSACTION_LOG, OFFSETS_LOG])
     brokers = len(cluster.brokers)
-    for key, log in (
-        ("transaction.state.log.replication.factor", "transaction log"),
-        ("transaction.state.log.min.isr", "transaction log"),
-        ("offsets.topic.replication.factor", "group offsets"),
+    for key, topic, log in (
+        ("transaction.state.log.replication.factor", TRANSACTION_LOG, "transaction log"),
+        (_MIN_ISR, TRANSACTION_LOG, "transaction log"),
+        ("offsets.topic.replication.factor", OFFSETS_LOG, "group offsets"),
     ):
         wanted = int(broker_config.get(key, 0))
-        if wanted > brokers:
+        if wanted > brokers and logs[topic] is None:
             return (
                 f"the cluster has {brokers} broker(s), but {key}={wanted}: the {log} cannot be kept. Start more "
                 f"brokers, or on a development cluster set {key}=1 on the broker."
             )
+    _require_in_sync(logs[TRANSACTION_LOG], int(broker_config.get(_MIN_ISR, 0)))
     return ""
+
+
+def _require_in_sync(log: TopicDescription | None, min_isr: int) -> None:
+    """Raise ClusterUnavailableError when the transaction ``log`` takes no writes until brokers come back."""
+    if log is not None and log.insync_replicas_min < min_isr:
+        raise ClusterUnavailableError(
+            f"{log.name} has a partition with {log.insync_replicas_min} of {log.replicas_min} replicas in sync, but "
+            f"{_MIN_ISR}={min_isr}: it takes no writes until brokers are back"
+        )

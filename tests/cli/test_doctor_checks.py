@@ -103,6 +103,7 @@ def test_open_transactions_that_end_by_themselves_are_counted_with_the_age_of_th
 
 NO_INTERNAL_TOPICS = {"__transaction_state": None, "__consumer_offsets": None}
 ONE_BROKER = ClusterDescription("id", {1: "a:9092"})
+TWO_BROKERS = ClusterDescription("id", {1: "a:9092", 2: "b:9092"})
 NO_4_3 = broker(group_consumer_assignment_interval_ms=None)
 NO_4_1 = {key: value for key, value in FIT.broker.items() if not key.startswith("group.")}
 
@@ -122,6 +123,12 @@ CASES = {
         "__consumer_offsets",
         Level.FAIL,
         "set offsets.topic.replication.factor=1",
+    ),
+    "logs that may not be seen while a broker is down": (
+        replace(FIT, cluster=TWO_BROKERS, internal_topics={}),
+        "__transaction_state",
+        Level.WARN,
+        "whether it exists is not known allow Describe on it",
     ),
     "transaction log lost its replicas": (
         replace(FIT, internal_topics={"__transaction_state": TopicDescription("t", 50, 3, 1, ())}),

@@ -59,6 +59,9 @@ class Coordinators:
     def await_moved(self, place, node):
         wait_for(lambda: self.leader(place) not in {node, -1}, f"{place} is led by another than broker {node}")
 
+    def await_missed(self, node):
+        wait_for(lambda: node not in self._metadata().brokers, f"broker {node} is missed by the others")
+
     def create_internal_topics(self):
         """They come into being with the first transaction and the first group."""
         topic = "first-of-all"
@@ -120,8 +123,11 @@ class Coordinators:
         return self._topics()[topic].partitions
 
     def _topics(self):
+        return self._metadata().topics
+
+    def _metadata(self):
         # A question to a broker that dies is not answered, nor asked of another: it is better asked anew.
-        return settled(lambda: self._admin.list_topics(timeout=_METADATA_S)).topics
+        return settled(lambda: self._admin.list_topics(timeout=_METADATA_S))
 
 
 class SpreadJob(Job):

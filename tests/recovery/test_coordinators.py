@@ -2,6 +2,9 @@
 
 import pytest
 
+from eos_client.confluent.diagnosis import why_init_failed
+from eos_client.confluent.last_errors import LastErrors
+from eos_client.errors import ClusterUnavailableError, RetriableError
 from eos_client.observe import OutcomeResolved, ProducerRebuilt, TransactionAborted, TransactionCommitted
 from tests.kafka.loop_support import PROTOCOLS
 from tests.recovery.cluster_support import Coordinators, SpreadJob
@@ -168,6 +171,16 @@ def test_the_transaction_coordinator_killed_under_a_commit_leaves_no_outcome_unk
 def test_the_group_coordinator_killed_before_it_gets_the_offsets_is_gone_on_without(cluster, coordinators):
     moments = ["send_offsets_to_transaction"]
     conclusive(lambda _: survives_the_death_of("group", coordinators, moments=moments), lambda: cluster)
+
+
+def test_a_start_without_an_answer_while_a_broker_is_down_may_be_tried_again(cluster, coordinators):
+    killed, asked = (cluster.brokers[node] for node in (3, 1))
+    killed.kill()
+    coordinators.await_missed(3)
+    settings = {"bootstrap.servers": asked.bootstrap_servers}
+    error = why_init_failed(settings, LastErrors(None), 10.0, RetriableError("no answer"), simulated=False)
+    assert isinstance(error, ClusterUnavailableError)
+    assert "brokers answer, the transaction coordinator does not: no answer" in str(error)
 
 
 def test_goes_on_by_itself_while_its_coordinators_move_to_another_broker_and_back(cluster, coordinators):

@@ -43,6 +43,9 @@ from eos_client.errors import AuthenticationError, ClusterUnavailableError, Clus
 
 _T = TypeVar("_T")
 
+TRANSACTION_LOG = "__transaction_state"
+OFFSETS_LOG = "__consumer_offsets"
+
 _NOT_THERE = frozenset({TOPIC_UNKNOWN, GROUP_UNKNOWN})
 _RETRY_INTERVAL_S = 0.05
 
