@@ -168,10 +168,12 @@ def test_the_gate_alone_rules_on_commits():
 
 
 def spelt_error_codes(module: Module) -> Iterator[int]:
-    """Lines with the name of an error code, or where something is compared with a constant of confluent_kafka's."""
+    """Lines with an error code's name, with a part of one, or where a constant of confluent_kafka's is compared."""
     for node in (node for node in ast.walk(module.tree) if isinstance(node, ast.expr)):
         is_name = isinstance(node, ast.Constant) and node.value in ERROR_CODES
-        if is_name or (isinstance(node, ast.Compare) and re.search(r"\bKafkaError\._?[A-Z]", ast.unparse(node))):
+        is_part = isinstance(node, ast.Attribute) and re.search(r"\.name\(\)\.(starts|ends)with$", ast.unparse(node))
+        is_compared = isinstance(node, ast.Compare) and re.search(r"\bKafkaError\._?[A-Z]", ast.unparse(node))
+        if is_name or is_part or is_compared:
             yield node.lineno
 
 

@@ -7,7 +7,13 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError
 
-from eos_client.core.error_codes import ALL_BROKERS_DOWN, DELIVERY_REFUSED, OUTPUT_TOO_LARGE, REFUSED_WITH_ANOTHER
+from eos_client.core.error_codes import (
+    ALL_BROKERS_DOWN,
+    DELIVERY_REFUSED,
+    OUTPUT_TOO_LARGE,
+    PURGED,
+    REFUSED_WITH_ANOTHER,
+)
 
 _TOO_LARGE_HINT = (
     " (where no single output is too large, its batch is: set batch.size below the topic's max.message.bytes, or raise "
@@ -61,7 +67,7 @@ class LastErrors:
         self._watches = True
 
         def on_delivery(error: KafkaError | None, message: Any) -> None:
-            if error is not None and not error.name().startswith("_PURGE"):
+            if error is not None and error.name() not in PURGED:
                 self._note_undelivered(error, message)
             if theirs is not None:
                 theirs(error, message)

@@ -22,6 +22,13 @@ TRANSACTIONAL_ID_FORBIDDEN = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 READING_FORBIDDEN = frozenset({TOPIC_FORBIDDEN, GROUP_FORBIDDEN})
 """An access control list denies reading the topic or the group."""
 
+FORBIDDEN = READING_FORBIDDEN | {
+    CLUSTER_FORBIDDEN,
+    TRANSACTIONAL_ID_FORBIDDEN,
+    "DELEGATION_TOKEN_AUTHORIZATION_FAILED",
+}
+"""An access control list denies the request."""
+
 WRITING_FORBIDDEN = frozenset({TOPIC_FORBIDDEN, CLUSTER_FORBIDDEN})
 """An access control list denies writing to the topic."""
 
@@ -161,6 +168,9 @@ ARGUMENT_REFUSED = "_INVALID_ARG"
 
 RECORD_REFUSED = frozenset({OUTPUT_TOO_LARGE, ARGUMENT_REFUSED, "INVALID_MSG", PARTITION_UNKNOWN})
 """``produce()`` raises these for the record it was given; the transaction is unharmed."""
+
+PURGED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
+"""The client itself has dropped the output: no broker refused it."""
 
 DELIVERY_REFUSED = frozenset(
     {

@@ -33,6 +33,7 @@ from eos_client.core.error_codes import (
     CLUSTER_FORBIDDEN,
     COORDINATOR_MOVING,
     END_UNKNOWN,
+    FORBIDDEN,
     GROUP_FORBIDDEN,
     GROUP_UNKNOWN,
     TOPIC_FORBIDDEN,
@@ -285,7 +286,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
 
     def _refusal(self, error: KafkaException, intent: str) -> EosError:
         if error.args[0].name() not in UNREACHABLE:
-            way_out = ". Allow it to this client" if error.args[0].name().endswith("AUTHORIZATION_FAILED") else ""
+            way_out = ". Allow it to this client" if error.args[0].name() in FORBIDDEN else ""
             return ClusterUnfitError(f"the cluster would not {intent}: {error.args[0].str()}{way_out}")
         return self._unavailable(f"no broker answered at {self._bootstrap}", "no connection could be made")
 
