@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 from eos_client.confluent.producer.output_arguments import is_topic_name
 from eos_client.confluent.serialisation import Serialized, raw_record
+from eos_client.core.model import InputPartition
 from eos_client.ports import Headers, OutputRecord, Record
 
 _ERROR_CHARACTERS_MAX = 1000
@@ -19,6 +23,12 @@ RecordKey = tuple[str, int, int]
 def key_of(record: Record) -> RecordKey:
     """Return where ``record`` stands."""
     return record.topic(), record.partition(), record.offset()
+
+
+def forget_departed(memory: dict[RecordKey, Any], assigned: Collection[InputPartition]) -> None:
+    """Remove from ``memory`` the records of partitions that are not in ``assigned``: others consume them now."""
+    for record in [record for record in memory if record[:2] not in assigned]:
+        del memory[record]
 
 
 def letters_for(topic: str, record: Record, error: str, attempts: int) -> list[OutputRecord]:

@@ -7,10 +7,11 @@ letter after it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-from eos_client.clients.dead_letters import RecordKey
+from eos_client.clients.dead_letters import RecordKey, forget_departed
 from eos_client.confluent.last_errors import undelivered
 from eos_client.core.error_codes import DELIVERY_REFUSED
 from eos_client.core.model import InputPartition, Outcome
@@ -23,7 +24,7 @@ class RefusedLetters:
     def __init__(self) -> None:
         self._written: set[RecordKey] = set()
         self._reported: dict[RecordKey, str] = {}
-        self._refused: dict[RecordKey, int] = {}
+        self._refused = Counter[RecordKey]()
 
     def refused(self, record: RecordKey) -> int | None:
         """Return how many letters of ``record`` were refused; None where none is suspected."""
@@ -48,7 +49,7 @@ class RefusedLetters:
         """Return why the letter of ``record``, which was alone in its batch, was refused; empty if it was not."""
         reason = self._reported.pop(record, "")
         if reason:
-            self._refused[record] = self._refused.get(record, 0) + 1
+            self._refused[record] += 1
         return reason
 
     def ended(self, outcome: Outcome | None, assigned: Collection[InputPartition]) -> None:
@@ -61,5 +62,6 @@ class RefusedLetters:
             for record in written:
                 self._refused.pop(record, None)
             return
-        refused = dict.fromkeys(reported, 0) | self._refused
-        self._refused = {record: count for record, count in refused.items() if record[:2] in assigned}
+        for record in reported:
+            self._refused.setdefault(record, 0)
+        forget_departed(self._refused, assigned)

@@ -6,12 +6,13 @@ its origin and the error in headers, in the same transaction as everything else.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeGuard
 
 import tenacity
 
-from eos_client.clients.dead_letters import DEAD_LETTERS, RecordKey, key_of, letters_for
+from eos_client.clients.dead_letters import DEAD_LETTERS, RecordKey, forget_departed, key_of, letters_for
 from eos_client.config import EosConfig, OnError
 from eos_client.core.model import InputPartition
 from eos_client.errors import AbortableError, ConfigurationError, TransformError, text_of
@@ -99,7 +100,7 @@ class FailedRecords:
         self.go_on = not self._stops or config.retry_policy is not None
         self._attempts = 1
         self._known: dict[RecordKey, str] = {}
-        self._letters_refused: dict[RecordKey, int] = {}
+        self._letters_refused = Counter[RecordKey]()
         self._handled: dict[RecordKey, Event] = {}
         self._endings_seen = (0, 0)
 
@@ -121,8 +122,7 @@ class FailedRecords:
             self._handled[key] = RecordSkipped(error=said, **where)
             return []
         self._handled[key] = RecordDeadLettered(error=said, dead_letter_topic=self._dead_letter_topic, **where)
-        refused = self._letters_refused.get(key, 0)
-        return letters_for(self._dead_letter_topic, record, said, self._attempts)[refused:]
+        return letters_for(self._dead_letter_topic, record, said, self._attempts)[self._letters_refused[key] :]
 
     def remember(self, record: Record, error: BaseException) -> None:
         """Let ``record`` fail with ``error`` when it is consumed again after the abort.
@@ -136,7 +136,7 @@ class FailedRecords:
         if key not in self._handled:
             self._known[key] = text_of(error, _TOLD_CHARACTERS_MAX)
             return
-        self._letters_refused[key] = self._letters_refused.get(key, 0) + 1
+        self._letters_refused[key] += 1
         if self._dead_letter_topic is None or self._letters_refused[key] >= DEAD_LETTERS:
             raise self.letter_refused(record, error) from error
 
@@ -180,9 +180,8 @@ class FailedRecords:
     def aborted(self, assigned: Collection[InputPartition]) -> None:
         """Expect the handled records again, but forget those of partitions that are not in ``assigned``."""
         self._handled.clear()
-        for memory in (self._known, self._letters_refused):
-            for key in [key for key in memory if key[:2] not in assigned]:
-                del memory[key]
+        forget_departed(self._known, assigned)
+        forget_departed(self._letters_refused, assigned)
 
     def guard(self, transform: Transform) -> Transform:
         """Return ``transform`` with retries, and raising at once for a record that is known to fail.
