@@ -13,7 +13,7 @@ from eos_client.cli.failures import CommandLineError, extra_needed
 from eos_client.cli.printable import escaped, printable, shell_word
 from eos_client.cli.settings import ClusterAccess
 from eos_client.clients import EosProducer
-from eos_client.config.client_settings import LOG_LEVEL_CRITICAL, for_producer
+from eos_client.config.client_settings import BROKERS_TRANSACTION_LIMIT_MS, LOG_LEVEL_CRITICAL, for_producer
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.core.hanging_transactions import KnownTransaction, OpenTransaction, Standing, standing_of
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
@@ -21,7 +21,6 @@ from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 if TYPE_CHECKING:
     from eos_client.kafka_python.transactions_admin import TransactionsAdmin
 
-_BROKERS_LIMIT_DEFAULT_MS = 900_000
 _SECONDS_OF_UNIT = (("days", 86_400), ("h", 3_600), ("min", 60))
 _STATE_OF_STANDING = {Standing.HANGING: "Hanging", Standing.HIDDEN: "Hidden", Standing.RECENT: "Unlisted"}
 
@@ -60,7 +59,7 @@ def survey(admin: ClusterAdmin, transactions: TransactionsAdmin, topics: Sequenc
     """
     counts = _partition_counts(admin, topics)
     of_brokers = admin.broker_settings(min(admin.cluster().brokers))
-    limit_ms = int(of_brokers.get("transaction.max.timeout.ms", _BROKERS_LIMIT_DEFAULT_MS))
+    limit_ms = int(of_brokers.get("transaction.max.timeout.ms", BROKERS_TRANSACTION_LIMIT_MS))
     found, unread = transactions.open_on(counts)
     known = transactions.known()
     listed = {(each.producer_id, place) for each in known for place in each.partitions}

@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal
 import tenacity
 
 from eos_client.config.client_settings import (
+    BROKERS_TRANSACTION_LIMIT_MS,
     POLL_LIMIT,
     TRANSACTION_LIMIT,
     all_settings,
@@ -34,7 +35,6 @@ from eos_client.transform_retry import check_policy, longest_wait_s
 _COUNTS = frozenset({"max_records", "batch_size"})
 _SECONDS_MAX = 2_000_000  # librdkafka counts milliseconds in 32 bits
 _OPTIONAL_SECONDS = frozenset({"liveness_limit_s", "transform_retry_limit_s"})
-_BROKERS_TIMEOUT_MAX_MS = 900_000  # transaction.max.timeout.ms, by default
 
 
 class OnError(Enum):
@@ -213,12 +213,12 @@ class EosConfig(Generic[K_co, V_co]):
                 "group would evict this member while it retries. Lower one or raise the other."
             )
         chosen_ms = milliseconds(TRANSACTION_LIMIT, self.producer_config()[TRANSACTION_LIMIT])
-        if TRANSACTION_LIMIT not in {**self.kafka, **self.producer} and chosen_ms > _BROKERS_TIMEOUT_MAX_MS:
+        if TRANSACTION_LIMIT not in {**self.kafka, **self.producer} and chosen_ms > BROKERS_TRANSACTION_LIMIT_MS:
             raise ConfigurationError(
                 f"a transaction may stay open for {self.open_limit_s:g} s: commit_interval_s={self.commit_interval_s:g}"
                 f", hold_limit_s={self.hold_limit_s:g}, commit_timeout_s={self.commit_timeout_s:g} and {longest_s:g} s "
-                f"of a transform's retries. Brokers allow {_BROKERS_TIMEOUT_MAX_MS} ms (transaction.max.timeout.ms). "
-                f"Lower one of them, or raise the brokers' limit and set {TRANSACTION_LIMIT}."
+                f"of a transform's retries. Brokers allow {BROKERS_TRANSACTION_LIMIT_MS} ms (transaction.max.timeout.ms)"
+                f". Lower one of them, or raise the brokers' limit and set {TRANSACTION_LIMIT}."
             )
         turn_s = max(self.open_limit_s, self.poll_timeout_s)
         if self.liveness_limit_s is not None and self.liveness_limit_s < turn_s:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from eos_client.confluent.producer.output_arguments import check_header_name
+from eos_client.confluent.producer.output_arguments import check_header_name, is_topic_name
 from eos_client.errors import BatchContentError, OutputRefusedError
 from eos_client.integration.spark.rows import HEADERS, KEY, PARTITION, TOPIC, VALUE, slot_of
 
@@ -34,12 +34,8 @@ def check_slot(batch: pa.RecordBatch, slot: int, slots: int) -> None:
         )
 
 
-def _problem(topic: str, partition: int | None, headers: Sequence[Mapping[str, Any] | None]) -> str:
+def _problem(partition: int | None, headers: Sequence[Mapping[str, Any] | None]) -> str:
     """Return a defect that Spark's own sink refuses and librdkafka would misinterpret; "" for none."""
-    if not topic:
-        return "its topic is an empty string; null stands for the sink's topic"
-    if "\0" in topic:
-        return "its topic contains a NUL"
     if partition is not None and partition < 0:
         return f"its partition is {partition}; null leaves the choice to the producer"
     for header in headers:
@@ -50,6 +46,10 @@ def _problem(topic: str, partition: int | None, headers: Sequence[Mapping[str, A
         except ValueError as error:
             return str(error)
     return ""
+
+
+def _refused(topic: str, problem: str) -> OutputRefusedError:
+    return OutputRefusedError(f"a row for topic {topic!r} cannot be written: {problem}. Correct that row.")
 
 
 class RecordWriter:
@@ -77,13 +77,16 @@ class RecordWriter:
             batch.column(name).to_pylist() if name in names else [None] * len(values)
             for name in (TOPIC, PARTITION, HEADERS)
         ]
+        for topic in batch.column(TOPIC).unique().to_pylist() if TOPIC in names else ():
+            if topic is not None and not is_topic_name(topic):
+                raise _refused(topic, "no broker takes the name of its topic; null stands for the sink's topic")
         for value, key, topic, partition, headers in zip(values, keys, *columns, strict=True):
             options: dict[str, Any] = {}
             if partition is not None:
                 options["partition"] = partition
             target = self._topic if topic is None else topic
-            if problem := _problem(target, partition, headers or ()):
-                raise OutputRefusedError(f"a row for topic {target!r} cannot be written: {problem}. Correct that row.")
+            if problem := _problem(partition, headers or ()):
+                raise _refused(target, problem)
             if headers is not None:
                 options["headers"] = [(header["key"], header["value"]) for header in headers]
             try:

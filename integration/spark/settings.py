@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from pyspark import cloudpickle
 
 from eos_client.config.client_settings import (
+    BROKERS_TRANSACTION_LIMIT_MS,
     LOG_LEVEL_CRITICAL,
     check_settings,
     for_consumer,
@@ -18,6 +18,7 @@ from eos_client.config.client_settings import (
     group_protocol,
     milliseconds,
 )
+from eos_client.confluent.producer.output_arguments import TOPIC_NAME_LENGTH_MAX, is_topic_name
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
 
@@ -26,13 +27,11 @@ StepObserver = Callable[[str, int, int], object]
 DriverStepObserver = Callable[[str, int], object]
 """Called with step and batch id, on the driver. A seam for tests."""
 
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
-_NAME_LENGTH_MAX = 200
+_SINK_ID_LENGTH_MAX = 200
 _OURS = ("transactional.id", "group.id", "group.instance.id", "bootstrap.servers", "auto.offset.reset")
 _TOKEN_SOURCE = "oauth_cb"  # noqa: S105  # the name of a setting
 _TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 _TRANSACTION_TIMEOUT_MS = 60_000
-_TRANSACTION_TIMEOUT_MS_MAX = 900_000  # the brokers' default transaction.max.timeout.ms
 _HANDLE_IDLE_S_MAX = 3600.0
 _SESSION_TIMEOUT_MS, _HEARTBEAT_INTERVAL_MS = 45_000, 3_000  # librdkafka's defaults
 _SLOTS_MAX = 10_000
@@ -102,11 +101,16 @@ class SinkSettings:
         self._pickle_functions()
 
     def _check_names(self) -> None:
-        for name in ("sink_id", "ledger_topic", "topic"):
+        longest = {
+            "sink_id": _SINK_ID_LENGTH_MAX,
+            "ledger_topic": TOPIC_NAME_LENGTH_MAX,
+            "topic": TOPIC_NAME_LENGTH_MAX,
+        }
+        for name, length_max in longest.items():
             value = getattr(self, name)
-            if not isinstance(value, str) or not _NAME.fullmatch(value) or len(value) > _NAME_LENGTH_MAX:
+            if not isinstance(value, str) or not is_topic_name(value) or len(value) > length_max:
                 raise ConfigurationError(
-                    f"{name}={value!r} must be 1 to {_NAME_LENGTH_MAX} letters, digits, dots, dashes or underscores."
+                    f"{name}={value!r} must be 1 to {length_max} letters, digits, dots, dashes or underscores."
                 )
         if self.ledger_topic == self.topic:
             raise ConfigurationError(
@@ -192,7 +196,7 @@ class SinkSettings:
             settings = replace(settings, handle_idle_s=min(remembered_ms / 2000, _HANDLE_IDLE_S_MAX))
         if granted_ms <= 0 or _TRANSACTION_TIMEOUT in self.config:
             return settings
-        longest_ms = min(granted_ms, _TRANSACTION_TIMEOUT_MS_MAX)
+        longest_ms = min(granted_ms, BROKERS_TRANSACTION_LIMIT_MS)
         return replace(settings, config={**self.config, _TRANSACTION_TIMEOUT: longest_ms})
 
     @property

@@ -189,7 +189,7 @@ def test_an_order_by_column_must_be_of_a_type_that_has_an_order(spark, kind):
 @pytest.mark.parametrize(
     ("column", "problem"),
     [
-        ("'' as topic", "its topic is an empty string"),
+        ("'' as topic", "no broker takes the name of its topic; null stands for the sink's topic"),
         ("-1 as partition", "its partition is -1"),
         (
             f"cast(array(named_struct('key', null, 'value', null)) as {HEADERS}) as headers",
@@ -239,6 +239,8 @@ def test_the_sink_is_a_plain_value_that_travels():
         ({"accept_batch": 7}, "the token that a refusal prints"),
         ({"stable_input": "yes"}, 'must be None or "stage"'),
         ({"ledger_topic": "no/slash"}, "ledger_topic"),
+        ({"topic": "t" * 250}, "must be 1 to 249"),
+        ({"sink_id": "s" * 201}, "must be 1 to 200"),
         ({"ledger_topic": "out"}, "ledger_topic='out' is the output topic"),
         ({"config": {"session.timeout.ms": 5000}}, "session.timeout.ms=5000 leaves no time for a second heartbeat"),
         ({"config": {"heartbeat.interval.ms": 30_000}}, "heartbeat.interval.ms=30000"),

@@ -28,6 +28,7 @@ from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_d
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
 from eos_client.confluent.callback_guard import built
 from eos_client.confluent.failures.client_failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
+from eos_client.confluent.failures.kafka_errors import kafka_error
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.core.error_codes import (
     CLUSTER_FORBIDDEN,
@@ -280,14 +281,14 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         try:
             return future.result(timeout=self._timeout_s + 5.0)
         except KafkaException as error:
-            if error.args[0].name() in tolerated:
+            if kafka_error(error).name() in tolerated:
                 return None
             raise self._refusal(error, intent) from error
 
     def _refusal(self, error: KafkaException, intent: str) -> EosError:
-        if error.args[0].name() not in UNREACHABLE:
-            way_out = ". Allow it to this client" if error.args[0].name() in FORBIDDEN else ""
-            return ClusterUnfitError(f"the cluster would not {intent}: {error.args[0].str()}{way_out}")
+        if kafka_error(error).name() not in UNREACHABLE:
+            way_out = ". Allow it to this client" if kafka_error(error).name() in FORBIDDEN else ""
+            return ClusterUnfitError(f"the cluster would not {intent}: {kafka_error(error).str()}{way_out}")
         return self._unavailable(f"no broker answered at {self._bootstrap}", "no connection could be made")
 
     def _unavailable(self, what: str, unexplained: str) -> EosError:
@@ -314,4 +315,4 @@ def _unknown(ends: Mapping[int, int]) -> list[int]:
 
 def _code_behind(error: ClusterUnfitError) -> str | None:
     cause = error.__cause__
-    return cause.args[0].name() if isinstance(cause, KafkaException) else None
+    return kafka_error(cause).name() if isinstance(cause, KafkaException) else None

@@ -20,6 +20,7 @@ from confluent_kafka import (
 )
 
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
+from eos_client.confluent.failures.kafka_errors import kafka_error
 from eos_client.core.error_codes import GROUP_FORBIDDEN, PARTITION_END
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 
@@ -75,7 +76,7 @@ class TopicLoader(AbstractContextManager["TopicLoader"]):
                 self._producer.poll(0.1)
             except KafkaException as error:
                 raise ClusterUnfitError(
-                    f"a record of {len(value)} bytes cannot be written to {self._topic}: {error.args[0].str()}"
+                    f"a record of {len(value)} bytes cannot be written to {self._topic}: {kafka_error(error).str()}"
                 ) from error
         self.serve()
 
@@ -199,7 +200,7 @@ class GroupOffsets(AbstractContextManager["GroupOffsets"]):
             answer = self._consumer.committed(wanted, timeout_s)
         except KafkaException as error:
             raise ClusterUnavailableError(
-                f"the committed offsets of {topic} could not be read within {timeout_s:g} s: {error.args[0].str()}"
+                f"the committed offsets of {topic} could not be read within {timeout_s:g} s: {kafka_error(error).str()}"
             ) from error
         return {at.partition: max(at.offset, 0) for at in answer}
 

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException, Producer
 
 from eos_client.confluent.callback_guard import built
 from eos_client.confluent.client_library import destroy_producer
+from eos_client.confluent.failures.kafka_errors import kafka_error
 from eos_client.core.error_codes import TRANSACTION_TIMEOUT_REFUSED, TRANSACTIONAL_ID_FORBIDDEN
 from eos_client.errors import ClusterUnfitError
 
@@ -44,11 +45,11 @@ def may_use_transactional_id(
     try:
         producer.init_transactions(timeout_s)
     except KafkaException as error:
-        code: str = error.args[0].name()
+        code: str = kafka_error(error).name()
         if code in {TRANSACTION_TIMEOUT_REFUSED, TRANSACTIONAL_ID_FORBIDDEN}:
             return code == TRANSACTION_TIMEOUT_REFUSED
         what = f"whether transactional id {transactional_id!r} may be used is not known"
-        raise ClusterUnfitError(f"{what}: {error.args[0].str()}") from error
+        raise ClusterUnfitError(f"{what}: {kafka_error(error).str()}") from error
     finally:
         destroy_producer(producer)
     return True

@@ -24,7 +24,8 @@ _PARTITION_MAX = 2**31 - 1
 _TIMESTAMP_MAX = 2**63 - 1
 _HEADERS = 6  # of the unnamed arguments of produce(), after the topic; they are the last
 _SHOWN_MAX = 200
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+TOPIC_NAME_LENGTH_MAX = 249
+_TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
 
 
 def produce_options(topic: str, record: OutputRecord, *, checks_headers: bool = True) -> dict[str, Any]:
