@@ -15,9 +15,9 @@ from typing import Any
 from eos_client.cli.failures import CommandLineError, LettersRefusedError, LettersWaitError
 from eos_client.cli.logs import ClientErrors
 from eos_client.cli.printable import shell_word
+from eos_client.cli.redriven_letters import can_be_sent_to, error_of, redriven
 from eos_client.cli.settings import ClusterAccess
 from eos_client.clients import EosConsumer, EosProducer, Transaction
-from eos_client.clients.dead_letters import can_be_sent_to, error_of, redriven
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL, all_settings

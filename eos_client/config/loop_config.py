@@ -217,8 +217,9 @@ class EosConfig(Generic[K_co, V_co]):
             raise ConfigurationError(
                 f"a transaction may stay open for {self.open_limit_s:g} s: commit_interval_s={self.commit_interval_s:g}"
                 f", hold_limit_s={self.hold_limit_s:g}, commit_timeout_s={self.commit_timeout_s:g} and {longest_s:g} s "
-                f"of a transform's retries. Brokers allow {BROKERS_TRANSACTION_LIMIT_MS} ms (transaction.max.timeout.ms)"
-                f". Lower one of them, or raise the brokers' limit and set {TRANSACTION_LIMIT}."
+                f"of a transform's retries. Brokers allow {BROKERS_TRANSACTION_LIMIT_MS} ms "
+                "(transaction.max.timeout.ms). Lower one of them, or raise the brokers' limit and set "
+                f"{TRANSACTION_LIMIT}."
             )
         turn_s = max(self.open_limit_s, self.poll_timeout_s)
         if self.liveness_limit_s is not None and self.liveness_limit_s < turn_s:

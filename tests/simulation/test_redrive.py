@@ -9,7 +9,7 @@ from confluent_kafka import Producer, TopicPartition
 from eos_client.cli.failures import CommandLineError
 from eos_client.cli.redrive import Redrive, RedriveOptions, client_config
 from eos_client.cli.redrive import redrive as redrive_letters
-from eos_client.clients.dead_letters import can_be_sent_to
+from eos_client.cli.redriven_letters import can_be_sent_to
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 from eos_client.testing.simulator.brokers.settings import BrokerSettings
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage

@@ -1,0 +1,118 @@
+"""The records that dead letters hold, as ``eos-client redrive`` sends them back."""
+
+from __future__ import annotations
+
+from eos_client.confluent.producer.output_arguments import is_topic_name
+from eos_client.ports import OutputRecord, Record
+
+_ORIGIN = ("eos.topic", "eos.partition", "eos.offset")
+_ALWAYS = frozenset({"eos.error", *_ORIGIN, "eos.timestamp", "eos.attempts"})
+_LETTERS = _ALWAYS | {"eos.omitted", "eos.value.bytes"}
+_DIGITS_OF_TIME = 18
+_SHOWN_CHARACTERS_MAX = 100
+_HISTORY = frozenset({"eos.redrives", "eos.redriven.origin", "eos.redriven.error"})
+
+
+def redriven(letter: Record, target: str | None) -> OutputRecord:
+    """Return the record that ``letter`` holds, for ``target`` or, if that is None, for the partition it came from.
+
+    It has the record's own headers and timestamp. The headers about the failure are replaced by its history:
+    ``eos.redrives``, how often it was sent back; ``eos.redriven.origin``, where it stood when it failed first; and
+    ``eos.redriven.error``, the last error, byte by byte. Raises ValueError where it cannot be sent back, saying why.
+    """
+    own, as_bytes = _parted(letter.headers() or [])
+    told = {name: _text(value) for name, value in as_bytes.items()}
+    topic, partition = told.get("eos.topic"), told.get("eos.partition")
+    if "eos.omitted" in told:
+        raise ValueError(f"of the record its {told['eos.omitted']} did not fit into the letter and was left out")
+    if target is None and topic is None:
+        raise ValueError("it has no header eos.topic, so it is no dead letter, or was written by something else")
+    if (target or topic) == letter.topic():
+        raise ValueError(f"{letter.topic()} is the topic of the letters itself: send it to another one by --to")
+    if target is None:
+        _require_target(str(topic), partition)
+    own, before = _without_history(own)
+    origin = "{}[{}]@{}".format(*(told.get(name, "?") for name in _ORIGIN))
+    history = {
+        "eos.redrives": str(_number("eos.redrives", _text(before.get("eos.redrives", b"0"))) + 1),
+        "eos.redriven.origin": before.get("eos.redriven.origin", origin),
+        "eos.redriven.error": as_bytes.get("eos.error", b""),
+    }
+    return OutputRecord(
+        target or topic,
+        value=letter.value(),
+        key=letter.key(),
+        headers=[*own, *history.items()],
+        partition=int(partition) if target is None and partition is not None else None,
+        timestamp_ms=_timestamp_ms(told.get("eos.timestamp", "-1")),
+    )
+
+
+def _timestamp_ms(text: str) -> int | None:
+    """Return the time that a letter names, None for -1: in Kafka, that is a record without a time."""
+    if text == "-1":
+        return None
+    number = _number("eos.timestamp", text, _DIGITS_OF_TIME)
+    if number == 0:
+        raise ValueError("eos.timestamp='0' would become the current time, for which librdkafka takes 0")
+    return number
+
+
+def can_be_sent_to(topic: str) -> bool:
+    """Whether a record may have come from ``topic``: no broker has others, and names with ``__`` are Kafka's own."""
+    return is_topic_name(topic) and not topic.startswith("__")
+
+
+def _require_target(topic: str, partition: str | None) -> None:
+    if not can_be_sent_to(topic):
+        raise ValueError(f"eos.topic={_shown(topic)} is no topic for records: send it to another one by --to")
+    if partition is None:
+        raise ValueError("it has no header eos.partition: send it to a topic by --to, which needs none")
+    _number("eos.partition", partition)
+
+
+def _number(name: str, text: str, digits_max: int = 9) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= digits_max):
+        raise ValueError(f"{name}={_shown(text)} is no number of up to {digits_max} digits")
+    return int(text)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_CHARACTERS_MAX else f"{text[:_SHOWN_CHARACTERS_MAX]}...")
+
+
+_Pairs = list[tuple[str, bytes]]
+
+
+def _parted(headers: _Pairs) -> tuple[_Pairs, dict[str, bytes]]:
+    """Split ``headers`` into the record's own and those that the last dead letter appended.
+
+    The record may itself be a dead letter, so only the last such set counts. History headers after it belong to this
+    letter and are dropped.
+    """
+    own: _Pairs = []
+    told: dict[str, bytes] = {}
+    for name, value in reversed(headers):
+        is_whole = told.keys() >= _ALWAYS
+        if name in _LETTERS and name not in told and not is_whole:
+            told[name] = value
+        elif told or name not in _HISTORY:
+            own.append((name, value))
+    return own[::-1], {name: value for name, value in told.items() if value}
+
+
+def _without_history(own: _Pairs) -> tuple[_Pairs, dict[str, bytes]]:
+    """Split the redrive history from ``own``; history before an earlier letter's headers belongs to that letter."""
+    begins = max((at for at, (name, _value) in enumerate(own, 1) if name in _LETTERS), default=0)
+    behind = own[begins:]
+    history = {name: value for name, value in behind if name in _HISTORY and value}
+    return own[:begins] + [pair for pair in behind if pair[0] not in _HISTORY], history
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode(errors="replace")
+
+
+def error_of(letter: Record) -> str:
+    """Return the error that ``letter`` names, empty if it names none."""
+    return _text(dict(letter.headers() or []).get("eos.error"))
