@@ -324,7 +324,7 @@ class ConfluentProducer:
         if left:
             raise self.calls.must_abort(
                 f"{left} outputs of transactional.id {self.library.transactional_id!r} were not acknowledged "
-                f"within {timeout_s:g} s{self.library.last_errors.clause()}. Abort, rewind and go on."
+                f"within {timeout_s:g} s{self.library.last_errors.clause()}. {_REPEAT}"
             )
 
     @owned(exclusive=True, allow_in_callbacks=True)
@@ -355,8 +355,7 @@ class ConfluentProducer:
         if library.log.implicit_ack and self.calls.began_at is not None:
             raise self.calls.must_abort(
                 f"outputs of transactional.id {library.transactional_id!r} were acknowledged only implicitly, and the "
-                f"broker may have refused them (confluent-kafka-go #921): {library.log.implicit_ack}. Abort, rewind "
-                "and go on."
+                f"broker may have refused them (confluent-kafka-go #921): {library.log.implicit_ack}. {_REPEAT}"
             )
 
     @owned(exclusive=True, allow_in_callbacks=True)
