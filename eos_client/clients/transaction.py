@@ -65,9 +65,16 @@ class TransactionSession:
         self.kept = KeptFailure()
         self.under_way = StepsUnderWay(consumer, producer, facade)
         self.letters = RefusedLetters()
-        lifecycle = TransactionLifecycle(is_broken=handle_in_doubt)
         self._steps = TransactionSteps(
-            consumer, producer, hook, counters, clock, self.block, self.kept, self.under_way, lifecycle
+            consumer=consumer,
+            producer=producer,
+            hook=hook,
+            counters=counters,
+            clock=clock,
+            block_state=self.block,
+            kept=self.kept,
+            under_way=self.under_way,
+            lifecycle=TransactionLifecycle(is_broken=handle_in_doubt),
         )
         self._given_up = False
         self.is_over = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from eos_client import errors
@@ -83,31 +83,39 @@ class _Attempt:
         return TransactionEvent.HANDLE_FINISHED if is_finished else TransactionEvent.REFUSED
 
 
-@dataclass(eq=False, repr=False)
 class TransactionSteps:
     """The steps of the transactions of one consumer and one producer, and the state that they are in.
 
-    Each outcome is reported to ``_block_state``; ``_kept`` holds what a rebalance callback could not raise.
+    Each outcome is reported to ``block_state``; ``kept`` holds what a rebalance callback could not raise.
     """
 
-    _consumer: ConfluentConsumer
-    _producer: ConfluentProducer
-    _hook: EventHook
-    _counters: Counters
-    _clock: Clock
-    _block_state: BlockState
-    _kept: KeptFailure
-    _under_way: StepsUnderWay
-    lifecycle: TransactionLifecycle
-    last: Ending = field(default=Ending(Outcome.COMMITTED, "nothing was done yet"), init=False)
-    outputs_in_hand: bool = field(default=False, init=False)
-    records_out: int = field(default=0, init=False)
-    commits: int = field(default=0, init=False)
-    aborts: int = field(default=0, init=False)
-
-    def __post_init__(self) -> None:
-        self.decisions = CommitDecisions(self._consumer, self._hook, self._clock, self._consumer.plain)
-        self._recovery = Recovery(self._consumer, self._producer, self._hook, self._counters, self._clock)
+    def __init__(  # noqa: PLR0913  # all have names
+        self,
+        *,
+        consumer: ConfluentConsumer,
+        producer: ConfluentProducer,
+        hook: EventHook,
+        counters: Counters,
+        clock: Clock,
+        block_state: BlockState,
+        kept: KeptFailure,
+        under_way: StepsUnderWay,
+        lifecycle: TransactionLifecycle,
+    ) -> None:
+        self._consumer = consumer
+        self._producer = producer
+        self._hook = hook
+        self._counters = counters
+        self._clock = clock
+        self._block_state = block_state
+        self._kept = kept
+        self._under_way = under_way
+        self.lifecycle = lifecycle
+        self.last = Ending(Outcome.COMMITTED, "nothing was done yet")
+        self.outputs_in_hand = False
+        self.records_out = self.commits = self.aborts = 0
+        self.decisions = CommitDecisions(consumer, hook, clock, consumer.plain)
+        self._recovery = Recovery(consumer, producer, hook, counters, clock)
         self._attempt = _Attempt(self._clock())
         self._token = AttemptToken(secrets.token_hex(6))
         self._acts: dict[Act, Callable[[_Attempt], TransactionEvent | None]] = {
