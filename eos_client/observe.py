@@ -45,8 +45,6 @@ def _plain(value: Any) -> Any:
         return value.generation_id
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, (InputPartition, BaseException)):
-        return str(value)
     if isinstance(value, Mapping):
         return {str(key): each for key, each in value.items()}
     return value

@@ -104,15 +104,13 @@ class _ToStructlog(logging.Handler):
 
 
 class ClientErrors:
-    """An ``error_cb`` that logs each kind of error at most once every ``interval_s`` seconds, with its repetitions.
+    """An ``error_cb`` that logs each kind of error once in `REPEAT_INTERVAL_S` seconds at most, and its repetitions.
 
     librdkafka reports each failed attempt to reconnect, twenty a second. The loop's own events say what an error means
     for the loop.
     """
 
-    def __init__(self, *, interval_s: float = REPEAT_INTERVAL_S, clock: Callable[[], float] = time.monotonic) -> None:
-        self._interval_s = interval_s
-        self._clock = clock
+    def __init__(self) -> None:
         self._is_starting = False
         self._logged_at: dict[str, float] = {}
         self._repeated: dict[str, int] = {}
@@ -132,8 +130,8 @@ class ClientErrors:
 
     def __call__(self, error: Any) -> None:
         """Log the KafkaError ``error`` unless its kind was logged within the interval."""
-        kind, now = error.name(), self._clock()
-        if kind in self._logged_at and now - self._logged_at[kind] < self._interval_s:
+        kind, now = error.name(), time.monotonic()
+        if kind in self._logged_at and now - self._logged_at[kind] < REPEAT_INTERVAL_S:
             self._repeated[kind] = self._repeated.get(kind, 0) + 1
             return
         self._logged_at[kind] = now

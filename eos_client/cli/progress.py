@@ -26,19 +26,11 @@ class LoopProgress:
 
     :param interval_s: seconds between two reports.
     :param forward: the hook that gets every event after this one.
-    :param report: receives the fields of each report; by default they are logged.
     """
 
-    def __init__(
-        self,
-        interval_s: float,
-        *,
-        forward: EventHook = log_event,
-        report: Callable[[Mapping[str, Any]], None] | None = None,
-    ) -> None:
+    def __init__(self, interval_s: float, *, forward: EventHook = log_event) -> None:
         self._interval_s = interval_s
         self._forward = forward
-        self._report = report or _log_report
         self._partitions: frozenset[InputPartition] = frozenset()
         self._counters: Callable[[], Mapping[str, int]] = dict
         self._stopped = threading.Event()
@@ -75,7 +67,7 @@ class LoopProgress:
             report = self._report_on(before, now, elapsed_s)
             # An idle loop has nothing to report once it has told that it is idle, nor one that has only ended.
             if report != reported and (running or now != before):
-                self._report(report)
+                structlog.get_logger("eos_client").info("loop_progress", **report)
             before, at, reported = now, time.monotonic(), report
 
     def _report_on(self, before: Mapping[str, int], now: Mapping[str, int], elapsed_s: float) -> dict[str, Any]:
@@ -89,7 +81,3 @@ class LoopProgress:
 
 def _rate(name: str, before: Mapping[str, int], now: Mapping[str, int], elapsed_s: float) -> int:
     return round((now.get(name, 0) - before.get(name, 0)) / max(elapsed_s, 1e-3))
-
-
-def _log_report(fields: Mapping[str, Any]) -> None:
-    structlog.get_logger("eos_client").info("loop_progress", **fields)

@@ -19,11 +19,14 @@ from eos_client.ports import DeliveryCallback
 
 
 class RefusedLetters:
-    """Remembers by record how many of its letters were refused."""
+    """Remembers by record how many of its letters were refused.
+
+    ``reported``: why a broker refused letters of the open transaction, by record.
+    """
 
     def __init__(self) -> None:
         self._written: set[RecordKey] = set()
-        self._reported: dict[RecordKey, str] = {}
+        self.reported: dict[RecordKey, str] = {}
         self._refused = Counter[RecordKey]()
 
     def refused(self, record: RecordKey) -> int | None:
@@ -36,18 +39,13 @@ class RefusedLetters:
 
         def on_delivery(error: Any, message: Any) -> None:
             if error is not None and error.name() in DELIVERY_REFUSED:
-                self._reported[record] = undelivered(error, message)
+                self.reported[record] = undelivered(error, message)
 
         return on_delivery
 
-    @property
-    def has_reports(self) -> bool:
-        """Whether a letter of the open transaction was refused."""
-        return bool(self._reported)
-
     def take_refusal(self, record: RecordKey) -> str:
         """Return why the letter of ``record``, which was alone in its batch, was refused; empty if it was not."""
-        reason = self._reported.pop(record, "")
+        reason = self.reported.pop(record, "")
         if reason:
             self._refused[record] += 1
         return reason
@@ -56,8 +54,8 @@ class RefusedLetters:
         """Note how the transaction ended, and forget the records of partitions that are not in ``assigned``."""
         if outcome is Outcome.SKIPPED:
             return
-        written, reported = self._written, self._reported
-        self._written, self._reported = set(), {}
+        written, reported = self._written, self.reported
+        self._written, self.reported = set(), {}
         if outcome is Outcome.COMMITTED:
             for record in written:
                 self._refused.pop(record, None)

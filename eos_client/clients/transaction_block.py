@@ -164,7 +164,7 @@ class Transaction:
             )
         with session.block.writing:
             session.await_deliveries()
-            if session.letters.has_reports:
+            if session.letters.reported:
                 raise AbortableError("a dead letter was refused, perhaps for another one in its batch")
         self._write_first(topic, letters, session.letters.writing(record))
         with session.block.writing:

@@ -24,10 +24,10 @@ def decode(metadata: object) -> GroupGeneration | None:
         return None
     (generation_id,) = struct.unpack("=i", found["generation"])
     try:
-        group_id, member_id, instance_id = ((found[name] or b"").decode() for name in ("group", "member", "instance"))
+        group_id, member_id, _ = ((found[name] or b"").decode() for name in ("group", "member", "instance"))
     except UnicodeDecodeError:
         return None
-    return GroupGeneration(generation_id, member_id, group_id, instance_id or None)
+    return GroupGeneration(generation_id, member_id, group_id)
 
 
 class GenerationReader:
@@ -51,4 +51,4 @@ class GenerationReader:
             self._ordinal += 1
         member_id = memberid() or ""
         inside = bool(member_id) and member_id.encode() in (metadata if isinstance(metadata, bytes) else b"")
-        return GroupGeneration(self._ordinal, member_id if inside else "", comparable=False)
+        return GroupGeneration(self._ordinal, member_id if inside else "")

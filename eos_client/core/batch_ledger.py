@@ -270,7 +270,4 @@ SLOT_RULES: tuple[SlotRule, ...] = (
 
 def decide_slot(question: SlotQuestion, rules: tuple[SlotRule, ...] = SLOT_RULES) -> SlotRule:
     """Return the first rule that applies."""
-    for rule in rules:
-        if rule.applies(question):
-            return rule
-    raise LookupError(f"no rule applies to {question!r}: the table must end with a rule that always does")
+    return next(rule for rule in rules if rule.applies(question))

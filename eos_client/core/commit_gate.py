@@ -402,10 +402,8 @@ class CommitRuling:
 
 def decide(question: Question, rules: Iterable[Rule] = RULES) -> CommitRuling:
     """Return the ruling of the first rule that applies."""
-    for rule in rules:
-        if rule.applies(question):
-            return CommitRuling(rule.decision, rule.name, rule.reason.format(*rule.about(question)))
-    raise LookupError(f"no rule applies to {question!r}: the table must end with a rule that always does")
+    rule = next(rule for rule in rules if rule.applies(question))
+    return CommitRuling(rule.decision, rule.name, rule.reason.format(*rule.about(question)))
 
 
 def broker_would_accept(validation: CommitValidation) -> bool | None:

@@ -52,16 +52,14 @@ def named(partitions: Partitions) -> str:
 class GroupGeneration:
     """Our membership of the group, as librdkafka last reported it.
 
-    ``generation_id`` is the classic generation or, where ``is_member_epoch``, the KIP-848 member epoch. ``comparable``
-    is false where the metadata format was not understood: the number then only tells *changed* from *unchanged*.
+    ``generation_id`` is the classic generation or, where ``is_member_epoch``, the KIP-848 member epoch. Where the
+    metadata format was not understood, the number only tells *changed* from *unchanged*.
     """
 
     generation_id: int
     member_id: str
     group_id: str = ""
-    group_instance_id: str | None = None
     is_member_epoch: bool = False
-    comparable: bool = True
 
     @property
     def is_active_member(self) -> bool:

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from eos_client.cli import logs
 from eos_client.cli.logs import ClientErrors, LogFormat, configure_logs
 
 
@@ -11,11 +12,13 @@ def error(kind: str, text: str) -> Any:
 
 
 def test_a_flood_of_equal_errors_is_one_line_for_each_interval_with_a_count(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure_logs(LogFormat.CONSOLE, verbose=False)
     now = [0.0]
-    errors = ClientErrors(interval_s=10, clock=lambda: now[0])
+    monkeypatch.setattr(logs, "REPEAT_INTERVAL_S", 10)
+    monkeypatch.setattr(logs, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    errors = ClientErrors()
     for step in range(25):
         now[0] = step * 0.5
         errors(error("_TRANSPORT", f"connection refused {step}"))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import structlog
+from structlog.testing import capture_logs
 
 from eos_client.cli.logs import LogFormat, configure_logs
 from eos_client.cli.progress import LoopProgress
@@ -87,12 +88,10 @@ def test_a_warning_of_another_library_keeps_the_format(stderr: Any) -> None:
     assert "closed late" in entry["message"]
 
 
-def reports_of(progress_of: Any, *, events: Any = (), counters: Any = None) -> list[Any]:
+def reports_of(progress: LoopProgress, *, events: Any = (), counters: Any = None) -> list[Any]:
     """The reports of a loop that gets these events and does two more transactions while it runs."""
-    reports: list[Any] = []
-    progress = progress_of(reports)
     totals = {"transactions": 0, **(counters or {})}
-    with progress.watch(lambda: totals):
+    with capture_logs() as reports, progress.watch(lambda: totals):
         for event in events:
             progress(event)
         for count in (1, 2):
@@ -102,30 +101,25 @@ def reports_of(progress_of: Any, *, events: Any = (), counters: Any = None) -> l
 
 
 def test_progress_reports_totals_at_each_interval() -> None:
-    def progress_of(reports: Any) -> Any:
-        return LoopProgress(0.02, report=reports.append, forward=lambda _event: None)
-
-    reports = reports_of(progress_of, counters={"committed": 7, "records_in": 70, "records_out": 71})
+    progress = LoopProgress(0.02, forward=lambda _event: None)
+    reports = reports_of(progress, counters={"committed": 7, "records_in": 70, "records_out": 71})
     assert all((report["committed"], report["records_in"]) == (7, 70) for report in reports)
 
 
 def test_what_happened_since_the_last_report_is_told_when_the_loop_ends() -> None:
-    reports: list[Any] = []
     totals = iter([0])
-    with LoopProgress(60, report=reports.append).watch(lambda: {"committed": next(totals, 1)}):
+    with capture_logs() as reports, LoopProgress(60).watch(lambda: {"committed": next(totals, 1)}):
         pass
     assert [report["committed"] for report in reports] == [1]
 
 
 def test_a_loop_that_did_nothing_ends_without_a_report() -> None:
-    reports: list[Any] = []
-    with LoopProgress(60, report=reports.append).watch(lambda: {"committed": 0}):
+    with capture_logs() as reports, LoopProgress(60).watch(lambda: {"committed": 0}):
         pass
     assert reports == []
 
 
 def test_an_idle_loop_tells_once_that_it_is_idle_and_then_nothing() -> None:
-    reports: list[Any] = []
     looked = 0
 
     def totals() -> dict[str, int]:
@@ -133,17 +127,19 @@ def test_an_idle_loop_tells_once_that_it_is_idle_and_then_nothing() -> None:
         looked += 1
         return {"records_in": 0 if looked == 1 else 100}
 
-    with LoopProgress(0.01, report=reports.append).watch(totals):
+    with capture_logs() as reports, LoopProgress(0.01).watch(totals):
         wait_for(lambda: looked >= 6, "some intervals")
     assert [(report["records_in"], report["records_in_per_s"] > 0) for report in reports] == [(100, True), (100, False)]
 
 
 def test_progress_tells_records_per_second_since_the_last_report() -> None:
-    reports: list[Any] = []
     totals = iter([(0, 0), (1000, 500)])
     began_at = time.monotonic()
-    with LoopProgress(0.1, report=reports.append).watch(
-        lambda: dict(zip(("records_in", "records_out"), next(totals, (1000, 501)), strict=True))
+    with (
+        capture_logs() as reports,
+        LoopProgress(0.1).watch(
+            lambda: dict(zip(("records_in", "records_out"), next(totals, (1000, 501)), strict=True))
+        ),
     ):
         wait_for(lambda: len(reports) >= 2, "two reports")
     took_s = time.monotonic() - began_at
@@ -161,13 +157,13 @@ def test_progress_follows_the_assignment_through_revoked_and_lost() -> None:
         PartitionsLost(partitions=frozenset({ORDERS_1}), uncommitted=frozenset()),
     ]
     forwarded: list[Any] = []
-    reports = reports_of(lambda r: LoopProgress(0.02, report=r.append, forward=forwarded.append), events=events)
+    reports = reports_of(LoopProgress(0.02, forward=forwarded.append), events=events)
     assert reports[-1]["partitions"] == 1
     assert forwarded == events
 
 
 def test_progress_stops_with_the_loop_even_when_it_fails() -> None:
-    progress = LoopProgress(60, report=lambda _fields: None)
+    progress = LoopProgress(60)
     with pytest.raises(RuntimeError, match="loop failed"), progress.watch(dict):
         raise RuntimeError("loop failed")
     assert not progress._thread.is_alive()

@@ -38,17 +38,17 @@ def consumer(**settings):
 class TestAgainstTheInstalledLibrary:
     def test_a_classic_consumer_that_has_not_joined_is_anonymous(self):
         with consumer() as client:
-            assert decode(client.consumer_group_metadata()) == GroupGeneration(-1, "", "billing", None)
+            assert decode(client.consumer_group_metadata()) == GroupGeneration(-1, "", "billing")
 
-    def test_the_group_instance_id_is_found(self):
+    def test_a_static_member_that_has_not_joined_is_anonymous_too(self):
         with consumer(group_instance_id="billing-1") as client:
-            assert decode(client.consumer_group_metadata()) == GroupGeneration(-1, "", "billing", "billing-1")
+            assert decode(client.consumer_group_metadata()) == GroupGeneration(-1, "", "billing")
 
     @pytest.mark.parametrize("instance", [{}, {"group_instance_id": "billing-1"}])
     def test_a_kip_848_consumer_has_its_member_id_from_the_start_and_no_epoch(self, instance):
         with consumer(group_protocol="consumer", **instance) as client:
             found = known(client.consumer_group_metadata())
-            assert found == GroupGeneration(-1, client.memberid(), "billing", instance.get("group_instance_id"))
+            assert found == GroupGeneration(-1, client.memberid(), "billing")
             assert found.member_id
 
     def test_a_member_of_the_librarys_own_mock_cluster_shows_its_epoch_and_its_member_id(self):
@@ -68,7 +68,7 @@ class TestAgainstTheInstalledLibrary:
     @pytest.mark.parametrize("generation_id", [-1, 0, 1, 2**31 - 1])
     def test_what_we_take_for_metadata_the_library_takes_too(self, generation_id, instance_id):
         metadata = encoded(generation_id, "m-1", "billing", instance_id)
-        assert decode(metadata) == GroupGeneration(generation_id, "m-1", "billing", instance_id or None)
+        assert decode(metadata) == GroupGeneration(generation_id, "m-1", "billing")
         assert library_error(metadata) is None
 
     @pytest.mark.parametrize(
@@ -132,7 +132,6 @@ class TestReader:
         first, again, changed = (reader.read(each, lambda: "m-1") for each in (b"v3 m-1 a", b"v3 m-1 a", b"v3 m-1 b"))
         assert first.same_membership(again)
         assert not first.same_membership(changed)
-        assert not first.comparable
         assert first.is_active_member
         assert changed.generation_id > first.generation_id
 

@@ -28,9 +28,9 @@ def letters() -> RefusedLetters:
 
 
 def test_a_refused_letter_makes_its_record_a_suspect_and_no_other(letters: RefusedLetters) -> None:
-    assert letters.has_reports
+    assert letters.reported
     letters.ended(Outcome.ABORTED, ASSIGNED)
-    assert not letters.has_reports
+    assert not letters.reported
     assert (letters.refused(RECORD), letters.refused(OTHER)) == (0, None)
 
 
@@ -69,6 +69,6 @@ def test_the_records_of_partitions_that_have_left_are_forgotten(letters: Refused
 
 def test_a_transaction_that_is_held_goes_on_in_the_next_block(letters: RefusedLetters) -> None:
     letters.ended(Outcome.SKIPPED, ASSIGNED)
-    assert letters.has_reports
+    assert letters.reported
     letters.ended(None, ASSIGNED)
     assert letters.refused(RECORD) == 0

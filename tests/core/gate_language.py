@@ -123,6 +123,6 @@ def contradictions(scenario: Scenario, gate: VariantGate) -> list[Contradiction]
 def _answer(gate: VariantGate, attempt: CommitAttempt) -> str:
     try:
         ruling = gate.decide(attempt)
-    except LookupError:
+    except StopIteration:
         return "NOTHING by no rule"
     return f"{ruling.decision.name} by {ruling.rule}"

@@ -155,4 +155,4 @@ class TestTheMatrix:
         assert all(exclusion.reason for exclusion in EXCLUSIONS)
 
     def test_its_members_metadata_is_what_the_client_library_makes(self):
-        assert decode(MEMBERSHIP) == GroupGeneration(3, "member", "group", None)
+        assert decode(MEMBERSHIP) == GroupGeneration(3, "member", "group")
