@@ -172,11 +172,18 @@ RECORD_REFUSED = frozenset({OUTPUT_TOO_LARGE, ARGUMENT_REFUSED, "INVALID_MSG", P
 PURGED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 """The client itself has dropped the output: no broker refused it."""
 
+TIMESTAMP_REFUSED = "INVALID_TIMESTAMP"
+"""An output's time is too far from the broker's clock for its topic (KIP-937).
+
+The reports of a batch say so where one output is wrong, and INVALID_RECORD of several; the transaction's error does
+both times. None has the time.
+"""
+
 DELIVERY_REFUSED = frozenset(
     {
         "INVALID_MSG",
         "INVALID_RECORD",
-        "INVALID_TIMESTAMP",
+        TIMESTAMP_REFUSED,
         OUTPUT_TOO_LARGE,
         "POLICY_VIOLATION",
         "RECORD_LIST_TOO_LARGE",

@@ -6,7 +6,8 @@ says that it was not committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -18,6 +19,7 @@ from eos_client.core.error_codes import (
     OVERDUE,
     PRODUCER_FENCED,
     PRODUCER_FORGOTTEN,
+    TIMESTAMP_REFUSED,
     TRANSACTION_TIMEOUT_REFUSED,
     UNANSWERED,
     WRITING_IMPOSSIBLE,
@@ -60,6 +62,7 @@ class ProducerFailure:
     ``group_fenced``: the producer's transactions carry input offsets under a consumer group's generation (KIP-447).
     ``again``: the same call failed with the same error before, and nothing was committed in between.
     ``init_abandoned``: an init_transactions of ours was abandoned without an answer, so it may take effect late.
+    ``clock_is_at_fault``: as `clock_is_at_fault` says of the transaction.
     ``may_have_been_sent_twice``: a connection was lost, so the refusal may answer a second copy of the request.
     """
 
@@ -75,6 +78,7 @@ class ProducerFailure:
     group_fenced: bool = True
     again: bool = False
     init_abandoned: bool = False
+    clock_is_at_fault: bool = False
     may_have_been_sent_twice: bool = False
 
     @property
@@ -163,6 +167,13 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "whether another instance has written under it since: make sure that none has (KAFKA-18019)",
     ),
     RecoveryRule(
+        lambda f: f.clock_is_at_fault and (f.code == TIMESTAMP_REFUSED or f.hides_the_reason),
+        RecoveryAction.STOP_UNFIT,
+        "this host's clock, which gave the output its time, differs from the broker's by more than the topic's "
+        "message.timestamp.before.max.ms or message.timestamp.after.max.ms allows, so that no output is taken: correct "
+        "the clock, or the topic's limit",
+    ),
+    RecoveryRule(
         lambda f: f.follows_undelivered and not f.fatal,
         RecoveryAction.ABORT_AND_CONTINUE,
         "an earlier output of this transaction was not delivered: librdkafka takes no more, and says only that",
@@ -226,6 +237,20 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "nothing of an unconfirmed transaction may stay: abort, rewind, go on",
     ),
 )
+
+
+_TIME_REFUSED = re.compile(rf"ProduceRequest for (\S+) \[.*\({TIMESTAMP_REFUSED}\b")
+
+
+def clock_is_at_fault(failure: str, times_given: Collection[str]) -> bool:
+    """Whether a transaction failed because this host's clock is wrong: the time that was refused is the clock's.
+
+    ``failure``: the client library's line about it. ``times_given``: the topics for which the application gave outputs
+    a time of its own since all before were acknowledged. The library stamps any other output with the clock of this
+    host; where that is refused the next output fares no better, of whichever record, so it is no failure of a record.
+    """
+    refused = _TIME_REFUSED.search(failure)
+    return refused is not None and refused[1] not in times_given
 
 
 def recovery_for(failure: ProducerFailure) -> RecoveryRule:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice, repeat
+from itertools import groupby, islice, repeat
 from operator import length_hint
 from typing import Any
 
@@ -77,6 +77,10 @@ def _copies_of(given: Iterable[Any]) -> list[Any]:
     return outputs
 
 
+def _has_time(output: Any) -> bool:
+    return getattr(output, "timestamp_ms", None) is not None
+
+
 class _RefusedError(Exception):
     """One output can never be written; its cause says why."""
 
@@ -107,6 +111,7 @@ class RecordOutputs:
         self._prepare = transform.prepare if isinstance(transform, ConcurrentTransform) else None
         self.wants_whole_batches = takes_batches or self._prepare is not None
         self._records_at_once: int | None = None
+        self._writes_apart = False
         self._transform = failed.guard((lambda record: outputs_of(transform([record]))) if takes_batches else transform)
         self._failed = failed
         self._originals = failed.originals
@@ -141,10 +146,14 @@ class RecordOutputs:
         self._producer.poll(0)  # acknowledged records are freed while their memory is still in the CPU cache
 
     def write_one_by_one(self, records: Sequence[Any]) -> None:
-        """Write like ``write``, but wait for the deliveries of each record, so that a broker's refusal names it."""
+        """Write like ``write``, but wait for the deliveries of each record, so that a broker's refusal names it.
+
+        Outputs with a time of the application's are not batched with others, so that it shows whose time was refused.
+        """
         self._remembers = True
         for record in records:
             self._originals.remember([record])
+            self._writes_apart = True
             try:
                 self._write([record])
                 self._session.await_deliveries()
@@ -155,6 +164,8 @@ class RecordOutputs:
                     self._session.await_deliveries()
                 self._blame_undelivered(record, error)
                 raise
+            finally:
+                self._writes_apart = False
             self._blame_undelivered(record, None)
 
     def _blame_undelivered(self, record: Any, error: AbortableError | None) -> None:
@@ -219,6 +230,11 @@ class RecordOutputs:
             self._write_all(outputs)
 
     def _write_all(self, outputs: list[Any]) -> None:
+        if self._writes_apart and len(alike := [[*each] for _, each in groupby(outputs, _has_time)]) > 1:
+            for group in alike:
+                self._write_all(group)
+                self._session.await_deliveries()
+            return
         is_bytes = set(map(type, outputs)) == _BYTES_ONLY
         self._records_at_once = None if is_bytes else _OBJECTS_AT_ONCE
         write = self._write_values if is_bytes else self._write_mixed
@@ -246,6 +262,8 @@ class RecordOutputs:
             else:
                 named: Any = default_topic if output.topic is None else output.topic
                 produce(named, output.value, output.key, **produce_options(named, output))
+                if output.timestamp_ms is not None:
+                    self._producer.library.times_given.add(named)
 
     def _write_thoroughly(self, output: Any) -> None:
         """Write one output of any kind, waiting for room in the local queue; raises an error that names the defect."""

@@ -31,6 +31,7 @@ from tests.conformance.members import FarMember, FreezableMember
 from tests.conformance.versions import (
     HEARTBEAT_S,
     SESSION_S,
+    TIMESTAMP_AFTER_MAX_S,
     TRANSACTION_CHECK_S,
     TRANSACTIONAL_ID_EXPIRATION_S,
 )
@@ -245,6 +246,7 @@ class SimulatedBackend(Backend):
             seed,
             commit_validation=commit_validation,
             settings=BrokerSettings(
+                log_message_timestamp_after_max_s=TIMESTAMP_AFTER_MAX_S,
                 group_min_session_timeout_s=1.0,  # as the embedded broker has it
                 group_consumer_session_timeout_s=SESSION_S,
                 group_consumer_heartbeat_interval_s=HEARTBEAT_S,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaException, TopicPartition
 
+from tests.conformance.versions import TIMESTAMP_AFTER_MAX_S
 from tests.support.client_settings import dotted
 
 CALL_S = 60.0
@@ -255,6 +256,29 @@ def test_a_record_above_the_brokers_limit_is_refused_by_report(backend, start, r
     assert reports.codes == ["MSG_SIZE_TOO_LARGE"]
     written(producer, topic, b"1", on_delivery=reports)
     assert reports[1:] == [(None, 0, 0, b"1")]
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "codes"),
+    [
+        ((0, TIMESTAMP_AFTER_MAX_S - 600, 0), [None, None, None]),
+        ((0, TIMESTAMP_AFTER_MAX_S + 600, 0), ["INVALID_TIMESTAMP"] * 3),
+        (
+            (TIMESTAMP_AFTER_MAX_S + 600, 0, TIMESTAMP_AFTER_MAX_S + 900),
+            ["INVALID_RECORD", "_INVALID_DIFFERENT_RECORD", "INVALID_RECORD"],
+        ),
+    ],
+    ids=["within the limit", "one is beyond it", "two are beyond it"],
+)
+def test_times_too_far_ahead_are_refused_and_told_apart_where_they_are_several(backend, start, reports, ahead_s, codes):
+    topic, told = backend.topic(), []
+    written(start(), topic, b"0", on_delivery=lambda _, message: told.append(message.timestamp()[1]))
+    producer = start(linger_ms=500)
+    for seconds in ahead_s:
+        producer.produce(topic, b"x", timestamp=told[0] + seconds * 1000, on_delivery=reports)
+    assert producer.flush(CALL_S) == 0
+    assert reports.codes == codes
+    assert len(backend.values(topic)) == 1 + codes.count(None)
 
 
 def test_a_full_queue_is_a_buffer_error_until_it_has_been_served(backend, start, reports):

@@ -5,6 +5,7 @@ from __future__ import annotations
 SESSION_S = 12.0  # shorter than the time after which ids are forgotten
 HEARTBEAT_S = 0.1
 TRANSACTIONAL_ID_EXPIRATION_S = 15.0
+TIMESTAMP_AFTER_MAX_S = 3600  # Kafka's default
 TRANSACTION_CHECK_S = 1.0
 
 EXACT, ASSIGNMENT_EPOCH = "exact", "assignment_epoch"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from eos_client import EosConsumer, EosProducer, OutputRecord
-from eos_client.errors import FatalClientError, OutputRefusedError, TransformError
+from eos_client import EosConsumer, EosProducer, ExactlyOnceLoop, OutputRecord
+from eos_client.errors import ClusterUnfitError, FatalClientError, OutputRefusedError, TransformError
 from eos_client.observe import (
     ClientReported,
     ProducerRebuilt,
@@ -18,7 +18,7 @@ from eos_client.observe import (
     TransactionCommitted,
 )
 from eos_client.testing.simulator.brokers.settings import BrokerSettings
-from tests.loop.bench import BROKERS, LETTERS, Bench, numbers
+from tests.loop.bench import BROKERS, LETTERS, Bench, config, numbers
 from tests.support.protocols import BY_COORDINATOR
 
 LIMIT_BYTES = 2_000
@@ -308,3 +308,79 @@ def test_a_loop_that_its_transform_stops_just_before_a_refused_output_ends_with_
     work.run()
     assert work.committed > SENTINEL
     assert work.written == numbers(SENTINEL + 1)
+
+
+AHEAD_S = 7200
+KAFKAS_LIMIT = BrokerSettings(log_message_timestamp_after_max_s=3600)
+
+
+def copied(record):
+    return [record.value()]
+
+
+def twice_in_a_row(record):
+    """Of several wrong times the reports of a batch say INVALID_RECORD, and do not say which record they are of."""
+    return [record.value(), record.value()]
+
+
+def fails(record):
+    raise ValueError(record.value())
+
+
+def beside_a_time_of_its_own(record):
+    return [OutputRecord(value=record.value(), timestamp_ms=1), record.value()]
+
+
+@pytest.mark.parametrize("policy", [{}, *POLICIES], ids=["stop", "skip", "dead letter"])
+@pytest.mark.parametrize("batch", [1, 500])
+@pytest.mark.parametrize("transform", [copied, twice_in_a_row, beside_a_time_of_its_own])
+def test_a_clock_that_is_wrong_is_no_failure_of_a_record(make_simulated_cluster, transform, batch, policy):
+    cluster = make_simulated_cluster(settings=KAFKAS_LIMIT)
+    work = Bench(cluster, transform, batch_size=batch, max_records=batch, **policy)
+    cluster.set_clock_ahead(AHEAD_S)
+    with pytest.raises(ClusterUnfitError, match="this host's clock") as caught:
+        work.run_all(numbers(20))
+    assert "INVALID_TIMESTAMP" in str(caught.value)
+    assert "message.timestamp.after.max.ms" in str(caught.value)
+    assert (failed(work), work.committed, work.written, cluster.values("letters")) == (set(), 0, [], [])
+    assert work.is_closed
+
+
+def test_a_dead_letter_that_the_clock_spoils_is_no_failure_of_a_record(make_simulated_cluster):
+    cluster = make_simulated_cluster(settings=KAFKAS_LIMIT)
+    work = Bench(cluster, fails, **LETTERS)
+    cluster.set_clock_ahead(AHEAD_S)
+    with pytest.raises(ClusterUnfitError, match="this host's clock"):
+        work.run_all(numbers(20))
+    assert (failed(work), work.committed) == (set(), 0)
+
+
+def test_a_clock_that_jumps_while_the_loop_runs_ends_it_and_the_next_one_goes_on(make_simulated_cluster):
+    cluster = make_simulated_cluster(settings=KAFKAS_LIMIT)
+    work = Bench(cluster, copied, on_error="skip")
+    for second in range(20):
+        cluster.after(second, lambda n=second: cluster.write("orders", [b"%d" % n]))
+    cluster.after(9.5, lambda: cluster.set_clock_ahead(AHEAD_S))
+    with pytest.raises(ClusterUnfitError, match="this host's clock"):
+        work.run()
+    assert 0 < work.committed < 20
+    loop = ExactlyOnceLoop(config(on_error="skip"), ["orders"], copied, output_topic="invoices", clients=cluster)
+    cluster.after(60, loop.stop)
+    loop.run()
+    assert work.written == numbers(20)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=["skip", "dead letter"])
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside one without a time"])
+def test_a_time_of_the_applications_that_is_refused_is_its_records_failure(make_simulated_cluster, beside, policy):
+    cluster = make_simulated_cluster(settings=KAFKAS_LIMIT)
+
+    def transform(record):
+        wrong = int(record.value()) % 20 == 7
+        stamped = OutputRecord(value=record.value(), timestamp_ms=AHEAD_S * 10_000 if wrong else 1)
+        return [record.value(), stamped] if beside else [stamped]
+
+    work = Bench(cluster, transform, **policy)
+    wanted = [value for value in numbers(100) for _ in range(1 + beside) if int(value) % 20 != 7]
+    assert work.run_all(numbers(100)) == wanted
+    assert failed(work) == set(range(7, 100, 20))

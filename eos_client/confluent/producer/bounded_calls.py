@@ -251,6 +251,7 @@ class BoundedCalls:
         failure = self._failure(request, error)
         if failure.follows_undelivered:
             self._await_undelivered()
+        failure = replace(failure, clock_is_at_fault=self.library.clock_is_at_fault)
         self._failed_before = (request, failure.code)
         if failure.hides_the_reason and (code := self.library.last_errors.undelivered_code) in WRITING_FORBIDDEN:
             failure = replace(failure, code=code)  # no other transaction could write it either
@@ -266,9 +267,9 @@ class BoundedCalls:
 
     def _await_undelivered(self) -> None:
         """Wait for the report of a failed delivery: librdkafka first refuses outputs, and reports a moment later."""
-        deadline = self.clock() + _REPORT_LIMIT_S
-        while self.library.last_errors.awaits_undelivered and self.clock() < deadline:
-            heard = bool(self.library.log.failed)
+        deadline, last, log = self.clock() + _REPORT_LIMIT_S, self.library.last_errors, self.library.log
+        while (last.awaits_undelivered or not (last.undelivered_code or log.failed)) and self.clock() < deadline:
+            heard = bool(log.failed)
             self.serve(_REPORT_SLICE_S)
             if heard:  # and no report beside it: the outputs are held back, to be sent again or purged
                 return

@@ -37,6 +37,7 @@ _WORKING_SLICE_S = 0.02
 _QUEUE_WAIT_S = 0.05
 _REPEAT = "Abort, rewind and go on."
 _BEFORE_CALLBACK = 3  # of the unnamed arguments of produce(), after the topic: value, key and partition
+_TIMESTAMP = 5  # of the same
 
 
 def offsets_to_send(positions: InputPositions, metadata: str) -> list[TopicPartition]:
@@ -123,6 +124,7 @@ class ConfluentProducer:
             library.abandoned_inits.add()
         library.init.transaction_begins()
         library.log.begin_transaction()
+        library.times_given.clear()
         self._losses_before_offsets = None
         library.last_errors.begin_transaction()
         calls.begun()
@@ -224,6 +226,8 @@ class ConfluentProducer:
             place, is_unknown = place_of(topic, args, kwargs), kafka_error(exception).name() == PARTITION_UNKNOWN
             if not (is_unknown and self._queued_after_asking(topic, args, kwargs, place)):
                 self.calls.raise_failure(TransactionalRequest.PRODUCE, exception, place)
+        if kwargs.get("timestamp") or (len(args) > _TIMESTAMP and args[_TIMESTAMP]):
+            library.times_given.add(topic)
 
     def _queued_after_asking(self, topic: str, args: tuple[Any, ...], kwargs: dict[str, Any], place: str) -> bool:
         """Queue an output whose partition librdkafka does not know, if the cluster has that; returns whether it is."""
@@ -262,10 +266,11 @@ class ConfluentProducer:
     def take_refused_delivery(self) -> str:
         """Return to where and why an output of the last transaction was refused for good, once; empty if none was.
 
-        An output to a partition that the cluster has, or about which it does not answer, can be written another time.
+        An output can be written another time to a partition that the cluster has, or about which it does not answer,
+        and where only this host's clock was wrong.
         """
         refused = self.library.last_errors.take_refused_delivery()
-        if refused is None:
+        if refused is None or self.library.clock_is_at_fault:
             return ""
         if refused.code != PARTITION_UNKNOWN:
             return refused.reason

@@ -20,6 +20,7 @@ from eos_client.confluent.handle_thread import HandleThread
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.producer.handle_init import AbandonedInits, HandleInit
 from eos_client.confluent.statistics import with_statistics_heard
+from eos_client.core.producer_recovery import clock_is_at_fault
 from eos_client.ports import Clock, DeliveryCallback, is_simulated
 
 ProducerFactory = Callable[[dict[str, Any]], Any]
@@ -42,7 +43,7 @@ class LibraryProducer:
 
     That is ``guard``, ``log``, ``thread``, and ``init``, how far its init is. ``callback_errors`` raises what callbacks
     have raised, once the requested work is done and recorded. ``settings`` are librdkafka's, the defaults of
-    this package included.
+    this package included. ``times_given``: as for `clock_is_at_fault`.
     """
 
     raw: Any = None
@@ -68,6 +69,7 @@ class LibraryProducer:
         self._clock = clock
         self.guard = CallbackGuard()
         self.callback_errors = DeferredErrors(lambda: self.guard.raise_kept())  # noqa: PLW0108  # not always this one
+        self.times_given: set[str] = set()
         self.init = HandleInit()
         self.abandoned_inits = AbandonedInits(clock)
 
@@ -111,6 +113,16 @@ class LibraryProducer:
             theirs(error, message)
 
         return both
+
+    @property
+    def clock_is_at_fault(self) -> bool:
+        """Whether the transaction has failed because of this host's clock."""
+        return clock_is_at_fault(self.log.failed, self.times_given)
+
+    def acknowledged(self) -> None:
+        """Note that all outputs were acknowledged, unless the transaction has failed."""
+        if not self.log.failed:
+            self.times_given.clear()
 
     @property
     def transactional_id(self) -> str:

@@ -287,6 +287,11 @@ class SimulatedCluster:
         for worker in self._told(client):
             worker.report_throttle(seconds)
 
+    def set_clock_ahead(self, seconds: float, client: str | None = None) -> None:
+        """Let the clock that stamps ``client``'s outputs be ``seconds`` ahead of the brokers' (behind if negative)."""
+        for link in self._named(client):
+            link.clock_ahead_s = seconds
+
     def restart_coordinator(self) -> None:
         """Restart both coordinators: what they had not written down is gone."""
         self.brokers.groups.restart()

@@ -17,6 +17,7 @@ T = TypeVar("T")
 class ClientLink:
     """What one client sees of the simulated world. ``name`` is unique; ``random`` is the cluster's, seeded.
 
+    ``clock_ahead_s``: how far the clock of the client's host is ahead of the brokers'.
     ``is_silent``: the client is gone. What it has sent may still arrive; no answer is heard, and no work is done.
     """
 
@@ -26,7 +27,13 @@ class ClientLink:
         self.random = random
         self._network = network
         self._sender: Sender | None = None
+        self.clock_ahead_s = 0.0
         self.is_silent = False
+
+    @property
+    def stamp_ms(self) -> int:
+        """The present time by the clock of the client's host, in milliseconds."""
+        return round((self.clock.now_s + self.clock_ahead_s) * 1000)
 
     @property
     def clock(self) -> SimulatedClock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -20,12 +21,16 @@ class PartitionKey(NamedTuple):
 
 
 class BrokerError(Exception):
-    """A broker refused a request; ``code`` is the error's name in Kafka's protocol, such as ILLEGAL_GENERATION."""
+    """A broker refused a request; ``code`` is the error's name in Kafka's protocol, such as ILLEGAL_GENERATION.
 
-    def __init__(self, code: str, why: str = "") -> None:
+    ``records``: which records of the batch are at fault, where the broker says so (KIP-467).
+    """
+
+    def __init__(self, code: str, why: str = "", records: Collection[int] = ()) -> None:
         super().__init__(f"{code}: {why}" if why else code)
         self.code = code
         self.why = why
+        self.records = records
 
 
 class Marker(Enum):

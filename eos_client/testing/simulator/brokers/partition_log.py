@@ -29,6 +29,8 @@ class PartitionLog:
         self._on_change = on_change
         self._window = settings.max_in_flight_sequence_number_per_connection
         self._batch_bytes_max = settings.message_max_bytes
+        self._before_max_ms = settings.log_message_timestamp_before_max_s * 1000
+        self._after_max_ms = settings.log_message_timestamp_after_max_s * 1000
         self._producers = producer_states(settings)
         self._records: list[StoredRecord] = []
         self._log_start_offset = 0
@@ -92,7 +94,7 @@ class PartitionLog:
         """Append ``batch`` and return its first offset; of a duplicate, the offset at which it lies already.
 
         Raises BrokerError INVALID_RECORD (no records, or an id without a sequence), MSG_SIZE_TOO_LARGE (above
-        ``message.max.bytes``), INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER
+        ``message.max.bytes``), INVALID_TIMESTAMP (KIP-937), INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER
         (written, and the offset is not known any more), and INVALID_TXN_STATE (a plain batch within the producer's
         transaction).
         """
@@ -101,6 +103,7 @@ class PartitionLog:
             raise BrokerError("INVALID_RECORD", f"{len(batch.records)} records from sequence {batch.base_sequence}")
         if batch.size_bytes > self._batch_bytes_max:
             raise BrokerError("MSG_SIZE_TOO_LARGE", f"{batch.size_bytes} bytes, {self._batch_bytes_max} are allowed")
+        self._check_times(batch, now_s * 1000)
         if idempotent:
             known_offset = self._producers.check(batch)
             if known_offset is not None:
@@ -115,6 +118,12 @@ class PartitionLog:
         self._records.extend(_stored(batch, place, base_offset) for place in range(len(batch.records)))
         self._replicate()
         return base_offset
+
+    def _check_times(self, batch: RecordBatch, now_ms: float) -> None:
+        first_ms, last_ms = now_ms - self._before_max_ms, now_ms + self._after_max_ms
+        wrong = [place for place, record in enumerate(batch.records) if not first_ms <= record.timestamp_ms <= last_ms]
+        if wrong:
+            raise BrokerError("INVALID_TIMESTAMP", f"records {wrong} of the batch at {now_ms:.0f} ms", frozenset(wrong))
 
     def append_marker(self, producer: ProducerIdentity, marker: Marker, now_s: float) -> int:
         """End the transaction of ``producer``, if it has one here, and return the control record's offset.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
@@ -29,12 +30,17 @@ class ProducerStateKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """What an administrator would set."""
+    """What an administrator would set.
+
+    Outputs may have any time unless it is limited: the simulated time begins in 1970, and outputs may have real ones.
+    """
 
     commit_validation: CommitCheck = CommitCheck.ASSIGNMENT_EPOCH
     producer_state: ProducerStateKind = ProducerStateKind.FIVE_BATCHES
     max_in_flight_sequence_number_per_connection: int = 10_000_000
     message_max_bytes: int = 1_048_588
+    log_message_timestamp_before_max_s: float = math.inf
+    log_message_timestamp_after_max_s: float = math.inf
     group_min_session_timeout_s: float = 6.0
     group_max_session_timeout_s: float = 1800.0
     group_consumer_session_timeout_s: float = 45.0

@@ -188,9 +188,9 @@ class SimulatedProducer:
         timestamp: int = 0,
         headers: Any = None,
     ) -> None:
-        """See confluent_kafka. ``timestamp`` in milliseconds since the epoch; 0: the simulated time."""
+        """See confluent_kafka. ``timestamp`` in milliseconds since the epoch; 0: the time of the client's host."""
         topic, partition = as_topic(topic), as_partition(partition)
-        stamp_ms = as_timestamp(timestamp) or round(self._link.clock.now_s * 1000)
+        stamp_ms = as_timestamp(timestamp) or self._link.stamp_ms
         record = NewRecord(as_value(value), as_key(key), as_headers(headers), stamp_ms)
         self._check_usable()
         self._enqueue(topic, partition, record, _first_of(callback, on_delivery, self._settings.on_delivery))
@@ -227,8 +227,8 @@ class SimulatedProducer:
         for message in messages:
             if message.get("timestamp") is not None:
                 raise NotImplementedError("Message timestamps are not currently supported in batch mode")
-            stamp_ms = round(self._link.clock.now_s * 1000)
-            record = NewRecord(as_value(message.get("value")), as_key(message.get("key")), timestamp_ms=stamp_ms)
+            content = as_value(message.get("value")), as_key(message.get("key"))
+            record = NewRecord(*content, timestamp_ms=self._link.stamp_ms)
             reported_to = _first_of(message.get("callback"), callback, on_delivery, self._settings.on_delivery)
             try:
                 self._enqueue(topic, partition, record, reported_to)

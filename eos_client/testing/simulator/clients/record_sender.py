@@ -23,6 +23,7 @@ from eos_client.testing.simulator.clients.transaction_state import TransactionSt
 
 _PRODUCE = "Produce"
 _OUT_OF_ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+_WITH_ANOTHER = "_INVALID_DIFFERENT_RECORD"
 _DUPLICATE = "DUPLICATE_SEQUENCE_NUMBER"
 _EPOCH_MAX = 32_766
 NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
@@ -188,9 +189,16 @@ class RecordSender:
             self.accumulator.queue(batch.partition).put_back(batch)
             self._give_up(refusal.code, f"skipped sequence numbers: {refusal}", bump=True)
         else:
-            self.report_failed(batch.records, refusal.code, str(refusal))
+            self._report_refused(batch, refusal)
             self._failed(batch, treatment, refusal)
         self._batch_gone(batch.partition)
+
+    def _report_refused(self, batch: SentBatch, refusal: BrokerError) -> None:
+        """Report the batch; as librdkafka does, tell the records at fault from others only where they are several."""
+        is_told = len(refusal.records) > 1
+        for place, record in enumerate(batch.records):
+            code = "INVALID_RECORD" if place in refusal.records else _WITH_ANOTHER
+            self.report_failed([record], code if is_told else refusal.code, str(refusal))
 
     def _recovers_by_renumbering(self, batch: SentBatch, refusal: BrokerError) -> bool:
         if refusal.code == _OUT_OF_ORDER:
