@@ -189,16 +189,14 @@ class TransactionSession:
         """Count ``count`` outputs that were written."""
         self._steps.records_out += count
 
-    @property
-    def clock_is_at_fault(self) -> bool:
-        """Whether the open transaction has failed because of this host's clock."""
-        return self._producer.library.clock_is_at_fault
-
     def await_deliveries(self) -> None:
-        """Wait until all outputs written so far are acknowledged or refused; raises AbortableError after a time-out."""
+        """Wait until all outputs written so far are acknowledged or refused.
+
+        Raises AbortableError after a time-out, ClusterUnfitError where one was refused because of this host's clock.
+        """
         if self.is_open:
             self._producer.flush_outputs(self._producer.limits.commit_timeout_s)
-            self._producer.library.acknowledged()
+            self._producer.calls.acknowledged()
 
     def enqueue(self, topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None = None) -> None:
         """Write one output of any kind; inside a block the producer counts it, elsewhere ``count_outputs`` does.

@@ -169,7 +169,7 @@ class Transaction:
         self._write_first(topic, letters, session.letters.writing(record))
         with session.block.writing:
             session.await_deliveries()
-            if not session.clock_is_at_fault and (refusal := session.letters.take_refusal(record)):
+            if refusal := session.letters.take_refusal(record):
                 raise AbortableError(f"the dead letter to {refusal}. The next one of its record is smaller")
 
     def _write(self, topic: str, output: OutputRecord, on_delivery: DeliveryCallback | None = None) -> None:

@@ -1,5 +1,6 @@
 """Records that the transform or the producer does not take: stop, skip or dead letter, never half of a record."""
 
+import time
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -8,7 +9,7 @@ import pytest
 from confluent_kafka.serialization import IntegerSerializer, StringDeserializer, StringSerializer
 
 from eos_client import EosConsumer, EosProducer, OutputRecord
-from eos_client.errors import InputUnreadableError, OutputRefusedError, TransformError
+from eos_client.errors import ClusterUnfitError, InputUnreadableError, OutputRefusedError, TransformError
 from eos_client.observe import RecordDeadLettered, RecordSkipped, TransactionAborted
 from tests.kafka.loop_support import Job
 from tests.support.waiting import WAIT_S, wait_for
@@ -330,3 +331,54 @@ def test_an_output_that_the_broker_refuses_stops_the_loop_by_default_and_names_i
         assert isinstance(error.__cause__, OutputRefusedError)
         assert code in str(error)
         assert BAD not in job.values(sink)
+
+
+ONLY_THE_PRESENT = {"message_timestamp_before_max_ms": 0}
+"""Topics that take no output which was on its way for a millisecond: to them, every host's clock is behind."""
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("on_error", ["stop", "skip", "dead_letter"])
+def test_a_time_that_the_hosts_clock_gave_is_no_failure_of_a_record(kafka_broker, on_error, outputs):
+    """Of two outputs in one batch the delivery reports say INVALID_RECORD."""
+    with Job(kafka_broker, partitions=1) as job:
+        sink, dead = job.more_topics("sink", "dead", **ONLY_THE_PRESENT)
+        job.load(20)
+        policy = {"on_error": on_error} | ({"dead_letter_topic": dead} if on_error == "dead_letter" else {})
+        options = {"producer": {"linger.ms": 50}, **policy}
+        running = job.start(lambda record: [record.value()] * outputs, output_topic=sink, **options)
+        error = running.ended()
+        assert isinstance(error, ClusterUnfitError)
+        assert "INVALID_TIMESTAMP" in str(error)
+        assert "this host's clock" in str(error)
+        assert (job.committed(), job.values(sink), job.values(dead)) == (0, [], [])
+        assert running.events.of(RecordSkipped) + running.events.of(RecordDeadLettered) == []
+
+
+@pytest.mark.parametrize("only_error", [False, True])
+def test_a_block_that_the_hosts_clock_has_spoiled_ends_with_its_name(kafka_broker, only_error):
+    with Job(kafka_broker, partitions=1) as job:
+        sink = job.more_topics("sink", **ONLY_THE_PRESENT)
+        job.load(3)
+        shared = {"bootstrap.servers": job.bootstrap, "log_level": 0}
+        writing = {"linger.ms": 20, "delivery.report.only.error": only_error}
+        with (
+            EosConsumer(shared | {"group.id": job.group}) as consumer,
+            EosProducer(shared | writing, generate_id=True) as producer,
+        ):
+            producer.init_transactions(WAIT_S)
+            consumer.subscribe([job.source])
+
+            def ends():
+                try:
+                    with producer.transaction(consumer) as txn:
+                        for message in consumer.consume(3, 0.5):
+                            txn.produce(sink, message.value())
+                            time.sleep(0.1)  # the next output is refused because this one was
+                except ClusterUnfitError as error:
+                    return str(error)
+                return None
+
+            for _ in range(2):
+                assert "this host's clock" in wait_for(ends, "the error")
+        assert (job.committed(), job.values(sink)) == (0, [])

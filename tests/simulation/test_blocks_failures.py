@@ -14,10 +14,13 @@ from eos_client.errors import (
     OutputRefusedError,
     ProducerFencedError,
 )
+from eos_client.testing.simulator.brokers.settings import BrokerSettings
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.support.protocols import EAGER, PROTOCOLS
 
 TOO_LARGE = b"x" * 2_000_000
+KAFKAS_LIMIT = BrokerSettings(log_message_timestamp_after_max_s=3600)
+AHEAD_S = 7200
 
 
 @pytest.fixture
@@ -281,3 +284,83 @@ def test_a_block_whose_callback_raises_without_a_message_names_the_exception(sta
         stage.collect(consumer, 4)
     assert txn.outcome is Outcome.ABORTED
     assert txn.reason.startswith("the block met AssertionError")
+
+
+def as_outputs(txn, producer, records):
+    for record in records:
+        txn.produce(SINK, record.value())
+
+
+def by_plain_calls_and_slowly(txn, producer, records):
+    for record in records:
+        producer.produce(SINK, record.value())
+        producer.flush(1.0)
+
+
+def as_letters_beside_a_time_of_its_own(txn, producer, records):
+    txn.produce(SINK, records[0].value(), timestamp_ms=1)
+    for record in records:
+        txn.dead_letter(record, ValueError("no price"), topic="dead")
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["reports of failures", "no reports"])
+@pytest.mark.parametrize("write", [as_outputs, by_plain_calls_and_slowly, as_letters_beside_a_time_of_its_own])
+def test_a_clock_that_is_wrong_ends_the_block_with_its_name_and_a_later_block_goes_on(write, watched):
+    stage = SimulatedStage(settings=KAFKAS_LIMIT)
+    stage.cluster.create_topic("dead")
+    settings = {"delivery_report_only_error": True} if watched else {}
+    producer, consumer = stage.producer(**settings), stage.subscribed()
+    stage.cluster.set_clock_ahead(AHEAD_S)
+
+    def one_block():
+        with producer.transaction(consumer) as txn:
+            write(txn, producer, stage.collect(consumer, 4))
+
+    for _ in range(2):
+        with pytest.raises(ClusterUnfitError, match="this host's clock"):
+            stage.wait_for(lambda: False, one_block)
+    stage.cluster.set_clock_ahead(0)
+    stage.wait_for(lambda: sum(stage.cluster.committed(GROUP).values()) == 4, one_block)
+    written = (
+        stage.cluster.values("dead") if write is as_letters_beside_a_time_of_its_own else stage.cluster.values(SINK)
+    )
+    assert sorted(written) == stage.inputs
+
+
+def test_a_letter_that_was_refused_before_is_not_made_smaller_for_a_wrong_clock():
+    stage = SimulatedStage(settings=KAFKAS_LIMIT, partitions=1, records=1)
+    producer, consumer = stage.producer(), stage.subscribed()
+
+    def one_block():
+        with producer.transaction(consumer) as txn:
+            for record in stage.collect(consumer, 1):
+                txn.dead_letter(record, ValueError("no price"), topic=SINK)
+
+    stage.cluster.refuse("Produce", "INVALID_RECORD")
+    one_block()
+    stage.cluster.set_clock_ahead(AHEAD_S)
+    for _ in range(5):
+        with pytest.raises(ClusterUnfitError, match="this host's clock"):
+            stage.wait_for(lambda: False, one_block)
+    stage.cluster.set_clock_ahead(0)
+    stage.wait_for(lambda: stage.committed() == 1, one_block)
+    assert stage.outputs == stage.inputs
+
+
+def test_a_time_of_the_applications_that_is_refused_aborts_the_block_as_any_output():
+    stage = SimulatedStage(settings=KAFKAS_LIMIT)
+    producer, consumer = stage.producer(), stage.subscribed()
+    txn, stamp_ms = producer.transaction(consumer), AHEAD_S * 1000
+
+    def one_block():
+        nonlocal txn
+        with producer.transaction(consumer) as txn:
+            for record in stage.collect(consumer, 4):
+                txn.produce(SINK, record.value(), timestamp_ms=stamp_ms)
+
+    one_block()
+    assert txn.outcome is Outcome.ABORTED
+    assert "INVALID_TIMESTAMP" in txn.reason
+    stamp_ms = 1
+    stage.wait_for(lambda: txn.outcome is Outcome.COMMITTED, one_block)
+    assert stage.outputs == stage.inputs

@@ -21,8 +21,8 @@ SMALL = "small"
 class RedriveStage:
     """Records that a block has dead-lettered, and runs that send them back."""
 
-    def __init__(self, *values: bytes, partitions: int = 1) -> None:
-        self.stage = SimulatedStage(partitions=partitions, records=0)
+    def __init__(self, *values: bytes, partitions: int = 1, settings: BrokerSettings | None = None) -> None:
+        self.stage = SimulatedStage(partitions=partitions, records=0, settings=settings)
         self.cluster = self.stage.cluster
         self.cluster.create_topic(DEAD)
         self.producer, self.consumer = self.stage.producer(), self.stage.subscribed()
@@ -428,3 +428,14 @@ def test_a_record_without_a_timestamp_of_its_own_gets_the_time_at_which_it_is_se
 def test_only_topics_that_letters_can_go_to_must_be_there():
     names = ["", "a/b", "__consumer_offsets", "orders", "gone"]
     assert [name for name in names if can_be_sent_to(name)] == ["orders", "gone"]
+
+
+def test_a_clock_that_is_wrong_ends_the_run_and_the_next_one_sends_the_letters():
+    redrive = RedriveStage(settings=BrokerSettings(log_message_timestamp_after_max_s=3600))
+    redrive.write_letters(b"a", b"b")
+    redrive.cluster.after(0.01, lambda: redrive.cluster.set_clock_ahead(7200, "redrive-0"))
+    with pytest.raises(ClusterUnfitError, match="this host's clock"):
+        redrive.run()
+    assert redrive.values() == []
+    assert dict(redrive.run().sent) == {SOURCE: 2}
+    assert redrive.values() == [b"a", b"b"]

@@ -265,6 +265,15 @@ class BoundedCalls:
             self.blocking_error = named
         return self.remember(named)
 
+    def acknowledged(self) -> None:
+        """Note that no output is under way; raises ClusterUnfitError if one was refused because of this host's clock."""
+        library = self.library
+        if library.clock_is_at_fault:
+            refusal = KafkaException(KafkaError(KafkaError.INVALID_TIMESTAMP, library.log.failed))
+            raise self.failed(TransactionalRequest.FLUSH, refusal)
+        if not library.log.failed:
+            library.times_given.clear()
+
     def _await_undelivered(self) -> None:
         """Wait for the report of a failed delivery: librdkafka first refuses outputs, and reports a moment later."""
         deadline, last, log = self.clock() + _REPORT_LIMIT_S, self.library.last_errors, self.library.log

@@ -119,11 +119,6 @@ class LibraryProducer:
         """Whether the transaction has failed because of this host's clock."""
         return clock_is_at_fault(self.log.failed, self.times_given)
 
-    def acknowledged(self) -> None:
-        """Note that all outputs were acknowledged, unless the transaction has failed."""
-        if not self.log.failed:
-            self.times_given.clear()
-
     @property
     def transactional_id(self) -> str:
         """The producer's stable name across restarts and rebuilds; empty until it has one."""

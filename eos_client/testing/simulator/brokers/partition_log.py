@@ -94,9 +94,9 @@ class PartitionLog:
         """Append ``batch`` and return its first offset; of a duplicate, the offset at which it lies already.
 
         Raises BrokerError INVALID_RECORD (no records, or an id without a sequence), MSG_SIZE_TOO_LARGE (above
-        ``message.max.bytes``), INVALID_TIMESTAMP (KIP-937), INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER
-        (written, and the offset is not known any more), and INVALID_TXN_STATE (a plain batch within the producer's
-        transaction).
+        ``message.max.bytes``), INVALID_TIMESTAMP (KIP-937), INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
+        DUPLICATE_SEQUENCE_NUMBER (written, and the offset is not known any more), and INVALID_TXN_STATE (a plain
+        batch within the producer's transaction).
         """
         idempotent = batch.producer_id != NO_PRODUCER_ID
         if not batch.records or (idempotent and not 0 <= batch.base_sequence < SEQUENCES):
