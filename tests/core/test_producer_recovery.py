@@ -13,10 +13,12 @@ from eos_client.core.producer_recovery import (
     RecoveryAction,
     RecoveryRule,
     TransactionalRequest,
+    clock_is_at_fault,
     recovery_for,
 )
 
 R, A = TransactionalRequest, RecoveryAction
+WRONG_CLOCK = {"clock_is_at_fault": True}
 TWICE = {"may_have_been_sent_twice": True}
 
 # What was seen on librdkafka 2.16: the request, the error, its flags; and what must be done.
@@ -28,6 +30,11 @@ SEEN = [
     (R.PRODUCE, "_MSG_TIMED_OUT", {"abortable": True}, A.ABORT_AND_CONTINUE),
     (R.PRODUCE, "_QUEUE_FULL", {}, A.ABORT_AND_CONTINUE),
     (R.PRODUCE, "TOPIC_AUTHORIZATION_FAILED", {"abortable": True}, A.STOP_UNFIT),
+    (R.PRODUCE, "_STATE", {"transaction_open": True, **WRONG_CLOCK}, A.STOP_UNFIT),
+    (R.COMMIT, "_INCONSISTENT", {"abortable": True, **WRONG_CLOCK}, A.STOP_UNFIT),
+    (R.SEND_OFFSETS, "INVALID_TIMESTAMP", {"abortable": True, **WRONG_CLOCK}, A.STOP_UNFIT),
+    (R.SEND_OFFSETS, "INVALID_TIMESTAMP", {"abortable": True}, A.ABORT_AND_CONTINUE),
+    (R.ABORT, "_TIMED_OUT", {"retriable": True, **WRONG_CLOCK}, A.REBUILD_PRODUCER),
     (R.PRODUCE, "_STATE", {}, A.CORRECT_CALL),
     (R.PRODUCE, "_STATE", {"transaction_open": True}, A.ABORT_AND_CONTINUE),
     (R.SEND_OFFSETS, "_STATE", {"transaction_open": True}, A.CORRECT_CALL),
@@ -87,6 +94,20 @@ SEEN = [
 def test_each_observed_failure_gets_its_recovery_action(request_, code, flags, action):
     rule = recovery_for(ProducerFailure(request_, code, **flags))
     assert rule.action is action, rule.reason
+
+
+@pytest.mark.parametrize(
+    ("said", "times_given", "expected"),
+    [
+        ("ProduceRequest for out [0] with 2 message(s) failed: why (INVALID_TIMESTAMP)", set(), True),
+        ("ProduceRequest for out [0] with 2 message(s) failed: why (INVALID_TIMESTAMP)", {"other"}, True),
+        ("ProduceRequest for out [0] with 2 message(s) failed: why (INVALID_TIMESTAMP)", {"out"}, False),
+        ("ProduceRequest for out [0] with 2 message(s) failed: why (MSG_SIZE_TOO_LARGE)", set(), False),
+        ("", set(), False),
+    ],
+)
+def test_the_clock_is_at_fault_where_only_its_times_can_have_been_refused(said, times_given, expected):
+    assert clock_is_at_fault(said, times_given) is expected
 
 
 FENCES = ["_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"]
@@ -153,6 +174,8 @@ def every_failure():
                 group_fenced=group_fenced,
                 may_have_been_sent_twice=twice,
             )
+    for request_ in (R.FLUSH, R.SEND_OFFSETS, R.COMMIT):
+        yield ProducerFailure(request_, "INVALID_TIMESTAMP", abortable=True, clock_is_at_fault=True)
 
 
 def answer(failure: ProducerFailure, rules: list[RecoveryRule]) -> RecoveryAction | None:

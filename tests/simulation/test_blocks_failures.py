@@ -308,8 +308,7 @@ def as_letters_beside_a_time_of_its_own(txn, producer, records):
 def test_a_clock_that_is_wrong_ends_the_block_with_its_name_and_a_later_block_goes_on(write, watched):
     stage = SimulatedStage(settings=KAFKAS_LIMIT)
     stage.cluster.create_topic("dead")
-    settings = {"delivery_report_only_error": True} if watched else {}
-    producer, consumer = stage.producer(**settings), stage.subscribed()
+    producer, consumer = stage.producer(delivery_report_only_error=watched), stage.subscribed()
     stage.cluster.set_clock_ahead(AHEAD_S)
 
     def one_block():
