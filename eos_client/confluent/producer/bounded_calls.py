@@ -266,7 +266,7 @@ class BoundedCalls:
         return self.remember(named)
 
     def acknowledged(self) -> None:
-        """Note that no output is under way; raises ClusterUnfitError if one was refused because of this host's clock."""
+        """Note that no output is under way; raises ClusterUnfitError if this host's clock has spoiled one."""
         library = self.library
         if library.clock_is_at_fault:
             refusal = KafkaException(KafkaError(KafkaError.INVALID_TIMESTAMP, library.log.failed))
