@@ -118,7 +118,10 @@ class TransactionSteps:
         self._recovery = Recovery(consumer, producer, hook, counters, clock)
         self._attempt = _Attempt(self._clock())
         self._token = AttemptToken(secrets.token_hex(6))
-        self._acts: dict[Act, Callable[[_Attempt], TransactionEvent | None]] = {
+        self._acts = self._methods_by_act()
+
+    def _methods_by_act(self) -> dict[Act, Callable[[_Attempt], TransactionEvent | None]]:
+        return {
             Act.BEGIN: self._begin,
             Act.FLUSH: self._flush,
             Act.SERVE_CALLBACKS: self._serve_callbacks,
