@@ -132,7 +132,8 @@ def test_few_functions_are_longer_than_preferred():
 
 def test_the_product_does_not_grow():
     """A feature pays with a deletion: what it adds to the product has to go elsewhere."""
-    product = [module for module in MODULES if not module.name.startswith(f"{PACKAGE}.testing")]
+    own = [module for module in MODULES if not module.path.is_symlink()]  # one is a link to an example
+    product = [module for module in own if not module.name.startswith(f"{PACKAGE}.testing")]
     assert sum(len(module.text.splitlines()) for module in product) <= PRODUCT_LINES_MAX
 
 
