@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from eos_client import EosConfig, ExactlyOnceLoop
-from eos_client.cli import redrive
+from eos_client.cli import redrive, redriven_letters
 from eos_client.cli.failures import exit_code_of
 from eos_client.errors import AuthenticationError
 from tests.cli.conftest import Cluster
@@ -338,7 +338,7 @@ def test_a_permission_that_is_taken_from_redrive_is_named_and_no_letter_is_lost(
         asked.append(letter)
         if len(asked) == 10:
             site.broker.take_away(site.user, *needed[lost])
-        return error_of(letter)
+        return redriven_letters.error_of(letter)
 
     line = ["redrive", dead, *site.as_user()]
     more = {
