@@ -92,7 +92,7 @@ def keys_of(partitions: Iterable[Any]) -> frozenset[InputPartition]:
 
 
 class RebalanceListener(Protocol):
-    """Hears of rebalances, in the thread that polls, with the very list that the client library gave."""
+    """Is called at rebalances, in the thread that polls, with the list that the client library passed."""
 
     def on_assigned(self, partitions: list[Any], /) -> None:
         """``partitions`` were given to us."""

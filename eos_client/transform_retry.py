@@ -1,4 +1,4 @@
-"""How often a failing transform is repeated and how long that may wait: one tenacity policy, whoever has given it."""
+"""How often a failing transform is repeated and how long that may wait: one tenacity policy, built or given."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def bounded(
 ) -> tenacity.Retrying:
     """Return ``policy`` with ``sleep``, for failures only, and ended before it has waited ``waits_max_s`` in all.
 
-    It also ends where ``is_over`` says of the next wait that it would end too late. ``sleep`` takes a negative wait for
-    none.
+    It also ends where ``is_over`` says of the next wait that it would end too late. ``sleep`` treats a negative wait as
+    zero.
     """
 
     def stop(state: tenacity.RetryCallState) -> bool:

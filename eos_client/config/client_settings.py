@@ -255,7 +255,7 @@ def safe_producer_settings(settings: Settings, shortest_timeout_s: float = 0.0) 
             "\"transactional.id\"='' names no producer: there would be no transactions. "
             "Leave it out to have one generated, or set a name."
         )
-    # librdkafka takes none that is shorter than the delivery or the socket time-out.
+    # librdkafka refuses a transaction.timeout.ms below the delivery or the socket time-out.
     delivery_ms = _number(settings, "message.timeout.ms") or 0
     socket_ms = (_number(settings, "socket.timeout.ms") or 0) - 100
     generated = {

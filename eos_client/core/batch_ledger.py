@@ -44,7 +44,7 @@ class SinkIdentity:
 
 
 NO_IDENTITY = SinkIdentity("", 0, 0, "")
-"""The identity of entries without metadata, such as tools commit that reset a group's offsets."""
+"""The identity of entries without metadata, such as those written by tools that reset a group's offsets."""
 
 
 @dataclass(frozen=True, slots=True)

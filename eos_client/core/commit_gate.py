@@ -178,9 +178,10 @@ class CommitAttempt:
     ``callbacks_served``: the rebalance callbacks were served after ``snapshot`` was read. ``held_for_s``: seconds
     since the first skip of the work in hand; 0.0 when none was skipped. ``served_in_vain``: callbacks were served as
     often as they are for one attempt, and the generation has moved each time.
-    ``left``: what was to be committed, too, but has left meanwhile, also where it is ours again. ``unanswered`` and
-    ``unfenced``: of what a ``commit()`` outside transactions may be served after this one, not answered yet, or in a
-    second copy. ``pinned``: the only membership that may commit.
+    ``left``: partitions of this commit that left while callbacks were served, even if they were assigned again.
+    ``unanswered``: partitions with an asynchronous ``commit()`` outside transactions that has no response yet.
+    ``unfenced``: partitions for which a second copy of such a commit may still arrive.
+    ``pinned``: the only membership that may commit.
     """
 
     positions: InputPositions

@@ -1,4 +1,4 @@
-"""Whether a loop is live and ready, and why not: what the probes of a supervisor are answered with."""
+"""Whether a loop is live and ready, and why not: the answer to a supervisor's probes."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
     RecoveryRule(
         lambda f: f.follows_undelivered and not f.fatal,
         RecoveryAction.ABORT_AND_CONTINUE,
-        "an earlier output of this transaction was not delivered: librdkafka takes no more, and says only that",
+        "an earlier output of this transaction was not delivered: librdkafka refuses more and does not say why",
     ),
     RecoveryRule(
         lambda f: f.refused_by_state and not f.fatal,

@@ -58,8 +58,8 @@ class ReplayedBatch:
             f"{self._named(other, found)}. Nothing was written now. The query is not deterministic (rand(), uuid(), a "
             'changed source or lookup): make it so, or set stable_input="stage" for later batches. If this batch '
             f'cannot have its old rows back, start once with accept_batch="{self.token}": slots {stands} keep what '
-            f"they have committed{written}. A record that only this run has in those slots is lost then, and one that "
-            "has changed its slot is there twice."
+            f"they have committed{written}. Then a record of those slots that only this run has is lost, and one "
+            "whose slot has changed is written twice."
         )
 
     def _named(self, other: Sequence[int], found: Mapping[int, SlotContent]) -> str:
