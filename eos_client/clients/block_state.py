@@ -38,7 +38,7 @@ class BlockState:
     def __init__(self) -> None:
         self.is_open = False
         self.number = 0
-        """Of the block that is open, or of the last one."""
+        """The number of the open block, or of the last one."""
         self.failure: BaseException | None = None
         self.ends_quietly = False
         """Whether the end of the block suppresses the failure, because its work is simply repeated."""
@@ -53,10 +53,10 @@ class BlockState:
         """Wraps ``produce``: a failed write fails the block, unless only that record was refused."""
 
     def open(self, is_left: Callable[[], bool], on_outcome: OutcomeCallback) -> None:
-        """Note that a block was entered; a failure from before it is its own.
+        """Record that a block was entered. A failure that is pending already counts as this block's.
 
         ``is_left``: returns whether the block has begun to end, or can no longer be ended by its ``with`` statement.
-        ``on_outcome`` tells it how it ended.
+        ``on_outcome`` receives its outcome.
         """
         self.is_left, self._on_outcome = is_left, on_outcome
         self.number += 1

@@ -42,9 +42,9 @@ class EosConsumer:
     """Same constructor dict and methods as ``confluent_kafka.Consumer``, for one thread.
 
     Its ``commit`` sends nothing while the gate is closed and keeps the offsets pending. Errors are subclasses of
-    ``KafkaException`` named for what to do; one that only asks for the call to be repeated is confluent_kafka's. Raises
-    ConfigurationError for settings that would break exactly-once processing, WrongThreadError at once for a call from
-    another thread than the one that polls.
+    ``KafkaException`` named for what to do; a retriable error stays confluent_kafka's own. Raises ConfigurationError
+    for settings that would break exactly-once processing, WrongThreadError at once for a call from another thread than
+    the one that polls.
 
     ``auto.offset.reset`` decides where a partition without a committed offset starts. ``latest`` is the end of the log
     when the partition is first assigned: that offset is committed before the first record is handed over, so later
@@ -92,7 +92,7 @@ class EosConsumer:
         self._plain = PlainCommits(self.member, hook, clock, application_on_commit)
         self._events = InputEvents(hook, self._library.settings["group.id"])
         self._missing = MissingTopics(self.member, (), clock)
-        self._lag_told: dict[InputPartition, int] = {}
+        self._lag_reported: dict[InputPartition, int] = {}
         self.open_work = OpenWork(self.member, self._plain, hook, clock)
         self._ownership = ownership
 
@@ -161,7 +161,7 @@ class EosConsumer:
 
     def _next(self, count: int, timeout: float) -> list[Any]:
         self.open_work.resolve_pending()
-        self._tell_lag()
+        self._report_lag()
         self.member.fetching.begin()
         session = self.open_work.session
         if session is not None and session.block.is_open:
@@ -171,8 +171,8 @@ class EosConsumer:
             session.kept.raise_kept()
         return self._deserializers.records(batch)
 
-    def _tell_lag(self) -> None:
-        """Report how far the group's offsets are behind the input, if statistics have told since the last call.
+    def _report_lag(self) -> None:
+        """Report the lag of the group's offsets if librdkafka has delivered statistics since the last call.
 
         Partitions of which nothing was handed over since they were assigned are left out.
         """
@@ -182,8 +182,8 @@ class EosConsumer:
         committed = {**self._handed.next_offsets, **first_offsets}
         known = self._membership.assigned & committed.keys() & ends.keys()
         lag = {p: max(0, ends[p] - committed[p]) for p in known if committed[p] >= 0}
-        if lag and lag != self._lag_told:
-            self._lag_told = lag
+        if lag and lag != self._lag_reported:
+            self._lag_reported = lag
             self._hook(LagMeasured(records=lag))
 
     def _next_in_block(self, session: TransactionSession, count: int, timeout: float) -> list[Any]:
@@ -223,7 +223,7 @@ class EosConsumer:
 
     @owned()
     def resume(self, partitions: list[TopicPartition]) -> None:
-        """Fetch ``partitions`` again, each as soon as it is known where it goes on."""
+        """Fetch ``partitions`` again, each as soon as its start offset is known."""
         self._library.resume_for_application(partitions, self.member.parts.starts.held)
 
     # -- the group and the assignment --------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class OpenWork:
         return self._consumer.membership.is_subscribed and not self._is_assigned_by_hand
 
     def subscribed(self) -> None:
-        """From now on the group assigns the partitions."""
+        """Note that the group assigns the partitions from now on."""
         self._is_assigned_by_hand = False
 
     def assigned_by(self, call: str) -> None:
@@ -117,8 +117,9 @@ class OpenWork:
         """Raise TransactionStateError for ``consumer_group_metadata()`` while a transaction holds the work."""
         _refuse_open_work(
             self.committing_session,
-            "consumer_group_metadata() while records of this consumer are in the open transaction of a block: offsets "
-            "beyond them would pass over them. Let a block of that producer commit first, or close that producer",
+            "consumer_group_metadata() while records of this consumer are in the open transaction of a block: "
+            "committing offsets beyond them would skip them. Let a block of that producer commit first, or close that "
+            "producer",
         )
 
     # -- where partitions start --------------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ def _why_no_commit(session: TransactionSession) -> str:
     if session.handle_in_doubt:
         return (
             "while the outcome of the last commit is unknown, or of the last block: the next block, poll() or "
-            "consume() finds out"
+            "consume() determines it"
         )
     if session.is_in_doubt:
         return "while a block is being ended, which sends the offsets: a rebalance callback has nothing to commit then"

@@ -54,7 +54,7 @@ class EosProducer:
     _ownership: ThreadOwnership | NeverBuilt = _NEVER_BUILT
     _session: TransactionSession | None = None
 
-    _serializers: Serializers | None = None  # of a subclass that did not call __init__, too
+    _serializers: Serializers | None = None  # also for a subclass that did not call __init__
 
     def __init__(
         self,

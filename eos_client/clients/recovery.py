@@ -30,7 +30,7 @@ _UNKNOWN = "unknown"
 
 @dataclass(eq=False, repr=False)
 class Recovery:
-    """Takes note of failures, and reports them in one event once a commit has got through again."""
+    """Records failures, and reports them as one event when a commit succeeds again."""
 
     _consumer: ConfluentConsumer
     _producer: ConfluentProducer
@@ -78,9 +78,9 @@ class Recovery:
     ) -> Outcome:
         """Return what became of the commit of ``attempted``, sent with ``token``; rebuilds the producer.
 
-        Raises UnknownOutcomeError when the offsets cannot show it: nothing was consumed, or all its offsets are
-        somebody else's. Raises ClusterUnavailableError when the producer could not be rebuilt, or the offsets could not
-        be read, within ``recovery_timeout_s``; then this may be called again.
+        Raises UnknownOutcomeError when the offsets cannot show it: nothing was consumed, or another client has
+        committed all of its offsets since. Raises ClusterUnavailableError when the producer could not be rebuilt, or
+        the offsets could not be read, within ``recovery_timeout_s``; then this may be called again.
         """
         try:
             self._producer.rebuild()

@@ -31,7 +31,7 @@ class StepsUnderWay:
         self._call_under_way: _OwnCall = "begin_transaction"
 
     def step_of_work(self, act: Callable[[], _Result]) -> _Result:
-        """Do ``act``, which moves the transaction on."""
+        """Run ``act``, a step that advances the transaction."""
         return act()
 
     def step_of_a_block(self, act: Callable[[], _Result]) -> _Result:

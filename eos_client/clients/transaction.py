@@ -55,7 +55,7 @@ class TransactionSession:
         *,
         handle_in_doubt: bool = False,
     ) -> None:
-        """``facade``: what the application holds. ``handle_in_doubt``: as the producer's last session said."""
+        """``facade``: the application's producer. ``handle_in_doubt``: that of the producer's last session."""
         self._consumer = consumer
         self._producer = producer
         self._facade = facade
@@ -160,7 +160,7 @@ class TransactionSession:
             )
 
     def recognises_or_refuses(self, call: str) -> bool:
-        """Return whether the transactional ``call`` is our own, which the gate has judged then.
+        """Return whether this session makes the transactional ``call`` itself; the gate has decided on it then.
 
         Raises TransactionStateError for a call of the application while our work is open.
         """
@@ -289,7 +289,7 @@ class TransactionSession:
         self.block.finish_leaving(self._steps.last.outcome, self._steps.last.reason)
 
     def end_letters(self, outcome: Outcome | None) -> None:
-        """Note how the block ended whose dead letters were written."""
+        """Record the outcome of the block that has written the dead letters."""
         self.letters.ended(outcome, self._consumer.membership.assigned)
 
     def resolve_pending(self) -> None:
@@ -385,7 +385,7 @@ class TransactionSession:
                 self.resolve_left_block()
 
     def producer_closes(self) -> None:
-        """Note that the producer is about to be closed: the consumer does not learn an outcome by it any more."""
+        """Note that the producer is about to be closed: no outcome can be resolved with it any more."""
         self.is_over = True
         self.leave_interrupted_block()
         if self.is_unresolved:

@@ -39,7 +39,7 @@ class _TrackedExit:
 
 
 class Transaction:
-    """A ``with`` block around one transaction; ``outcome`` and ``reason`` tell how it ended.
+    """A ``with`` block around one transaction; ``outcome`` and ``reason`` say how it ended.
 
     Every record that ``consume`` or ``poll`` returned inside the block, and everything that was written in it, counts
     as processed when the block ends, never before. SKIPPED means the gate is closed: the transaction stays open and the
@@ -118,10 +118,9 @@ class Transaction:
     ) -> None:
         """Write one output; every argument means what it means in OutputRecord.
 
-        Raises OutputRefusedError for a record that can never be written, OutputNotSerializedError among them, and only
-        that does not end the block;
-        AbortableError or RebuildProducerError when the transaction cannot be committed any more; TransactionStateError
-        outside the block.
+        Raises OutputRefusedError (OutputNotSerializedError included) for a record that can never be written: the block
+        goes on without it. AbortableError, RebuildProducerError: the transaction can no longer be committed.
+        TransactionStateError: outside the block.
         """
         self._write(
             topic,
@@ -203,7 +202,7 @@ class Transaction:
         if is_another or not session.block.is_open:
             if is_another:
                 self._on_outcome(Outcome.ABORTED, "another block was entered inside this one")
-            if not session.block.is_open and session.in_hand:  # the application went on reading, and writes nothing
+            if not session.block.is_open and session.in_hand:  # records were consumed after the block was given up
                 session.abort("a block was given up")
             if error is None:
                 raise _given_up()

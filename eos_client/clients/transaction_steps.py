@@ -76,7 +76,7 @@ class _Attempt:
     is_left_unknown: bool = False
 
     def fail(self, failure: errors.AbortableError | errors.RebuildProducerError) -> TransactionEvent:
-        """Make ``failure`` the reason of the abort; returns the lifecycle's event for it."""
+        """Make ``failure`` the reason for the abort; returns the lifecycle's event for it."""
         self.failure, self.reason, self.rule = failure, str(failure), None
         self.is_refused = isinstance(failure, errors.CommitRefusedError)
         is_finished = isinstance(failure, errors.RebuildProducerError)
@@ -156,7 +156,7 @@ class TransactionSteps:
         return self._run(TransactionEvent.ABORT, _Attempt(self._clock(), inside_revoke=inside_revoke, reason=reason))
 
     def recover(self, failure: errors.AbortableError | errors.RebuildProducerError) -> Ending:
-        """Do what ``failure``, raised while work was being added, is named for."""
+        """Perform the recovery that the class of ``failure`` asks for; it was raised while work was added."""
         attempt = _Attempt(self._clock())
         return self._run(attempt.fail(failure), attempt)
 
@@ -185,7 +185,7 @@ class TransactionSteps:
         self._under_way.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
 
     def leave_unknown(self, reason: str) -> str:
-        """Return why the outcome of the commit stays unknown; empty where that was asked before."""
+        """Return why the outcome of the commit stays unknown; empty from the second call on."""
         if self._attempt.is_left_unknown:
             return ""
         self._attempt.is_left_unknown = True
