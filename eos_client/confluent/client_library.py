@@ -1,4 +1,4 @@
-"""The default client library of a loop: confluent_kafka, in real time."""
+"""confluent_kafka as the default client library, in real time, and how a producer of it is destroyed."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _BOOTSTRAP = "/bootstrap"  # asked for metadata only, and left as soon as the br
 _NOT_ADDED = "Failed to add partition "  # of ADDPARTS: which partition it was stands nowhere else
 _NOT_ATTEMPTED = "Broker: Operation not attempted"  # because of another partition, to which another line belongs
 _TRANSACTION_FAILED = "TXNERR"  # the next produce() says only _STATE, and not always does a report say more
-# What librdkafka's levels are in Python, as confluent_kafka translates them.
+# librdkafka's log levels (syslog) as Python's, in their order; confluent_kafka translates them so.
 _PYTHON_LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
 
 

@@ -38,8 +38,9 @@ class RefusedDelivery(NamedTuple):
 class LastErrors:
     """An ``error_cb`` that remembers the last error and passes it on to the application's own.
 
-    ``error_cb`` is the setting for the client library: this, or what the application gave and nobody can call, which
-    the library refuses. ``undelivered_code``: the code of the transaction's last failed delivery; empty if none failed.
+    ``error_cb`` is the setting for the client library: this object, or the application's own value if it is not
+    callable, which the library then refuses. ``undelivered_code``: the code of the transaction's last failed delivery;
+    empty if none failed.
     """
 
     def __init__(self, theirs: Callable[[KafkaError], Any] | None) -> None:
@@ -89,7 +90,7 @@ class LastErrors:
 
     @property
     def awaits_undelivered(self) -> bool:
-        """Whether a failed delivery would be recorded here, and was not since the transaction began."""
+        """Whether deliveries are watched, and none has failed since the transaction began."""
         return self._watches and not self._undelivered
 
     def delivery_clause(self) -> str:

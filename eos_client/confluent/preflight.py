@@ -1,6 +1,6 @@
 """Checks before the first poll that the cluster answers and has the topics.
 
-A subscription to a missing topic is silent, and an unreachable broker only logs: both are said here, within seconds.
+A subscription to a missing topic is silent, and an unreachable broker only logs: both are reported here within seconds.
 """
 
 from __future__ import annotations

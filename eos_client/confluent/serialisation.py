@@ -60,7 +60,7 @@ class KafkaValueNotSerializedError(_MessageMixin, ValueSerializationError, Outpu
 
 
 class Serialized(bytes):
-    """A key or a value that no serialiser is to touch."""
+    """A key or a value that is serialised already."""
 
 
 class DeserializedRecord(Generic[K_co, V_co]):

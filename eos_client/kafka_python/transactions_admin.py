@@ -132,7 +132,7 @@ class TransactionsAdmin(AbstractContextManager["TransactionsAdmin"]):
 
     def _open_on(self, partition_counts: Mapping[str, int]) -> list[OpenTransaction]:
         places = [TopicPartition(topic, partition) for topic, n in partition_counts.items() for partition in range(n)]
-        intent = f"tell which transactions are open on {', '.join(partition_counts)}"
+        intent = f"say which transactions are open on {', '.join(partition_counts)}"
         described = self._asked_again(intent, lambda: self._client.describe_producers(places))
         found = [
             OpenTransaction(

@@ -274,7 +274,7 @@ def test_an_end_that_stays_unknown_is_never_taken_for_an_offset(answer: int | Ka
     lasting = _SilentLeader(answer)
     with pytest.raises(
         ClusterUnavailableError,
-        match=r"no leader told where partitions \[1\] of orders end within 0\.3 s \(a broker is silent",
+        match=r"no leader answered where partitions \[1\] of orders end within 0\.3 s \(a broker is silent",
     ):
         lasting.admin.end_offsets("orders", 3)
     assert lasting.asked > 2

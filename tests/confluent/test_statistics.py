@@ -5,20 +5,20 @@ from typing import Any
 import pytest
 
 from eos_client import EosConsumer, EosProducer
-from eos_client.confluent.statistics import with_statistics_heard
+from eos_client.confluent.statistics import with_statistics_received
 from eos_client.errors import ConfigurationError
 
 
 def test_both_hear_them_we_first():
     told: list[Any] = []
     settings = {"statistics.interval.ms": 5, "stats_cb": told.append}
-    with_statistics_heard(settings, told.append)["stats_cb"]('{"a": 1}')
+    with_statistics_received(settings, told.append)["stats_cb"]('{"a": 1}')
     assert told == [{"a": 1}, '{"a": 1}']
 
 
 @pytest.mark.parametrize("settings", [{}, {"statistics.interval.ms": 0}, {"statistics.interval.ms": "0"}])
 def test_without_an_interval_the_settings_stay_as_they_are(settings):
-    assert with_statistics_heard(settings, print) == settings
+    assert with_statistics_received(settings, print) == settings
 
 
 @pytest.mark.parametrize("client", [EosConsumer, EosProducer])

@@ -182,7 +182,10 @@ def test_where_the_client_library_does_not_tell_of_its_connections_each_transact
     for _ in range(2):
         assert copy(stage, producer, consumer, 2) is Outcome.COMMITTED
     assert len(stage.named("producer_rebuilt")) == 2
-    assert f"librdkafka {libversion()[0]} does not tell in a known form" in stage.named("producer_rebuilt")[0].reason
+    assert (
+        f"librdkafka {libversion()[0]} does not log lost connections in a known format"
+        in stage.named("producer_rebuilt")[0].reason
+    )
     assert len(stage.outputs()) == 4
 
 

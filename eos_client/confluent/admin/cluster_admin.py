@@ -1,4 +1,4 @@
-"""Cluster operations of the command line: describe the cluster, create and delete topics.
+"""Describes a cluster, its topics and groups, and creates, extends and deletes topics.
 
 The admin API creates nothing by accident: topics are described, never fetched by name, so that a broker with
 ``auto.create.topics.enable`` does not answer "missing" by creating. One :class:`ClusterAdmin` may be used from several
@@ -155,7 +155,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
     ) -> frozenset[str] | None:
         def answer() -> Any:
             futures = ask(asked, include_authorized_operations=True, request_timeout=self._timeout_s)
-            return self._answer(futures[name], f"tell what is permitted on {kind} {name!r}")
+            return self._answer(futures[name], f"say what is permitted on {kind} {name!r}")
 
         try:
             described = self._asked_again(answer)
@@ -248,7 +248,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         told = self._asked_again(ends, is_unanswered=_unknown)
         if unknown := _unknown(told):
             raise self._unavailable(
-                f"no leader told where partitions {unknown} of {topic} end", "a broker is silent or down"
+                f"no leader answered where partitions {unknown} of {topic} end", "a broker is silent or down"
             )
         return told
 

@@ -1,4 +1,4 @@
-"""Asks whether this client may run transactions under an id, without running one and without fencing who does."""
+"""Asks whether this client may run transactions under an id, starting none and fencing no producer that uses it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eos_client.core.error_codes import TRANSACTION_TIMEOUT_REFUSED, TRANSACTION
 from eos_client.errors import ClusterUnfitError
 
 LONGEST_TIMEOUT_MS = 2**31 - 1_000
-"""Of an int32; librdkafka adds 100 to it to check `socket.timeout.ms`."""
+"""Near the largest int32: librdkafka adds 100 to it when it checks `socket.timeout.ms`."""
 _SOCKET_TIMEOUT_MS = 10_000
 _SILENT = logging.getLogger(f"{__name__}.silent")
 _SILENT.disabled = True

@@ -79,7 +79,7 @@ class Batch:
         return self._runs
 
     def without(self, partitions: frozenset[InputPartition]) -> Batch:
-        """Return the messages that do not leave with ``partitions``: errors of these come last."""
+        """Return the messages that do not leave with ``partitions``: their error events come last."""
         kept = self.of(run for run in self.runs if run.partition not in partitions)
         errors = [message for message in self._of(partitions).messages if not leaves_with_partition(message)]
         return Batch([*kept.messages, *errors], one_topic=self._one_topic) if errors else kept

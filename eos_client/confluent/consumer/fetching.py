@@ -336,7 +336,7 @@ class Fetching:
         """Leave the group, and join it by a client library of its own: its member id is another one.
 
         ``unsubscribe`` and ``subscribe`` would do for a classic group only: a KIP-848 client joins again by its old id,
-        and where its leaving was lost nothing tells that it is the member of before.
+        and if its leave request was lost, the group takes it for the old member.
         """
         library, chosen = self._library, self._parts.chosen
         self._require_library()

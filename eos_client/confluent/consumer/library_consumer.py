@@ -19,7 +19,7 @@ from eos_client.confluent.consumer.topic_identities import TopicIdentities
 from eos_client.confluent.failures.consumer_failures import committed_offsets_unknown, consumer_errors
 from eos_client.confluent.failures.kafka_errors import is_fatal, kafka_error
 from eos_client.confluent.last_errors import LastErrors
-from eos_client.confluent.statistics import with_statistics_heard
+from eos_client.confluent.statistics import with_statistics_received
 from eos_client.core.model import CommittedOffset, InputPartition, Partitions
 from eos_client.errors import CommitRefusedError, EosError, FatalClientError
 from eos_client.ports import Clock, is_simulated, keys_of
@@ -103,9 +103,9 @@ class LibraryConsumer:
     def _new(self, guard: CallbackGuard) -> Any:
         with guard.building("consumer"):
             settings = self.topics.added_to(library_settings(self.settings))
-            return self._factory(guard.added_to(with_statistics_heard(settings, self._hear_statistics)))
+            return self._factory(guard.added_to(with_statistics_received(settings, self._receive_statistics)))
 
-    def _hear_statistics(self, statistics: dict[str, Any]) -> None:
+    def _receive_statistics(self, statistics: dict[str, Any]) -> None:
         self._stable_ends = {
             InputPartition(topic, int(number)): partition["ls_offset"]
             for topic, known in statistics.get("topics", {}).items()
@@ -116,7 +116,7 @@ class LibraryConsumer:
     def take_stable_ends(self) -> dict[InputPartition, int] | None:
         """Return the last stable offsets from statistics since the last call; None where there were none.
 
-        ``get_watermark_offsets(cached=True)`` does not do: it gives the high watermark, also to a read_committed one.
+        ``get_watermark_offsets(cached=True)`` is no substitute: it returns the high watermark even for read_committed.
         """
         new, self._stable_ends = self._stable_ends, None
         return new

@@ -144,7 +144,7 @@ class Membership:
         self._library.raw.unsubscribe()
 
     def begin_rejoin(self) -> None:
-        """Until `join_again`, the group is being left only to be joined again."""
+        """Note that the group is left only to be joined again; `join_again` ends that."""
         self.rejoins = True
 
     def join_again(self) -> None:

@@ -151,7 +151,7 @@ class Rewinding:
             self._rewound[partition] = (offset, reached, 0)
 
     def forget(self, partitions: Partitions) -> None:
-        """Note that ``partitions`` go on elsewhere than where a rewind would continue them."""
+        """Drop ``partitions`` from the rewind: they continue elsewhere."""
         for partition in partitions:
             self._rewound.pop(partition, None)
             if self._goals is not None:

@@ -102,7 +102,7 @@ class StartOffsets:
             start = self._start_of(partition)
             start.needs_commit = self._library.reset_policy is ResetPolicy.LATEST
             start.is_held = start.is_held or partition in self._places
-        self._library.resume(started)  # a drain's pause outlives the revocation that came in the midst of it
+        self._library.resume(started)  # a drain's pause outlives a revocation during the drain
 
     def continue_at(self, places: Mapping[InputPartition, tuple[int | None, int]]) -> None:
         """Let partitions start where the application has sought, once they are assigned again.

@@ -15,7 +15,7 @@ from eos_client.core.error_codes import NOT_AUTHENTICATED
 
 HOW_TO_REACH_BROKERS = "Check the address, the network and the security settings, and that the brokers are up"
 HOW_TO_AUTHENTICATE = (
-    "Correct the user name, the password or token, or the certificates: starting again changes nothing before"
+    "Correct the user name, the password or token, or the certificates: a restart without that fails again"
 )
 
 _TLS_REFUSAL = re.compile(r"certificate verify failed|SSL alert number \d")
@@ -37,12 +37,12 @@ def configuration_refused(
 ) -> errors.ConfigurationError:
     """Name what the constructor of ``client`` raised for ``settings``; it is the cause."""
     error = kafka_error(exception)
-    told = error.str()
-    found = _PROPERTY.search(told)
+    text = error.str()
+    found = _PROPERTY.search(text)
     key = found[1] if found else ""
     # librdkafka reports a number that is out of its range as another one.
     given = f", given as {settings[key]!r}" if key in settings and not is_secret(key) else ""
-    message = f"the {client} refuses its configuration: {told}. Correct or remove the named property{given}."
+    message = f"the {client} refuses its configuration: {text}. Correct or remove the named property{given}."
     return caused_by(exception, make_kafka_error(errors.ConfigurationError, error, message))
 
 

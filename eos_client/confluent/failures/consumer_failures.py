@@ -43,7 +43,7 @@ _NOT_OF_THIS_PROTOCOL = "group id does not exist"
 """How brokers refuse a KIP-848 member in a group of classic ones; librdkafka passes on the text alone (_FATAL)."""
 
 _RIVAL = "Another running consumer has its group.instance.id: give each an id of its own. "
-_SAID_OF_GROUPS = {
+_GROUP_CODE_BY_TEXT = {
     KafkaError(getattr(KafkaError, code)).str(): code for code in sorted(REFUSED_BY_GROUP | INSTANCE_ID_TAKEN)
 }
 
@@ -56,11 +56,11 @@ def event_code(error: KafkaError) -> str:
     """
     if error.name() != FATAL_UNNAMED:
         return error.name()
-    return next((code for text, code in _SAID_OF_GROUPS.items() if text in error.str()), error.name())
+    return next((code for text, code in _GROUP_CODE_BY_TEXT.items() if text in error.str()), error.name())
 
 
 def input_error(error: KafkaError, *, is_fatal: bool, topic: str | None = None, group_id: str = "") -> errors.EosError:
-    """Name an error event, of ``topic`` where it is about one, that a consumer of ``group_id`` cannot get over."""
+    """Name an error event (of ``topic`` if it is about one) that a consumer of ``group_id`` does not recover from."""
     code = event_code(error)
     what = f"{code}: {error.str().rstrip('.')}"
     if is_fatal and _NOT_OF_THIS_PROTOCOL in error.str():
@@ -184,12 +184,12 @@ def refuse_error_event(message: Any) -> Any:
 
 
 def commit_refused(message: str) -> errors.CommitRefusedError:
-    """Return the refusal of a commit by our own gate; code that knows rebalances knows ILLEGAL_GENERATION."""
+    """Return the refusal of a commit by our own gate, with a code that existing rebalance code handles."""
     return make_kafka_error(errors.CommitRefusedError, KafkaError.ILLEGAL_GENERATION, message)
 
 
 def leave_block(message: str) -> errors.LeaveBlockError:
-    """Return the error that ends a block; code that knows rebalances knows REBALANCE_IN_PROGRESS."""
+    """Return the error that ends a block, with a code that existing rebalance code handles."""
     return make_kafka_error(errors.LeaveBlockError, KafkaError.REBALANCE_IN_PROGRESS, message, txn_requires_abort=True)
 
 

@@ -109,7 +109,7 @@ class LeaseMember:
         deadline = self._clock() + limit_s
         offsets = [TopicPartition(self._topic, p, e.next_batch, metadata=e.encode()) for p, e in entries.items()]
         while (error := self._commit_once(offsets)) is not None:
-            self.is_fenced = self.is_fenced or _tells_of_a_newer_one(error)
+            self.is_fenced = self.is_fenced or _is_superseded(error)
             if self.is_fenced or error.name() in LEASE_REFUSED:
                 self._end(f"the group refused this driver's commit with {error.name()}")
                 raise RunFencedError(f"{self.ended}: a newer driver runs this sink. Let this query end.")
@@ -180,11 +180,11 @@ class LeaseMember:
 
     def _on_error(self, error: KafkaError) -> None:
         self._last_error = error
-        if _tells_of_a_newer_one(error):
+        if _is_superseded(error):
             self.is_fenced = True
             self._end(f"the group fenced this driver: {error.str()}")
 
 
-def _tells_of_a_newer_one(error: KafkaError) -> bool:
-    """Whether only a newer member with our ``group.instance.id`` can be why: a consumer has no other fatal error."""
+def _is_superseded(error: KafkaError) -> bool:
+    """Whether only a newer member with our ``group.instance.id`` can cause it: a consumer has no other fatal error."""
     return is_fatal(error) or error.name() == LEASE_SUPERSEDED

@@ -35,7 +35,7 @@ SLOT_DEFAULTS: Mapping[str, Default] = {
     "max.in.flight": Default(
         1, "No batch overtakes one that is refused (confluent-kafka-go #921): a slot may be too large to write again."
     ),
-    "delivery.report.only.error": Default(True, "Nobody reads a report of what went well."),
+    "delivery.report.only.error": Default(True, "Reports of successful deliveries are not used."),
     "queue.buffering.max.kbytes": Default(
         65_536,
         "What a stalled broker costs a slot in memory, outside of the Python and JVM heaps. Twice `message.max.bytes` "
@@ -55,7 +55,7 @@ _ROW = OutputWords(
 
 
 class SlotProducer(ConfluentProducer):
-    """One producer handle; ``name`` is unlike that of any other, here or elsewhere.
+    """One producer handle; ``name`` is unique everywhere.
 
     Its slot is not taken back: that might take it from a newer attempt.
     """

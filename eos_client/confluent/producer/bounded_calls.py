@@ -76,7 +76,7 @@ class BoundedCalls:
     def transaction_failure(self) -> errors.AbortableError | errors.RebuildProducerError | None:
         """The error after which the open transaction can only be aborted, kept until the abort.
 
-        Also why none can be begun, where the handle must be rebuilt first.
+        If the handle must be rebuilt first, also the reason why no transaction can be begun.
         """
         error = self.blocking_error
         if isinstance(error, errors.RebuildProducerError) and not isinstance(error, errors.UnknownOutcomeError):
@@ -278,9 +278,9 @@ class BoundedCalls:
         """Wait for the report of a failed delivery: librdkafka first refuses outputs, and reports a moment later."""
         deadline, last, log = self.clock() + _REPORT_LIMIT_S, self.library.last_errors, self.library.log
         while (last.awaits_undelivered or not (last.undelivered_code or log.failed)) and self.clock() < deadline:
-            heard = bool(log.failed)
+            is_logged = bool(log.failed)
             self.serve(_REPORT_SLICE_S)
-            if heard:  # and no report beside it: the outputs are held back, to be sent again or purged
+            if is_logged:  # without a delivery report: the outputs are still queued, to be retried or purged
                 return
 
     def _why_failed(self, failure: ProducerFailure) -> str:

@@ -59,8 +59,9 @@ class ConfluentProducer:
     Built without a handle: ``library.start()`` comes next. ``init_attempt_s``: how long one attempt of
     ``init_transactions`` takes at most before it is repeated. ``takes_id_back``: whether to recover from a fence that
     our own abandoned init may have caused, and to replace a handle that may have sent a request twice. If False, every
-    fence counts as another instance's. ``words``: the texts for the refusal of an output. ``may_ask``: whether one may
-    wait for an answer of the cluster before it is refused, as in the transactions of sessions and slots.
+    fence counts as another instance's. ``words``: the texts for the refusal of an output. ``may_ask``: whether
+    ``produce`` may ask the cluster about a partition that librdkafka does not know, which blocks, before it refuses the
+    output; so it does in the transactions of sessions and slots.
     """
 
     def __init__(  # noqa: PLR0913  # all have names
@@ -230,7 +231,7 @@ class ConfluentProducer:
             library.times_given.add(topic)
 
     def _queued_after_asking(self, topic: str, args: tuple[Any, ...], kwargs: dict[str, Any], place: str) -> bool:
-        """Queue an output whose partition librdkafka does not know, if the cluster has that; returns whether it is."""
+        """Queue an output whose partition only the cluster knows, not librdkafka; returns whether it was queued."""
         try:
             if not self._may_ask() or self._lacks_partition(topic, named_arguments(*args, **kwargs)["partition"]):
                 return False
@@ -246,7 +247,7 @@ class ConfluentProducer:
         return True
 
     def _lacks_partition(self, topic: str, partition: int) -> bool:
-        """Whether the cluster has ``topic`` without ``partition``, by its answer, which librdkafka then knows, too.
+        """Whether the cluster has ``topic`` without ``partition``, by metadata that librdkafka then has, too.
 
         librdkafka asks only every ``topic.metadata.refresh.interval.ms``, 5 minutes unless it was changed. Raises
         AbortableError when no broker answers, TransactionStateError inside a callback of the client library.

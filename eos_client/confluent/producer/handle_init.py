@@ -15,7 +15,7 @@ from typing import Any
 from eos_client.ports import Clock
 
 _LEFT: dict[Hashable, int] = {}
-"""How many inits the producers of this process have abandoned that are closed, by what they registered."""
+"""Abandoned inits of closed producers of this process, counted by claim."""
 _LATE_INIT_S = 10.0
 """A commit that succeeds this long after an init shows that no request from before it is still on its way."""
 
@@ -60,8 +60,8 @@ class HandleInit:
 class AbandonedInits:
     """Whether a fence may be of our own making: an init that was abandoned without an answer explains one fence.
 
-    It may be a producer's own, or that of an earlier one of this process: closing a producer takes nothing back that is
-    on its way.
+    It may be a producer's own, or that of an earlier one of this process: closing a producer does not recall a request
+    that is in flight.
     A further fence is another instance's, and so is every fence after a commit that came `_LATE_INIT_S` after the init
     that followed. So a newer instance loses the id at most once for each abandoned init, and two instances
     never take turns.

@@ -19,7 +19,7 @@ from eos_client.confluent.client_log import ClientLog
 from eos_client.confluent.handle_thread import HandleThread
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.producer.handle_init import AbandonedInits, HandleInit
-from eos_client.confluent.statistics import with_statistics_heard
+from eos_client.confluent.statistics import with_statistics_received
 from eos_client.core.producer_recovery import clock_is_at_fault
 from eos_client.ports import Clock, DeliveryCallback, is_simulated
 
@@ -79,7 +79,7 @@ class LibraryProducer:
         self.guard = CallbackGuard(self.guard.error)
         self._identity = _Identity()
         self.log = ClientLog(self.settings)
-        settings = self.guard.added_to(with_statistics_heard(self._watched(), self._identity.update))
+        settings = self.guard.added_to(with_statistics_received(self._watched(), self._identity.update))
         with self.guard.building("producer"):
             raw = self.factory(settings)
         self.thread = HandleThread(f"eos-producer-{self.transactional_id}", self._clock)

@@ -1,7 +1,7 @@
 """Turns an output into arguments of ``produce``, refuses what confluent_kafka does not check, and guards callbacks.
 
-A header's name with a lone surrogate ends the process, one with a NUL is cut short, one that is no text is written as
-its ``repr``, and text as its value ends at a NUL; a topic that no broker accepts is found out only when the transaction
+A header name with a lone surrogate ends the process, one with a NUL is cut at it, and one that is not a str is written
+as its ``repr``; a str value is cut at a NUL. A topic that no broker accepts is found out only when the transaction
 cannot be committed. A timestamp of 0 is replaced by the current time, and ``True`` is taken for 1. A delivery callback
 is not called once its handle was abandoned: its records belong to a transaction that is over, and the report would come
 from a thread of its own.

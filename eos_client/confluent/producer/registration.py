@@ -28,8 +28,8 @@ def _sent_twice(transactional_id: str, *, log_understood: bool) -> errors.Rebuil
     happened = (
         f"a connection of transactional.id {transactional_id!r} was lost since its handle was built"
         if log_understood
-        else f"librdkafka {libversion()[0]} does not tell in a known form which connections transactional.id "
-        f"{transactional_id!r} loses, so each of its transactions ends with its handle"
+        else f"librdkafka {libversion()[0]} does not log lost connections in a known format, so each transaction of "
+        f"transactional.id {transactional_id!r} ends with its handle"
     )
     return errors.RebuildProducerError(
         f"{happened}: the client library may have sent a request twice, and the first copy could still end the next "
