@@ -47,8 +47,8 @@ class EventLoopThread:
         """Run ``coroutine`` there and return what it returns.
 
         Raises asyncio's CancelledError when it was cancelled, after ``cancel``, and when the event loop was closed:
-        that one is no Exception, which would be taken for the failure of a record. SystemExit and KeyboardInterrupt of
-        a transform are raised here.
+        CancelledError is not an Exception, so it is not taken for a record's failure. SystemExit and KeyboardInterrupt
+        of a transform are raised here.
         """
         if self._event_loop is None or self._is_cancelled or self.is_closed:
             coroutine.close()

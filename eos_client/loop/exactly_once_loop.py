@@ -361,7 +361,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     def _work_on(self, batch: list[Any]) -> None:
         """Transform ``batch`` in strides; records left over when the commit is due go back to the consumer.
 
-        What is quick in a batch may be slow in small ones: a transform of batches gets it whole.
+        A batch transform may be slow on small batches, so it gets the batch whole.
         """
         batch = self._events.records(batch)
         write = self._outputs.write_one_by_one if self._size.one_by_one else self._outputs.write

@@ -57,7 +57,7 @@ def _append_copies(given: Any, outputs: list[Any]) -> None:
     """
     if isinstance(given, _WHOLE):
         if isinstance(given, NOT_OUTPUT_COLLECTIONS):
-            raise TypeError(given)  # who catches it names it
+            raise TypeError(given)  # the caller names the error
         given = (given,)
     for output in given:
         if type(output) is bytes:

@@ -38,7 +38,7 @@ def with_serialisers(
 ) -> Any:
     """Return ``transform`` between the deserialisers and the serialisers of ``config``, as it is without any.
 
-    A record is deserialised before ``transform`` is called, whether that looks at it or not. ``takes_batches``:
+    A record is deserialised before ``transform`` is called, even if that does not use it. ``takes_batches``:
     ``transform`` is called with a list of records.
     """
     if event_loop_of(transform) is not None:  # it reads and writes by itself

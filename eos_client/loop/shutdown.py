@@ -7,9 +7,9 @@ from eos_client.ports import Clock
 
 
 class Shutdown:
-    """Why a loop is to stop (``reason``; None: it is wanted), and the ``limit_s`` seconds that it has for its end.
+    """Why a loop stops (``reason``; None while it runs), and the ``limit_s`` seconds that it has to stop.
 
-    They begin when somebody first asks how much of them is left. Records of an aborted transaction are processed again
+    They begin with the first use of ``ends_at`` or ``left_s``. Records of an aborted transaction are processed again
     within them: otherwise a transform that stops its loop just before a record whose output is refused would never get
     past that record, however often the loop is restarted.
     """

@@ -14,7 +14,7 @@ _EVICTIONS_MAX = 3
 
 
 class Spent(NamedTuple):
-    """What a transaction has had: its records, and the seconds of work on all of them and on the longest stride."""
+    """What a transaction has used: records, seconds of work on all of them and on the longest stride."""
 
     records: int
     work_s: float

@@ -13,7 +13,7 @@ SINGLE_OUTPUT_TYPES = (bytes, OutputRecord)
 """What a transform may return instead of an iterable of outputs."""
 
 NOT_OUTPUT_COLLECTIONS = (str, bytearray, memoryview)
-"""Iterables that no transform may return for outputs; an empty one would pass for none."""
+"""Iterables that are not collections of outputs: an empty one would be taken for no output."""
 
 _OF_AWAITABLES = ("__await__", "__aiter__", "add_done_callback")  # the last of futures that a thread waits for
 
@@ -52,7 +52,7 @@ def each_output(made: Any) -> Iterable[Output]:
         raise wrong
     if isinstance(made, SINGLE_OUTPUT_TYPES):
         return (made,)
-    given: Iterable[Output] = made if hasattr(made, "__iter__") else ()  # an array does not say whether it is empty
+    given: Iterable[Output] = made if hasattr(made, "__iter__") else ()  # an array has no truth value
     return given
 
 
