@@ -89,7 +89,7 @@ class TransactionTracing:
     def transform(
         self, transform: Callable[[Any], Outputs | Awaitable[Outputs] | AsyncIterable[Output]]
     ) -> Callable[[Any], Any]:
-        """Return ``transform`` traced: its records are linked, its outputs carry the context, its own spans are inside.
+        """Return ``transform`` traced: records are linked, outputs carry the context, its own spans are children.
 
         It may be a transform of one record or of a batch, and an ``async def`` of either. Outputs with headers leave
         the loop's fastest path; ``pass_on=False`` keeps them on it.

@@ -50,8 +50,8 @@ from eos_client.observe import ClientReported, EventHook, SparkLeaseRenewed, Spa
 _FENCING_THREADS_MAX = 16
 _RENEWALS_MAX = 3
 """How often the lease is taken again within one batch."""
-_HEARD_WITHIN_S = 10.0
-"""A driver learns of its eviction by its next heartbeat, which may be later than its tasks do."""
+_EVICTION_NOTICED_S = 10.0
+"""A driver learns of its eviction by its next heartbeat, possibly after its tasks."""
 _REFUSED = CommitRefusedError.__name__  # in the traceback that Spark passes on
 
 
@@ -218,7 +218,7 @@ class DriverRun:
             try:
                 return self._attempt(frame, batch_id, clock)
             except Exception as error:  # noqa: PERF203  # a whole Spark job each
-                within_s = _HEARD_WITHIN_S if _REFUSED in str(error) else 0.0
+                within_s = _EVICTION_NOTICED_S if _REFUSED in str(error) else 0.0
                 if self.is_closed or not self._lease.has_ended(within_s=within_s) or self._lease.is_superseded:
                     raise
                 self._renew_lease(batch_id, error)
@@ -320,7 +320,7 @@ class DriverRun:
 
 _RUNS: dict[tuple[str, str], DriverRun] = {}
 _STARTING: dict[tuple[str, str], DriverRun] = {}
-"""The run that the thread which has the lock is starting."""
+"""The run that is being started, by sink; `_LOCK` guards it."""
 _SUPERSEDED: deque[RunningQuery] = deque(maxlen=1000)
 _LOCK = threading.RLock()
 """Runs start and end one at a time. No hook is called under it; a signal handler may be, and may close the sink."""

@@ -67,7 +67,7 @@ def check_executors(frame: DataFrame, tasks: int) -> None:
 
 
 def check_driver_and_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> tuple[SinkSettings, str]:
-    """Refuse an unfit driver or cluster; needs no query. Returns the settings within its limits, and its id.
+    """Refuse an unfit driver or cluster; needs no query. Returns the settings within its limits, and the cluster's id.
 
     The driver needs the packages of PySpark's ``mapInArrow``; the cluster the output topic, and it must grant the
     transaction timeout that was asked for.

@@ -15,7 +15,7 @@ _COUNTED = ("rows", "slots_written", "slots_skipped", "handles_started", "tasks_
 
 
 class StepClock:
-    """Seconds by step; those of all attempts where a step is repeated."""
+    """Seconds by step, summed over repeated attempts."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

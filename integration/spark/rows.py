@@ -41,7 +41,7 @@ SLOT_FUNCTION_VERSION = 1
 def project_columns(frame: DataFrame, order_by: Sequence[str]) -> tuple[DataFrame, list[str]]:
     """Return the columns that the sink needs, in their types, with a hash of each row and what it is ordered by.
 
-    Beside them, the names of those that the tasks get.
+    Returns also the names of the columns that the tasks get.
 
     Raises FrameSchemaError, naming the column, its type and the types that will do.
     """

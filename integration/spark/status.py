@@ -1,4 +1,4 @@
-"""What a task reports to the driver: one small row per slot, and no exception where a retry is useless."""
+"""What a task reports to the driver: one small row per slot, in place of an exception where a retry is useless."""
 
 from __future__ import annotations
 
