@@ -1,4 +1,4 @@
-"""The ``eos-client`` program: run, demo, broker, topic, tail, txn, doctor.
+"""The ``eos-client`` program: run, demo, demo-spark, broker, topic, tail, redrive, txn, doctor.
 
 typer and rich come with the extra ``[cli]``. Nothing here imports them before :func:`main` has looked for them, so
 that a plain install answers with one line instead of a traceback.
@@ -45,7 +45,7 @@ def _main() -> None:
 
 @contextmanager
 def _streams_that_may_be_closed_or_full() -> Iterator[None]:
-    """Keep the work and the exit status of the body where what it says cannot be written."""
+    """Keep the work and the exit status of the body if stdout or stderr cannot be written."""
     if sys.stderr is None:  # closed before the start
         while os.open(os.devnull, os.O_RDWR) < _STDERR:  # or else a connection gets this number, and librdkafka's lines
             pass

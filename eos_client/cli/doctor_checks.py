@@ -45,7 +45,7 @@ class TopicFacts:
     """A requested topic; ``description`` is ``None`` when it does not exist or may not be seen.
 
     ``needs``: what a job must be permitted on it, by Kafka's names (``READ``); ``operations``: what this user is
-    permitted, none where it may not even see the topic, ``None`` where no broker tells.
+    permitted, none where it may not even see the topic, ``None`` where no broker says so.
     """
 
     name: str
@@ -195,7 +195,7 @@ def check_topics(facts: Facts) -> Iterator[Finding]:
             yield from _topic(subject, topic.description, topic.settings, len(facts.cluster.brokers))
         elif topic.operations is None:
             yield Finding(Level.FAIL, subject, "does not exist", "create it, or correct the name")
-        elif not topic.needs:  # else check_permissions tells it
+        elif not topic.needs:  # else check_permissions reports it
             yield Finding(Level.FAIL, subject, "may not be seen by this user", "allow Describe on it to this user")
 
 
@@ -240,7 +240,7 @@ def check_group(facts: Facts) -> Iterator[Finding]:
         return
     subject = f"group {facts.group_id}"
     if facts.group is None and facts.group_operations == frozenset():
-        return  # check_permissions tells it
+        return  # check_permissions reports it
     if facts.group is None:
         yield Finding(Level.OK, subject, "new: it will be created when its first member joins")
         return
@@ -282,7 +282,7 @@ def _permitted(subject: str, needs: frozenset[str], operations: frozenset[str] |
     if not needs:
         return
     if operations is None:
-        yield Finding(Level.WARN, subject, "the brokers do not tell", f"see that this user has {names} on it")
+        yield Finding(Level.WARN, subject, "the brokers do not say", f"see that this user has {names} on it")
     elif needs <= operations:
         yield Finding(Level.OK, subject, names)
     else:

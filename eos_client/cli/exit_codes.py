@@ -34,7 +34,7 @@ class ExitCode(IntEnum):
     TRANSFORM_RAISED = 7, "the transform raised or made an impossible output; nothing of that transaction is visible"
     FENCED = 8, "another process runs with the same transactional.id"
     CLIENT_FATAL = 9, "the Kafka client cannot go on: start the process again"
-    OUTCOME_UNKNOWN = 10, "a commit was sent and its outcome could not be learned: start again, the log decides"
+    OUTCOME_UNKNOWN = 10, "the outcome of a commit is unknown: start again, the group's committed offsets decide"
     EMBEDDED_KAFKA = 11, "the embedded broker could not start or died"
     NOT_EXACTLY_ONCE = 12, "demo: the verdict found a lost, doubled, reordered or altered record"
     EXTRA_MISSING = 13, "a package of an extra is missing: pip install 'eos-client[cli]', for txn 'eos-client[cli,ops]'"

@@ -42,7 +42,7 @@ class LettersRefusedError(errors.EosError):
 
 
 class OutputLostError(errors.EosError):
-    """What the command has found or done could not be written to stdout: start it again with room for it."""
+    """stdout could not be written: free its disk or keep its reader, then run the command again."""
 
 
 class LogReaderGoneError(OutputLostError):
@@ -124,7 +124,7 @@ def failures_reported(*, verbose: bool, as_json: bool = False) -> Iterator[None]
 def _named(error: Exception) -> Exception:
     """Return OutputLostError for a stdout that is full or that nobody reads (no file is named then), else ``error``."""
     if isinstance(error, OSError) and error.errno in _STREAM_ERRORS and error.filename is None:
-        lost = OutputLostError(f"stdout cannot be written: {error.strerror}. What the command has done is done")
+        lost = OutputLostError(f"stdout cannot be written: {error.strerror}. What the command has changed stays")
         lost.__cause__ = error
         return lost
     return error

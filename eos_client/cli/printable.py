@@ -1,4 +1,4 @@
-"""Texts from elsewhere (names, records) as they may stand on a terminal, or in a command that is shown for copying."""
+"""Makes foreign text (names, records) safe to print on a terminal, or in a command that is shown for copying."""
 
 from __future__ import annotations
 

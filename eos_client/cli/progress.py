@@ -65,7 +65,7 @@ class LoopProgress:
             running = not self._stopped.wait(self._interval_s)
             now, elapsed_s = dict(self._counters()), time.monotonic() - at
             report = self._report_on(before, now, elapsed_s)
-            # An idle loop has nothing to report once it has told that it is idle, nor one that has only ended.
+            # An idle loop has nothing to report after the report that it is idle, nor one that has only ended.
             if report != reported and (running or now != before):
                 structlog.get_logger("eos_client").info("loop_progress", **report)
             before, at, reported = now, time.monotonic(), report

@@ -151,11 +151,10 @@ def _print_summary(options: RedriveOptions, tally: Tally, blocked_count: int, st
 
 
 def _last_letters(admin: ClusterAdmin, options: RedriveOptions) -> tuple[dict[int, int], int]:
-    """Return the offset of the last letter of each partition that the group has not passed yet.
+    """Return the offset of the last letter of each partition that the group has not passed.
 
-    And how many offsets of the topic an open transaction keeps readers from.
-
-    Offsets of records, because the end of a partition may be the marker of a transaction, which no reader is given.
+    Returns also how many offsets of the topic lie behind an open transaction. The offsets are those of records,
+    because the end of a partition may be the marker of a transaction, which no reader is given.
     """
     described = admin.topics([options.topic])[options.topic]
     if described is None:
@@ -234,7 +233,7 @@ class Redrive:
                 self._one_by_one_left = max(0, self._one_by_one_left - len(self._places))
                 aborts = 0
             elif txn.outcome is Outcome.ABORTED:
-                self._consumer.resume(self._consumer.assignment())  # what comes again is not given back yet
+                self._consumer.resume(self._consumer.assignment())  # redelivered letters have not been sought back yet
                 aborts = 0 if self._isolate_refused() else aborts + 1
             if txn.outcome is not Outcome.SKIPPED:
                 self._pending, self._places = Tally(), []

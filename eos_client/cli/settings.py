@@ -57,7 +57,7 @@ def client_settings(pairs: Sequence[str] | None, file: Path | None, *, of_job: b
     """Return librdkafka settings from a TOML file, from the environment, and from ``--config``; the later one wins.
 
     In the file ``sasl.password = "..."`` and ``[sasl]`` with ``password`` mean the same; in the environment the name is
-    ``EOS_CLIENT_CONFIG_SASL_PASSWORD``. Neither stands in the list of processes.
+    ``EOS_CLIENT_CONFIG_SASL_PASSWORD``. Neither is visible in the process list.
 
     :param of_job: the command has options for a job's ``group.id`` and ``transactional.id``. For any other command,
         those that a file or the environment holds are the job's, and left out.

@@ -243,7 +243,7 @@ def abort_on_partition(access: ClusterAccess, topic: str, partition: int, start_
         try:
             transactions.abort_on_partition(transaction)
         except ClusterUnavailableError as error:
-            raise ClusterUnavailableError(f"{error}; it may be ended or not: eos-client txn list tells") from error
+            raise ClusterUnavailableError(f"{error}; eos-client txn list shows whether it has ended") from error
         open_now, _ = transactions.open_on({topic: partition + 1})
         if any(_identity(each) == _identity(transaction) for each in open_now):
             raise ClusterUnfitError(

@@ -28,8 +28,8 @@ def load_transform(reference: str, *, takes_batches: bool = False) -> Transform:
 
     What is before the colon is a file if there is one, or if it ends in ``.py``, has a slash or begins with a dot.
 
-    :raises TransformLoadError: bad syntax, no such file or module, it raised while imported, no such function, or the
-        function cannot take one record or, with ``takes_batches``, one list of records.
+    :raises TransformLoadError: bad syntax, no such file or module, an exception while it was imported, no such
+        function, or the function cannot take one record or, with ``takes_batches``, one list of records.
     """
     source, separator, name = reference.rpartition(":")
     if not separator or not source or not name:

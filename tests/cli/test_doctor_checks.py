@@ -237,7 +237,7 @@ CASES = {
         Level.FAIL,
         "allow Read on it",
     ),
-    "the brokers do not tell permissions": (
+    "the brokers do not say permissions": (
         replace(AUTHORIZED, group_operations=None),
         "permissions on group billing",
         Level.WARN,

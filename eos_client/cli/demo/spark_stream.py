@@ -115,7 +115,7 @@ class SparkStream:
         """
         if self._process is not None and (code := self._process.exit_code()) is not None:
             tail = self._log.read_text(errors="replace")[-_LOG_TAIL_CHARACTERS:]
-            raise EmbeddedKafkaError(f"the Spark stream ended by itself with status {code}. It said:\n{tail}")
+            raise EmbeddedKafkaError(f"the Spark stream ended by itself with status {code}. Its last lines:\n{tail}")
         if not (finished := self._finished()):
             return 0
         # v1, then the batch's settings, then for each source where the batch ends

@@ -24,7 +24,7 @@ _KILL_TIMEOUT_S = 30.0
 
 @dataclass
 class Worker:
-    """A named place for a process that may be started, killed and started again with one transactional.id.
+    """A worker of the demo: a process that can be started, killed and started again under one transactional.id.
 
     Its totals, over all its lives, are counted by its log line by line, so that they are exact even where the process
     was killed.
