@@ -21,18 +21,18 @@ def redriven(letter: Record, target: str | None) -> OutputRecord:
     ``eos.redriven.error``, the last error, byte by byte. Raises ValueError where it cannot be sent back, saying why.
     """
     own, as_bytes = _parted(letter.headers() or [])
-    told = {name: _text(value) for name, value in as_bytes.items()}
-    topic, partition = told.get("eos.topic"), told.get("eos.partition")
-    if "eos.omitted" in told:
-        raise ValueError(f"of the record its {told['eos.omitted']} did not fit into the letter and was left out")
+    eos_headers = {name: _text(value) for name, value in as_bytes.items()}
+    topic, partition = eos_headers.get("eos.topic"), eos_headers.get("eos.partition")
+    if "eos.omitted" in eos_headers:
+        raise ValueError(f"it lacks the record's {eos_headers['eos.omitted']}, which did not fit into it")
     if target is None and topic is None:
-        raise ValueError("it has no header eos.topic, so it is no dead letter, or was written by something else")
+        raise ValueError("it has no header eos.topic: it is not a dead letter of this package")
     if (target or topic) == letter.topic():
         raise ValueError(f"{letter.topic()} is the topic of the letters itself: send it to another one by --to")
     if target is None:
         _require_target(str(topic), partition)
     own, before = _without_history(own)
-    origin = "{}[{}]@{}".format(*(told.get(name, "?") for name in _ORIGIN))
+    origin = "{}[{}]@{}".format(*(eos_headers.get(name, "?") for name in _ORIGIN))
     history = {
         "eos.redrives": str(_number("eos.redrives", _text(before.get("eos.redrives", b"0"))) + 1),
         "eos.redriven.origin": before.get("eos.redriven.origin", origin),
@@ -44,7 +44,7 @@ def redriven(letter: Record, target: str | None) -> OutputRecord:
         key=letter.key(),
         headers=[*own, *history.items()],
         partition=int(partition) if target is None and partition is not None else None,
-        timestamp_ms=_timestamp_ms(told.get("eos.timestamp", "-1")),
+        timestamp_ms=_timestamp_ms(eos_headers.get("eos.timestamp", "-1")),
     )
 
 
@@ -91,14 +91,14 @@ def _parted(headers: _Pairs) -> tuple[_Pairs, dict[str, bytes]]:
     letter and are dropped.
     """
     own: _Pairs = []
-    told: dict[str, bytes] = {}
+    eos_headers: dict[str, bytes] = {}
     for name, value in reversed(headers):
-        is_whole = told.keys() >= _ALWAYS
-        if name in _LETTERS and name not in told and not is_whole:
-            told[name] = value
-        elif told or name not in _HISTORY:
+        is_whole = eos_headers.keys() >= _ALWAYS
+        if name in _LETTERS and name not in eos_headers and not is_whole:
+            eos_headers[name] = value
+        elif eos_headers or name not in _HISTORY:
             own.append((name, value))
-    return own[::-1], {name: value for name, value in told.items() if value}
+    return own[::-1], {name: value for name, value in eos_headers.items() if value}
 
 
 def _without_history(own: _Pairs) -> tuple[_Pairs, dict[str, bytes]]:

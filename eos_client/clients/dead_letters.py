@@ -53,8 +53,8 @@ def letters_for(topic: str, record: Record, error: str, attempts: int) -> list[O
     alone = {**short, "eos.omitted": "value, key, headers", "eos.value.bytes": size}
     own, key = record.headers() or [], record.key()
 
-    def letter(value: bytes | None, key: bytes | None, own: Headers, told: dict[str, str]) -> OutputRecord:
-        headers = [*own, *((name, text.encode(errors="backslashreplace")) for name, text in told.items())]
+    def letter(value: bytes | None, key: bytes | None, own: Headers, eos_headers: dict[str, str]) -> OutputRecord:
+        headers = [*own, *((name, text.encode(errors="backslashreplace")) for name, text in eos_headers.items())]
         return OutputRecord(topic, value=_as_it_is(value), key=_as_it_is(key), headers=headers)
 
     return [

@@ -34,7 +34,8 @@ class InputEvents:
     def records(self, batch: list[Any]) -> list[Any]:
         """Return the records of ``batch``, at the cost of one call where it has no events; reports those to the hook.
 
-        Raises ClusterUnfitError for an event that no waiting mends, FatalClientError for one that ends the client.
+        Raises ClusterUnfitError for an event that waiting does not resolve, FatalClientError for one that ends the
+        client.
         """
         if not batch or not any(map(type(batch[0]).error, batch)):
             return batch
@@ -81,9 +82,9 @@ class RefusedCredentials:
 
 
 class MissingTopics:
-    """The topics of one subscription that the cluster has not confirmed yet, or not since their partitions left.
+    """The subscribed topics whose existence is still to be confirmed, at first or since their partitions left.
 
-    It is asked for those of a KIP-848 group, which reports missing topics to none of its members.
+    Only a KIP-848 group needs this: its coordinator does not report missing topics to members.
     """
 
     def __init__(

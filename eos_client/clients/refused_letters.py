@@ -19,7 +19,7 @@ from eos_client.ports import DeliveryCallback
 
 
 class RefusedLetters:
-    """Remembers by record how many of its letters were refused.
+    """For each record, how many of its dead letters were refused.
 
     ``reported``: why a broker refused letters of the open transaction, by record.
     """

@@ -187,7 +187,7 @@ DELIVERY_REFUSED = frozenset(
         PARTITION_UNKNOWN,
     }
 )
-"""A delivery report says these of an output that will never be written; of others of its batch it may say the same."""
+"""Delivery reports carry these for an output that will never be written, and sometimes for others in its batch."""
 
 REFUSED_WITH_ANOTHER = "_INVALID_DIFFERENT_RECORD"
 """The broker refused the output because of another one in the same batch."""

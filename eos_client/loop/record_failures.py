@@ -23,7 +23,7 @@ from eos_client.transform_retry import bounded
 
 Collected = Callable[[Any], list[Output]]
 _SLEEP_SLICE_S = 0.1
-_TOLD_CHARACTERS_MAX = 1000
+_ERROR_CHARACTERS_MAX = 1000
 
 
 class KnownFailureError(Exception):
@@ -117,12 +117,12 @@ class FailedRecords:
             raise _transform_error(record, error) from error
         topic, partition, offset = key = key_of(record)
         where: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
-        said = str(error) if isinstance(error, KnownFailureError) else text_of(error, _TOLD_CHARACTERS_MAX)
+        error_text = str(error) if isinstance(error, KnownFailureError) else text_of(error, _ERROR_CHARACTERS_MAX)
         if self._dead_letter_topic is None:
-            self._handled[key] = RecordSkipped(error=said, **where)
+            self._handled[key] = RecordSkipped(error=error_text, **where)
             return []
-        self._handled[key] = RecordDeadLettered(error=said, dead_letter_topic=self._dead_letter_topic, **where)
-        return letters_for(self._dead_letter_topic, record, said, self._attempts)[self._letters_refused[key] :]
+        self._handled[key] = RecordDeadLettered(error=error_text, dead_letter_topic=self._dead_letter_topic, **where)
+        return letters_for(self._dead_letter_topic, record, error_text, self._attempts)[self._letters_refused[key] :]
 
     def remember(self, record: Record, error: BaseException) -> None:
         """Let ``record`` fail with ``error`` when it is consumed again after the abort.
@@ -134,7 +134,7 @@ class FailedRecords:
             raise _transform_error(record, error) from error
         key = key_of(record)
         if key not in self._handled:
-            self._known[key] = text_of(error, _TOLD_CHARACTERS_MAX)
+            self._known[key] = text_of(error, _ERROR_CHARACTERS_MAX)
             return
         self._letters_refused[key] += 1
         if self._dead_letter_topic is None or self._letters_refused[key] >= DEAD_LETTERS:
@@ -168,14 +168,14 @@ class FailedRecords:
             self._hook(done)
 
     def unresolved(self) -> None:
-        """Report the handled records of a transaction whose outcome nobody has learned, and expect them again.
+        """Report the handled records of a transaction whose outcome is unknown, and keep expecting them.
 
-        Committed, they will not come again, and nothing else would report them.
+        If it was committed they are not redelivered, and nothing else would report them.
         """
         handled, self._handled = self._handled, {}
         for done in handled.values():
-            said = f"in a transaction whose outcome is not known, and which may be committed: {done}"
-            self._hook(ClientReported(client="loop", error=said))
+            error_text = f"in a transaction whose outcome is not known, and which may be committed: {done}"
+            self._hook(ClientReported(client="loop", error=error_text))
 
     def aborted(self, assigned: Collection[InputPartition]) -> None:
         """Expect the handled records again, but forget those of partitions that are not in ``assigned``."""
@@ -204,9 +204,9 @@ class FailedRecords:
         def guarded(record: Any) -> list[Output]:
             if known:
                 self.originals.restore(record)  # it may have been transformed ahead
-                if (said := known.get(key_of(record))) is not None:
+                if (error_text := known.get(key_of(record))) is not None:
                     self._attempts = 1
-                    raise KnownFailureError(said)
+                    raise KnownFailureError(error_text)
             self._attempts = 0
             return repeated(record)
 
@@ -218,8 +218,8 @@ class FailedRecords:
 
     def report_batch(self, records: Sequence[Record], error: Exception) -> None:
         """Report a batch that failed as a whole: if it failed for its size, no record reports it."""
-        said = f"transform_batch failed on {len(records)} records and is called with their halves: {text_of(error)}"
-        self._hook(ClientReported(client="loop", error=said))
+        text = f"transform_batch failed on {len(records)} records and is called with their halves: {text_of(error)}"
+        self._hook(ClientReported(client="loop", error=text))
 
     def _repeating(self, policy: tenacity.Retrying, attempt: Collected) -> Collected:
         """Return ``attempt`` repeated by ``policy``; raises RetryPolicyError for what ``policy`` itself raises."""

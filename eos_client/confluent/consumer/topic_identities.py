@@ -43,7 +43,7 @@ class TopicIdentities:
         changed = _CHANGED.search(str(arguments[-1]))
         if changed is not None and changed["id"] != _NO_ID:
             known = self._ids.setdefault(changed["topic"], [])
-            # An older one comes again from a broker that does not know of the change yet.
+            # A broker with stale metadata may report an older id again.
             if changed["id"] not in known:
                 if known:
                     self._replaced.add(changed["topic"])
