@@ -20,7 +20,7 @@ def stage() -> SimulatedStage:
 def test_the_block_ends_as_aborted_and_the_records_come_again(stage: Any, writes: bool) -> None:
     producer, consumer = stage.producer(), stage.subscribed()
     txn = producer.transaction(consumer)
-    taken = []
+    taken: list[Any] = []
 
     def block() -> None:
         with txn:
