@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def text_of(error: BaseException, characters_max: int = 10_000) -> str:
-    """Return type and message of ``error``, cut where it is too long, also where its own ``__str__`` raises."""
+    """Return type and message of ``error``, shortened if too long; works even if its ``__str__`` raises."""
     try:
         text = str(error)
     except Exception as failed:  # noqa: BLE001  # the application's own code

@@ -39,7 +39,7 @@ class ProbeServer:
     """Serves ``/livez`` and ``/readyz`` while it is entered: status 200 or 503, and the whole health as JSON.
 
     ``health`` is the loop's method of that name; it is called in the server's threads. ``port`` 0 takes a free one;
-    ``address`` tells which. Raises ConfigurationError when it cannot listen there.
+    ``address`` has the one taken. Raises ConfigurationError when it cannot listen there.
     """
 
     def __init__(self, health: Callable[[], LoopHealth], port: int, host: str = EVERY_ADDRESS) -> None:

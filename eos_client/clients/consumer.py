@@ -213,7 +213,7 @@ class EosConsumer:
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return the next offset that is handed over, also where records wait that the library has counted already."""
+        """Return the offset of the next record to hand over; the library's own is past records that wait here."""
         return self.member.position(partitions)
 
     @owned()

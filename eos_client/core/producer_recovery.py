@@ -163,7 +163,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
     RecoveryRule(
         lambda f: f.forgotten,
         RecoveryAction.STOP_FATAL,
-        "the transactional.id has expired at the coordinator, and without a consumer group's fence nothing tells "
+        "the transactional.id has expired at the coordinator, and without a consumer group's fence nothing shows "
         "whether another instance has written under it since: make sure that none has (KAFKA-18019)",
     ),
     RecoveryRule(

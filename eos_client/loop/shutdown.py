@@ -39,7 +39,7 @@ class Shutdown:
         return self.ends_at - self._clock()
 
     def expect_again(self, records: int, partitions: Partitions) -> None:
-        """Note that ``records`` of ``partitions`` come again, after an abort that has brought progress."""
+        """Note that ``records`` of ``partitions`` are redelivered, after an abort that has brought progress."""
         self.records_to_repeat = max(self.records_to_repeat, records)
         self._partitions_to_repeat = partitions
 

@@ -62,7 +62,7 @@ def running_query(frame: DataFrame, given_id: str | None, known: RunningQuery | 
     if query_id is None and given_id is None:
         raise ConfigurationError(
             "the sink was called outside a streaming query, or in another thread inside foreachBatch, where Spark does "
-            "not tell the query: pass the sink to writeStream.foreachBatch; start such threads as "
+            "not name the query: pass the sink to writeStream.foreachBatch; start such threads as "
             "pyspark.InheritableThread, or give a pool functions from pyspark.inheritable_thread_target(session); or "
             "give query_id=..."
         )

@@ -231,7 +231,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         """Return the next offset of each partition; the question is repeated while a leader does not know it.
 
         :param committed_only: the last stable offset instead of the high watermark.
-        :raises ClusterUnavailableError: not every leader told it within the time limit.
+        :raises ClusterUnavailableError: not every leader answered within the time limit.
         """
         latest = cast("OffsetSpec", OffsetSpec.latest())  # type: ignore[no-untyped-call]
         isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
@@ -243,14 +243,14 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
             found = {
                 at.partition: self._answer(future, intent, tolerated=END_UNKNOWN) for at, future in futures.items()
             }
-            return {partition: OFFSET_INVALID if told is None else told.offset for partition, told in found.items()}
+            return {partition: OFFSET_INVALID if end is None else end.offset for partition, end in found.items()}
 
-        told = self._asked_again(ends, is_unanswered=_unknown)
-        if unknown := _unknown(told):
+        offsets = self._asked_again(ends, is_unanswered=_unknown)
+        if unknown := _unknown(offsets):
             raise self._unavailable(
                 f"no leader answered where partitions {unknown} of {topic} end", "a broker is silent or down"
             )
-        return told
+        return offsets
 
     def group(self, group_id: str) -> GroupDescription | None:
         """Describe a consumer group; ``None`` when the cluster has never seen it.

@@ -190,7 +190,7 @@ class ConfluentConsumer:
         self.handed.end_change(is_outermost=is_outermost)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return the next offset that is handed over, also where records wait that the library has counted already."""
+        """Return the offset of the next record to hand over; the library's own is past records that wait here."""
         self.handed.undo()
         positions: list[TopicPartition] = self.library.raw.position(partitions)
         waiting = {partition: first for partition, (first, _) in self.parts.records.spans().items()}

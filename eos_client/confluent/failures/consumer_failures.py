@@ -128,15 +128,15 @@ def consumer_errors(call: str, group_id: str = "", topics: Iterable[str] = ()) -
         if not isinstance(exception, KafkaException):
             return None
         error = kafka_error(exception)
-        told = f"with {error.name()}: {error.str()}"
+        reason = f"with {error.name()}: {error.str()}"
         if group_id and error.name() in READING_FORBIDDEN:
             return caused_by(exception, reading_refused(f"{call} was refused with", error, topics, group_id))
         if is_fatal(error):
-            message = f"the consumer cannot go on: {call} failed {told}. End the process."
+            message = f"the consumer cannot go on: {call} failed {reason}. End the process."
             return caused_by(exception, make_kafka_error(errors.FatalClientError, error, message))
         if error.name() in OFFSETS_REFUSED:
             message = (
-                f"{call} was refused {told}. The records belong to another member or generation now: drop them, the "
+                f"{call} was refused {reason}. The records belong to another member or generation now: drop them, the "
                 "group delivers them again."
             )
             return caused_by(exception, make_kafka_error(errors.CommitRefusedError, error, message))

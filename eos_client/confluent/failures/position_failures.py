@@ -63,7 +63,7 @@ def behind_the_end(partition: InputPartition, expected: int, found: int) -> Kafk
 
 
 def topic_replaced(topic: str) -> KafkaInputPositionError:
-    """Return the error for a named topic that is another than the one that was read so far."""
+    """Return the error for an input topic that was deleted and created again."""
     message = (
         f"the input topic {topic!r} was deleted and created again: offsets of the old one say nothing about the new "
         "one. Nothing of the new one was handed over. End the process, set the group's offsets of this topic to where "
