@@ -20,6 +20,7 @@ from eos_client.core.error_codes import (
     PRODUCER_FENCED,
     PRODUCER_FORGOTTEN,
     TIMESTAMP_REFUSED,
+    TOPIC_UNKNOWN,
     TRANSACTION_TIMEOUT_REFUSED,
     UNANSWERED,
     WRITING_IMPOSSIBLE,
@@ -60,6 +61,7 @@ class ProducerFailure:
     """One failed request. ``code``: the error's name in Kafka; ages and timeouts in seconds.
 
     ``group_fenced``: the producer's transactions carry input offsets under a consumer group's generation (KIP-447).
+    ``topics_may_leave``: some of the offsets are of a topic that only a pattern has matched, and that may be deleted.
     ``again``: the same call failed with the same error before, and nothing was committed in between.
     ``init_abandoned``: an init_transactions of ours was abandoned without an answer, so it may take effect late.
     ``clock_is_at_fault``: as `clock_is_at_fault` says of the transaction.
@@ -76,6 +78,7 @@ class ProducerFailure:
     generated_id: bool = False
     transaction_open: bool = False
     group_fenced: bool = True
+    topics_may_leave: bool = False
     again: bool = False
     init_abandoned: bool = False
     clock_is_at_fault: bool = False
@@ -101,6 +104,13 @@ class ProducerFailure:
         librdkafka folds "timed out" and "a newer instance has the id" into one code.
         """
         return self.is_fenced and not (self.generated_id or self.timed_out or self.init_abandoned)
+
+    @property
+    def lacks_topic_that_may_leave(self) -> bool:
+        """Whether offsets are refused for a topic, or a partition of it, that only a pattern has matched."""
+        return (
+            self.topics_may_leave and self.request is TransactionalRequest.SEND_OFFSETS and self.code == TOPIC_UNKNOWN
+        )
 
     @property
     def refused_by_state(self) -> bool:
@@ -138,6 +148,11 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         RecoveryAction.STOP_UNFIT,
         "transaction.timeout.ms is above the brokers' transaction.max.timeout.ms: set it lower, and with it the limits "
         "that it has to cover, or have the brokers' raised",
+    ),
+    RecoveryRule(
+        lambda f: f.lacks_topic_that_may_leave and not f.fatal,
+        RecoveryAction.ABORT_AND_CONTINUE,
+        "a topic that a pattern has matched was deleted: its partitions leave with the next rebalance",
     ),
     RecoveryRule(
         lambda f: f.code in WRITING_IMPOSSIBLE,

@@ -28,30 +28,31 @@ def test_the_first_topic_id_is_no_replacement():
     identities = TopicIdentities({})
     hears(identities, NONE, FIRST)
     assert identities._ids == {"orders": [FIRST]}
-    assert not identities.take_replaced()
+    assert not identities.replaced
 
 
-def test_a_replaced_topic_id_is_reported_once():
+def test_a_replaced_topic_id_is_reported_until_it_is_settled():
     identities = TopicIdentities({})
     hears(identities, NONE, FIRST, SECOND)
-    assert identities.take_replaced() == {"orders"}
-    assert identities.take_replaced() == frozenset()
+    assert identities.replaced == identities.replaced == {"orders"}
+    identities.settled(identities.replaced)
+    assert identities.replaced == frozenset()
 
 
 def test_a_topic_that_the_library_forgot_meanwhile_is_compared_all_the_same():
     identities = TopicIdentities({})
     hears(identities, NONE, FIRST)
     hears(identities, NONE, SECOND)
-    assert identities.take_replaced() == {"orders"}
+    assert identities.replaced == {"orders"}
 
 
 @pytest.mark.parametrize("ids", [(NONE, FIRST, NONE, FIRST), (SECOND, FIRST, SECOND, FIRST)])
 def test_an_id_that_a_broker_does_not_know_or_remembers_too_long_is_no_change(ids):
     identities = TopicIdentities({})
     hears(identities, NONE, *ids[:2])
-    identities.take_replaced()
+    identities.settled(identities.replaced)
     hears(identities, *ids[1:])
-    assert not identities.take_replaced()
+    assert not identities.replaced
 
 
 @pytest.mark.parametrize(("debug", "passed_on"), [(None, 0), ("cgrp", 1)])

@@ -48,6 +48,8 @@ SEEN = [
     (R.SEND_OFFSETS, "INVALID_PRODUCER_ID_MAPPING", {"fatal": True}, A.REBUILD_PRODUCER),
     (R.SEND_OFFSETS, "INVALID_TXN_STATE", {"fatal": True}, A.REBUILD_PRODUCER),
     (R.SEND_OFFSETS, "GROUP_AUTHORIZATION_FAILED", {"abortable": True}, A.STOP_UNFIT),
+    (R.SEND_OFFSETS, "UNKNOWN_TOPIC_OR_PART", {"abortable": True}, A.STOP_UNFIT),
+    (R.SEND_OFFSETS, "UNKNOWN_TOPIC_OR_PART", {"abortable": True, "topics_may_leave": True}, A.ABORT_AND_CONTINUE),
     (R.SEND_OFFSETS, "OFFSET_METADATA_TOO_LARGE", {"abortable": True}, A.STOP_UNFIT),
     (R.SEND_OFFSETS, "UNSUPPORTED_VERSION", {"abortable": True}, A.STOP_UNFIT),
     (R.SEND_OFFSETS, OVERDUE, {}, A.REBUILD_PRODUCER),
@@ -158,8 +160,11 @@ def every_failure():
     ):
         if code == OVERDUE and (fatal or abortable or retriable):
             continue  # our own code: the library has not answered, so it has set no flag
-        for age_s, group_fenced, twice in itertools.product(
-            (0.0, 60.0), truth, truth if request_ is R.COMMIT else [False]
+        for age_s, group_fenced, twice, may_leave in itertools.product(
+            (0.0, 60.0),
+            truth,
+            truth if request_ is R.COMMIT else [False],
+            truth if request_ is R.SEND_OFFSETS else [False],
         ):
             yield ProducerFailure(
                 request_,
@@ -173,6 +178,7 @@ def every_failure():
                 transaction_open=is_open,
                 group_fenced=group_fenced,
                 may_have_been_sent_twice=twice,
+                topics_may_leave=may_leave,
             )
     for request_ in (R.FLUSH, R.SEND_OFFSETS, R.COMMIT):
         yield ProducerFailure(request_, "INVALID_TIMESTAMP", abortable=True, clock_is_at_fault=True)

@@ -19,8 +19,9 @@ REFRESH_OFTEN = {"topic_metadata_refresh_interval_ms": 1000}
 OLD, NEW = 10, 30  # more than before, so that the old position exists in the new topic
 
 
-def replace_topic(stage, between=lambda: None):
+def replace_topic(stage, between=lambda: None, partitions=None):
     """Delete the source, do what is to be done `between`, and create it again, with `NEW` records in partition 0."""
+    stage.partitions = partitions or stage.partitions
     stage.admin.delete_topics([stage.source])[stage.source].result(WAIT_S)
     between()
     created = []
@@ -31,7 +32,7 @@ def replace_topic(stage, between=lambda: None):
             created.append(True)
 
     wait_for(lambda: created, "the topic to be created again", create)
-    settled(lambda: stage.load([NEW, 0], start=OLD))
+    settled(lambda: stage.load([NEW, 0][: stage.partitions], start=OLD))
 
 
 def test_a_named_topic_that_was_replaced_is_an_error_and_stays_one(any_stage):
@@ -143,6 +144,35 @@ def test_a_replaced_topic_that_a_pattern_matches_is_read_from_its_beginning(any_
         lambda: got.extend(values(consumer.consume(100, 0.1))),
     )
     assert list(dict.fromkeys(got)) == wanted
+
+
+WANTED = {f"{partition}-{n}" for partition in (0, 1) for n in range(OLD)} | {f"0-{n}" for n in range(OLD, OLD + NEW)}
+
+
+def test_a_loop_goes_on_when_a_topic_that_a_pattern_matches_comes_back_with_fewer_partitions(any_stage):
+    stage = any_stage
+    stage.load(OLD)
+    config = EosConfig(stage.consumer_settings(**REFRESH_OFTEN), group_id=stage.group, commit_interval_s=0.05)
+    loop = ExactlyOnceLoop(
+        config, [f"^{stage.source}$"], lambda r: r.value(), output_topic=stage.sink, hook=stage.events.append
+    )
+    running = LoopThread(loop, stage.events)
+    wait_for(lambda: stage.committed() == {0: OLD, 1: OLD}, "the old topic to be copied")
+    replace_topic(stage, partitions=1)
+    wait_for(lambda: not running.running or set(stage.visible()) >= WANTED, "the new topic to be copied")
+    running.stop()
+    assert sorted(stage.outputs()) == sorted(WANTED)
+
+
+def test_blocks_go_on_when_a_topic_that_a_pattern_matches_comes_back_with_fewer_partitions(any_stage):
+    stage = any_stage
+    stage.load(OLD)
+    consumer, producer = stage.consumer(**REFRESH_OFTEN), stage.producer()
+    consumer.subscribe([f"^{stage.source}$"])
+    stage.copy_until(producer, consumer, lambda: stage.committed() == {0: OLD, 1: OLD})
+    replace_topic(stage, partitions=1)
+    stage.copy_until(producer, consumer, lambda: set(stage.visible()) >= WANTED)
+    assert sorted(stage.outputs()) == sorted(WANTED)
 
 
 def test_the_log_tells_the_id_of_a_topic_that_is_read(stage):

@@ -59,8 +59,9 @@ class Fetching:
             guard.raise_kept()  # with an open journal: the next call fetches all this again
         self._queue_was_emptied = len(messages) < count
         batch = Batch(messages, one_topic=membership.is_of_one_topic)
-        if replaced := self._library.topics.take_replaced():
+        if replaced := self._library.topics.replaced:
             batch = self._without_replaced(batch, replaced)
+            self._library.topics.settled(replaced)  # if that was interrupted, the next call begins it anew
         if before is not None and self._queue_was_emptied:
             membership.note_synced(before)
         if membership.left_in_call:
@@ -135,7 +136,9 @@ class Fetching:
             batch = batch.of(run for run in batch.runs if run.partition.topic != topic)
             self._parts.records.drop_of_topic(topic)
             if self._membership.is_by_pattern(topic):
-                self._parts.restart_recreated(partitions)
+                existing = self._library.existing(topic, partitions)
+                self._parts.no_longer_exist(partitions - existing)
+                self._parts.restart_recreated(existing)
             else:
                 self._parts.handed.work.forget(partitions)
                 if partitions:

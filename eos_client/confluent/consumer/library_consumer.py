@@ -238,6 +238,14 @@ class LibraryConsumer:
             return None
         return None if watermarks is None else int(watermarks[1])
 
+    def existing(self, topic: str, partitions: Partitions) -> Partitions:
+        """Return those of a topic's ``partitions`` that it still has; all of them if no broker answers or knows it."""
+        try:
+            found = self.raw.list_topics(topic, _STABLE_TIMEOUT_S).topics[topic]
+        except KafkaException:
+            return partitions
+        return partitions if found.error else frozenset(p for p in partitions if p.partition in found.partitions)
+
     def commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
         """Commit where partitions start; returns whether later owners will find it."""
         offsets = [TopicPartition(*p, offset) for p, offset in starts.items()]

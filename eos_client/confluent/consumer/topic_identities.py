@@ -33,10 +33,14 @@ class TopicIdentities:
         """Return ``settings`` with this log in them, and with the debug context that it needs."""
         return {**settings, "logger": self, "debug": ",".join(filter(None, (self._debug, _CONTEXT)))}
 
-    def take_replaced(self) -> frozenset[str]:
-        """Return, once, the topics that are others than they were."""
-        taken, self._replaced = frozenset(self._replaced), set()
-        return taken
+    @property
+    def replaced(self) -> frozenset[str]:
+        """The topics that are others than they were, until each is `settled`."""
+        return frozenset(self._replaced)
+
+    def settled(self, topics: frozenset[str]) -> None:
+        """Note that everything was done about ``topics``, which were replaced."""
+        self._replaced -= topics
 
     def log(self, level: int, text: str, *arguments: Any) -> None:
         """Take note of a line; called while the consumer is polled."""

@@ -43,7 +43,10 @@ T = TypeVar("T")
 
 
 class BoundedCalls:
-    """``blocking_error``: why the handle refuses calls, else None; ``began_at``: when the transaction began."""
+    """``blocking_error``: why the handle refuses calls, else None; ``began_at``: when the transaction began.
+
+    ``topics_may_leave``: only a pattern has matched some topic whose offsets are sent to the transaction.
+    """
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class BoundedCalls:
         self._interrupted_error: errors.EosError | None = None
         self._transaction_failure: errors.AbortableError | None = None
         self._group_fenced = False
+        self.topics_may_leave = False
         self._failed_before: tuple[TransactionalRequest, str] | None = None
         self._losses_before_call = 0
 
@@ -99,7 +103,7 @@ class BoundedCalls:
 
     def begun(self) -> None:
         """Note that a transaction has begun."""
-        self.began_at = self.clock()
+        self.began_at, self.topics_may_leave = self.clock(), False
         self.blocking_error = None
 
     def mark_outcome_known(self) -> None:
@@ -300,6 +304,7 @@ class BoundedCalls:
             generated_id=library.id_is_generated,
             transaction_open=self.began_at is not None,
             group_fenced=self._group_fenced,
+            topics_may_leave=self.topics_may_leave,
             init_abandoned=self.takes_id_back and library.abandoned_inits.may_explain_fence,
             again=error is not None and (request, error.name()) == self._failed_before,
             may_have_been_sent_twice=request is TransactionalRequest.COMMIT and self._may_answer_second_copy(error),

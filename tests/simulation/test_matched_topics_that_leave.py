@@ -1,0 +1,122 @@
+"""A topic that only a pattern has matched is deleted, or comes back with fewer partitions: the rest goes on."""
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from eos_client import Outcome
+from eos_client.errors import ClusterUnfitError, InputPositionError
+from tests.interruption import BrokenOffError
+from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
+from tests.support.interception import Intercepted
+from tests.support.protocols import PROTOCOLS
+
+PATTERN = f"^{SOURCE}.*"
+OLD, NEW = 2, 3
+
+
+@pytest.fixture(params=PROTOCOLS)
+def stage(request):
+    return SimulatedStage(request.param, records=OLD)
+
+
+def subscribed(stage, topic):
+    consumer = stage.consumer(topic_metadata_refresh_interval_ms=1000)
+    consumer.subscribe([topic])
+    return consumer
+
+
+def come_back_with_one_partition(stage, consumer):
+    """What the brokers do, and the lines of librdkafka's log that tell of it."""
+    del stage.cluster.brokers._topics[SOURCE]
+    stage.cluster.create_topic(SOURCE, 1)
+    stage.cluster.write(SOURCE, [b"new-%d" % n for n in range(NEW)])
+    for before, after in (("A" * 22, "a" * 22), ("a" * 22, "b" * 22)):
+        line = f"[thrd:main]: Topic {SOURCE} changed id from {before} to {after}"
+        consumer.member.library.topics.log(7, "%s", line)
+
+
+def test_what_a_topic_that_comes_back_still_has_is_read_and_the_rest_of_it_has_left(stage):
+    producer, consumer = stage.producer(), subscribed(stage, PATTERN)
+    stage.copy_the_rest(producer, consumer)
+    come_back_with_one_partition(stage, consumer)
+    new = [b"new-%d" % n for n in range(NEW)]
+    stage.copy_until(producer, consumer, lambda: set(stage.outputs) >= set(new))
+    assert stage.outputs == sorted([*stage.inputs, *new])
+
+
+def test_the_work_in_hand_of_partitions_that_a_topic_no_longer_has_is_dropped(stage):
+    producer, consumer = stage.producer(), subscribed(stage, PATTERN)
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 2 * OLD):
+            txn.produce(SINK, record.value())
+        come_back_with_one_partition(stage, consumer)
+        consumer.consume(1, 0)
+        assert {partition.partition for partition in consumer.member.positions} <= {0}
+    new = [b"new-%d" % n for n in range(NEW)]
+    stage.copy_until(producer, consumer, lambda: set(stage.outputs) >= set(new))
+    assert stage.outputs == sorted({*stage.outputs})
+
+
+def test_a_topic_that_comes_back_is_not_forgotten_when_the_question_what_it_has_is_interrupted(stage):
+    producer, consumer = stage.producer(), subscribed(stage, PATTERN)
+    stage.copy_the_rest(producer, consumer)
+    come_back_with_one_partition(stage, consumer)
+    asked = []
+
+    def interrupted_once(raw, *arguments):
+        asked.append(arguments)
+        if len(asked) == 1:
+            raise BrokenOffError
+        return raw.list_topics(*arguments)
+
+    library = consumer.member.library
+    library.raw = Intercepted(library.raw, {"list_topics": interrupted_once})
+    with pytest.raises(BrokenOffError):
+        stage.wait_for(lambda: False, lambda: consumer.consume(10, 0.1))
+    new = [b"new-%d" % n for n in range(NEW)]
+    stage.copy_until(producer, consumer, lambda: set(stage.outputs) >= set(new))
+    assert len(asked) == 2
+    assert stage.outputs == sorted([*stage.inputs, *new])
+
+
+def test_a_named_topic_that_comes_back_with_fewer_partitions_is_an_error(stage):
+    producer, consumer = stage.producer(), subscribed(stage, SOURCE)
+    stage.copy_the_rest(producer, consumer)
+    come_back_with_one_partition(stage, consumer)
+    with pytest.raises(InputPositionError, match="was deleted and created again"):
+        stage.read_in_blocks(producer, consumer)
+
+
+def refused_once(producer):
+    """Let the brokers know nothing of a topic when its offsets are sent, which librdkafka says of a mixed refusal."""
+    refused: list[bool] = []
+
+    def refuse(raw, *arguments):
+        if not refused:
+            refused.append(True)
+            code = KafkaError.UNKNOWN_TOPIC_OR_PART
+            raise KafkaException(KafkaError(code, f"{SOURCE}[1]", txn_requires_abort=True))
+        return raw.send_offsets_to_transaction(*arguments)
+
+    library = producer.adapter.library
+    library.raw = Intercepted(library.raw, {"send_offsets_to_transaction": refuse})
+
+
+def test_offsets_of_a_matched_topic_that_was_deleted_abort_the_block(stage):
+    producer, consumer = stage.producer(), subscribed(stage, PATTERN)
+    refused_once(producer)
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, OLD):
+            txn.produce(SINK, record.value())
+    assert txn.outcome is Outcome.ABORTED
+    assert "a topic that a pattern has matched was deleted" in txn.reason
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_offsets_of_a_named_topic_that_was_deleted_end_the_block_with_an_error(stage):
+    producer, consumer = stage.producer(), subscribed(stage, SOURCE)
+    refused_once(producer)
+    with pytest.raises(ClusterUnfitError, match="Repair the cluster"), producer.transaction(consumer) as txn:
+        txn.produce(SINK, stage.collect(consumer, 1)[0].value())
+    assert stage.cluster.committed(GROUP) == {}
