@@ -10,7 +10,7 @@ PEERS_NEED := tests/benchmarks/contenders/peers.txt
 KAFKA_VERSION ?= 4.3.1
 # More workers than the two processors of a small machine, because tests wait: most of all for brokers.
 WORKERS ?= 3
-BROKER_WORKERS ?= 8
+BROKER_WORKERS ?= 6
 # The only folders that have such tests, which spares each worker the collection of all others.
 BROKER_TESTS := tests/applications tests/benchmarks tests/cli tests/conformance tests/faults tests/kafka tests/recovery \
     tests/spark
