@@ -17,7 +17,7 @@ _SERVE_ROUNDS_MAX = 3
 class CommitDecisions:
     """The decisions on one piece of work, from its first skip to its end.
 
-    ``plain``: commits outside transactions, none of them may reach the broker after this work's commit.
+    ``plain``: commits outside transactions; none of them may reach the broker after this work's commit.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from eos_client.confluent.serialisation import Serialized, raw_record
 from eos_client.core.model import InputPartition
 from eos_client.ports import Headers, OutputRecord, Record
 
-_ERROR_CHARACTERS_MAX = 1000
+ERROR_CHARACTERS_MAX = 1000
 _ERROR_CHARACTERS_SHORT = 100
 
 DEAD_LETTERS = 4
@@ -46,7 +46,7 @@ def letters_for(topic: str, record: Record, error: str, attempts: int) -> list[O
         "eos.timestamp": str(timestamp_ms),
         "eos.attempts": str(attempts),
     }
-    whole = {"eos.error": error[:_ERROR_CHARACTERS_MAX], **origin}
+    whole = {"eos.error": error[:ERROR_CHARACTERS_MAX], **origin}
     short = {"eos.error": error[:_ERROR_CHARACTERS_SHORT], **origin}
     size = str(len(record.value() or b""))
     no_value = {**short, "eos.omitted": "value", "eos.value.bytes": size}

@@ -151,27 +151,27 @@ class OpenWork:
 
     def uncommitted(self) -> frozenset[InputPartition]:
         """Return the partitions whose records a session has to commit; plain offsets can be committed one by one."""
-        return frozenset() if self.session is None else frozenset(self._consumer.positions)
+        return frozenset() if self.committing_session is None else frozenset(self._consumer.positions)
 
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
         """Commit open work that covers any of ``partitions``; on failure, abort it."""
-        if self.session is not None:
-            self.session.commit_before_revoke(partitions)
+        if (session := self.committing_session) is not None:
+            session.commit_before_revoke(partitions)
         self._plain.commit_before_revoke(partitions)
 
     def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         """Abort the transaction if it covers any of ``partitions``; plain offsets were processed before."""
-        if self.session is not None:
-            self.session.on_callback_failed(partitions, reason)
+        if (session := self.committing_session) is not None:
+            session.on_callback_failed(partitions, reason)
         self._plain.commit_before_revoke(partitions)
 
     def departed(self, partitions: frozenset[InputPartition]) -> None:
         """Drop ``partitions``, which have left; work that is held from now on gets a new hold time."""
         self._starts.ended()
-        if self.session is None:
+        if (session := self.committing_session) is None:
             self._consumer.handed.work.forget(partitions)
         else:
-            self.session.departed(partitions)
+            session.departed(partitions)
         self._plain.departed(partitions)
 
 

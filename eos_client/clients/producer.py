@@ -312,12 +312,12 @@ class EosProducer:
 
     @owned(exclusive=True)
     def close(self) -> bool:
-        """Leave the handle; an open transaction is left to ``transaction.timeout.ms`` or the next init.
+        """Leave the handle; a transaction begun by hand is left to ``transaction.timeout.ms`` or the next init.
 
-        A block that is open ends as ABORTED. A producer without an id first waits for outstanding records without
-        limit, as confluent_kafka's does. At the end raises what callbacks of the application have raised. What
-        ``error_cb``, ``stats_cb``, ``throttle_cb`` and ``logger`` have raised is reported and not raised, but for
-        KeyboardInterrupt and SystemExit.
+        A block that is open ends as ABORTED, and so does a transaction that the gate holds. A producer without an id
+        first waits for outstanding records without limit, as confluent_kafka's does. At the end raises what callbacks
+        of the application have raised. What ``error_cb``, ``stats_cb``, ``throttle_cb`` and ``logger`` have raised is
+        reported and not raised, but for KeyboardInterrupt and SystemExit.
 
         Raises TransactionStateError in a callback or a signal handler that has come inside another call of this
         producer, or while a block begins or ends.

@@ -196,7 +196,7 @@ class TransactionSession:
         """
         if self.is_open:
             self._producer.flush_outputs(self._producer.limits.commit_timeout_s)
-            self._producer.calls.acknowledged()
+            self._producer.calls.outputs_acknowledged()
 
     def enqueue(self, topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None = None) -> None:
         """Write one output of any kind; inside a block the producer counts it, elsewhere ``count_outputs`` does.

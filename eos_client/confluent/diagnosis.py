@@ -39,7 +39,7 @@ def why_init_failed(
     except AuthenticationError:
         return unreachable(settings, limit_s, last, "", cause, refused=True)
     except ClusterUnfitError:
-        pass  # brokers answer: they do not tell this client
+        pass  # brokers answer, and refuse the questions of this client
     except EosError as error:
         clause = "; asked directly: " + str(error).removesuffix(f". {HOW_TO_REACH_BROKERS}")
     else:
@@ -93,7 +93,7 @@ def _unfit_transaction_log(settings: Mapping[str, Any]) -> str:
 
     The number of brokers says nothing of a log that exists: one of them may be down.
     Raises ClusterUnavailableError when the cluster is unreachable, or the transaction log takes no writes now, and
-    ClusterUnfitError when it does not tell.
+    ClusterUnfitError when it refuses to describe itself to this client.
     """
     own = {k: v for k, v in settings.items() if k.startswith(_SECURITY)}
     with ClusterAdmin(str(settings.get("bootstrap.servers", "")), own, timeout_s=_PROBE_S) as admin:

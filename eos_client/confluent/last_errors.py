@@ -47,7 +47,7 @@ class LastErrors:
         self._theirs = theirs
         self.error_cb: Any = self if theirs is None or callable(theirs) else theirs
         self.last: KafkaError | None = None
-        self._watches = False
+        self.watches_deliveries = False
         self._undelivered = self.undelivered_code = ""
         self._refused: RefusedDelivery | None = None
 
@@ -65,7 +65,7 @@ class LastErrors:
 
     def watching_deliveries(self, theirs: Callable[..., Any] | None) -> Callable[..., Any]:
         """Return a delivery callback that remembers the transaction's failures and passes every report on."""
-        self._watches = True
+        self.watches_deliveries = True
 
         def on_delivery(error: KafkaError | None, message: Any) -> None:
             if error is not None and error.name() not in PURGED:
@@ -87,11 +87,6 @@ class LastErrors:
         """Return the first output of the last transaction that was refused for good, once; None if none was."""
         refused, self._refused = self._refused, None
         return refused
-
-    @property
-    def awaits_undelivered(self) -> bool:
-        """Whether deliveries are watched, and none has failed since the transaction began."""
-        return self._watches and not self._undelivered
 
     def delivery_clause(self) -> str:
         """Return the transaction's last failed delivery as the end of a sentence, or nothing."""

@@ -171,8 +171,8 @@ PURGED = frozenset({"_PURGE_QUEUE", "_PURGE_INFLIGHT"})
 TIMESTAMP_REFUSED = "INVALID_TIMESTAMP"
 """An output's time is too far from the broker's clock for its topic (KIP-937).
 
-The reports of a batch say so where one output is wrong, and INVALID_RECORD of several; the transaction's error does
-both times. None has the time.
+If one output of a batch is wrong, the reports carry this code; if several are, INVALID_RECORD. The transaction's error
+carries it in both cases. None contains the refused time.
 """
 
 DELIVERY_REFUSED = frozenset(

@@ -64,7 +64,7 @@ class ProducerFailure:
     ``topics_may_leave``: some of the offsets are of a topic that only a pattern has matched, and that may be deleted.
     ``again``: the same call failed with the same error before, and nothing was committed in between.
     ``init_abandoned``: an init_transactions of ours was abandoned without an answer, so it may take effect late.
-    ``clock_is_at_fault``: as `clock_is_at_fault` says of the transaction.
+    ``clock_is_at_fault``: an output was refused for a time that this host's clock gave it.
     ``may_have_been_sent_twice``: a connection was lost, so the refusal may answer a second copy of the request.
     """
 
@@ -262,7 +262,7 @@ def clock_is_at_fault(failure: str, times_given: Collection[str]) -> bool:
 
     ``failure``: the client library's line about it. ``times_given``: the topics for which the application gave outputs
     a time of its own since all before were acknowledged. The library stamps any other output with the clock of this
-    host; where that is refused the next output fares no better, of whichever record, so it is no failure of a record.
+    host. If that time is refused, the outputs of every record are, so it is no failure of a record.
     """
     refused = _TIME_REFUSED.search(failure)
     return refused is not None and refused[1] not in times_given

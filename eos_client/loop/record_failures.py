@@ -12,7 +12,14 @@ from typing import Any, TypeGuard
 
 import tenacity
 
-from eos_client.clients.dead_letters import DEAD_LETTERS, RecordKey, forget_departed, key_of, letters_for
+from eos_client.clients.dead_letters import (
+    DEAD_LETTERS,
+    ERROR_CHARACTERS_MAX,
+    RecordKey,
+    forget_departed,
+    key_of,
+    letters_for,
+)
 from eos_client.config import EosConfig, OnError
 from eos_client.core.model import InputPartition
 from eos_client.errors import AbortableError, ConfigurationError, TransformError, text_of
@@ -23,7 +30,6 @@ from eos_client.transform_retry import bounded
 
 Collected = Callable[[Any], list[Output]]
 _SLEEP_SLICE_S = 0.1
-_ERROR_CHARACTERS_MAX = 1000
 
 
 class KnownFailureError(Exception):
@@ -117,7 +123,7 @@ class FailedRecords:
             raise _transform_error(record, error) from error
         topic, partition, offset = key = key_of(record)
         where: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
-        error_text = str(error) if isinstance(error, KnownFailureError) else text_of(error, _ERROR_CHARACTERS_MAX)
+        error_text = str(error) if isinstance(error, KnownFailureError) else text_of(error, ERROR_CHARACTERS_MAX)
         if self._dead_letter_topic is None:
             self._handled[key] = RecordSkipped(error=error_text, **where)
             return []
@@ -134,7 +140,7 @@ class FailedRecords:
             raise _transform_error(record, error) from error
         key = key_of(record)
         if key not in self._handled:
-            self._known[key] = text_of(error, _ERROR_CHARACTERS_MAX)
+            self._known[key] = text_of(error, ERROR_CHARACTERS_MAX)
             return
         self._letters_refused[key] += 1
         if self._dead_letter_topic is None or self._letters_refused[key] >= DEAD_LETTERS:

@@ -148,7 +148,8 @@ class RecordOutputs:
     def write_one_by_one(self, records: Sequence[Any]) -> None:
         """Write like ``write``, but wait for the deliveries of each record, so that a broker's refusal names it.
 
-        Outputs with a time of the application's are not batched with others, so that it shows whose time was refused.
+        Outputs with a time of the application's are not batched with others, so that a refused batch shows whose time
+        is wrong.
         """
         self._remembers = True
         for record in records:
@@ -261,9 +262,9 @@ class RecordOutputs:
                 produce(default_topic, output)
             else:
                 named: Any = default_topic if output.topic is None else output.topic
-                produce(named, output.value, output.key, **produce_options(named, output))
                 if output.timestamp_ms is not None:
                     self._producer.library.times_given.add(named)
+                produce(named, output.value, output.key, **produce_options(named, output))
 
     def _write_thoroughly(self, output: Any) -> None:
         """Write one output of any kind, waiting for room in the local queue; raises an error that names the defect."""

@@ -111,6 +111,7 @@ def test_a_mistake_is_one_clear_message_and_its_own_status(
         (["doctor", "--group", ""], "--group"),
         (["doctor", "--transactional-id", ""], "--transactional-id"),
         (["doctor", "--longest-pause", "inf"], "--longest-pause"),
+        (["doctor", "--longest-pause", "nan"], "--longest-pause"),
         (["run", "shout.py:upper", *RUN, "--group", " "], "--group"),
         (["run", "shout.py:upper", *RUN, "--dead-letter-topic", ""], "--dead-letter-topic"),
     ],

@@ -45,7 +45,9 @@ def test_letters_go_back_once_and_what_cannot_is_named_with_a_status_of_its_own(
     assert command.wait() == 15
     assert command.out == f"1 sent to {source}\n"
     named, total = (line for line in command.err.splitlines() if line.startswith("eos-client:"))
-    assert named.startswith(f"eos-client: the letter at {dead}[0]@1 stays: of the record its value did not fit")
+    assert named.startswith(
+        f"eos-client: the letter at {dead}[0]@1 stays: it lacks the record's value, which did not fit"
+    )
     assert total == f"eos-client: letters that cannot be sent back and stay in {dead}: 1"
     again = eos_client("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--match", "no route")
     assert again.wait() == 15

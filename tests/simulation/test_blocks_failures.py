@@ -363,3 +363,21 @@ def test_a_time_of_the_applications_that_is_refused_aborts_the_block_as_any_outp
     stamp_ms = 1
     stage.wait_for(lambda: txn.outcome is Outcome.COMMITTED, one_block)
     assert stage.outputs == stage.inputs
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["reports of failures", "no reports"])
+def test_a_write_of_a_callback_after_a_failed_delivery_names_the_failure(stage, watched):
+    raised: list[EosError] = []
+
+    def write_again(error, _):
+        with pytest.raises(EosError) as failed:
+            producer.produce(SINK, b"another")
+        raised.append(failed.value)
+
+    producer, consumer = stage.producer(**({"delivery_report_only_error": True} if watched else {})), stage.subscribed()
+    with contextlib.suppress(AbortableError), producer.transaction(consumer) as txn:
+        stage.cluster.refuse("Produce", "INVALID_RECORD")
+        producer.produce(SINK, b"refused", on_delivery=write_again)
+        stage.wait_for(lambda: raised, lambda: producer.poll(0.1))
+    assert isinstance(raised[0], AbortableError), raised
+    assert txn.outcome is Outcome.ABORTED

@@ -68,3 +68,24 @@ def test_an_empty_block_whose_producer_is_closed_counts_no_abort(stage: Any) -> 
     assert stage.named("transaction_aborted") == []
     stage.copy_the_rest(stage.producer(), consumer)
     assert stage.outputs == stage.inputs
+
+
+def test_partitions_that_leave_after_the_close_hold_up_nobodys_transaction(stage: Any) -> None:
+    producer, consumer = stage.producer(), stage.subscribed()
+    txn = producer.transaction(consumer)
+
+    def block() -> None:
+        with txn:
+            stage.collect(consumer, 4)
+            producer.close()
+
+    with pytest.raises(ClientClosedError):
+        block()
+    stage.collect(consumer, 4)
+    stage.until_revoked(consumer)
+    stage.cluster.give_back()
+    following = stage.producer()
+    with following.transaction(consumer) as second:
+        for record in stage.collect(consumer, 1):
+            second.produce(SINK, record.value())
+    assert second.outcome is Outcome.COMMITTED, second.reason

@@ -255,7 +255,7 @@ def test_the_sink_is_a_plain_value_that_travels():
 )
 def test_what_would_break_the_sink_is_refused_when_it_is_made(options, words):
     with pytest.raises(ConfigurationError, match=words):
-        EosKafkaSink("localhost:9092", "out", **{"sink_id": "s", **options})
+        EosKafkaSink("localhost:9092", **{"topic": "out", "sink_id": "s", **options})
 
 
 def test_bootstrap_servers_must_be_given():

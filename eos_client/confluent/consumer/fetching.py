@@ -61,7 +61,7 @@ class Fetching:
         batch = Batch(messages, one_topic=membership.is_of_one_topic)
         if replaced := self._library.topics.replaced:
             batch = self._without_replaced(batch, replaced)
-            self._library.topics.settled(replaced)  # if that was interrupted, the next call begins it anew
+            self._library.topics.settled(replaced)  # last: an interrupted replacement is repeated by the next call
         if before is not None and self._queue_was_emptied:
             membership.note_synced(before)
         if membership.left_in_call:
@@ -136,7 +136,7 @@ class Fetching:
             batch = batch.of(run for run in batch.runs if run.partition.topic != topic)
             self._parts.records.drop_of_topic(topic)
             if self._membership.is_by_pattern(topic):
-                existing = self._library.existing(topic, partitions)
+                existing = self._library.existing(topic, partitions) if partitions else partitions
                 self._parts.no_longer_exist(partitions - existing)
                 self._parts.restart_recreated(existing)
             else:

@@ -104,7 +104,7 @@ class PartitionParts:
         self.rewinding.forget(partitions)
 
     def no_longer_exist(self, partitions: Partitions) -> None:
-        """Forget ``partitions`` and the work in them: their topic has none of these numbers any more.
+        """Forget ``partitions`` and the work in them: their topic was created again with fewer partitions.
 
         The rebalance that follows takes them back.
         """

@@ -35,7 +35,7 @@ class TopicIdentities:
 
     @property
     def replaced(self) -> frozenset[str]:
-        """The topics that are others than they were, until each is `settled`."""
+        """The topics that were replaced by others of their names, until each is `settled`."""
         return frozenset(self._replaced)
 
     def settled(self, topics: frozenset[str]) -> None:

@@ -45,7 +45,7 @@ T = TypeVar("T")
 class BoundedCalls:
     """``blocking_error``: why the handle refuses calls, else None; ``began_at``: when the transaction began.
 
-    ``topics_may_leave``: only a pattern has matched some topic whose offsets are sent to the transaction.
+    ``topics_may_leave``: at least one topic whose offsets are sent to the transaction is subscribed by a pattern alone.
     """
 
     def __init__(
@@ -269,8 +269,8 @@ class BoundedCalls:
             self.blocking_error = named
         return self.remember(named)
 
-    def acknowledged(self) -> None:
-        """Note that no output is under way; raises ClusterUnfitError if this host's clock has spoiled one."""
+    def outputs_acknowledged(self) -> None:
+        """Record that no output is under way; raises ClusterUnfitError if this host's clock has spoiled one."""
         library = self.library
         if library.clock_is_at_fault:
             refusal = KafkaException(KafkaError(KafkaError.INVALID_TIMESTAMP, library.log.failed))
@@ -281,11 +281,14 @@ class BoundedCalls:
     def _await_undelivered(self) -> None:
         """Wait for the report of a failed delivery: librdkafka first refuses outputs, and reports a moment later."""
         deadline, last, log = self.clock() + _REPORT_LIMIT_S, self.library.last_errors, self.library.log
-        while (last.awaits_undelivered or not (last.undelivered_code or log.failed)) and self.clock() < deadline:
-            is_logged = bool(log.failed)
-            self.serve(_REPORT_SLICE_S)
-            if is_logged:  # without a delivery report: the outputs are still queued, to be retried or purged
-                return
+        with suppress(errors.TransactionStateError):  # in a callback, whose call reads the other reports
+            while not last.undelivered_code and (last.watches_deliveries or not log.failed):
+                is_logged = bool(log.failed)
+                if self.clock() >= deadline:
+                    return
+                self.serve(_REPORT_SLICE_S)
+                if is_logged:  # without a delivery report: the outputs are still queued, to be retried or purged
+                    return
 
     def _why_failed(self, failure: ProducerFailure) -> str:
         log = self.library.log

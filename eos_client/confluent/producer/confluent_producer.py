@@ -221,14 +221,14 @@ class ConfluentProducer:
         library = self.library
         if kwargs or len(args) > _BEFORE_CALLBACK:
             args, kwargs = guard_call(library.guard, args, kwargs)
+            if kwargs.get("timestamp") or (len(args) > _TIMESTAMP and args[_TIMESTAMP]):
+                library.times_given.add(topic)
         try:
             library.raw.produce(topic, *args, **kwargs)
         except KafkaException as exception:
             place, is_unknown = place_of(topic, args, kwargs), kafka_error(exception).name() == PARTITION_UNKNOWN
             if not (is_unknown and self._queued_after_asking(topic, args, kwargs, place)):
                 self.calls.raise_failure(TransactionalRequest.PRODUCE, exception, place)
-        if kwargs.get("timestamp") or (len(args) > _TIMESTAMP and args[_TIMESTAMP]):
-            library.times_given.add(topic)
 
     def _queued_after_asking(self, topic: str, args: tuple[Any, ...], kwargs: dict[str, Any], place: str) -> bool:
         """Queue an output whose partition only the cluster knows, not librdkafka; returns whether it was queued."""
@@ -267,8 +267,8 @@ class ConfluentProducer:
     def take_refused_delivery(self) -> str:
         """Return to where and why an output of the last transaction was refused for good, once; empty if none was.
 
-        An output can be written another time to a partition that the cluster has, or about which it does not answer,
-        and where only this host's clock was wrong.
+        Also empty where a repetition may succeed: the cluster has the partition, or does not answer about it, or only
+        this host's clock was wrong.
         """
         refused = self.library.last_errors.take_refused_delivery()
         if refused is None or self.library.clock_is_at_fault:

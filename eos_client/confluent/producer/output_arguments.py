@@ -47,7 +47,7 @@ def produce_options(topic: str, record: OutputRecord, *, checks_headers: bool = 
 def write_by(
     produce: Callable[..., None], topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None
 ) -> None:
-    """Write ``record`` by ``produce``, which checks its headers; raises OutputRefusedError for what is no output."""
+    """Write ``record`` by ``produce``, which checks its headers; raises OutputRefusedError for an invalid output."""
     try:
         options = produce_options(topic, record, checks_headers=False)
         if on_delivery is not None:
@@ -72,7 +72,8 @@ def _check_topic(topic: str) -> None:
         raise TypeError(f"the name of a topic must be str, not {type(topic).__name__}")
     if not is_topic_name(topic):
         raise ValueError(
-            f"topic={topic!r}: the name of a topic has 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'"
+            f"topic={topic!r}: the name of a topic has 1 to {TOPIC_NAME_LENGTH_MAX} of the characters a-z, A-Z, 0-9, "
+            "'.', '_' and '-', and is neither '.' nor '..'"
         )
 
 
