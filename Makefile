@@ -10,10 +10,11 @@ PEERS_NEED := tests/benchmarks/contenders/peers.txt
 KAFKA_VERSION ?= 4.3.1
 # More workers than the two processors of a small machine, because tests wait: most of all for brokers.
 WORKERS ?= 3
-BROKER_WORKERS ?= 6
+BROKER_WORKERS ?= 7
+SPARK_WORKERS ?= 4
 # The only folders that have such tests, which spares each worker the collection of all others.
-BROKER_TESTS := tests/applications tests/benchmarks tests/cli tests/conformance tests/faults tests/kafka tests/recovery \
-    tests/spark
+BROKER_TESTS := tests/applications tests/benchmarks tests/cli tests/conformance tests/faults tests/kafka tests/recovery
+SPARK_TESTS := tests/spark
 # What pytest ends with where TESTS has none of a kind.
 NO_TESTS := 5
 N ?= 20
@@ -55,7 +56,9 @@ test: $(READY) ## all tests, on real Kafka
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
 	    -m "not soak and not spark and not kafka" $(TESTS) || test $$? -eq $(NO_TESTS)
 	@$(BIN)/pytest --numprocesses $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder \
-	    -m "(kafka or spark) and not soak" $(or $(TESTS),$(BROKER_TESTS)) || test $$? -eq $(NO_TESTS)
+	    -m "kafka and not soak and not spark" $(or $(TESTS),$(BROKER_TESTS)) || test $$? -eq $(NO_TESTS)
+	@$(BIN)/pytest --numprocesses $(SPARK_WORKERS) --dist loadfile --no-loadscope-reorder -m "spark and not soak" \
+	    $(or $(TESTS),$(SPARK_TESTS)) || test $$? -eq $(NO_TESTS)
 
 support-matrix: $(READY) ## the wheel's tests on each Python that is claimed, with the oldest and newest dependencies
 	@$(BIN)/pytest --numprocesses $(WORKERS) -m "soak or not soak" tests/packaging
@@ -127,7 +130,7 @@ soak-steps: $(READY) ## more stories, and exceptions and signal handlers at more
 
 soak-brokers: $(READY) ## the tests on real brokers that make test leaves out, but for those of conformance
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "soak and kafka and not spark" \
-	    $(filter-out tests/conformance tests/spark,$(BROKER_TESTS))
+	    $(filter-out tests/conformance,$(BROKER_TESTS))
 
 soak-recovery: $(READY) ## two hundred forced recoveries of producers in a row
 	@$(BIN)/python -m tests.recovery.soak $(SOAK)

@@ -23,10 +23,7 @@ _TESTS = Path(__file__).parent
 _SPARK_TESTS = _TESTS / "spark"
 _SPARK_TIMEOUT_S = 600  # the first of them starts Spark, which on a busy machine takes minutes
 _MAKEFILE = (_TESTS.parent / "Makefile").read_text(encoding="utf-8")
-(_BROKER_TESTS,) = [
-    tuple(found.replace("\\", " ").split())
-    for found in re.findall(r"^BROKER_TESTS := ((?:.+\\\n)*.+)$", _MAKEFILE, re.MULTILINE)
-]
+(_BROKER_TESTS,) = [tuple(found.split()) for found in re.findall(r"^BROKER_TESTS := (.+)$", _MAKEFILE, re.MULTILINE)]
 
 # On a machine with other work, how long an example took says nothing of the code; and a new example that fails says
 # nothing of the change that is tested. `--hypothesis-profile=search` looks for new ones.
