@@ -163,18 +163,10 @@ def test_a_slot_of_a_spark_sink_sends_the_batch_again_before_the_next(stage: Sta
 
 
 def test_a_slot_with_more_requests_in_flight_is_written_again(stage: Stage, proxy: KafkaProxy) -> None:
-    producer, refused = begin_slot(stage, proxy, followers=2, **{"max.in.flight.requests.per.connection": 5})
-    written: list[str] = []
-    try:
+    producer, _ = begin_slot(stage, proxy, followers=2, **{"max.in.flight.requests.per.connection": 5})
+    with pytest.raises(AbortableError, match=TAKEN_FOR_WRITTEN):
         producer.flush_outputs(WAIT_S)
-        producer.commit_transaction(WAIT_S)
-    except AbortableError:
-        producer.abort_transaction(WAIT_S)
-    else:  # on a busy machine the client library may have sent the refused batch again in time
-        written = ["first", "second", "third"]
     producer.close()
-    assert refused.wait_for_answer().errors == (UNKNOWN_TOPIC_OR_PARTITION,)
-    assert stage.outputs() == written
 
 
 def test_the_loop_processes_the_record_again(stage: Stage, proxy: KafkaProxy) -> None:

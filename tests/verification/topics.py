@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.reading import read_to_the_end, reader
@@ -33,12 +34,16 @@ def create_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
 
 
 def await_topics(admin: AdminClient, partitions: Mapping[str, int]) -> None:
-    """Until the broker knows topics that were just created: the controller answers a moment before it does."""
+    """Until the broker knows and serves topics that were just created: the controller answers before that."""
     wait_for(
         lambda: not _unknown(admin, partitions),
         lambda: f"the created topics {_unknown(admin, partitions)} are known",
         timeout_s=ANSWER_TIMEOUT_S,
     )
+    places = [TopicPartition(name, number) for name, count in partitions.items() for number in range(count)]
+    latest: Any = OffsetSpec.latest()
+    ends = dict.fromkeys(places, latest)
+    settled(lambda: [end.result(ANSWER_TIMEOUT_S) for end in admin.list_offsets(ends).values()])
 
 
 def _unknown(admin: AdminClient, partitions: Mapping[str, int]) -> list[str]:
