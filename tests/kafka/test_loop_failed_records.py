@@ -333,8 +333,12 @@ def test_an_output_that_the_broker_refuses_stops_the_loop_by_default_and_names_i
         assert BAD not in job.values(sink)
 
 
-ONLY_THE_PRESENT = {"message_timestamp_before_max_ms": 0}
-"""Topics that take no output which was on its way for a millisecond: to them, every host's clock is behind."""
+ONLY_THE_PRESENT = {"message_timestamp_before_max_ms": 1000}
+"""Topics to which the clock of a host is behind whose outputs wait for their batch as long as these do.
+
+The marker of an abort is younger: one that a broker refuses for its time is never written, and the id stays unusable.
+"""
+WAITS_LONGER: dict[str, Any] = {"linger.ms": 1500}
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
@@ -345,7 +349,7 @@ def test_a_time_that_the_hosts_clock_gave_is_no_failure_of_a_record(kafka_broker
         sink, dead = job.more_topics("sink", "dead", **ONLY_THE_PRESENT)
         job.load(20)
         policy = {"on_error": on_error} | ({"dead_letter_topic": dead} if on_error == "dead_letter" else {})
-        options = {"producer": {"linger.ms": 50}, **policy}
+        options = {"producer": WAITS_LONGER, "commit_interval_s": 2.0, **policy}
         running = job.start(lambda record: [record.value()] * outputs, output_topic=sink, **options)
         error = running.ended()
         assert isinstance(error, ClusterUnfitError)
@@ -361,7 +365,7 @@ def test_a_block_that_the_hosts_clock_has_spoiled_ends_with_its_name(kafka_broke
         sink = job.more_topics("sink", **ONLY_THE_PRESENT)
         job.load(3)
         shared = {"bootstrap.servers": job.bootstrap, "log_level": 0}
-        writing = {"linger.ms": 20, "delivery.report.only.error": only_error}
+        writing = {**WAITS_LONGER, "delivery.report.only.error": only_error}
         with (
             EosConsumer(shared | {"group.id": job.group}) as consumer,
             EosProducer(shared | writing, generate_id=True) as producer,
@@ -374,7 +378,7 @@ def test_a_block_that_the_hosts_clock_has_spoiled_ends_with_its_name(kafka_broke
                     with producer.transaction(consumer) as txn:
                         for message in consumer.consume(3, 0.5):
                             txn.produce(sink, message.value())
-                            time.sleep(0.1)  # the next output is refused because this one was
+                            time.sleep(2.0)  # the next output is refused because this one was
                 except ClusterUnfitError as error:
                     return str(error)
                 return None
