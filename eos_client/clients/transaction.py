@@ -202,17 +202,14 @@ class TransactionSession:
         """Write one output of any kind; inside a block the producer counts it, elsewhere ``count_outputs`` does.
 
         ``on_delivery`` gets its report, before the callback that the application may have set for all. Waits for room
-        in the local queue. Raises OutputRefusedError for what is no output, AbortableError without room in time.
+        in the local queue. Raises OutputRefusedError for an invalid output, AbortableError without room in time.
         """
         self.begin()
         producer, facade = self._producer, self._facade
         if on_delivery is not None:
             on_delivery = producer.library.before_theirs(on_delivery)
-        try:
-            write_by(facade.produce, topic, record, on_delivery)
-        except BufferError:
-            write = partial(write_by, facade.produce, topic, record, on_delivery)
-            producer.await_room(write, facade.poll, producer.limits.commit_timeout_s)
+        limit_s = producer.limits.commit_timeout_s
+        producer.await_room(facade.poll, limit_s, write_by, facade.produce, topic, record, on_delivery)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -102,7 +101,7 @@ class SlotProducer(ConfluentProducer):
         an error named for what to do.
         """
         try:
-            self.await_room(partial(self.produce, topic, value, key, **options), self.poll, limit_s)
+            self.await_room(self.poll, limit_s, self.produce, topic, value, key, **options)
         except AbortableError as error:
             if isinstance(error, KafkaException) and kafka_error(error).name() == FATAL_UNNAMED:
                 self.abort_transaction(self.limits.commit_timeout_s)  # which says what it was, such as a fence

@@ -282,10 +282,8 @@ class BoundedCalls:
         """Wait for the report of a failed delivery: librdkafka first refuses outputs, and reports a moment later."""
         deadline, last, log = self.clock() + _REPORT_LIMIT_S, self.library.last_errors, self.library.log
         with suppress(errors.TransactionStateError):  # in a callback, whose call reads the other reports
-            while not last.undelivered_code and (last.watches_deliveries or not log.failed):
+            while not last.undelivered_code and (last.watches_deliveries or not log.failed) and self.clock() < deadline:
                 is_logged = bool(log.failed)
-                if self.clock() >= deadline:
-                    return
                 self.serve(_REPORT_SLICE_S)
                 if is_logged:  # without a delivery report: the outputs are still queued, to be retried or purged
                     return

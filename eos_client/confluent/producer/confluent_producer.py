@@ -287,17 +287,21 @@ class ConfluentProducer:
         unnamed: Callable[..., None] = self.library.raw.produce
         return unnamed
 
-    def await_room(self, write: Callable[[], None], poll: Callable[[float], object], limit_s: float) -> None:
-        """Call ``write`` until the local queue has room for its output; ``poll`` makes some.
+    def await_room(
+        self, poll: Callable[[float], object], limit_s: float, write: Callable[..., None], *args: Any, **kwargs: Any
+    ) -> None:
+        """Call ``write`` with its arguments until the local queue has room for the output; ``poll`` makes some.
 
         Raises AbortableError where there was none for ``limit_s``; the transaction lacks that output.
         """
-        deadline = self._clock() + limit_s
+        deadline = None
         while True:
             try:
-                return write()
+                return write(*args, **kwargs)
             except BufferError as full:
-                if self._clock() > deadline:
+                now = self._clock()
+                deadline = now + limit_s if deadline is None else deadline
+                if now > deadline:
                     what = f"the local queue stayed full for {limit_s:g} s{self.library.last_errors.clause()}"
                     raise self._stayed_full(what) from full
             poll(_QUEUE_WAIT_S)

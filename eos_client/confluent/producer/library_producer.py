@@ -43,8 +43,8 @@ class LibraryProducer:
 
     That is ``guard``, ``log``, ``thread``, and ``init``, how far its init is. ``callback_errors`` raises what callbacks
     have raised, once the requested work is done and recorded. ``settings`` are librdkafka's, the defaults of
-    this package included. ``times_given``: the topics to which outputs with a
-    time of the application's were written since all outputs before were acknowledged.
+    this package included. ``times_given``: the topics to which outputs with a time of the application's were written
+    since all outputs before were acknowledged.
     """
 
     raw: Any = None
