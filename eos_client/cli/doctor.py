@@ -16,8 +16,9 @@ from eos_client.cli.settings import ClusterAccess
 from eos_client.cli.transactions import cluster_admin, survey, transactions_admin
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import for_producer
-from eos_client.confluent.admin.cluster_admin import OFFSETS_LOG, TRANSACTION_LOG, ClusterAdmin
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.transactional_ids import LONGEST_TIMEOUT_MS, may_use_transactional_id
+from eos_client.core.internal_logs import OFFSETS_LOG, TRANSACTION_LOG
 from eos_client.errors import ClusterUnfitError, EosError
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}

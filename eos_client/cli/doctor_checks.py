@@ -12,14 +12,10 @@ from enum import Enum
 
 from eos_client.cli.transactions import Survey, abort_command, shown_age
 from eos_client.config.client_settings import group_protocol
-from eos_client.confluent.admin.cluster_admin import (
-    OFFSETS_LOG,
-    TRANSACTION_LOG,
-    ClusterDescription,
-    GroupDescription,
-    TopicDescription,
-)
+from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDescription
 from eos_client.core.hanging_transactions import Standing
+from eos_client.core.internal_logs import Usability, judge_internal_logs
+from eos_client.core.model import TopicDescription
 
 
 class Level(str, Enum):
@@ -134,41 +130,12 @@ reports no version."""
 
 def check_internal_logs(facts: Facts) -> Iterator[Finding]:
     """Check the internal topics: without enough replicas ``init_transactions`` would only say "timed out"."""
-    for topic, prefix, min_isr_key in (
-        (TRANSACTION_LOG, "transaction.state.log", "transaction.state.log.min.isr"),
-        (OFFSETS_LOG, "offsets.topic", "min.insync.replicas"),
-    ):
-        existing = facts.internal_topics.get(topic)
-        factor = existing.replicas_min if existing else _integer(facts.broker, f"{prefix}.replication.factor")
-        alive = existing.insync_replicas_min if existing else len(facts.cluster.brokers)
-        exists = bool(existing) if topic in facts.internal_topics else None
-        yield _internal_log(topic, prefix, factor, alive, _integer(facts.broker, min_isr_key), exists=exists)
+    for verdict in judge_internal_logs(facts.broker, len(facts.cluster.brokers), facts.internal_topics):
+        level = _LEVELS.get(verdict.usability, Level.WARN)
+        yield Finding(level, verdict.log, verdict.text, verdict.way_out)
 
 
-def _internal_log(
-    topic: str, prefix: str, factor: int | None, alive: int, min_isr: int | None, *, exists: bool | None
-) -> Finding:
-    if factor is None or min_isr is None:
-        way_out = "allow DescribeConfigs on the cluster to this user"
-        return Finding(Level.WARN, topic, "its settings cannot be read", way_out)
-    replicas = f"{alive} in sync" if exists else f"{alive} brokers"
-    figures = f"replication factor {factor}, min in-sync replicas {min_isr}, {replicas}"
-    usable = min(alive, factor)
-    if exists is None and factor > alive >= min_isr:
-        text = f"{figures}: it could not be created now, and whether it exists is not known"
-        return Finding(Level.WARN, topic, text, "allow Describe on it to this user")
-    if exists is False and factor > alive:
-        text = f"{figures}: it cannot be created, so init_transactions ends in a time-out"
-        way_out = f"set {prefix}.replication.factor={alive} on the brokers, or add brokers"
-        return Finding(Level.FAIL, topic, text, way_out)
-    if min_isr > usable:
-        text = f"{figures}: it takes no writes, so transactions end in time-outs"
-        way_out = f"lower the min in-sync replicas to at most {usable}, or bring back the missing brokers"
-        return Finding(Level.FAIL, topic, text, way_out)
-    if factor == 1:
-        way_out = f"raise {prefix}.replication.factor to 3 where records matter"
-        return Finding(Level.WARN, topic, f"{figures}: there is a single copy, on one broker's disk", way_out)
-    return Finding(Level.OK, topic, figures)
+_LEVELS = {Usability.USABLE: Level.OK, Usability.NOT_WRITABLE: Level.FAIL, Usability.UNFIT: Level.FAIL}
 
 
 def check_transaction_timeout(facts: Facts) -> Iterator[Finding]:

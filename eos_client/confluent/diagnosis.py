@@ -7,18 +7,27 @@ created on a small cluster (confluent-kafka-python #842). This asks the cluster 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from eos_client.confluent.admin.cluster_admin import OFFSETS_LOG, TRANSACTION_LOG, ClusterAdmin, TopicDescription
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.failures.client_failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
 from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error
 from eos_client.confluent.last_errors import LastErrors
+from eos_client.core.internal_logs import (
+    OFFSETS_LOG,
+    TRANSACTION_LOG,
+    LogVerdict,
+    Usability,
+    judge_internal_logs,
+)
+from eos_client.core.model import TopicDescription
 from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, EosError
 
 _PROBE_S = 3.0
-_MIN_ISR = "transaction.state.log.min.isr"
+_OBSTACLES = frozenset({Usability.UNFIT, Usability.NOT_WRITABLE, Usability.PERHAPS_MISSING})
 _NOTHING_WAS_COMMITTED = "this call has committed nothing."
 _THE_GROUP_DECIDES = (
     "the group's committed offsets decide: the next call of the same clients asks for them, and new clients of the "
@@ -35,7 +44,7 @@ def why_init_failed(
     if simulated:
         return unreachable(settings, limit_s, last, f"; {cause}", cause)
     try:
-        unfit = _unfit_transaction_log(settings)
+        found = _unusable_log(settings)
     except AuthenticationError:
         return unreachable(settings, limit_s, last, "", cause, refused=True)
     except ClusterUnfitError:
@@ -43,11 +52,12 @@ def why_init_failed(
     except EosError as error:
         clause = "; asked directly: " + str(error).removesuffix(f". {HOW_TO_REACH_BROKERS}")
     else:
-        if unfit:
-            not_available = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, unfit)
-            return make_kafka_error(
-                ClusterUnfitError, not_available, f"init_transactions got no answer within {limit_s:g} s: {unfit}"
-            )
+        reason = "" if found is None else f"{found.log} {found.text}; {found.way_out}"
+        if found is not None and found.usability is Usability.UNFIT:
+            not_available = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, reason)
+            message = f"init_transactions got no answer within {limit_s:g} s: {reason}"
+            return make_kafka_error(ClusterUnfitError, not_available, message)
+        clause += f"; {reason}" if reason else ""
     return unreachable(settings, limit_s, last, clause, cause)
 
 
@@ -88,38 +98,18 @@ def outcome_stays_unknown(error: ClusterUnavailableError, way_out: str = _THE_GR
     return _with_code_of(error, message, refused=isinstance(error, AuthenticationError))
 
 
-def _unfit_transaction_log(settings: Mapping[str, Any]) -> str:
-    """Return why the cluster cannot make the transaction log or the group offsets; empty when it can, or has them.
+def _unusable_log(settings: Mapping[str, Any]) -> LogVerdict | None:
+    """Return what keeps, or may keep, an internal log from being used; None when nothing is known that does.
 
-    The number of brokers says nothing of a log that exists: one of them may be down.
-    Raises ClusterUnavailableError when the cluster is unreachable, or the transaction log takes no writes now, and
-    ClusterUnfitError when it refuses to describe itself to this client.
+    Raises ClusterUnavailableError when the cluster is unreachable, and ClusterUnfitError when it refuses to describe
+    itself to this client.
     """
     own = {k: v for k, v in settings.items() if k.startswith(_SECURITY)}
+    logs: dict[str, TopicDescription | None] = {}
     with ClusterAdmin(str(settings.get("bootstrap.servers", "")), own, timeout_s=_PROBE_S) as admin:
-        cluster = admin.cluster()
-        broker_config = admin.broker_settings(next(iter(cluster.brokers)))
-        logs = admin.topics([TRANSACTION_LOG, OFFSETS_LOG])
-    brokers = len(cluster.brokers)
-    for key, topic, log in (
-        ("transaction.state.log.replication.factor", TRANSACTION_LOG, "transaction log"),
-        (_MIN_ISR, TRANSACTION_LOG, "transaction log"),
-        ("offsets.topic.replication.factor", OFFSETS_LOG, "group offsets"),
-    ):
-        wanted = int(broker_config.get(key, 0))
-        if wanted > brokers and logs[topic] is None:
-            return (
-                f"the cluster has {brokers} broker(s), but {key}={wanted}: the {log} cannot be kept. Start more "
-                f"brokers, or on a development cluster set {key}=1 on the broker."
-            )
-    _require_in_sync(logs[TRANSACTION_LOG], int(broker_config.get(_MIN_ISR, 0)))
-    return ""
-
-
-def _require_in_sync(log: TopicDescription | None, min_isr: int) -> None:
-    """Raise ClusterUnavailableError when the transaction ``log`` takes no writes until brokers come back."""
-    if log is not None and log.insync_replicas_min < min_isr:
-        raise ClusterUnavailableError(
-            f"{log.name} has a partition with {log.insync_replicas_min} of {log.replicas_min} replicas in sync, but "
-            f"{_MIN_ISR}={min_isr}: it takes no writes until brokers are back"
-        )
+        brokers = admin.cluster().brokers
+        broker_config = admin.broker_settings(next(iter(brokers)))
+        with suppress(ClusterUnfitError):  # the brokers do not describe the logs to this client
+            logs = admin.topics([TRANSACTION_LOG, OFFSETS_LOG])
+    verdicts = judge_internal_logs(broker_config, len(brokers), logs)
+    return next((verdict for verdict in verdicts if verdict.usability in _OBSTACLES), None)

@@ -1,4 +1,4 @@
-"""The frozen values that decisions are made of: generations, positions, outcomes, limits."""
+"""The frozen values that decisions are made of: generations, positions, outcomes, limits, topics."""
 
 from __future__ import annotations
 
@@ -121,3 +121,14 @@ class ProducerLimits:
     commit_timeout_s: float = 4.0
     start_timeout_s: float = 10.0
     recovery_timeout_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """Shape of one topic; replica counts are those of its least replicated partition."""
+
+    name: str
+    partition_count: int
+    replicas_min: int
+    insync_replicas_min: int
+    leaderless: tuple[int, ...]

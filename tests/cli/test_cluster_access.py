@@ -19,8 +19,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from eos_client.confluent.admin.cluster_admin import ClusterAdmin, GroupDescription, TopicDescription
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin, GroupDescription
 from eos_client.confluent.admin.topic_records import GroupOffsets, TopicLoader, read_topic
+from eos_client.core.model import TopicDescription
 from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, ConfigurationError
 from tests.interruption import BrokenOffError
 from tests.support.waiting import wait_for

@@ -5,8 +5,9 @@ import pytest
 
 from eos_client.cli.doctor_checks import Facts, Level, TopicFacts, examine
 from eos_client.cli.transactions import Survey
-from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDescription, TopicDescription
+from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDescription
 from eos_client.core.hanging_transactions import KnownTransaction, OpenTransaction, Standing
+from eos_client.core.model import TopicDescription
 
 ORDERS = TopicDescription("orders", 6, 3, 3, ())
 FIT = Facts(

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from eos_client.confluent import diagnosis
-from eos_client.confluent.admin.cluster_admin import ClusterDescription, TopicDescription
+from eos_client.confluent.admin.cluster_admin import ClusterDescription
 from eos_client.confluent.last_errors import LastErrors
+from eos_client.core.model import TopicDescription
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, EosError, RetriableError
 
 SETTINGS = {
@@ -86,3 +87,11 @@ def test_logs_that_may_not_be_described_are_not_blamed(why: Callable[..., EosErr
     assert isinstance(error, ClusterUnavailableError)
     assert "brokers answer, the transaction coordinator does not: no answer" in str(error)
     assert "describe topic" not in str(error)
+
+
+def test_logs_that_may_not_be_described_are_named_as_a_possible_reason(why: Callable[..., EosError]) -> None:
+    error = why(2, ClusterUnfitError("the cluster would not describe topic '__transaction_state'"))
+    assert isinstance(error, ClusterUnavailableError)
+    assert "2 broker(s), but transaction.state.log.replication.factor=3, and whether it exists is not known" in str(
+        error
+    )

@@ -41,12 +41,10 @@ from eos_client.core.error_codes import (
     TOPIC_UNKNOWN,
     UNREACHABLE,
 )
+from eos_client.core.model import TopicDescription
 from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, EosError
 
 _T = TypeVar("_T")
-
-TRANSACTION_LOG = "__transaction_state"
-OFFSETS_LOG = "__consumer_offsets"
 
 _NOT_THERE = frozenset({TOPIC_UNKNOWN, GROUP_UNKNOWN})
 _RETRY_INTERVAL_S = 0.05
@@ -58,17 +56,6 @@ class ClusterDescription:
 
     cluster_id: str
     brokers: Mapping[int, str]
-
-
-@dataclass(frozen=True, slots=True)
-class TopicDescription:
-    """Shape of one topic; replica counts are those of its least replicated partition."""
-
-    name: str
-    partition_count: int
-    replicas_min: int
-    insync_replicas_min: int
-    leaderless: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ slot. It only grows: partitions of slots that are no longer used keep their entr
 
 from __future__ import annotations
 
-from eos_client.confluent.admin.cluster_admin import ClusterAdmin, TopicDescription
+from eos_client.confluent.admin.cluster_admin import ClusterAdmin
+from eos_client.core.model import TopicDescription
 from eos_client.errors import ClusterUnfitError
 
 MARKER_PARTITION = 0
